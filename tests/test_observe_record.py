@@ -244,7 +244,7 @@ def test_the_user_is_warned_by_default(tmp_path: Path, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(record_module, "encode", encode)
     listener = RunRecord(tmp_path)
-    with pytest.warns(RuntimeWarning, match="No space left on device; the run itself goes on"):
+    with pytest.warns(RuntimeWarning, match="No space left on device; the run itself continues"):
         listener(Warned("x"))
     listener.close()
 

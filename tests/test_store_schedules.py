@@ -93,7 +93,7 @@ def test_draws_are_wild() -> None:
     assert [name for name in expected if seen[name] < 5] == []
     assert {type(draw(seed).policy) for seed in range(50)} == {Eager, Lazy, Managed}
     assert {type(draw(seed).rule) for seed in range(50)} == {BSP, SSP, ASP}
-    assert draw(3).told(steps=True) == draw(3).told(steps=True)
+    assert draw(3).described(steps=True) == draw(3).described(steps=True)
 
 
 def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:

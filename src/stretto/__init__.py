@@ -1,6 +1,6 @@
 """Stretto: iterative-convergent models, scheduled.
 
-The shelf: every name a user imports. Each is loaded when it is first used, so that importing Stretto costs little.
+This module lists every public name. Each is imported when it is first used, so that `import stretto` stays fast.
 """
 
 from __future__ import annotations
@@ -198,10 +198,10 @@ def __getattr__(name: str) -> Any:
     if name not in _SHELF:
         raise AttributeError(f"module 'stretto' has no attribute {name!r}")
     module, _, attribute = _SHELF[name].partition(":")
-    if module == "stretto":  # a room that is a name on the shelf as well
+    if module == "stretto":  # a subpackage that is a public name as well
         return importlib.import_module(f"stretto.{attribute}")
     value = getattr(importlib.import_module(module), attribute)
-    return globals().setdefault(name, value)  # `state` is a room as well, which can be called and stays what it is
+    return globals().setdefault(name, value)  # `state` is also a subpackage, which can be called
 
 
 def __dir__() -> list[str]:

@@ -1,7 +1,7 @@
-"""A property that is computed once and kept.
+"""`cached_property`: an attribute computed on first use and kept, without a lock.
 
-functools.cached_property, as it is from Python 3.12 on: until then it takes a lock that all objects of a class share,
-and a Ctrl-C at the wrong moment leaves that lock taken, so that every other thread hangs.
+It works as functools.cached_property does from Python 3.12 on. The older one takes a lock that all objects of a class
+share. A Ctrl-C at the wrong moment leaves that lock taken, and every other thread hangs.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class cached_property(Generic[T]):
-    """Two threads that ask at the same time may both compute it; either result is kept.
+    """An attribute computed on first use. Two threads may both compute it; the first result is kept.
 
     >>> class Square:
     ...     @cached_property
@@ -42,5 +42,5 @@ class cached_property(Generic[T]):
     def __get__(self, instance: object | None, owner: type | None = None) -> Self | T:
         if instance is None:
             return self
-        kept: dict[str, T] = instance.__dict__  # which Python looks into before it comes here again
+        kept: dict[str, T] = instance.__dict__  # Python finds the value in it before it calls this again
         return kept.setdefault(self._name, self._compute(instance))

@@ -1,4 +1,4 @@
-"""Parameters, checked where they enter: whose they are, which one is wrong, what it may be, what it is.
+"""Validate parameters: each error names the function, the parameter, the allowed values and the value given.
 
     >>> number("alpha", 0, above=0, why="use LinearRegression", owner="Lasso")
     Traceback (most recent call last):
@@ -21,8 +21,8 @@ import numpy as np
 
 from stretto.errors import PlanError
 
-_LARGEST = 2**63 - 1  # what compiled code can count
-_SHOWN = 120  # characters of a wrong value
+_LARGEST = 2**63 - 1  # the largest integer of compiled code
+_SHOWN = 120  # most characters of a wrong value in a message
 _BYTES = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*([A-Za-z]*)\s*")
 _UNITS = {"": 1, "b": 1} | {
     f"{letter}{end}": base**power
@@ -58,7 +58,7 @@ def number(
     why: str = "",
     owner: str = "",
 ) -> None:
-    """Refuse what is no finite number within these bounds.
+    """Raise unless the value is a finite number within these bounds.
 
     Parameters
     ----------
@@ -69,9 +69,9 @@ def number(
     whole : bool
         Only whole numbers of up to 64 bits.
     why : str
-        Goes to the end of the message.
+        Advice, appended to the message.
     owner : str
-        Whose parameter it is.
+        Name of the estimator, function or runtime that has the parameter.
     """
     bounds = [("at least", least), ("more than", above), ("at most", most), ("less than", below)]
     found = _plain(value, whole)
@@ -124,7 +124,7 @@ def parse_bytes(text: str | int) -> int:
 
 
 def _plain(value: Any, whole: bool) -> float | None:
-    """A number in Python's own type; None where it is none."""
+    """The value as a Python number; None if it is not one."""
     if isinstance(value, bool | np.bool_):
         return None
     if whole:
@@ -140,27 +140,27 @@ def _plain(value: Any, whole: bool) -> float | None:
 
 
 def flags(*, owner: str = "", **values: Any) -> None:
-    """Refuse what is not True or False."""
+    """Raise unless every value is True or False."""
     for name, value in values.items():
         if not isinstance(value, bool | np.bool_):
             raise wrong(owner, name, "True or False", value)
 
 
 def choice(name: str, value: Any, allowed: Iterable[str | None], *, owner: str = "") -> None:
-    """Refuse what is not one of these words."""
+    """Raise unless the value is one of these words."""
     words = tuple(allowed)
     if not isinstance(value, str | None) or value not in words:
         raise wrong(owner, name, f"one of {', '.join(map(repr, words))}", value)
 
 
 def level(value: Any, *, owner: str = "", name: str = "verbose") -> None:
-    """Refuse what does not say how much to print: 0, 1, 2, … or True and False."""
+    """Raise unless the value is a verbosity: 0, 1, 2, … or True and False."""
     if not isinstance(value, bool | np.bool_):
         number(name, value, least=0, whole=True, owner=owner)
 
 
 def function(name: str, value: Any, takes: str, *, owner: str = "") -> None:
-    """Refuse what cannot be called. takes: how it will be."""
+    """Raise unless the value can be called. takes: its arguments, for the message."""
     if not callable(value):
         raise wrong(owner, name, f"a function {name}({takes})", value)
 
@@ -193,5 +193,5 @@ class Checks:
 
 
 def of(owner: Any) -> Checks:
-    """The checks of an estimator, or of what has this name."""
+    """The checks with the owner set to an estimator's class name, or to this name."""
     return Checks(owner if isinstance(owner, str) else type(owner).__name__)

@@ -198,7 +198,7 @@ class LoopError(PlanError):
 
     def __init__(self, file: str, line: int | None, problem: str, remedy: str = "", shown: str = "") -> None:
         self.file, self.line, self.problem, self.remedy = file, line, problem, remedy
-        # The folder is rarely news, and a long path would push the message out of sight.
+        # The name without its folder: a long path would hide the message.
         name = file.replace("\\", "/").rpartition("/")[2]
         where = name if line is None else f"{name}:{line}"
         message = f"{where}: {problem}" if where else problem

@@ -1,13 +1,13 @@
-"""Random numbers with explicit keys: the same keys give the same number, in any order, on any worker.
+"""Counter-based random numbers: the same keys give the same number, in any order, on any worker.
 
     u = st.uniform(t, i, j)         a float in [0, 1)
     k = st.integers(10, t, i, j)    one of 0..9
     x = st.normal(t, i, j)          mean 0, standard deviation 1
 
-Key a number by what it is for (epoch, row, column, which draw), never by a counter: then a loop draws the same numbers
-however its iterations are shared out. Any integers will do, negative ones too, and as many as you like; (1, 2) and
-(1, 2, 0) are different keys. A decorated loop calls the compiled twins of `stretto.kernels.numeric.keyed`, which give
-the same bits.
+Key a number by its purpose (epoch, row, column, which draw), never by a counter: then a loop draws the same numbers
+however its iterations are distributed. Keys are any integers, also negative ones, in any number; (1, 2) and (1, 2, 0)
+are different keys. A decorated loop calls the compiled versions in `stretto.kernels.numeric.keyed`, which give the same
+bits.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Arrays whose untouched pages take no memory: anonymous, non-reserved memory that reads as zeros until it is written.
+"""Arrays whose untouched pages take no memory: anonymous, non-reserved memory that reads as zeros until written.
 
     pages = Pages((10_000_000, 64), np.float32, huge=False)      2.5 GB of addresses, no memory
     pages.array[3] = 1.0                                         one page of 4 KiB
-    pages.nonzero_rows()                                         [3], without a look at pages that nobody touched
+    pages.nonzero_rows()                                         [3]; untouched pages are not read
 
-Nodes of a cluster have every array in its full shape this way, and states with sparse rows are kept so.
+Nodes of a cluster hold every array in its full shape this way; so do states with sparse rows.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-LEAST = 1 << 20  # bytes that are worth giving back
+LEAST = 1 << 20  # bytes that are worth releasing
 # Python has the name since 3.13. Without the flag Linux refuses arrays that are larger than all memory.
 _LINUX = sys.platform == "linux" and platform.machine() in ("x86_64", "aarch64")
 _NO_RESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000 if _LINUX else 0)
@@ -32,8 +32,15 @@ _PROBE = np.ones(1)  # is in memory
 class Pages:
     """Zeros of a shape and dtype, in `array`.
 
-    huge : let the system take 2 MiB at a time, which makes lookups all over a dense array faster. False: 4 KiB, which
-        takes less memory where few rows are touched
+    Parameters
+    ----------
+    shape : tuple of int
+        Shape of the array.
+    dtype : dtype
+        Its type.
+    huge : bool
+        Use pages of 2 MiB, which makes random lookups in a dense array faster. False: 4 KiB, which takes less memory
+        where few rows are touched.
 
     >>> pages = Pages((1000, 4), np.float32)
     >>> pages.array[3] = 1.0
@@ -55,9 +62,9 @@ class Pages:
         self.array: NDArray[Any] = np.frombuffer(self._map, kind, size).reshape(shape)
 
     def forget(self, first: int, last: int) -> None:
-        """Rows first to last are not needed any more: their pages go back, and read as zeros if they are looked at.
+        """Release the pages of rows first to last (exclusive); they read as zeros afterwards.
 
-        Only whole pages inside the rows, and only where it is a megabyte or more.
+        Only whole pages inside the rows are released, and only where they are a megabyte or more.
         """
         row = self._row
         lo = -(-first * row // mmap.PAGESIZE) * mmap.PAGESIZE
@@ -66,8 +73,9 @@ class Pages:
             self._map.madvise(mmap.MADV_DONTNEED, lo, hi - lo)
 
     def nonzero_rows(self) -> NDArray[np.int64]:
-        """[n] rows in which any bit is set, ascending. Only pages that are in memory are read, where the system says
-        which these are.
+        """[n] rows in which any bit is set, ascending.
+
+        Where the system lists the pages that are in memory, only these are read.
         """
         row = self._row
         if not row:  # rows of no numbers
@@ -115,7 +123,7 @@ class Pages:
             with open("/proc/self/pagemap", "rb", buffering=0) as file:
                 file.seek(_PROBE.ctypes.data // mmap.PAGESIZE * _ENTRY)
                 if not np.frombuffer(file.read(_ENTRY), np.uint64) & _IN_MEMORY:
-                    return None  # a sandbox that has the file and nothing in it
+                    return None  # a sandbox where the file is empty
                 for at in range(0, pages, _CHUNK // _ENTRY):
                     count = min(_CHUNK // _ENTRY, pages - at)
                     file.seek((begin + at) * _ENTRY)

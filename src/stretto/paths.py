@@ -1,4 +1,4 @@
-"""Where Stretto keeps what it can make again: one root, chosen by the environment, never created here."""
+"""Root folder of Stretto's caches, chosen by the environment; this module never creates it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The command line: `stretto train`, `recommend`, `topics`, `infer`, `resume`, `info`, `generate`, `explain`,
-`simulate`, `warmup`.
+"""The `stretto` command line: the commands, their options, and the texts they print.
 
-One module for each errand. Importing this costs typer and nothing else; a command imports what it needs when it runs,
-so that `stretto --help` answers at once.
+Commands: `train`, `recommend`, `topics`, `infer`, `resume`, `info`, `generate`, `explain`, `simulate`, `warmup`.
+Importing this package imports typer and nothing else. A command imports what it needs when it runs, so that
+`stretto --help` answers at once.
 """
 
 from __future__ import annotations

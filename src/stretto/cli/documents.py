@@ -1,4 +1,4 @@
-"""Documents for a trained topic model: all of a file, or, where it is too large to be read, the first of them."""
+"""Read documents for a trained topic model: a whole file, or its first documents where the file is too large."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ if TYPE_CHECKING:
     from stretto.models.topics.estimator import LatentDirichletAllocation
     from stretto.models.topics.input import Corpus
 
-_ENTRIES = 1 << 21  # of a streamed file, to look at: 24 MiB
+_ENTRIES = 1 << 21  # entries of a streamed file that are read: 24 MiB
 
 
 def first_documents(file: str, model: LatentDirichletAllocation) -> Corpus | None:
-    """The documents a file begins with, as many as two million entries hold; None where its entries are not in the
-    order of the documents, so that none is whole before the end.
+    """The first documents of a file, up to two million entries.
+
+    None if the entries are not in the order of the documents: then none is complete before the end.
     """
     from stretto.data.reading.scan import scan
     from stretto.data.records.data import Data
@@ -37,7 +38,7 @@ def first_documents(file: str, model: LatentDirichletAllocation) -> Corpus | Non
     if np.any(rows[1:] < rows[:-1]):
         return None
     documents = found.shape[0]
-    if len(rows) < found.nnz:  # the last one may go on
+    if len(rows) < found.nnz:  # the last document may continue
         documents = int(rows[-1])
         whole = int(np.searchsorted(rows, documents))
         rows, cols, values = rows[:whole], cols[:whole], values[:whole]

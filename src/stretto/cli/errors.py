@@ -1,9 +1,9 @@
-"""Errors as people read them: one message on stderr and an exit code, no traceback unless asked for.
+"""Turn exceptions into one message on stderr and an exit code; a traceback only when debugging.
 
-Messages name options as they are typed here (`wording`). Help is shown as it is written: typer would take what stands
-in square brackets for markup, and drop it.
+Messages name the options that the user typed (`wording`). Help texts are shown as written: typer would read text in
+square brackets as markup and drop it.
 
-Exit codes: 0 all went well, 1 `info` found problems in a file, 2 wrong usage or an error Stretto raised on purpose,
+Exit codes: 0 success, 1 `info` found problems in a file, 2 wrong usage or an error that Stretto raised on purpose,
 130 stopped by Ctrl-C.
 """
 
@@ -25,12 +25,12 @@ from .wording import as_typed
 FAILED, STOPPED = 2, 130
 _DEBUG = "STRETTO_DEBUG"
 _INSIDE_A_PARAGRAPH = re.compile(r"(?<!\n)\n[ \t]*(?=[^\s])")
-_TAG = re.compile(r"(?<!\\)\[(?=[a-zA-Z#/@])")  # what rich takes for the beginning of markup
+_TAG = re.compile(r"(?<!\\)\[(?=[a-zA-Z#/@])")  # rich reads this as the beginning of markup
 _state: dict[str, Any] = {"debug": False, "command": None}  # command: the context of the one that runs
 
 
 def debugging(on: bool | None = None) -> bool:
-    """Whether tracebacks are wanted; with `on`, say so for this command."""
+    """Whether tracebacks are wanted; `on` sets it for this command."""
     if on is not None:
         _state["debug"] = on
     return _state["debug"] or os.environ.get(_DEBUG, "0") not in {"", "0"}
@@ -54,7 +54,7 @@ def in_options(message: str, of: tuple[str, ...] = ()) -> str:
 
 
 def in_python() -> None:
-    """From here on the user's own code runs, whose errors are about what stands there."""
+    """Mark that the user's own code runs from here on: its errors keep their Python wording."""
     _state["command"] = None
 
 

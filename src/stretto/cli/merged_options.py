@@ -1,4 +1,4 @@
-"""The options of several commands as those of one: `stretto explain` takes what `stretto train mf` and `lda` take.
+"""Merge the options of several commands into one: `stretto explain` takes those of `train mf` and `train lda`.
 
 Every option is declared once, by the command that it belongs to. Here it has no default (None: not typed), because the
 commands' defaults differ; `Merged.asked` fills in those of the command that is meant.

@@ -1,4 +1,4 @@
-"""What commands print: plain lines, which a pipe keeps readable, and tables."""
+"""Printing for commands: plain lines that stay readable in a pipe, and tables."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ import typer
 
 
 def on_terminal() -> bool:
-    """Whether somebody watches: bars are for people, lines for pipes and logs."""
+    """Whether output goes to a terminal: progress bars are for terminals, lines for pipes and logs."""
     return sys.stderr.isatty()
 
 
 def say(text: str) -> None:
-    """What the user asked for, on stdout."""
+    """Print results on stdout."""
     typer.echo(text)
 
 
 def warn(message: str) -> None:
-    """What the user should know, on stderr."""
+    """Print a warning on stderr."""
     typer.secho("warning: ", fg="yellow", bold=True, err=True, nl=False)
     typer.echo(message, err=True)
 
 
 def complain(message: str) -> None:
-    """One error, in words, on stderr."""
+    """Print an error on stderr."""
     typer.secho("error: ", fg="red", bold=True, err=True, nl=False)
     typer.echo(message, err=True)
 

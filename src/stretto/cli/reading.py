@@ -1,4 +1,4 @@
-"""How a file is read, as options say it: the arguments of `stretto.read` that differ from its defaults."""
+"""Reader options of commands as arguments of `stretto.read`: only those that differ from its defaults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lists of recommendations: whose, which, and where they go."""
+"""Compute recommendations for many users and write them to a file or the terminal."""
 
 from __future__ import annotations
 

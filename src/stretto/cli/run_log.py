@@ -1,4 +1,4 @@
-"""Listening to a run: the lines printed where there is no terminal, and what the last words need."""
+"""Listener that prints a run's epochs where there is no terminal, and collects the numbers of the closing summary."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .output import metric_name, say, warn
 
 
 class Watch:
-    """A listener that remembers what the last words need. warnings: pass them on, when nobody else does."""
+    """A listener that collects the numbers of the closing summary. warnings: print warnings of the run."""
 
     def __init__(self, warnings: bool = True) -> None:
         self.warnings = warnings
@@ -46,12 +46,13 @@ class Lines:
 
 
 def epoch_line(event: EpochDone, unit: str = "ratings") -> str:
-    """
+    """The line that reports an epoch.
+
     >>> epoch_line(EpochDone(0.0, 3, 20, 0.5, 1_000_000, 0.71, {"train_rmse": 0.84}))
     'epoch  3/20  objective 0.7100  train RMSE 0.8400  2.0 M ratings/s'
 
-    The objective of a topic model is the negative log-likelihood, which is worked out now and then: it is told as that,
-    and when it is new.
+    The objective of a topic model is the negative log-likelihood, which is evaluated at some epochs only: the line
+    shows the log-likelihood when it is new.
 
     >>> epoch_line(EpochDone(0.0, 5, 20, 0.5, 1_000_000, 7.1, {"log_likelihood": -7.1}), "tokens")
     'epoch  5/20  log-likelihood -7.1000  2.0 M tokens/s'

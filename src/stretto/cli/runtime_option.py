@@ -1,4 +1,4 @@
-"""`--runtime`: where a command runs, in one word."""
+"""Parse `--runtime`: the runtime a command uses, as one word."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A decorated loop in a user's script, and arguments to explain it with.
+"""Load a decorated loop from a user's script, with arguments to explain it with.
 
 Three ways to say what the arguments are:
 
@@ -7,8 +7,8 @@ Three ways to say what the arguments are:
                                                 returns them as a tuple, or by name as a dict
     stretto explain train.py:epoch --run        run the script up to its first call of epoch, and explain that call
 
-The script is imported under a name of its own, so what stands below `if __name__ == "__main__":` stays asleep, except
-with --run.
+The script is imported under another name, so that code below `if __name__ == "__main__":` does not run, except with
+--run.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Arguments of a loop, described on the command line: `--arg ratings=data:6040x3706:1000000 --arg W=f4:6040x64`.
+"""Parse `--arg` specifications of loop arguments: `--arg ratings=data:6040x3706:1000000 --arg W=f4:6040x64`.
 
 data:600x400:20000        sparse records (i, j), r, generated
-samples:1000x300:6000     ragged records i, (y, features), generated; so many entries in all
+samples:1000x300:6000     ragged records i, (y, features), generated, with this number of entries
 dense:100x100             every element of an array
 file:ratings.dat          data read from a file
 f4:600x16                 a state of zeros; any of NumPy's short type names
@@ -69,8 +69,8 @@ def made_from(name: str, spec: str, others: Mapping[str, Any]) -> Any:
             return st.zeros(_shape(rest), np.dtype(kind))
         return int(spec) if re.fullmatch(r"[+-]?\d+", spec) else float(spec)
     except (TypeError, ValueError) as problem:
-        told = f" ({problem})" if isinstance(problem, DataError) else ""
-        raise DataError(f"--arg {name}={spec} cannot be read{told}; a SPEC is {FORMS}") from problem
+        why = f" ({problem})" if isinstance(problem, DataError) else ""
+        raise DataError(f"--arg {name}={spec} cannot be read{why}; a SPEC is {FORMS}") from problem
 
 
 def _shape(text: str) -> tuple[int, ...]:

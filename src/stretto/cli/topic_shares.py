@@ -1,4 +1,4 @@
-"""Topic shares of many documents in a file: a batch of documents at a time, whatever their number."""
+"""Write topic shares of many documents to a file, one batch of documents at a time, in bounded memory."""
 
 from __future__ import annotations
 

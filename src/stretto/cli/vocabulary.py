@@ -1,4 +1,4 @@
-"""The words of a file of counts: the vocabulary that was named, or the one that lies beside it."""
+"""Find the vocabulary of a word-count file: the one the user named, or the one stored beside the file."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ _NONE = "none"
 
 
 def vocabulary_of(file: str, given: str | None, *, quiet: bool) -> str | None:
-    """The vocabulary file to use: `given` ('none' for none), or the first of `candidates` beside the file; None where
-    there is none. What was found without being asked for is told of, unless quiet.
+    """The vocabulary file to use: `given` ('none' for none), or the first of `candidates` beside the file.
+
+    None if there is none. A vocabulary that was not named is reported on stderr, unless quiet.
     """
     if given == _NONE:
         return None

@@ -1,4 +1,4 @@
-"""Messages in the words of the command line: options as they are typed here.
+"""Rewrite error messages for the command line: Python parameters become the options that the user typed.
 
 Errors name options as Python has them, `on_error="skip"`, because that is what everything below the command line knows.
 Here they become what the running command calls them:

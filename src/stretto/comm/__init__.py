@@ -1,1 +1,1 @@
-"""How updates travel: messages, policies, budgets, ranking, codec, links. Pure: nothing here sends, it says what to."""
+"""Communication of tables as pure logic: messages, policies, budgets, ranking, codec, links. Nothing here sends."""

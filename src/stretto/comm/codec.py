@@ -1,7 +1,7 @@
-"""How values travel: as they are, or as 16-bit floats.
+"""Encoding of values in messages: unchanged, or as 16-bit floats.
 
-A message holds values as they arrive, so "f2" here means: rounded as a 16-bit float would be, in the dtype they are
-summed in, and counted with two bytes each. What rounding takes away is the sender's to keep: value − round_f2(value).
+A message holds values as they arrive. "f2" means: rounded to a 16-bit float, stored in the dtype they are summed in,
+and counted with two bytes each. The sender keeps the rounding residual: value − round_f2(value).
 
     >>> import numpy as np
     >>> sent = round_f2(np.array([0.1, 1e6, -3.0], dtype="f4"))
@@ -38,8 +38,11 @@ def value_bytes(dtype: str, codec: str | None) -> int:
 
 
 def round_f2(values: NDArray[Any]) -> NDArray[Any]:
-    """Values of any shape after a 16-bit round trip, as a new array of the same dtype; whole numbers come back as they
-    are. Beyond ±65504 that is what is sent, and the rest is left for later; infinity and NaN are passed on."""
+    """Values of any shape after a round trip through 16-bit floats, as a new array of the same dtype.
+
+    Integers are returned unchanged. Values beyond ±65504 are clipped, so their rest is sent later. Infinity and NaN
+    are kept.
+    """
     if values.dtype.kind != "f" or values.dtype.itemsize == 2:
         return values
     flat = np.ascontiguousarray(values).reshape(-1)

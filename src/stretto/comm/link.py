@@ -1,19 +1,19 @@
-"""From one node to another and back: every message arrives once and in order, whatever happens to the connection.
+"""Reliable link between two nodes: every message arrives once and in order, whatever happens to the connection.
 
-Each frame with a message has a number, counted from 1. The receiver says up to which number it has everything, on its
-own frames or, when it has nothing to say, on a frame without a message; the sender keeps what is not acknowledged, and
-after a reset of the connection all of it goes again.
+Each frame with a message has a number, counted from 1. The receiver acknowledges all frames up to a number, on its own
+frames or, when it has no message to send, on a frame without one. The sender keeps frames that are not acknowledged and
+sends all of them again after a reset of the connection.
 
     frame = here.send(message)              to be carried to the other side
     messages = there.receive(frame)         in order, each once
     there.replies                           frames to carry back, drained after every receive
-    frames = here.reset()                   the connection was lost and is there again: all to be sent again
-    here.tend(now)                          where nobody is told of that: what is due goes to `replies`
+    frames = here.reset()                   the connection was lost and is up again: frames to send again
+    here.tend(now)                          for networks that do not report lost connections: fills `replies`
 
-A frame that was seen before is dropped, one that comes too early too: that is a gap, and one frame asks for everything
-after the last that arrived in order. Every connection belongs to an *incarnation* of the run. Frames of an older one
-are ignored. A newer one means that the other side has begun again: this side forgets what it had and begins again as
-well, which is right only if the node behind it does the same (see `Link.receive`).
+A frame that arrived before is dropped. A frame that arrives too early is dropped too: that is a gap, and one frame asks
+for everything after the last that arrived in order. Every connection belongs to an *incarnation* of the run. Frames of
+an older one are ignored. A newer one means that the other side has restarted: this side forgets its state and restarts
+as well, which is right only if its node does the same (see `Link.receive`).
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from stretto.errors import RunError
 
 from .messages import Message
 
-BARE = 32  # bytes of a frame without a message; those of one with are in the message's own count
-EVERY = 8  # frames after which an acknowledgement goes by itself
-# For `tend`, in seconds: how long an acknowledgement may wait for a message to travel with; then when a question is
-# asked again, and when a frame is sent again, each time after twice as long, up to the last.
+BARE = 32  # bytes of a frame without a message; a message counts those of its frame itself
+EVERY = 8  # frames after which an acknowledgement is sent without a message
+# For `tend`, in seconds: SOON, how long an acknowledgement may wait for a message to travel with; ASK_AGAIN and
+# SEND_AGAIN, the first time-outs of requests and of frames, which double each time up to SELDOM.
 SOON = 0.02
 ASK_AGAIN, SEND_AGAIN, SELDOM = 0.25, 1.0, 8.0
 SLOW = 1 << 20  # bytes per second: a frame on its way is not missed before it would have arrived on a link like this
@@ -37,23 +37,29 @@ SLOW = 1 << 20  # bytes per second: a frame on its way is not missed before it w
 
 @dataclass(slots=True, eq=False)
 class Frame:
-    """What a connection carries. sequence: 0 where there is no message. acknowledges: everything up to this number has
-    arrived. asks: send again all that comes after it."""
+    """What a connection carries: a message, an acknowledgement, or both."""
 
-    incarnation: int
-    source: int
-    sequence: int
-    acknowledges: int
+    incarnation: int  # of the run
+    source: int  # the node that sent it
+    sequence: int  # number of the message; 0 without one
+    acknowledges: int  # everything up to this number has arrived
     message: Message | None
-    asks: bool
-    nbytes: int
+    asks: bool  # send again everything after `acknowledges`
+    nbytes: int  # size on the wire
 
 
 class Link:
     """One side of a connection between two nodes.
 
-    every: acknowledge after this many frames. It must be no more than half the sender's window, or the sender could
-    wait for an acknowledgement while the receiver waits for more frames: `Link(..., every=acknowledge_every(window))`.
+    Parameters
+    ----------
+    node, peer : int
+        This node and the node at the other end.
+    incarnation : int
+        Of the run.
+    every : int
+        Acknowledge after this many frames. It must be at most half the sender's window, or the sender could wait for an
+        acknowledgement while the receiver waits for more frames: `Link(..., every=acknowledge_every(window))`.
     """
 
     __slots__ = (
@@ -86,17 +92,17 @@ class Link:
         self.restart(incarnation)
 
     def restart(self, incarnation: int) -> None:
-        """Begin again from nothing."""
+        """Forget all frames and start counting again."""
         self.incarnation = incarnation
         self.sent = 0  # the number of the last frame sent
         self._kept: deque[Frame] = deque()  # sent and not acknowledged, oldest first
         self._received = 0  # all up to here have arrived
         self._owed = 0  # frames that arrived since the last acknowledgement
-        self._asked = 0  # the missing frame that was asked for last
+        self._asked = 0  # the missing frame that was requested last
         self._owes_at = self._asks_at = self._sends_at = inf  # when `tend` has something to do
         self._asks_after, self._sends_after = ASK_AGAIN, SEND_AGAIN
-        self._oldest = 0  # the oldest frame that was not acknowledged when `tend` looked last
-        self._tried = 0  # the last frame sent when the oldest was sent once more, until an answer comes
+        self._oldest = 0  # the oldest unacknowledged frame at the last call of `tend`
+        self._tried = 0  # the last frame sent when the oldest was sent again; 0 after an answer
         self.replies.clear()
 
     @property
@@ -113,11 +119,11 @@ class Link:
         return frame
 
     def receive(self, frame: Frame) -> list[Message]:
-        """What arrived with this frame: one message, or none. `replies` then holds what has to be sent back.
+        """The message of this frame, or none. `replies` then holds the frames to send back.
 
-        A frame of a newer incarnation makes this link begin again under it. A node must not let that happen to itself
-        by surprise: it compares `frame.incarnation` first, and drops the frame if it has not begun again; the other
-        side keeps it, and sends it again after the reset that comes with the restart.
+        A frame of a newer incarnation makes this link restart under it. A node must not be surprised by that: it
+        compares `frame.incarnation` first, and drops the frame if it has not restarted itself. The other side keeps the
+        frame and sends it again after the reset that comes with the restart.
         """
         if frame.source != self.peer:
             raise RunError(f"a frame of node {frame.source} reached the link of node {self.node} to node {self.peer}")
@@ -140,8 +146,8 @@ class Link:
             self._tried = 0
             self.replies += self._again()
         elif self._tried and len(kept) < before:
-            # Frames arrive in the order they were sent: what went before the oldest was tried again has arrived or will
-            # not. (Where it was only slow, it arrives twice.)
+            # Frames arrive in the order they were sent: those sent before the oldest was repeated have arrived or were
+            # lost. (A frame that was only slow arrives twice.)
             last, self._tried = self._tried, 0
             self.replies += self._again(last)
         message = frame.message
@@ -167,26 +173,27 @@ class Link:
         return []
 
     def acknowledgement(self) -> Frame | None:
-        """What the other side should be told, if it has not been: for a timer, and before going idle.
+        """The acknowledgement that is owed to the other side, if any: for a timer, and before going idle.
 
-        While a frame is missing it asks again, so that a question that was lost does not stay unanswered.
+        While a frame is missing it repeats the request, which may have been lost.
         """
         if self._asked:
             return self._bare(asks=True)
         return self._bare() if self._owed else None
 
     def reset(self) -> list[Frame]:
-        """The connection was lost and is there again: what has to be sent again, in order."""
+        """The connection was lost and is up again: the frames to send again, in order."""
         self._asked, self._asks_at = 0, inf
         self.replies.clear()
         return self._again()
 
     def tend(self, now: float) -> float:
-        """For networks that lose connections without a word: what is due by now goes to `replies`; when to call again.
+        """Put frames that are due into `replies`, and return when to call again.
 
-        An acknowledgement that is owed for a while, a question that stays without an answer, and, when nothing that was
-        sent is acknowledged for long, the oldest frame of it once more: the answer tells what else was lost. Called
-        after every receive, and now and then while something is unacknowledged. Time counts from the call that notices.
+        For networks that do not report lost connections. Due are an acknowledgement that is owed for a while, a request
+        without an answer, and the oldest unacknowledged frame after a time-out: the answer to it shows what else was
+        lost. Call it after every receive, and regularly while frames are unacknowledged. Time-outs start at the call
+        that notices their cause.
         """
         if self._asked:
             if self._asks_at == inf:

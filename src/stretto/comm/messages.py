@@ -1,13 +1,13 @@
-"""What nodes say to each other about tables. A message is a value; nobody changes one after it was handed over.
+"""Messages between nodes about tables: immutable values.
 
 From a cache to a shard: `Update`, `NodeClock`, `Fetch`, `Dropped`, `Announce`. From a shard to a cache: `Rows`,
 `ShardClock`, `Demand`. Between one node and one shard they are delivered in the order they were sent, each once:
-`comm.link` sees to that, and everything in `store` relies on it.
+`comm.link` guarantees that, and everything in `store` relies on it.
 
 Keys are int64 [n], each key once in a message; values are [n, width] in the table's dtype (the codec is part of
 `nbytes` and was already applied: values arrive as they were decoded). `witness` [n, workers] int32 counts, for
-each row, how many calls of `add` by each worker are in it; it is there only in runs that record everything, travels
-the way the values travel, and is what the replay checker looks at.
+each row, how many calls of `add` by each worker are in it. Only runs that record everything have it; it travels with
+the values, and the replay checker reads it.
 """
 
 from __future__ import annotations
@@ -27,31 +27,30 @@ KEY = 8
 class Update:
     """Changes of one clock, made by one logical worker (exact runs), or by all of a node's (worker = −1).
 
-    number: counts the Updates of this node to this shard, from 1. running: the deltas are all that the worker added to
-    these rows in this clock so far and take the place of what came before for (clock, worker, key); otherwise they are
-    to be applied once. versions [n] int32: which version of the row the change was computed from (versioned tables).
+    A *running* Update holds all that the worker has added to these rows in this clock so far. It replaces earlier ones
+    of the same (clock, worker, key). Other Updates are applied once each.
     """
 
     table: int
     node: int
-    number: int
+    number: int  # counts the Updates of this node to this shard, from 1
     clock: int
-    worker: int
+    worker: int  # −1: all workers of the node
     keys: Keys
-    deltas: NDArray[Any]
+    deltas: NDArray[Any]  # [n, width]
     nbytes: int
     running: bool = False
-    versions: NDArray[np.int32] | None = None
-    witness: NDArray[np.int32] | None = None
+    versions: NDArray[np.int32] | None = None  # [n] of the rows that the changes were computed from (versioned tables)
+    witness: NDArray[np.int32] | None = None  # [n, workers]
 
 
 @dataclass(slots=True, eq=False)
 class NodeClock:
-    """All updates of this node of clocks < clock were sent before this. released: (table, keys, versions) no longer
-    needed by this node: no change computed from them will come."""
+    """All updates of this node of clocks < clock were sent before this message."""
 
     node: int
     clock: int
+    # (table, keys, versions) that the node needs no longer: no change computed from them will come
     released: tuple[tuple[int, Keys, NDArray[np.int32]], ...] = ()
 
     @property
@@ -61,7 +60,7 @@ class NodeClock:
 
 @dataclass(slots=True, eq=False)
 class Fetch:
-    """Send these rows when they are through `need`, and keep me informed of them."""
+    """Request: send these rows when they are through `need`, and push their changes from then on."""
 
     node: int
     table: int
@@ -105,27 +104,25 @@ class Announce:
 class Rows:
     """Rows as the shard has them, through clock `through`.
 
-    seen: the `number` of this node's last Update that is in them. versions [n] int32 and scale [n] float32 (what the
-    server function last multiplied changes of the row with) where the table has them. reply: an answer to a Fetch;
-    otherwise pushed.
+    `versions` and `scale` are set where the table has them.
     """
 
     table: int
     shard: int
     keys: Keys
-    values: NDArray[Any]
+    values: NDArray[Any]  # [n, width]
     through: int
-    seen: int
+    seen: int  # the `number` of the receiving node's last Update that is in the rows
     nbytes: int
-    reply: bool = False
-    versions: NDArray[np.int32] | None = None
-    scale: NDArray[np.float32] | None = None
-    witness: NDArray[np.int32] | None = None
+    reply: bool = False  # an answer to a Fetch; False: pushed
+    versions: NDArray[np.int32] | None = None  # [n]
+    scale: NDArray[np.float32] | None = None  # [n] the factor the server function last multiplied changes with
+    witness: NDArray[np.int32] | None = None  # [n, workers]
 
 
 @dataclass(slots=True, eq=False)
 class ShardClock:
-    """Every row of this shard that you hold is through `clock` with what was sent before this. seen: as in Rows."""
+    """Every row of this shard that the receiver holds is through `clock` by now. seen: as in Rows."""
 
     shard: int
     clock: int
@@ -138,7 +135,7 @@ class ShardClock:
 
 @dataclass(slots=True, eq=False)
 class Demand:
-    """Somebody waits for rows through `need`: send your updates of clocks < need as soon as there will be no more."""
+    """A node waits for rows through `need`: send the updates of clocks < need as soon as they are complete."""
 
     shard: int
     need: int

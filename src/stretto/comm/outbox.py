@@ -1,16 +1,16 @@
-"""What leaves a node next: what is required first, then rows by rank while the budget lasts.
+"""Send queue of a node: required messages first, then rows by rank within the bandwidth budget.
 
-A node has two, one for what its cache sends to shards ("updates") and one for what its shard sends to caches ("rows").
+A node has two queues: "updates" for messages of its cache to shards, "rows" for messages of its shard to caches.
 
-    put(destination, message)      something that has to go. First in, first out to each destination; the destination
-                                   that has waited longest goes first, and one that may not be sent to holds up no other
-    poll(now, unacknowledged)      what goes now, as [(destination, message, reason)]
-    wake_at                        when to poll; anything that could change it is told by put, touch or acknowledged
+    put(destination, message)      queue a required message. First in, first out for each destination. The destination
+                                   that has waited longest comes first, and a closed one does not block the others
+    poll(now, unacknowledged)      the messages to send now, as [(destination, message, reason)]
+    wake_at                        when to poll; put, touch and acknowledged report everything that could change it
 
-Without a budget (`Eager`, `Lazy`) a poll gives all there is. With one (`Managed`) a message goes when the bucket of the
-node and that of its link are empty and fewer than `window` messages on the link are unacknowledged. When nothing that
-is required can go, pick(rows) is asked for the weightiest changes; while it is asked, `open` [nodes] says which
-destinations could be sent to, and what it leaves where it is will have grown by the time the link is free again.
+Without a budget (`Eager`, `Lazy`) a poll returns everything. With one (`Managed`) a message is sent when the buckets of
+the node and of its link are empty and fewer than `window` messages on the link are unacknowledged. When no required
+message can be sent, the queue calls pick(rows) for the highest-ranked changes. Meanwhile `open` [nodes] holds which
+destinations can be sent to. Changes that are not picked keep growing until their link is free again.
 
     outbox = Outbox(policy, "updates", node=0, nodes=4, pick=cache.pick)
     outbox.put(2, NodeClock(node=0, clock=1))
@@ -18,7 +18,7 @@ destinations could be sent to, and what it leaves where it is will have grown by
         for destination, message, reason in outbox.poll(now, unacknowledged):
             ...
 
-Reasons: "clock" (what the end of a clock makes necessary), "fetch" (questions and answers), "control", and "rank".
+Reasons: "clock" (required by the end of a clock), "fetch" (requests and answers), "control", and "rank" (picked).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from .policy import Managed, Policy
 
 Counts = Sequence[int] | NDArray[np.int64]  # by node; scalars of a list are read faster than those of an array
 Sent = tuple[int, Message, str]  # destination, message, reason
-_Entry = tuple[int, int, Message, str]  # when it came, counted in messages; then as in Sent
+_Entry = tuple[int, int, Message, str]  # arrival number; then as in Sent
 
 _REASONS: dict[type, str] = {
     Update: "clock",
@@ -49,7 +49,7 @@ _REASONS: dict[type, str] = {
     Announce: "control",
     Demand: "control",
 }
-# A picker that does not look at `open` fills the queue of a slow link; from here on it is not asked until that drains.
+# A picker that ignores `open` fills the queue of a slow link; beyond this length it is not called until that drains.
 _PILE = 8
 
 
@@ -110,7 +110,7 @@ class Outbox:
             self._links: Mapping[int, Bucket] = link_buckets(policy, side, node)
             self._window, self._rows = policy.window, policy.burst[SIDES.index(side)]
             self._queue: deque[_Entry] = deque()  # required, oldest first
-            # What came to the head of the queue when its destination was closed; not empty, oldest first.
+            # Messages that reached the head of the queue while their destination was closed; not empty, oldest first.
             self._aside: dict[int, deque[_Entry]] = {}
             self._ranked: deque[_Entry] = deque()  # picked, oldest first; at most about a burst
             self._picked: dict[int, int] = {}  # destination -> picked messages that have not left
@@ -119,7 +119,7 @@ class Outbox:
     # -- what comes in ---------------------------------------------------------------------------------------------
 
     def put(self, destination: int, message: Message) -> None:
-        """This message has to be sent."""
+        """Queue a message that has to be sent."""
         kind = type(message)
         if kind is Rows:
             reason = "fetch" if message.reply else "clock"  # type: ignore[union-attr]
@@ -142,7 +142,7 @@ class Outbox:
         self.touch()
 
     def touch(self) -> None:
-        """There may be something to pick, where there was nothing the last time."""
+        """There may be changes to pick, where there were none the last time."""
         bucket = self._bucket
         if bucket is not None and bucket.empty_at < self.wake_at:
             self.wake_at = bucket.empty_at
@@ -153,7 +153,7 @@ class Outbox:
             self.touch()
 
     def charge(self, now: float, destination: int, nbytes: int) -> None:
-        """Bytes went this way without being asked for here (sent again after a reset): later traffic makes room."""
+        """Charge the budget for bytes sent outside of this queue (again after a reset): later messages wait longer."""
         if self._bucket is not None:
             self._bucket.take(now, nbytes)
             if destination in self._links:
@@ -163,7 +163,7 @@ class Outbox:
     # -- what goes out ---------------------------------------------------------------------------------------------
 
     def poll(self, now: float, unacknowledged: Counts) -> list[Sent]:
-        """What is to be sent now, in order. unacknowledged [nodes]: messages on the way to each node, of both sides."""
+        """Messages to send now, in order. unacknowledged [nodes]: messages in flight to each node, of both sides."""
         bucket = self._bucket
         if bucket is None:
             sent, self._unlimited = self._unlimited, []
@@ -203,7 +203,7 @@ class Outbox:
     # -- inside ----------------------------------------------------------------------------------------------------
 
     def _leave(self, destination: int, message: Message, reason: str) -> None:
-        """Strike it off the counts."""
+        """Remove a message from the counts."""
         if reason == "rank":
             self._picked[destination] -= 1
             if not self._picked[destination]:
@@ -223,9 +223,9 @@ class Outbox:
         return link is None or link.empty_at <= now
 
     def _next(self, now: float, unacknowledged: Counts) -> _Entry | None:
-        """The oldest required message that may go, else the oldest picked one; it is taken out. None where none may go.
+        """Take out the oldest required message that may be sent, else the oldest picked one; None if none may.
 
-        Whether a message may go depends on its destination alone, so what may go of one destination is in order.
+        That depends on the destination alone, so messages to one destination stay in order.
         """
         queue, aside = self._queue, self._aside
         if queue and not aside and self._may_go(now, queue[0][1], unacknowledged):  # nearly always
@@ -255,14 +255,14 @@ class Outbox:
         return None
 
     def _promote(self, destination: int) -> None:
-        """What was picked for this destination goes before the required message that is about to follow it."""
+        """Move messages picked for this destination before the required message that is about to follow them."""
         for entry in [entry for entry in self._ranked if entry[1] == destination]:
             self._ranked.remove(entry)
             self._count += 1
             self._queue.append((self._count, *entry[1:]))
 
     def _choose(self, now: float, unacknowledged: Counts, sent: list[Sent]) -> bool:
-        """Queue what is picked, or send it where it stays on this node; whether there was anything."""
+        """Queue picked messages, or deliver those for this node at once; whether there were any."""
         if self._pick is None or any(count >= _PILE for count in self._picked.values()):
             return False
         can = self.open
@@ -288,7 +288,7 @@ class Outbox:
         return bool(picked)
 
     def _link_opens_at(self, now: float, unacknowledged: Counts) -> float:
-        """When a link that was only short of budget may be used again."""
+        """When a link that waits only for its budget may be used again."""
         later = inf
         for destination, link in self._links.items():
             ready = link.empty_at

@@ -1,8 +1,8 @@
-"""Policies: what is sent before it has to be.
+"""Communication policies: which changes are sent before a clock requires them.
 
-Eager()                          the default: at the end of a clock everything, in between nothing
-Lazy()                           only what somebody is about to need (a baseline)
-Managed("100Mbit", rank="relative", codec="f2")    in between as well, within a budget, the weightiest rows first
+Eager()                          the default: everything at the end of a clock, nothing in between
+Lazy()                           only changes that a reader is about to need (a baseline)
+Managed("100Mbit", rank="relative", codec="f2")    also between clocks, within a budget, the highest-ranked rows first
 """
 
 from __future__ import annotations
@@ -141,9 +141,9 @@ class Managed:
         if not (isinstance(self.burst, Sequence) and len(self.burst) == 2 and all(map(_counts, self.burst))):
             raise PlanError(f"Managed(burst={self.burst!r}): give rows per message, at least 1, as (updates, rows)")
         if not _counts(self.window):
-            raise PlanError(f"Managed(window={self.window!r}): how many messages, a whole number of at least 1")
+            raise PlanError(f"Managed(window={self.window!r}): give a number of messages, an integer of at least 1")
         if not _is_share(self.split):
-            raise PlanError(f"Managed(split={self.split!r}): the share of updates lies between 0 and 1")
+            raise PlanError(f"Managed(split={self.split!r}): give the share of updates, between 0 and 1")
         pairs = list(self.links) if isinstance(self.links, Mapping) else [self.links]
         for pair in pairs:
             if not (isinstance(pair, tuple) and len(pair) == 2 and all(map(_is_node, pair)) and pair[0] != pair[1]):

@@ -1,14 +1,14 @@
-"""Which rows go first when not all can: ranks over the rows that have changed.
+"""Rank changed rows: which are sent first when the budget does not cover all of them.
 
     absolute      Σ |δ|, how much the row has changed since it was last sent
-    relative      Σ |δ| / Σ |a|, against what the row holds; Σ |δ| where that is zero or the row is not held here
-    effective     Σ |δ| times what the server function last multiplied changes of the row with
-    round-robin   by key, going on after the last one sent
-    random        in an order drawn anew each time, from (seed, how many draws before, key)
+    relative      Σ |δ| / Σ |a|, relative to the row's values; Σ |δ| where these are zero or the row is not held
+    effective     Σ |δ| times the factor that the server function last multiplied changes of the row with
+    round-robin   by key, continuing after the last one sent
+    random        in a new random order each time, drawn from (seed, number of draws before, key)
     a function    of (deltas [m, width], rows [m, width]) -> [m], the larger first
 
-`order` gives the order of all m rows, or the first n of it for less. Of equals the earlier goes first. Shards do not
-keep deltas but how far each row has moved: `order_moved`. Whoever sends some of them says so: `RankState.sent`.
+`order` gives the order of all m rows, or, faster, only the first n. Of equal rows the earlier comes first. Shards keep
+not deltas but how far each row has moved: `order_moved`. The sender reports the last row it sent: `RankState.sent`.
 
     >>> import numpy as np
     >>> deltas, rows = np.array([[1.0], [-4.0], [2.0]]), np.array([[0.0], [100.0], [1.0]])
@@ -44,14 +44,14 @@ _FEW = 4  # choosing is quicker than sorting while fewer than m / _FEW are wante
 
 @dataclass(slots=True)
 class RankState:
-    """What a ranking remembers from one time to the next: draws made, and the last key sent. One for each table."""
+    """State of a ranking between calls. One for each table."""
 
     seed: int = 0
-    draws: int = 0
-    last: int = _LAST
+    draws: int = 0  # random orders drawn so far
+    last: int = _LAST  # the last key sent
 
     def sent(self, key: int) -> None:
-        """The row with this key was the last one sent: `round-robin` goes on after it."""
+        """Record the key of the last row sent: `round-robin` continues after it."""
         self.last = int(key)
 
 
@@ -67,9 +67,26 @@ def order(
 ) -> Indices:
     """[m] indices of all rows, the first to send first; with n only the first [min(n, m)].
 
-    deltas, rows [m, width]; held [m], whether the row is in the cache (rows of others are not looked at; a function
-    should find zeros there); scale, keys [m]. What the rank does not need may be None: `absolute` looks at deltas,
-    `relative` at deltas, rows and held, `effective` at deltas and scale, a function at deltas and rows.
+    Arguments that the rank does not use may be None.
+
+    Parameters
+    ----------
+    rank : str or callable
+        The ranking.
+    deltas : array [m, width]
+        Changes since the rows were last sent; used by all ranks but the two by key.
+    rows : array [m, width]
+        Values of the rows, zeros where a row is not held; used by "relative" and by functions.
+    held : array [m] bool
+        Whether the row is in the cache; used by "relative".
+    scale : array [m]
+        Factors of the server function; used by "effective".
+    keys : array [m]
+        Keys of the rows.
+    state : RankState
+        Of the table.
+    n : int or None
+        How many rows to return.
     """
     if rank in _BY_KEY:
         scores: NDArray[Any] = _key_scores(rank, keys, state)
@@ -97,8 +114,22 @@ def order_moved(
 ) -> Indices:
     """[m] indices of all rows of a shard, the first to send first; with n only the first [min(n, m)].
 
-    moved [m]: how far each has moved since it was last sent; size [m]: Σ |a|; scale, keys [m]. A function is called
-    with `moved` and `size` as single columns, [m, 1].
+    Parameters
+    ----------
+    rank : str or callable
+        The ranking. A function is called with `moved` and `size` as single columns, [m, 1].
+    moved : array [m]
+        How far each row has moved since it was last sent.
+    size : array [m] or None
+        Σ |a| of each row.
+    scale : array [m] or None
+        Factors of the server function.
+    keys : array [m]
+        Keys of the rows.
+    state : RankState
+        Of the table.
+    n : int or None
+        How many rows to return.
     """
     if rank in _BY_KEY:
         return _first(_key_scores(rank, keys, state), n)
@@ -116,10 +147,10 @@ def order_moved(
 def _key_scores(rank: Rank, keys: Keys, state: RankState) -> NDArray[np.uint64]:
     if rank == "random":
         scores = np.empty(len(keys), np.uint64)
-        ranks.drawn.exact(state.seed & _SEEDS, state.draws, keys, scores)  # made of numbers of any size
+        ranks.drawn.exact(state.seed & _SEEDS, state.draws, keys, scores)  # seeds of any size are masked
         state.draws += 1
         return scores
-    # How far each key lies behind the last one sent, round the circle of all 64-bit numbers; the nearest first.
+    # The distance of each key from the last one sent, modulo 2⁶⁴; the nearest comes first.
     ahead: NDArray[np.uint64] = keys.astype(np.uint64) - np.uint64((state.last + 1) & _WORD)
     return ~ahead
 

@@ -1,4 +1,4 @@
-"""Bytes of rows in a message: a row travels dense, or as its nonzero values with their columns if that is shorter.
+"""Size in bytes of rows in a message: dense, or as nonzero values with their columns if that is shorter.
 
 >>> import numpy as np
 >>> rows = np.zeros((2, 64), dtype="f4"); rows[1] = 1.0
@@ -36,8 +36,9 @@ def rows_nbytes(values: NDArray[Any], versions: bool, wire: int) -> int:
 
 
 def keys_of_burst(policy: Policy, cols: int, wire: int) -> int | None:
-    """Keys, with versions, that a message of a cache may hold to be no longer than one with a burst of rows; None where
-    there is no burst: questions and what is given back go through the same bucket.
+    """The most keys (with versions) in a message of a cache, so that it is not longer than a burst of rows.
+
+    None where there is no burst. Requests and released versions use the same bucket as rows.
 
     >>> keys_of_burst(Managed("1MB", burst=(100, 100)), cols=16, wire=4)
     600

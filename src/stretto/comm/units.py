@@ -1,4 +1,4 @@
-"""Rates and times as people write them: "100Mbit", "1.5GB", "100us".
+"""Parse rates and times: "100Mbit", "1.5GB", "100us".
 
 >>> rate("100Mbit"), rate("2MB"), seconds("100us")
 (12500000.0, 2000000.0, 0.0001)
@@ -14,7 +14,7 @@ from stretto.errors import PlanError
 
 _SCALE = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
 _RATE = re.compile(r"\s*([0-9.]+)\s*([kmgt]?)(bit|b)(?:/s|ps)?\s*", re.IGNORECASE)
-# (times, divided by): dividing by a whole number rounds once, so that "100us" is the float 0.0001. There are two µ.
+# (factor, divisor): dividing by an integer rounds once, so that "100us" is the float 0.0001. Unicode has two µ.
 _MICRO = (1.0, 1e6)
 _TIMES = {"ns": (1.0, 1e9), "us": _MICRO, "\u00b5s": _MICRO, "\u03bcs": _MICRO, "ms": (1.0, 1e3)}
 _TIMES |= {"s": (1.0, 1.0), "min": (60.0, 1.0), "h": (3600.0, 1.0)}

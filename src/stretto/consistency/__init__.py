@@ -1,1 +1,1 @@
-"""When a read may proceed: clocks and the rules BSP, SSP, ASP. Pure: nothing here waits, it only says whether to."""
+"""Consistency models: clocks and the rules BSP, SSP, ASP that decide when a read may proceed. Pure logic."""

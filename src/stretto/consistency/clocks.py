@@ -1,6 +1,6 @@
-"""A few clocks that only go forward, and the lowest of them at any moment.
+"""A set of monotonic clocks, and their minimum at any moment.
 
-A cache has one for each of its workers, a shard one for each node; the lowest is the node's clock, or the shard's.
+A cache has one clock for each of its workers, a shard one for each node. The lowest is the clock of the node or shard.
 
     >>> clocks = Clocks(3)
     >>> clocks.advance(0, 1), clocks.advance(1, 2), clocks.low
@@ -15,24 +15,24 @@ from collections.abc import Iterable, Iterator
 
 from stretto.errors import RunError
 
-FOREVER = 2**62  # the clock of one that nobody has to wait for: it has ended, or there is none
+FOREVER = 2**62  # the clock of a worker or node that has ended, or that does not exist: no one waits for it
 
 
 class Clocks:
-    """`values[i]` is clock i, `low` the lowest. Without any clock `low` stays where it started.
+    """`values[i]` is clock i, `low` the lowest. Without any clock `low` keeps its first value.
 
-    Looking for the lowest costs a pass over all, but only when the last one that stood there leaves: once a clock.
+    Finding the lowest takes a pass over all clocks, but only when the last clock at the lowest value advances.
     """
 
-    __slots__ = ("_there", "low", "values")
+    __slots__ = ("_at_low", "low", "values")
 
     def __init__(self, clocks: int | Iterable[int], start: int = 0) -> None:
         self.values: list[int] = [start] * clocks if isinstance(clocks, int) else list(clocks)
         self.low = min(self.values, default=start)
-        self._there = self.values.count(self.low)  # how many stand at the lowest
+        self._at_low = self.values.count(self.low)  # how many clocks are at the lowest value
 
     def advance(self, i: int, clock: int) -> bool:
-        """Clock i has come to `clock`; True when the lowest has moved by it."""
+        """Set clock i to `clock`; True when that raises the lowest."""
         before = self.values[i]
         if clock <= before:
             if clock < before:
@@ -41,24 +41,24 @@ class Clocks:
         self.values[i] = clock
         if before != self.low:
             return False
-        self._there -= 1
-        if self._there:
+        self._at_low -= 1
+        if self._at_low:
             return False
         self.low = min(self.values)
-        self._there = self.values.count(self.low)
+        self._at_low = self.values.count(self.low)
         return True
 
     def tick(self, i: int) -> bool:
-        """Clock i goes on by one; True when the lowest has moved by it."""
+        """Advance clock i by one; True when that raises the lowest."""
         return self.advance(i, self.values[i] + 1)
 
     def retire(self, i: int) -> bool:
-        """Nobody waits for clock i any more; True when the lowest has moved by it."""
+        """Take clock i out of the minimum; True when that raises the lowest."""
         return self.advance(i, FOREVER)
 
     @property
     def high(self) -> int:
-        """The highest of those that still run; the lowest where none does."""
+        """The highest clock that is not retired; the lowest where all are."""
         return max((clock for clock in self.values if clock < FOREVER), default=self.low)
 
     def __getitem__(self, i: int) -> int:

@@ -1,15 +1,15 @@
-"""The rules: how fresh a read must be.
+"""Consistency rules BSP, SSP and ASP: how fresh a read must be.
 
 A row is *through* clock c when it holds every update of clocks < c, by all workers. A read at clock t must be through
 
-    BSP      t          exactly: updates of clocks < t and the reader's own, nothing else
-    SSP(s)   t − s      a floor: all updates of clocks ≤ t − s − 1; more may be seen
-    ASP      nothing
+    BSP      t          exactly: updates of clocks < t and the reader's own, no others
+    SSP(s)   t − s      a lower bound: all updates of clocks ≤ t − s − 1; more may be seen
+    ASP      no bound
 
-Other texts count differently. The dissertation (section 3.1) says what is said here. The SoCC text blocks while
-t − age ≥ S, with age the oldest clock some of whose updates are missing (our `through`): a reader at clock t could
-never read a row through t with S = 0, which nobody at clock t can be beyond, so every worker would wait for ever; its
-S is our s + 1. Alt's τ_max counts the clocks that may be missing, the reader's own open one included: τ_max = s + 1.
+Other texts count differently. The dissertation (section 3.1) counts as we do. The SoCC text blocks while t − age ≥ S,
+where age is the oldest clock with missing updates (our `through`). With S = 0 a reader at clock t could never read a
+row through t, and no row can be beyond that, so every worker would always wait. Its S is our s + 1. Alt's τ_max counts
+the clocks that may be missing, with the reader's own open one: τ_max = s + 1.
 
     >>> SSP(2).need(5), BSP().need(5), ASP().need(5)
     (3, 5, 0)

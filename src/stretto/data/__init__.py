@@ -1,6 +1,6 @@
-"""What comes in: readers and writers, generators, `Data`, and the ways to look at it and stream it.
+"""Data sets: readers, writers, generators, `Data`, conversion, statistics and streaming.
 
-Importing this costs NumPy and little else: compiled parsers, scipy, fsspec and pyarrow are imported when a file needs
+Importing this imports NumPy and little else. Compiled parsers, scipy, fsspec and pyarrow are imported when a file needs
 them.
 """
 

@@ -1,4 +1,4 @@
-"""The shape of a data set in a few numbers: how much there is, how it is spread, and what sticks out."""
+"""Summary statistics of a data set: size, distribution over rows and columns, and outliers."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Cutting an axis into blocks that carry equal work.
+"""Partition an axis into blocks of equal work.
 
-The rows are first put in an order drawn from the seed, then cut where the running count of entries passes k/B of the
-total: skewed data then balance, and neighbours in the file are not neighbours in a block. A cut depends on the counts,
-the seed and the number of blocks; never on threads, cache or memory.
+The rows are first permuted by the seed, then cut where the running count of entries passes k/B of the total. This
+balances skewed data, and neighbours in the file are not neighbours in a block. A cut depends on the counts, the seed
+and the number of blocks; never on threads, cache or memory.
 
     cut(counts=[4, 1, 1, 2], blocks=2, seed=0, axis=0)      # two blocks with about four entries each
 """
@@ -19,13 +19,13 @@ from numpy.typing import NDArray
 from stretto.cached import cached_property
 from stretto.errors import PlanError
 
-# Below this many entries in an average visit, claiming a visit costs as much as making it.
+# Below this many entries in an average visit, scheduling a visit costs as much as running it.
 FEWEST_PER_VISIT = 256
 
 
 @dataclass(frozen=True, eq=False)
 class Cut:
-    """Row r stands at position place[r]; block b holds positions bounds[b] to bounds[b + 1]."""
+    """A partition of an axis: row r has position place[r]; block b holds positions bounds[b] to bounds[b + 1]."""
 
     place: NDArray[np.int32]  # [n]
     bounds: NDArray[np.int64]  # [B + 1]
@@ -43,7 +43,7 @@ class Cut:
         return np.diff(self.bounds)
 
     def block_of(self) -> NDArray[Any]:
-        """[n] the block of each row, in as few bytes as hold it; made once, and not to be written to."""
+        """[n] the block of each row, in the smallest integer type; computed once, read-only."""
         return self._block_of
 
     @cached_property
@@ -53,7 +53,7 @@ class Cut:
         return by_position[self.place]
 
     def __getstate__(self) -> dict[str, Any]:
-        """What is sent: not what can be recomputed."""
+        """State for pickle, without cached values."""
         return {"place": self.place, "bounds": self.bounds}
 
 
@@ -88,11 +88,11 @@ def cut(counts: NDArray[np.int64], blocks: int, *, seed: int, axis: int) -> Cut:
 
 
 def cut_evenly(counts: NDArray[np.int64], blocks: int, *, seed: int, axis: int) -> Cut:
-    """Cut an axis with a few very heavy rows: those go first, each to the block that has least so far.
+    """Cut an axis with a few very heavy rows: these are placed first, each in the block with the fewest entries.
 
-    A row that holds a hundredth of all entries would tear any cut of neighbours apart. The heaviest rows (those above
-    a sixteenth of a block) are dealt out one by one, heaviest first; the others fill the blocks up, in an order drawn
-    from the seed. No block holds two heavy rows that could have been apart.
+    A row that holds a hundredth of all entries would unbalance any cut of neighbours. The heaviest rows (those above a
+    sixteenth of a block) are placed one by one, heaviest first; the others fill the blocks, in an order drawn from the
+    seed. No block holds two heavy rows that could be in different blocks.
 
     >>> cut_evenly(np.array([8, 8, 1, 1, 1, 1]), 2, seed=0, axis=1).sizes.tolist()
     [3, 3]
@@ -139,7 +139,7 @@ def straight(counts: NDArray[np.int64], blocks: int) -> Cut:
 def choose_blocks(entries: int, shape: tuple[int, int], width: int, fewest: int = FEWEST_PER_VISIT) -> int:
     """Blocks along each axis: 2·width, as a power of two, fewer when there is little data.
 
-    fewest: entries of an average visit below which beginning it costs too much.
+    fewest : the fewest entries of an average visit that are worth its overhead.
 
     >>> choose_blocks(1_000_000, (6040, 3449), 16), choose_blocks(500, (20, 20), 16)
     (32, 1)

@@ -1,4 +1,4 @@
-"""`write`: `Data` back into a file, in a format that `read` understands. The file appears whole or not at all."""
+"""`write`: write `Data` to a file in a format that `read` understands, atomically."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def _text(data: Data, format: str) -> Iterator[str]:
 
 
 def _check_names(data: Data, sep: str) -> None:
-    """Refuse text ids that would read back as something else."""
+    """Raise for text ids that `read` would not return unchanged."""
     for ids in (data.row_ids, data.col_ids):
         if ids is not None and ids.is_text and len(ids):
             names = ids.ids.tolist()

@@ -1,4 +1,4 @@
-"""Listens to events: the run record, progress on the screen, the workers' timeline, plots.
+"""Listeners for events of a run: the run record, progress bars, timelines, plots.
 
-Nothing here steers a run, and no other room needs this one but for `events`.
+Listeners never change a run. Other packages import only `events` from this one.
 """

@@ -1,9 +1,9 @@
-"""Events: what a runtime tells while it runs.
+"""Events that runtimes report while they run.
 
 A runtime calls one listener with one event after another, from one thread, between passes and never inside one.
-Listeners watch; nothing they do changes a number. Times come with the events: `time` is in seconds since 1970,
-`seconds` is a duration measured by the runtime, and `start_ns`/`end_ns` of visits are nanoseconds of one steady clock
-with any origin. Nothing in this room looks at a clock.
+Listeners do not change results. Times come with the events: `time` is in seconds since 1970, `seconds` is a duration
+measured by the runtime, and `start_ns`/`end_ns` of visits are nanoseconds of one monotonic clock with any origin. No
+module of this package reads a clock.
 
     def print_objective(event: Event) -> None:
         if isinstance(event, EpochDone):
@@ -28,46 +28,46 @@ Status = Literal["done", "stopped", "failed", "early"]
 
 @dataclass(frozen=True, slots=True)
 class RunStarted:
-    """A run begins, or goes on. `epoch` epochs are already behind it (0 unless resumed)."""
+    """A run starts or resumes."""
 
     time: float
     config: Mapping[str, Any]
-    epoch: int = 0
+    epoch: int = 0  # epochs already done; 0 unless resumed
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlanMade:
-    """The plan is fixed. text: what `explain()` says. blocks [V, 2]: row block and column block of every visit."""
+    """The plan is fixed."""
 
     fingerprint: str
-    text: str
+    text: str  # the text of `explain()`
     profile: str = "exact"
-    blocks: NDArray[np.integer[Any]] | None = None
+    blocks: NDArray[np.integer[Any]] | None = None  # [V, 2] row block and column block of every visit
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PassDone:
-    """One pass over the blocks ended. visits [n, 4]: visit, worker, start_ns, end_ns, as the workers logged them."""
+    """One pass over the blocks ended."""
 
     time: float
     epoch: int
     name: str
     seconds: float
     items: int
-    visits: NDArray[np.integer[Any] | np.floating[Any]] | None = None
+    visits: NDArray[np.integer[Any] | np.floating[Any]] | None = None  # [n, 4] visit, worker, start_ns, end_ns
 
 
 @dataclass(frozen=True, slots=True)
 class EpochDone:
-    """Epoch `epoch` (counted from 1) of `epochs` ended. items: ratings visited in it. metrics: such as `test_rmse`."""
+    """An epoch ended."""
 
     time: float
-    epoch: int
-    epochs: int
+    epoch: int  # counted from 1
+    epochs: int  # of the run
     seconds: float
-    items: int
+    items: int  # ratings visited in the epoch
     objective: float
-    metrics: Mapping[str, float] = field(default_factory=dict)
+    metrics: Mapping[str, float] = field(default_factory=dict)  # such as `test_rmse`
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class CheckpointSaved:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointRejected:
-    """A checkpoint was found damaged and passed over."""
+    """A damaged checkpoint was skipped."""
 
     path: str
     reason: str
@@ -91,7 +91,7 @@ class CheckpointRejected:
 
 @dataclass(frozen=True, slots=True)
 class Warned:
-    """Something the user should know and that does not stop the run."""
+    """A warning that does not stop the run."""
 
     message: str
 
@@ -115,7 +115,7 @@ class Listener(Protocol):
 
 
 class Bus:
-    """Several listeners as one, told in the order given. Leaving it closes those that can be closed."""
+    """Several listeners as one, called in the order given. As a context manager it closes them at the end."""
 
     def __init__(self, *listeners: Listener) -> None:
         self.listeners = listeners

@@ -1,4 +1,4 @@
-"""Whole files, replaced at once: a reader, or a crash, sees the old text or the new one."""
+"""Write files atomically: a reader, or a crash, sees the old text or the new one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def replace(path: Path, content: bytes | Callable[[Path], None]) -> None:
-    """Make `content` the file at `path`; a function is given a path of the same ending to write to."""
+    """Replace the file at `path` by `content`; a function is called with a path of the same ending to write to."""
     fresh = path.with_name(f".{path.stem}.new{path.suffix}")
     try:
         if isinstance(content, bytes):

@@ -1,12 +1,12 @@
-"""One writer at a time: a lock on a run folder, or on a folder of checkpoints.
+"""Lock a run folder or a checkpoint folder: one writer at a time.
 
-    lock = FolderLock(folder)           # RunError, with who has it, if another process writes there
+    lock = FolderLock(folder)           # RunError that names the owner, if another process writes to the folder
     …
     lock.release()
 
-The lock is the operating system's (`flock`) on the file `.lock`, which holds the process and the machine for people to
-read. It ends with the process that has it, however that ends, so a file that was left behind is no lock. Where a file
-system knows no such locks, the file alone has to do: it counts for as long as its process runs on this machine.
+The lock is the operating system's (`flock`) on the file `.lock`, which names the process and the machine. It ends with
+its process, however that ends, so a file that was left behind is no lock. On file systems without such locks the file
+itself is the lock: it counts for as long as its process runs on this machine.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ except ImportError:  # Windows
 
 
 class FolderLock:
-    """The right to write into a folder, which must exist, until it is released."""
+    """The exclusive right to write into an existing folder, until it is released."""
 
     def __init__(self, folder: Path, what: str = "a run") -> None:
         self._path = folder / NAME
@@ -55,10 +55,10 @@ class FolderLock:
             except BaseException:
                 os.close(file)
                 raise
-            os.close(file)  # whoever had it has removed the file meanwhile
+            os.close(file)  # its former owner has removed the file meanwhile
 
     def release(self) -> None:
-        """Let others write. A forked child has no right to."""
+        """Release the lock. A forked child does not release its parent's."""
         file, self._file = self._file, None
         if file is None:
             return
@@ -74,7 +74,7 @@ class FolderLock:
 
 
 def is_written(folder: Path) -> bool:
-    """Whether somebody has the lock of a folder."""
+    """Whether a process holds the lock of a folder."""
     if not (folder / NAME).exists():
         return False
     try:
@@ -87,7 +87,7 @@ def is_written(folder: Path) -> bool:
 
 
 def _locked(file: int) -> bool:
-    """Whether the lock is ours now."""
+    """Try to take the lock; whether this process has it now."""
     if fcntl is not None:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -109,7 +109,7 @@ def _owner(file: int) -> dict[str, Any]:
 
 
 def _alive(owner: dict[str, Any]) -> bool:
-    """Whether a process that wrote its name still runs; on another machine nobody can tell, so it counts."""
+    """Whether the process that wrote the file still runs; one on another machine counts as running."""
     pid = owner.get("pid")
     if not isinstance(pid, int):
         return False

@@ -1,9 +1,9 @@
-"""Events as lines of JSON, and what can be read back from them.
+"""Write events as lines of JSON, and read them back.
 
     {"event":"EpochDone","time":1.7e9,"epoch":3,"epochs":20,"seconds":0.21,"items":900188,"objective":0.71,"metrics":{…}}
 
 Arrays are not inlined: they are named by dtype and shape. A number that is not finite becomes null, which reads back as
-NaN. A process may die in the middle of a line, so whatever cannot be read is left out.
+NaN. A process may die in the middle of a line, so lines that cannot be read are skipped.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ RUN, EVENTS = "run.json", "events.jsonl"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RunView:
-    """A run record, read. `run` is run.json; `epochs` the epoch table, one array per column."""
+    """A run record that was read."""
 
     folder: Path
-    run: Mapping[str, Any]
-    epochs: Columns
+    run: Mapping[str, Any]  # content of run.json
+    epochs: Columns  # the epoch table, one array per column
 
     @property
     def config(self) -> dict[str, Any]:
@@ -44,7 +44,7 @@ class RunView:
 
     @property
     def status(self) -> str:
-        """done, early, stopped or failed; "running" also means that the process died before it could say."""
+        """done, early, stopped or failed; "running" also if the process died before it could write another."""
         return str(self.run.get("status", "running"))
 
 
@@ -55,7 +55,7 @@ def encode(event: Event) -> bytes:
 
 
 def to_json(value: object) -> bytes:
-    """JSON of anything: what JSON does not know is described, not refused, since this is a report and not a store."""
+    """JSON of any value. Values that JSON does not support are described in words: this is a report, not storage."""
     return msgspec.json.encode(value, enc_hook=_describe)
 
 
@@ -88,7 +88,7 @@ def read_run(folder: Path) -> dict[str, Any]:
 
 
 def read_table(folder: Path) -> EpochTable:
-    """The epoch table, from the events: sessions in turn, each going on from where it was resumed."""
+    """The epoch table, from the events of all sessions; each continues from the epoch it was resumed at."""
     table = EpochTable()
     for event in lines(folder):
         try:
@@ -104,7 +104,7 @@ def read_table(folder: Path) -> EpochTable:
 
 
 def open_to_append(folder: Path) -> BinaryIO:
-    """events.jsonl, less a line that was cut short. Unbuffered: what was written survives the process."""
+    """Open events.jsonl without an incomplete last line. Unbuffered: written lines survive the process."""
     file = open(folder / EVENTS, "a+b", buffering=0)  # noqa: SIM115 (the record closes it)
     end = file.seek(0, os.SEEK_END)
     while end > 0:

@@ -1,4 +1,4 @@
-"""What a run ran on: versions and processor, for the run record."""
+"""Versions and processor of this machine, for the run record."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def versions() -> dict[str, str]:
-    """Versions of Stretto and of what can change its numbers, read without importing anything."""
+    """Versions of Stretto and of packages that can change its results, read without importing them."""
     found = {"python": platform.python_version()}
     for name in ("stretto", "numpy", "numba", "llvmlite", "scipy"):
         try:
@@ -20,7 +20,7 @@ def versions() -> dict[str, str]:
 
 
 def machine() -> dict[str, Any]:
-    """Processor, how many there are, how many this process may use, and the system."""
+    """Name and number of processors, how many this process may use, and the operating system."""
     count = os.cpu_count() or 1
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else count
     return {"cpu": _cpu_name(), "cpus": count, "usable": usable, "system": f"{platform.system()} {platform.machine()}"}

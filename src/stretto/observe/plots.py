@@ -1,4 +1,4 @@
-"""Plots of a run, drawn off screen through matplotlib's objects: no display, and no figure of the user's is touched."""
+"""Plots of one run, drawn by matplotlib without a display and without touching the user's figures."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_ORDER = ("epoch", "seconds", "items")  # columns that are measured along, not plotted
+_ORDER = ("epoch", "seconds", "items")  # columns for the horizontal axis, not plotted
 _ERRORS = {"RMSE": "_rmse", "mean absolute error": "_mae", "log loss": "_logloss"}
 _COLOURS = ("#1f5fa8", "#d1602a", "#2f8f5b", "#7d4fa3", "#8a6d1d", "#5c5c5c")
 
@@ -20,9 +20,17 @@ _COLOURS = ("#1f5fa8", "#d1602a", "#2f8f5b", "#7d4fa3", "#8a6d1d", "#5c5c5c")
 def convergence(table: Mapping[str, ArrayLike], path: Path, title: str = "") -> None:
     """Draw objective and metrics against epochs (left) and seconds (right) into `path` (its ending chooses the format).
 
-    table: columns of equal length, `epoch`, `seconds`, `objective` and any metrics, as `EpochTable.columns()` gives
-    them. Errors share a row and a scale; every other metric has a row of its own. An objective that is minus a
-    log-likelihood among the metrics is left out.
+    Errors share a row and a scale; every other metric has its own row. An objective that is minus a log-likelihood
+    among the metrics is left out.
+
+    Parameters
+    ----------
+    table : mapping of arrays
+        Columns of equal length: `epoch`, `seconds`, `objective` and any metrics, as from `EpochTable.columns()`.
+    path : Path
+        The file to write.
+    title : str
+        Title of the figure.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -53,13 +61,13 @@ def convergence(table: Mapping[str, ArrayLike], path: Path, title: str = "") -> 
 
 
 def _kind(name: str) -> str:
-    """What a row is called: errors by their kind, other metrics by their name."""
+    """The label of a row: errors by their kind, other metrics by their name."""
     plain = "NDCG@10" if name == "test_ndcg10" else name.replace("_", " ")
     return next((kind for kind, ending in _ERRORS.items() if name.endswith(ending)), plain)
 
 
 def _lines(axes: Axes, along: NDArray[np.float64], columns: Mapping[str, NDArray[Any]], log: bool = False) -> None:
-    """One line per column. Values that are not finite leave no mark; a logarithmic scale only where it helps."""
+    """Draw one line per column. Values that are not finite are left out; a logarithmic scale only where it helps."""
     for place, (name, values) in enumerate(columns.items()):
         good = np.isfinite(values)
         marker = "o" if good.sum() <= 50 else ""
@@ -78,7 +86,7 @@ def _lines(axes: Axes, along: NDArray[np.float64], columns: Mapping[str, NDArray
 
 
 def _log_scale(axes: Axes) -> None:
-    """Ticks at 1, 2 and 5 in plain numbers: easier to read than powers of ten, and quicker to draw."""
+    """Set ticks at 1, 2 and 5 in plain numbers: easier to read than powers of ten, and faster to draw."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
     axes.set_yscale("log")

@@ -1,10 +1,10 @@
-"""Progress on the screen: a bar over epochs with the objective, the speed and the time left.
+"""Progress bar over epochs with the objective, the speed and the time left.
 
-verbose 0 says nothing. 1 draws a bar on a terminal; elsewhere (a pipe, a log file) it prints warnings and one line at
+verbose 0 prints nothing. 1 draws a bar on a terminal; elsewhere (a pipe, a log file) it prints warnings and one line at
 the end. 2 adds the plan, every epoch and every checkpoint as lines, on a terminal or not.
 
-The bar is redrawn when an event arrives, at most ten times a second by the events' own times: no thread of its own
-competes with the workers.
+The bar is redrawn when an event arrives, at most ten times a second by the events' own times. It needs no thread, which
+would compete with the workers.
 """
 
 from __future__ import annotations
@@ -31,14 +31,15 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
 
 _REDRAW = 0.1
-_RECENT = 8  # epochs the speed is taken from: the first ones may hold compilation
+_RECENT = 8  # epochs that the speed is estimated from: the first ones may include compilation
 _ENDINGS = {"done": "done", "early": "stopped early", "stopped": "stopped", "failed": "failed"}
 
 
 class Progress:
-    """A listener that shows a run. console: where to; standard error unless given, so that results can be piped.
+    """A listener that shows the progress of a run.
 
-    step, unit: what an epoch and the items in it are called.
+    console : where it is shown; standard error unless given, so that results can be piped.
+    step, unit : names of an epoch and of the items in it.
     """
 
     def __init__(
@@ -74,7 +75,7 @@ class Progress:
             self._say(f"saved {event.path}: {event.bytes / 2**20:.1f} MiB in {duration(event.seconds)}")
 
     def close(self) -> None:
-        """Take the bar off the screen and give the cursor back."""
+        """Remove the bar from the screen and restore the cursor."""
         if self._bar is not None:
             self._bar.stop()
             self._bar = self._task = None
@@ -108,7 +109,7 @@ class Progress:
             TextColumn("{task.fields[left]}", style="cyan"),
             console=self._screen(),
             auto_refresh=False,
-            transient=True,  # the final line says it all
+            transient=True,  # the final line replaces it
         )
         self._bar.start()
         self._task = self._bar.add_task("", total=epochs, numbers="", left="")
@@ -124,7 +125,7 @@ class Progress:
         self._say("  ".join(parts) + (f"  ({event.message})" if event.message else ""))
 
     def _numbers(self, event: EpochDone) -> str:
-        # Minus a log-likelihood that is there as well says nothing new.
+        # An objective that is minus a log-likelihood among the metrics is redundant.
         known = "log_likelihood" in event.metrics or event.objective == math.inf
         parts = [] if known else [f"objective {event.objective:.6g}"]
         parts += [f"{name.replace('_', ' ')} {value:.4f}" for name, value in event.metrics.items()]
@@ -134,11 +135,11 @@ class Progress:
         return "  ".join(parts)
 
     def _left(self, event: EpochDone) -> str:
-        """The median, since one slow epoch (a save, another program) should not move the forecast."""
+        """Time left, by the median epoch: one slow epoch (a save, another program) should not change the estimate."""
         return f"{duration((event.epochs - event.epoch) * statistics.median(s for s, _ in self._recent))} left"
 
     def _say(self, text: str) -> None:
-        """A whole line above the bar; our own text, so no markup, no colouring of numbers and no wrapping in logs."""
+        """Print a line above the bar, without markup, colours or wrapping."""
         self._screen().print(text, markup=False, highlight=False, soft_wrap=True)
 
     def _screen(self) -> Console:

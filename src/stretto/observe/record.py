@@ -1,18 +1,17 @@
-"""The run record: a folder that tells afterwards what was run, on what, and how it went.
+"""The run record: a folder with the settings, data, events, history and results of one run.
 
     runs/first/
       run.json           configuration, versions, machine, seed, fingerprint, profile, status, last metrics
       events.jsonl       every event, one a line, written as it happens: the source of the others
-      plan.txt           what the plan's `explain()` said
+      plan.txt           the text of the plan's `explain()`
       trace.json         the workers' timeline, for Perfetto
       convergence.csv    the epoch table
       convergence.png    the same, drawn
 
 `events.jsonl` grows line by line; all other files are replaced whole, so that each is valid whenever the process dies.
-While a run goes on, `trace.json` and `convergence.csv` are written each time they have doubled, and finally when it
-ends.
+During a run, `trace.json` and `convergence.csv` are written each time they have doubled, and once more at its end.
 
-A record must not cost a run: when the disk refuses while training, the user is warned once and training goes on. One
+A record must not end a run: when the disk fails while training, the user is warned once and training continues. One
 process writes a record at a time (`folder_lock`).
 """
 
@@ -39,14 +38,15 @@ from stretto.observe.machine import machine, versions
 from stretto.observe.trace import Trace
 
 _OURS = (RUN, EVENTS, "plan.txt", "trace.json", "convergence.csv", "convergence.png")
-_FIRST = 8192  # visits before the trace is written for the first time: a short run should not pay for it twice
+_FIRST = 8192  # visits before the trace is written for the first time: a short run should write it only once
 
 
 class RunRecord:
     """A listener that keeps the record of a run in `folder`.
 
-    An existing record is refused unless `exist_ok`, which goes on with it: events are appended, the table continues.
-    warn: told, once, when the disk refuses; `warnings.warn` unless given.
+    An existing record is refused unless `exist_ok`, which continues it: events and rows of the table are appended.
+
+    warn : called once when the disk fails; `warnings.warn` unless given.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class RunRecord:
             self._finish()
 
     def close(self) -> None:
-        """Let go of the files. What `RunEnded` would have written is left as it was last written."""
+        """Close the files. Without a `RunEnded` event, they stay as they were last written."""
         self._close_log()
         if self._lock is not None:
             lock, self._lock = self._lock, None
@@ -116,7 +116,7 @@ class RunRecord:
         return RunView(folder, read_run(folder), read_table(folder).columns())
 
     def _take_in(self, event: Event) -> None:
-        """Remember what the files are made from; no disk here."""
+        """Store the content of an event in memory; nothing is written."""
         if isinstance(event, RunStarted):
             self._table.rewind(event.epoch)
             self._trace.rewind(event.epoch)
@@ -175,7 +175,7 @@ class RunRecord:
         replace(self.folder / "trace.json", self._trace.json())
 
     def _finish(self) -> None:
-        """The last word: tried even after the disk refused before, since it may have room again."""
+        """Write all files at the end, even after the disk failed before: it may have space again."""
         with self._forgiving():
             self._write_run()
             self._write_table()
@@ -187,9 +187,9 @@ class RunRecord:
 
     @contextlib.contextmanager
     def _forgiving(self) -> Iterator[None]:
-        """Whatever goes wrong with the record, the run goes on; after the first time nothing is tried until the end.
+        """Turn any exception into one warning, so that the run continues; nothing more is written until the end.
 
-        Any exception, not the disk's alone: a plot that cannot be drawn is no reason to lose what was learned.
+        This covers all exceptions, not only those of the disk: a plot that fails must not lose the model.
         """
         try:
             yield
@@ -198,7 +198,7 @@ class RunRecord:
             if not self._lost:
                 self._lost = True
                 reason = error.strerror if isinstance(error, OSError) and error.strerror else repr(error)
-                self._warn(f"the run record in {self.folder} is incomplete: {reason}; the run itself goes on")
+                self._warn(f"the run record in {self.folder} is incomplete: {reason}; the run itself continues")
 
 
 def _date(time: float) -> str:

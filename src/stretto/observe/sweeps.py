@@ -1,4 +1,4 @@
-"""Several simulated runs in one picture: the objective against virtual seconds, and against bytes sent."""
+"""Plots of several simulated runs: the objective against virtual seconds, and against bytes sent."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 
 class Look(Protocol):
-    """One look at the objective."""
+    """One evaluation of the objective."""
 
     @property
     def seconds(self) -> float: ...

@@ -1,4 +1,4 @@
-"""The epoch table: one row per epoch, for plots, for CSV, and for a run that goes on.
+"""The epoch table: one row per epoch, for plots, CSV files and resumed runs.
 
 Columns: `epoch`, `seconds` (spent in epochs since the run began, saving and evaluating excluded, across interruptions),
 `items` (visited since the run began), `objective`, then every metric that was ever reported, NaN where it was not.
@@ -19,7 +19,7 @@ Columns = dict[str, NDArray[np.float64]]
 
 
 class EpochTable:
-    """Grows by one row per epoch; `rewind` forgets what a resumed run does again.
+    """A table with one row per epoch; `rewind` removes epochs that a resumed run repeats.
 
     >>> table = EpochTable()
     >>> table.add(1, seconds=0.5, items=100, objective=3.0, metrics={"test_rmse": 0.9})
@@ -49,11 +49,11 @@ class EpochTable:
             "objective": float(objective),
         }
         for name, value in (metrics or {}).items():
-            row.setdefault(name, float(value))  # a metric cannot take the place of a column of ours
+            row.setdefault(name, float(value))  # a metric cannot replace a built-in column
         self._rows.append(row)
 
     def rewind(self, epoch: int) -> None:
-        """Forget every epoch after `epoch`."""
+        """Remove every epoch after `epoch`."""
         while self._rows and self._rows[-1]["epoch"] > epoch:
             self._rows.pop()
 

@@ -1,4 +1,4 @@
-"""The topic browser: what a topic model found, as one HTML file to look through.
+"""The topic browser: the topics of a model as one HTML file.
 
     view = TopicView(
         title="Letters",
@@ -15,8 +15,8 @@
     )
     write_topics("topics.html", view)
 
-A view is plain words and arrays: whoever has a model fills one in, and nothing here knows models. The file needs
-nothing else: no network, no server, no fonts or pictures; it can be mailed, and opens from a folder.
+A view is plain words and arrays, filled in from a model by the caller; this module does not depend on models. The file
+is complete: it needs no network, server, fonts or pictures, can be mailed, and opens from a folder.
 """
 
 from __future__ import annotations
@@ -38,28 +38,20 @@ from stretto.observe.files import replace
 class TopicView:
     """Everything the page shows, of K topics, numbered from 0 in the order given.
 
-    words [K][≤ n]: the words of each topic, best first, and weights [K, n]: their p(word | topic).
-    tokens [K]: how many tokens each topic has.
-    similar [K, m]: other topics, most similar first, and similarity [K, m], in 0..1. m may be 0.
-    documents [K][≤ d]: names of the documents with most of a topic, and shares [K, d] of the topic in them. d may be 0.
-    facts: shown at the top, name and value, in this order.
-    history: (epoch, log-likelihood per token), drawn as a curve; what is not finite is left out.
-    coherence [K]: NPMI of each topic; NaN where it is not defined; None when it was not measured.
-
-    What does not fit together is refused with a `DataError` that names the field.
+    Fields whose shapes do not match raise a `DataError` that names the field.
     """
 
     title: str
-    words: list[list[str]]
-    weights: NDArray[np.float32]
-    tokens: NDArray[np.int64]
-    similar: NDArray[np.int32]
-    similarity: NDArray[np.float32]
-    documents: list[list[str]]
-    shares: NDArray[np.float32]
-    facts: dict[str, str]
-    history: list[tuple[int, float]]
-    coherence: NDArray[np.float32] | None = None
+    words: list[list[str]]  # [K][≤ n] the words of each topic, best first
+    weights: NDArray[np.float32]  # [K, n] their p(word | topic)
+    tokens: NDArray[np.int64]  # [K] number of tokens of each topic
+    similar: NDArray[np.int32]  # [K, m] other topics, most similar first; m may be 0
+    similarity: NDArray[np.float32]  # [K, m] their similarity, in 0..1
+    documents: list[list[str]]  # [K][≤ d] names of the documents with most of a topic; d may be 0
+    shares: NDArray[np.float32]  # [K, d] shares of the topic in them
+    facts: dict[str, str]  # name and value, shown at the top in this order
+    history: list[tuple[int, float]]  # (epoch, log-likelihood per token), drawn as a curve; only finite points
+    coherence: NDArray[np.float32] | None = None  # [K] NPMI of each topic; NaN: not defined; None: not measured
 
     def __post_init__(self) -> None:
         topics = len(self.words)
@@ -108,7 +100,7 @@ def write_topics(path: str | os.PathLike[str], view: TopicView) -> Path:
 
 
 def _fits(name: str, array: NDArray[Any], topics: int, axes: int, shape: str, finite: bool = True) -> None:
-    """An array of the right number of axes, with a row for each topic, and of numbers that can be shown."""
+    """Raise unless an array has the right number of axes, a row for each topic, and finite numbers."""
     if np.ndim(array) != axes or np.shape(array)[0] != topics:
         raise DataError(
             f"TopicView: {name} has shape {list(np.shape(array))}; give {shape}, {topics} topics as in words"
@@ -118,7 +110,7 @@ def _fits(name: str, array: NDArray[Any], topics: int, axes: int, shape: str, fi
 
 
 def _counted(name: str, lists: Sequence[Sequence[str]], beside: str, numbers: NDArray[Any]) -> None:
-    """A list for each topic, none longer than the row of numbers beside it."""
+    """Raise unless there is a list for each topic, none longer than its row of numbers."""
     if len(lists) != numbers.shape[0]:
         raise DataError(f"TopicView: {name} has {len(lists)} lists; give one for each of the {numbers.shape[0]} topics")
     for topic, names in enumerate(lists):

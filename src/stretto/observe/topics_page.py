@@ -1,12 +1,12 @@
-"""The page of the topic browser: its HTML, the numbers in it, and where the map puts each topic.
+"""HTML page of the topic browser: markup, numbers, and the position of each topic on the map.
 
-The page is put together from `assets/`: a frame, a style and two scripts. Header, facts and curve are plain HTML made
-here; all else is drawn by the scripts from one block of JSON, in which every word and every document name stands once
-and topics refer to them by number: 10,000 topics stay a few megabytes.
+The page is assembled from `assets/`: a frame, a style and two scripts. This module writes header, facts and curve as
+plain HTML. The scripts draw everything else from one block of JSON, in which every word and every document name occurs
+once and topics refer to them by number: 10,000 topics stay a few megabytes.
 
-Nothing that comes from outside can act. In HTML it is escaped; in the JSON the characters <, > and & are written as
-\\u003c and so on, so that no word can end the block; the scripts only ever set text. Beyond that the page carries a
-policy that lets nothing run but our two scripts, by their hash, and nothing be fetched from anywhere.
+Text from outside cannot inject code. In HTML it is escaped; in the JSON the characters <, > and & are written as
+\\u003c and so on, so that no word can end the block; the scripts only set text. In addition the page carries a content
+security policy that allows only our two scripts, by their hash, and no network access.
 """
 
 from __future__ import annotations
@@ -102,11 +102,11 @@ def curve(history: Sequence[tuple[int, float]]) -> str:
     line = " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(x, y, strict=True))
     first, last = points[0], points[-1]
     begun, reached = (f"{value:.3f}".replace("-", "\N{MINUS SIGN}") for value in (first[1], last[1]))
-    told = f"Log-likelihood per token: {begun} after epoch {first[0]}, {reached} after epoch {last[0]}"
+    caption = f"Log-likelihood per token: {begun} after epoch {first[0]}, {reached} after epoch {last[0]}"
     return (
-        f'<figure class="curve"><svg viewBox="0 0 {width:.0f} {height:.0f}" role="img" aria-label="{told}">'
+        f'<figure class="curve"><svg viewBox="0 0 {width:.0f} {height:.0f}" role="img" aria-label="{caption}">'
         f'<polyline points="{line}"/><circle cx="{x[-1]:.1f}" cy="{y[-1]:.1f}" r="3"/></svg>'
-        f"<figcaption>{told}</figcaption></figure>"
+        f"<figcaption>{caption}</figcaption></figure>"
     )
 
 

@@ -1,4 +1,4 @@
-"""The timeline: who visited which block when, as a Chrome trace for Perfetto or chrome://tracing.
+"""The timeline of workers' visits, as a Chrome trace for Perfetto or chrome://tracing.
 
 One lane per worker with a slice per visit, above them a lane of passes and one of checkpoints. A long run has more
 visits than a viewer opens, so the trace keeps at most `limit`: when they grow past it, every second of the epochs kept
@@ -29,11 +29,11 @@ _GAP_NS = 1_000_000  # drawn between two sessions of one run
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Pass:
-    """visits [n, 4]: visit, worker, start, end in nanoseconds of the trace."""
+    """One pass of the trace."""
 
     epoch: int
     name: str
-    visits: Ints
+    visits: Ints  # [n, 4] visit, worker, start, end in nanoseconds of the trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class Trace:
     def add_pass(self, event: PassDone) -> None:
         if event.visits is None or not len(event.visits):
             return
-        visits = np.array(event.visits, dtype=np.int64)  # a copy: the ring it comes from is used again
+        visits = np.array(event.visits, dtype=np.int64)  # a copy: the ring buffer it comes from is reused
         if self._origin is None:
             self._origin = int(visits[:, 2].min()) - (self._end + _GAP_NS if self._end else 0)
         visits[:, 2:] -= self._origin
@@ -79,7 +79,7 @@ class Trace:
         self._thin()
 
     def add_checkpoint(self, event: CheckpointSaved) -> None:
-        """Placed by the distance of its time to that of the last pass, since visits are told by another clock."""
+        """Add a checkpoint, placed by its time after the last pass: visits are measured by another clock."""
         if self._last is None:
             return
         end = self._last[1] + max(0, round((event.time - self._last[0]) * 1e9))
@@ -87,7 +87,7 @@ class Trace:
         self._saves.append(_Saved(start, end, event.epoch, event.path))
 
     def rewind(self, epoch: int) -> None:
-        """A new session goes on after `epoch`: its clock is another one, and it does the later epochs again."""
+        """A new session continues after `epoch`: it has another clock, and repeats later epochs."""
         self._origin = self._last = None
         self._passes = [one for one in self._passes if one.epoch <= epoch]
 
@@ -122,7 +122,7 @@ class Trace:
         return (head + ",\n".join(lines) + "\n]}\n").encode()
 
     def _pass_lines(self, one: _Pass) -> list[str]:
-        """Formatted by hand: a run ends with up to `limit` of these lines and should not wait for them."""
+        """The lines of a pass, formatted without a JSON encoder: up to `limit` of them are written at the end."""
         if not len(one.visits):
             return []
         start, end = int(one.visits[:, 2].min()), int(one.visits[:, 3].max())
@@ -148,7 +148,7 @@ class Trace:
 
     @classmethod
     def load(cls, path: Path, limit: int = 200_000) -> Trace:
-        """The trace an earlier session wrote, ready to go on; an empty one when there is none or it cannot be read."""
+        """The trace of an earlier session, to be continued; an empty one if there is none or it cannot be read."""
         trace = cls(limit)
         try:
             whole = json.loads(path.read_bytes())

@@ -1,1 +1,1 @@
-"""The parameter server as state machines: cache, update buffer, shard, versions, server functions. Pure."""
+"""The parameter server as pure state machines: cache, update buffer, shard, versions, server functions."""

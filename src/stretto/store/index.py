@@ -1,4 +1,4 @@
-"""Keys of any size to small numbers: what lets rows lie in plain arrays that grow.
+"""Hash index from keys of any size to small slot numbers, for rows stored in growing arrays.
 
 >>> import numpy as np
 >>> index = Index()
@@ -23,7 +23,7 @@ NO_INDEX: tuple[Keys, NDArray[np.int32]] = np.empty(0, np.int64), np.empty(0, np
 
 
 def longer(column: NDArray[Any], capacity: int, fill: float = 0) -> NDArray[Any]:
-    """The column with room for `capacity` rows, the new ones filled."""
+    """A copy of the column with capacity for this many rows, the new ones filled."""
     shape = (capacity, *column.shape[1:])
     grown = np.full(shape, fill, column.dtype) if fill else np.zeros(shape, column.dtype)
     grown[: len(column)] = column
@@ -31,9 +31,9 @@ def longer(column: NDArray[Any], capacity: int, fill: float = 0) -> NDArray[Any]
 
 
 class Lookup:
-    """A number for each key, in arrays for kernels: keys [size] int64, slots [size] int32, −1 where there is none.
+    """Open-addressing hash table for kernels: keys [size] int64, slots [size] int32, −1 where there is none.
 
-    both: the two, which are replaced together when they grow, so that a thread may search while another one adds.
+    both : the two arrays. They are replaced together when they grow, so that a thread may search while another adds.
     """
 
     __slots__ = ("both",)
@@ -60,7 +60,7 @@ class Lookup:
 
 
 def _size(entries: int) -> int:
-    """A power of two, at least twice as many."""
+    """The size of the table: a power of two, at least twice the entries."""
     return 1 << max(1, 2 * entries - 1).bit_length()
 
 
@@ -78,20 +78,20 @@ class Index:
         self.lookup = Lookup()
         self.keys: Keys = np.empty(_FIRST, np.int64)
         self.marks: NDArray[np.int32] = np.empty(_FIRST if marked else 0, np.int32)
-        self._before: NDArray[np.int32] = np.empty_like(self.marks)  # from a place to another one of the same key
+        self._before: NDArray[np.int32] = np.empty_like(self.marks)  # from a place to the previous one of the same key
 
     @property
     def capacity(self) -> int:
         return len(self.keys)
 
     def find(self, wanted: Keys) -> Places:
-        """[n] the place of each key, −1 where it has none; of several with different marks the last."""
+        """[n] the place of each key, −1 where it has none; with several marks, the last place."""
         out = np.empty(len(wanted), np.int64)
         cached_rows.find_all.exact(*self.lookup.both, wanted, out)
         return out
 
     def search(self, wanted: Keys) -> tuple[Places, int]:
-        """The same, and how many have none."""
+        """As `find`, and how many keys have no place."""
         out = np.empty(len(wanted), np.int64)
         return out, cached_rows.find_all.exact(*self.lookup.both, wanted, out)
 
@@ -119,13 +119,13 @@ class Index:
         self.lookup.reserve(capacity)
 
     def keep(self, places: Places) -> None:
-        """Only what is at these places stays, and is moved to 0, 1, 2, …"""
+        """Keep the keys at these places only, and move them to 0, 1, 2, …"""
         keys, marks = self.keys[places], self.marks[places] if self.marked else None
         self.clear()
         self.place(keys, marks)
 
     def clear(self) -> None:
-        """Forget everything; the room stays."""
+        """Remove all keys; the capacity stays."""
         if self.count:
             self.count = 0
             self.lookup.slots.fill(-1)

@@ -1,9 +1,9 @@
-"""What a run's tables are, and where everything lies: the one value that every cache and shard of a run is made from.
+"""`Layout`: the tables of a run and their shards; every cache and shard is built from it.
 
     layout = Layout((TableSpec("weights", rows=10_000, cols=64),), nodes=4, workers=16, rule=SSP(2))
-    layout.shard_of(0, keys)          # which shard has each row
+    layout.shard_of(0, keys)          # the shard of each row
 
-Shard k lives on node k. Logical worker w lives on node w · nodes // workers.
+Shard k is on node k. Logical worker w is on node w · nodes // workers.
 """
 
 from __future__ import annotations
@@ -31,41 +31,32 @@ _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 @dataclass(frozen=True, eq=False)
 class TableSpec:
-    """One table.
-
-    rows : how many, keys being 0 … rows − 1; None for any int64 keys. cols : the width of a row. dtype : of DTYPES; f2
-    tables are kept and summed as f4 and travel as f2.
-    apply : the server function. start : what rows hold before the first update: a number, an array [rows, cols], or
-    function(keys [n]) -> [n, cols]. states : the same for each array the server function keeps beside the rows, where a
-    table goes on from an earlier run; empty: as the server function begins.
-    partition : "hash", "range" (needs rows), or function(keys [n], shards) -> shard of each key [n].
-    shards : the shards that hold rows of this table; None for all.
-    cache_rows : rows a cache keeps at most; None for no limit.
-    sparse : caches take memory for a row when it is first touched, also where `Layout.reserve` holds.
-    own_writes : reads see what their own node added at once. False where only the server function knows the result.
-    check_finite : refuse NaN and infinity in `add`.
-    """
+    """The definition of one table, as caches and shards need it."""
 
     name: str
     apply: ServerFunction
-    rows: int | None = None
-    cols: int = 1
-    dtype: str = "f4"
+    rows: int | None = None  # keys are 0 … rows − 1; None: any int64 keys
+    cols: int = 1  # width of a row
+    dtype: str = "f4"  # one of DTYPES; f2 tables are kept and summed as f4 and travel as f2
+    # Values of rows before the first update: a number, an array [rows, cols], or function(keys [n]) -> [n, cols].
     start: Start = 0.0
-    partition: Partition = "hash"
-    shards: tuple[int, ...] | None = None
-    cache_rows: int | None = None
-    check_finite: bool = False
+    partition: Partition = "hash"  # "hash", "range" (needs rows), or function(keys [n], shards) -> shards [n]
+    shards: tuple[int, ...] | None = None  # the shards that hold rows of this table; None: all
+    cache_rows: int | None = None  # the most rows that a cache keeps; None: no limit
+    check_finite: bool = False  # refuse NaN and infinity in `add`
+    # As `start`, for each state array of the server function, where a table continues an earlier run; empty: as the
+    # server function initialises them.
     states: tuple[Start, ...] = ()
-    sparse: bool = False
+    sparse: bool = False  # caches allocate a row when it is first touched, also with `Layout.reserve`
 
     @property
     def kept(self) -> np.dtype[Any]:
-        """The dtype rows are kept in."""
+        """The dtype in which rows are stored."""
         return np.dtype("f4" if self.dtype == "f2" else self.dtype)
 
     @property
     def own_writes(self) -> bool:
+        """Whether reads see changes of their own node at once; False where only the server knows the result."""
         return self.apply.additive
 
     @property
@@ -82,12 +73,12 @@ class Layout:
     workers: int = 1
     rule: Rule = field(default_factory=BSP)
     policy: Policy = field(default_factory=Eager)
-    witness: bool = False  # count in every row which calls of add are in it
-    reserve: bool = False  # caches hold a slot for every row of tables that are not sparse, so that threads share them
+    witness: bool = False  # count in every row which calls of add it contains
+    reserve: bool = False  # caches reserve a slot for every row of non-sparse tables, so that threads share them
     seed: int = 0
 
     def node_of(self, worker: int) -> int:
-        """The node a logical worker lives on."""
+        """The node of a logical worker."""
         return worker * self.nodes // self.workers
 
     def workers_of(self, node: int) -> range:
@@ -101,12 +92,12 @@ class Layout:
         return self.workers if self.witness else 0
 
     def reserved(self, table: int) -> int | None:
-        """Rows of a table, if every cache has a slot for each from the start; None: slots come with the first touch."""
+        """Rows of a table, if caches reserve a slot for each; None: slots are made on first use."""
         spec = self.tables[table]
         return spec.rows if self.reserve and not spec.sparse else None
 
     def shard_of(self, table: int, keys: NDArray[np.int64]) -> NDArray[np.int64]:
-        """[n] the shard that has each row of a table."""
+        """[n] the shard of each row of a table."""
         spec = self.tables[table]
         among = self._shards[table]
         if callable(spec.partition):
@@ -123,11 +114,11 @@ class Layout:
         return tuple(np.array(every if t.shards is None else t.shards, dtype=np.int64) for t in self.tables)
 
     def start_rows(self, table: int, keys: NDArray[np.int64]) -> NDArray[Any]:
-        """[n, cols] what rows hold before the first update."""
+        """[n, cols] values of rows before the first update."""
         return self._begin(table, self.tables[table].start, keys)
 
     def start_states(self, table: int, keys: NDArray[np.int64]) -> tuple[NDArray[Any], ...] | None:
-        """[n, cols] each: what the server function keeps beside the rows; None: as its own `on_create` makes them."""
+        """State arrays [n, cols] of the server function; None: as its own `create` makes them."""
         spec = self.tables[table]
         real = spec.kept if spec.kept.kind == "f" else np.dtype("f8")
         return tuple(self._begin(table, state, keys, real) for state in spec.states) if spec.states else None
@@ -153,7 +144,7 @@ class Layout:
 
 
 def _range(keys: NDArray[np.int64], shards: int, rows: int) -> NDArray[np.int64]:
-    """[n] the number of the range, of as many equal ones as there are shards, that each key is in."""
+    """[n] the range of each key, where the rows are cut into one equal range for each shard."""
     if rows * shards < 2**63:
         return keys * shards // max(1, rows)
     return keys // -(-rows // shards)  # the product would not fit in 64 bits

@@ -1,19 +1,18 @@
-"""One node: its cache, its shard, what waits to be sent, and the links to the other nodes, put together.
+"""One node of the parameter server: its cache, its shard, its send queue and its links to other nodes.
 
-A runtime calls read, add, tick and leave for its workers, receive and reset for what the network does (on a network
-that tells nobody of lost connections, tend in place of reset), poll when `wake_at` has come, and after every call takes
-away
+A runtime calls read, add, tick and leave for its workers, receive and reset for events of the network (tend in place of
+reset where the network does not report lost connections), and poll at `wake_at`. After every call it takes away
 
     frames     [(node, frame)] to be carried to other nodes, in this order
     woken      workers that were refused and may try again
     wake_at    when to call poll if nothing else happens before
 
     node = Node(layout, 0)
-    if not node.read(now, worker, table, keys, out):       # nothing was written; what is missing has been asked for
+    if not node.read(now, worker, table, keys, out):       # nothing was written; missing rows have been requested
         ...                                                # wait until `woken` names the worker, then read again
 
-What a cache and a shard of the same node have to say to each other is delivered at once and costs nothing. All messages
-of a node to another travel on one link, so between a cache and a shard they arrive once and in order.
+Messages between a cache and a shard of the same node are delivered at once and cost nothing. All messages of a node to
+another travel on one link, so between a cache and a shard they arrive once and in order.
 """
 
 from __future__ import annotations
@@ -42,15 +41,31 @@ _FOR_SHARDS = frozenset((Update, NodeClock, Fetch, Dropped, Announce))
 
 @dataclass(eq=False)
 class NodePart:
-    """A node's part of a checkpoint: the shard's arrays, and what rounding left in the cache's buffers."""
+    """A node's part of a checkpoint."""
 
     clock: int
-    shard: dict[str, NDArray[Any]]
-    residuals: dict[str, NDArray[Any]] = field(default_factory=dict)
+    shard: dict[str, NDArray[Any]]  # arrays of the shard
+    residuals: dict[str, NDArray[Any]] = field(default_factory=dict)  # rounding residuals of the cache
 
 
 class Node:
-    """saved: the part of a checkpoint to go on from. locks: several threads call read and add at the same time."""
+    """A cache and a shard with their send queues and links.
+
+    Parameters
+    ----------
+    layout : Layout
+        The tables of the run.
+    node : int
+        Number of this node.
+    incarnation : int
+        Of the run: it grows with every restart.
+    recording : Recording or None
+        Where events are recorded.
+    locks : bool
+        Whether several threads call read and add at the same time.
+    saved : NodePart or None
+        Part of a checkpoint to continue from.
+    """
 
     def __init__(
         self,
@@ -78,18 +93,18 @@ class Node:
         self._every = acknowledge_every(policy.window if isinstance(policy, Managed) else None)
         self._updates = Outbox(policy, "updates", node, layout.nodes, self.cache.pick)
         self._rows = Outbox(policy, "rows", node, layout.nodes, None if layout.rule.exact else self.shard.pick)
-        self.cache.open, self.shard.open = self._updates.open, self._rows.open  # whom `pick` may choose for
+        self.cache.open, self.shard.open = self._updates.open, self._rows.open  # destinations that `pick` may choose
         self._links: dict[int, Link] = {}
         self._unacknowledged = [0] * layout.nodes
-        self._here: deque[Message] = deque()  # between the cache and the shard of this node
+        self._local: deque[Message] = deque()  # messages between the cache and the shard of this node
         self._first = layout.workers_of(node).start
-        self._held_up: list[tuple[int, int]] = []  # (worker, clock whose traffic has to leave first)
+        self._delayed: list[tuple[int, int]] = []  # (worker, clock whose traffic has to leave first)
         self._full = recording is not None and recording.full
 
     # -- what workers do --------------------------------------------------------------------------------------------
 
     def read(self, now: float, worker: int, table: int, keys: Keys, out: NDArray[Any]) -> bool:
-        """Fill out [n, cols]; False: the rule does not allow it yet, and what is missing has been asked for."""
+        """Fill out [n, cols]; False: the rule does not allow it yet, and missing rows have been requested."""
         seen = np.empty((len(keys), self.layout.witnesses), dtype=np.int32) if self._full else None
         read = self.cache.read(worker, table, keys, out, seen)
         if not read and not (self._ask(now, worker, table, keys) and self.cache.read(worker, table, keys, out, seen)):
@@ -101,11 +116,11 @@ class Node:
         return True
 
     def ask(self, now: float, worker: int, table: int, keys: Keys) -> None:
-        """Have what is missing for a read at this clock fetched."""
+        """Request the rows that are missing for a read at this clock."""
         self._ask(now, worker, table, keys)
 
     def _ask(self, now: float, worker: int, table: int, keys: Keys) -> bool:
-        """Whether this node's own shard had all that was missing."""
+        """As `ask`; whether this node's own shard had all missing rows."""
         for shard, fetch in self.cache.want(worker, table, keys):
             self._to_shard(shard, fetch)
         self._settle(now)
@@ -124,13 +139,13 @@ class Node:
             self._settle(now)
 
     def announce(self, now: float, worker: int, table: int, keys: Keys, clock: int) -> None:
-        """In this clock the worker will add to these rows of the table only."""
+        """Announce that in this clock the worker will add to no other rows of the table."""
         for shard, message in self.cache.announce(worker, table, clock, keys):
             self._to_shard(shard, message)
         self._settle(now)
 
     def tick(self, now: float, worker: int) -> bool:
-        """The worker's clock goes on; False: it has to wait until the traffic of the clock before last has left."""
+        """Advance the worker's clock; False: it has to wait until messages of the clock before last were sent."""
         messages = self.cache.tick(worker)
         clock = self.cache.clocks[worker - self._first]
         if self._full:
@@ -141,15 +156,15 @@ class Node:
         self._settle(now)
         if self._updates.has_left(clock - 1):
             return True
-        self._held_up.append((worker, clock - 1))
+        self._delayed.append((worker, clock - 1))
         return False
 
     def holds_up(self, worker: int) -> bool:
         """Whether the worker's last tick still has to wait."""
-        return any(held == worker for held, _ in self._held_up)
+        return any(held == worker for held, _ in self._delayed)
 
     def leave(self, now: float, worker: int) -> None:
-        """The worker has ended: what it added is sent, and nobody waits for it any more."""
+        """The worker has ended: its changes are sent, and no one waits for it any more."""
         for shard, message in self.cache.leave(worker):
             self._to_shard(shard, message)
         self._settle(now)
@@ -157,12 +172,12 @@ class Node:
     # -- what the network does --------------------------------------------------------------------------------------
 
     def receive(self, now: float, source: int, *frames: Frame) -> None:
-        """Frames of another node arrived. Those of another incarnation are not for this one."""
+        """Take frames of another node. Those of another incarnation are dropped."""
         link = self._links.get(source) or self._link(source)
         for frame in frames:
             if frame.incarnation != self.incarnation:
                 continue
-            if frame.acknowledges > link.sent:  # no node says that; and nobody's mistake shall end the run
+            if frame.acknowledges > link.sent:  # impossible from a correct node; a wrong frame must not end the run
                 link.ignored += 1
                 continue
             for message in link.receive(frame):
@@ -183,7 +198,7 @@ class Node:
         self._settle(now)
 
     def reset(self, now: float, peer: int) -> None:
-        """The connection to another node was lost and is there again."""
+        """The connection to another node was lost and is up again."""
         for frame in self._link(peer).reset():
             self._again(now, peer, frame)
 
@@ -192,8 +207,9 @@ class Node:
         self._settle(now)
 
     def tend(self, now: float, peer: int | None = None) -> float:
-        """Poll, if it is time to or something has changed meanwhile, and see to what links have owed the other side, or
-        missed from it, for too long (`Link.tend`): of all links, or of that to `peer`. Returned: when to call again.
+        """Poll where it is due, and send what links have owed or missed for too long; returns when to call again.
+
+        See `Link.tend`. peer: only the link to this node.
         """
         if self.wake_at <= now or (self._managed and (self.cache.dirty or self.shard.dirty)):
             self._settle(now)
@@ -209,7 +225,7 @@ class Node:
 
     @property
     def clock(self) -> int:
-        """The lowest clock of its workers; without any, one that nobody waits for."""
+        """The lowest clock of its workers; `FOREVER` without any."""
         return min(self.cache.clocks, default=FOREVER)
 
     # -- inside -----------------------------------------------------------------------------------------------------
@@ -222,12 +238,12 @@ class Node:
 
     def _to_shard(self, shard: int, message: ToShard) -> None:
         if shard == self.number:
-            self._here.append(message)
+            self._local.append(message)
         else:
             self._updates.put(shard, message)
 
     def _take(self, now: float, message: Message) -> None:
-        """Hand a message to the cache or the shard it is for."""
+        """Pass a message to the cache or the shard."""
         kind = type(message)
         if kind in _FOR_SHARDS:
             if self._full and kind is Update:
@@ -235,7 +251,7 @@ class Node:
             number = self.number
             for node, answer in self.shard.receive(message):  # type: ignore[arg-type]
                 if node == number:
-                    self._here.append(answer)
+                    self._local.append(answer)
                 else:
                     self._rows.put(node, answer)
             return
@@ -246,8 +262,8 @@ class Node:
             self.woken += woken
 
     def _settle(self, now: float) -> None:
-        """Deliver what stays here, send what may leave."""
-        cache, here = self.cache, self._here
+        """Deliver messages within this node, and send those that may leave."""
+        cache, here = self.cache, self._local
         while True:
             if cache.outgoing:
                 messages, cache.outgoing = cache.outgoing, []
@@ -258,11 +274,11 @@ class Node:
                 continue
             if not self._send(now):
                 break
-        if self._held_up:
-            self._let_go()
+        if self._delayed:
+            self._wake_delayed()
 
     def _send(self, now: float) -> bool:
-        """Poll the outboxes; whether something for this node itself was among it."""
+        """Poll the outboxes; whether a message for this node itself was among them."""
         updates, rows = self._updates, self._rows
         if self._managed:
             if self.cache.dirty:
@@ -273,26 +289,26 @@ class Node:
         if updates.wake_at <= now:
             leaving = updates.poll(now, self._unacknowledged)
             if self._full:
-                self._tell_picks(now, "updates", self.cache.picked())
+                self._record_picks(now, "updates", self.cache.picked())
             for target, message, reason in leaving:
                 here |= self._carry(now, target, message, "updates", reason)
         if rows.wake_at <= now:
             leaving = rows.poll(now, self._unacknowledged)
             if self._full:
-                self._tell_picks(now, "rows", self.shard.picked())
+                self._record_picks(now, "rows", self.shard.picked())
             for target, message, reason in leaving:
                 here |= self._carry(now, target, message, "rows", reason)
         first, second = updates.wake_at, rows.wake_at
         self.wake_at = first if first <= second else second
         return here
 
-    def _tell_picks(self, now: float, side: str, picks: list[Picked]) -> None:
+    def _record_picks(self, now: float, side: str, picks: list[Picked]) -> None:
         for picked in picks:
             self.recording.picked(now, self.number, side, picked)  # type: ignore[union-attr]
 
     def _carry(self, now: float, target: int, message: Message, side: str, reason: str) -> bool:
         if target == self.number:
-            self._here.append(message)
+            self._local.append(message)
             return True
         link = self._links.get(target) or self._link(target)
         frame = link.send(message)
@@ -304,7 +320,7 @@ class Node:
         return False
 
     def _reply(self, now: float, peer: int, link: Link) -> None:
-        """Frames the link itself has to send: acknowledgements, and what the other side asked for again."""
+        """Send frames of the link itself: acknowledgements, and frames that the other side requested again."""
         for frame in link.replies:
             self._again(now, peer, frame)
         link.replies.clear()
@@ -320,9 +336,9 @@ class Node:
             reason = "acknowledge" if message is None else "again"
             self.recording.sent(now, self.number, peer, side, reason, frame.nbytes, message)
 
-    def _let_go(self) -> None:
-        """Workers whose traffic has left may go on."""
-        left = [entry for entry in self._held_up if not self._updates.has_left(entry[1])]
-        if len(left) < len(self._held_up):
-            self.woken += [worker for worker, clock in self._held_up if self._updates.has_left(clock)]
-            self._held_up = left
+    def _wake_delayed(self) -> None:
+        """Wake workers whose messages were sent."""
+        left = [entry for entry in self._delayed if not self._updates.has_left(entry[1])]
+        if len(left) < len(self._delayed):
+            self.woken += [worker for worker, clock in self._delayed if self._updates.has_left(clock)]
+            self._delayed = left

@@ -1,26 +1,26 @@
-"""What a run leaves behind about its tables: counts always, every event on demand.
+"""Recording of a run over tables: counts always, every event on demand.
 
     Recording(layout)                  counts: messages, rows and bytes by link and reason; waits; clocks over time
     Recording(layout, record="rows")   also how often each row was sent
     Recording(layout, record="full")   also every event, which is what the replay checker reads (`layout.witness` is on)
 
-The events of a full recording lie in lists of named tuples, one for each kind, in the order in which they happened:
+A full recording stores events in lists of named tuples, one for each kind, in the order in which they happened:
 
     reads        Read        a worker read rows; seen [n, workers]: which calls of add were in them
     adds         Add         a worker added to rows (keys as given: a key may occur more than once in one call)
     ticks        Tick        a worker ended a clock; `clock` is the one it has now
-    sends        Send        a node gave a message to a link (for budgets); also resent and bare acknowledging frames
-    picks        Pick        rows were chosen to go between clocks, and at which rank each of them stood
+    sends        Send        a node passed a message to a link (for budgets); also repeated frames and acknowledgements
+    picks        Pick        a node chose rows to send between clocks, with the rank of each
     deliveries   Delivery    a node took a message from a link, once and in order
-    updates      Given       a shard was given an Update, from its own node or another
-    rows         Given       a cache was given Rows, from its own node's shard or another
-    restarts     Restart     everybody went back to a checkpoint; what happened in clocks ≥ `clock` is undone
+    updates      Given       a shard received an Update, from its own node or another
+    rows         Given       a cache received Rows, from its own node's shard or another
+    restarts     Restart     all nodes returned to a checkpoint; events of clocks ≥ `clock` are undone
     final        {table: (keys [n], witness [n, workers])}, every row that was ever touched, when the run ended;
                  final_values {table: [n, cols]}, their values in the same order
-    base         {table: Base}, what a run that goes on from an earlier one began with, at clock `begin`
+    base         {table: Base}, the rows that a resumed run started with, at clock `begin`
 
 Every tuple begins with `order`, its position among all events of the run, and `now`, in seconds. Arrays are those of
-the messages and calls: nobody changes them after they were handed over.
+the messages and calls, which are never changed afterwards.
 """
 
 from __future__ import annotations
@@ -40,13 +40,12 @@ from .layout import Layout
 LEVELS = (None, "rows", "full")
 _MOST_COUNTED = 2**27
 # Why a message was sent: required at the end of a clock, a request or its answer, chosen by rank between clocks, sent
-# again after a reset, an acknowledgement that found nothing to travel with. `control` is all the rest.
+# again after a reset, an acknowledgement without a message. `control` is everything else.
 REASONS = ("clock", "fetch", "rank", "control", "again", "acknowledge")
 
 
 class Read(NamedTuple):
-    """seen [n, workers] int32: how many adds of each worker (a key twice in one call counts twice) are in the values
-    [n, cols] that were returned, of which this is a copy."""
+    """A worker read rows."""
 
     order: int
     now: float
@@ -54,8 +53,8 @@ class Read(NamedTuple):
     clock: int
     table: int
     keys: Keys
-    seen: NDArray[np.int32]
-    values: NDArray[Any]
+    seen: NDArray[np.int32]  # [n, workers] adds of each worker in the values; a key twice in one call counts twice
+    values: NDArray[Any]  # [n, cols] a copy of the values returned
 
 
 class Add(NamedTuple):
@@ -76,39 +75,42 @@ class Tick(NamedTuple):
 
 
 class Send(NamedTuple):
-    """side: "updates" (from a cache) or "rows" (from a shard), "" for acknowledgements. keys: of Update and Rows."""
+    """A node passed a message to a link."""
 
     order: int
     now: float
     source: int
     target: int
-    side: str
-    reason: str
+    side: str  # "updates" (from a cache), "rows" (from a shard), or "" for acknowledgements
+    reason: str  # one of REASONS
     nbytes: int
-    kind: str
+    kind: str  # class of the message
     table: int
-    keys: Keys | None
+    keys: Keys | None  # of Update and Rows
 
 
 class Picked(NamedTuple):
-    """Rows of a table that were chosen together, the first to send first: keys [n], and ranks [n], the place of each in
-    the order of all `among` rows that had changed and could go; 0 is the weightiest. A ranking may serve several
-    choices, so the ranks of one need not begin with 0."""
+    """Rows of a table that were chosen together, the first to send first.
+
+    A ranking may serve several choices, so the ranks of one need not begin with 0.
+    """
 
     table: int
-    keys: Keys
-    ranks: NDArray[np.int64]
-    among: int
+    keys: Keys  # [n]
+    ranks: NDArray[np.int64]  # [n] position of each in the order of all `among` rows; 0 is the highest-ranked
+    among: int  # rows that had changed and could be sent
 
 
 class Pick(NamedTuple):
-    """Rows a node chose to send between clocks. side: "updates" (by its cache) or "rows" (by its shard, each to all who
-    hold it). They leave as Sends with reason "rank", or stay on the node where its own shard has them."""
+    """Rows that a node chose to send between clocks; keys, ranks and among as in `Picked`.
+
+    They leave as Sends with reason "rank", or stay on the node if its own shard has them.
+    """
 
     order: int
     now: float
     node: int
-    side: str
+    side: str  # "updates" (by its cache) or "rows" (by its shard, each to all nodes that hold it)
     table: int
     keys: Keys
     ranks: NDArray[np.int64]
@@ -125,7 +127,7 @@ class Delivery(NamedTuple):
 
 
 class Given(NamedTuple):
-    """An Update handed to a shard (source: the node it came from), or Rows handed to a cache (source: their shard)."""
+    """A shard received an Update (source: the node it came from), or a cache received Rows (source: their shard)."""
 
     order: int
     now: float
@@ -135,30 +137,28 @@ class Given(NamedTuple):
 
 
 class Restart(NamedTuple):
-    """clock: that of the checkpoint everybody went back to. incarnation: the number of the new life, from 1.
-
-    whole: everything of the life before was recorded. Otherwise a process was lost with its events, and of that life
-    the recording has the reads, adds and ticks that came before the checkpoint, and nothing of the network."""
+    """All nodes returned to a checkpoint."""
 
     order: int
     now: float
-    clock: int
-    incarnation: int
+    clock: int  # of the checkpoint
+    incarnation: int  # number of the new attempt, from 1
+    # True: everything of the attempt before was recorded. False: a process was lost with its events. The recording then
+    # has the reads, adds and ticks before the checkpoint, and no events of the network.
     whole: bool = True
 
 
 class Base(NamedTuple):
-    """Rows of one table when a run went on from a checkpoint: keys [n] ascending, witness [n, workers], values and
-    slack [n, cols], the sizes of what rounding had left with the senders of changes that are in the witness."""
+    """Rows of one table when a run was resumed from a checkpoint."""
 
-    keys: Keys
-    witness: NDArray[np.int32]
-    values: NDArray[Any]
-    slack: NDArray[np.float64]
+    keys: Keys  # [n] ascending
+    witness: NDArray[np.int32]  # [n, workers]
+    values: NDArray[Any]  # [n, cols]
+    slack: NDArray[np.float64]  # [n, cols] magnitude of rounding residuals of changes that the witness counts
 
 
 class Traffic(NamedTuple):
-    """What one node sent to another for one reason."""
+    """Totals of what one node sent to another for one reason."""
 
     source: int
     target: int
@@ -170,7 +170,7 @@ class Traffic(NamedTuple):
 
 
 class Recording:
-    """The events and counts of one run; nodes write into it, the door and the checker read it."""
+    """The events and counts of one run; nodes write into it, results and the replay checker read it."""
 
     def __init__(self, layout: Layout, record: str | None = None) -> None:
         if record not in LEVELS:
@@ -204,10 +204,10 @@ class Recording:
         if record is not None:
             self._row_sends = [np.zeros(_counted(table.rows), dtype=np.int64) for table in layout.tables]
 
-    # -- what nodes tell --------------------------------------------------------------------------------------------
+    # -- events of nodes --------------------------------------------------------------------------------------------
 
     def __getstate__(self) -> dict[str, Any]:
-        """For pickle, which from Python 3.14 on takes no counter of itertools'."""
+        """State for pickle, which from Python 3.14 on cannot pickle counters of itertools."""
         return {**self.__dict__, "_order": next(self._order)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -270,7 +270,7 @@ class Recording:
         seen: NDArray[np.int32],
         values: NDArray[Any],
     ) -> None:
-        """A worker was given rows. Told after they were read, so that no add in them is told later."""
+        """A worker received rows. Called after the read, so that every add in the rows was recorded before."""
         self.reads.append(Read(next(self._order), now, worker, clock, table, keys, seen, values.copy()))
 
     def added(self, now: float, worker: int, clock: int, table: int, keys: Keys, deltas: NDArray[Any]) -> None:
@@ -281,29 +281,29 @@ class Recording:
         """A worker has a new clock."""
         self.ticks.append(Tick(next(self._order), now, worker, clock))
 
-    # -- what runtimes tell -----------------------------------------------------------------------------------------
+    # -- events of runtimes -----------------------------------------------------------------------------------------
 
     def waited(self, worker: int, reason: str, seconds: float) -> None:
-        """A worker stood still. Reasons: "read" (rows were too old), "tick" (traffic had to leave first)."""
+        """A worker waited. Reasons: "read" (rows were too old), "tick" (earlier messages had to be sent first)."""
         found = self._waits.get(reason)
         if found is None:
             found = self._waits[reason] = np.zeros(self.layout.workers)
         found[worker] += seconds
 
     def moved_on(self, now: float, least: int, most: int) -> None:
-        """The least clock of all workers is now this."""
+        """The lowest clock of all workers has changed."""
         self.clocks.append((now, least, most))
 
     def restarted(self, now: float, clock: int, incarnation: int) -> None:
-        """Everybody went back to the checkpoint at this clock."""
+        """All nodes returned to the checkpoint at this clock."""
         self.restarts.append(Restart(next(self._order), now, clock, incarnation))
 
     def put(self, name: str, entry: Any, now: float) -> None:
-        """Append an event of another recording to the list of this name: the next one of all, at this time."""
+        """Append an event of another recording to the list of this name, with the next order and this time."""
         getattr(self, name).append(entry._replace(order=next(self._order), now=now))
 
     def goes_on(self, clock: int, shard: dict[str, NDArray[Any]], residuals: dict[str, NDArray[Any]]) -> None:
-        """The run begins at this clock, with rows and residuals of a checkpoint (see `store.node.NodePart`)."""
+        """The run starts at this clock, with rows and residuals of a checkpoint (see `store.node.NodePart`)."""
         self.begin = clock
         if not self.full:
             return
@@ -322,15 +322,15 @@ class Recording:
                     np.add.at(slack, np.searchsorted(keys, left[known]), np.abs(rows[known]))
             self.base[table] = Base(keys, witness, values, slack)
 
-    # -- what readers ask -------------------------------------------------------------------------------------------
+    # -- summaries --------------------------------------------------------------------------------------------------
 
     @property
     def waits(self) -> dict[str, NDArray[np.float64]]:
-        """Seconds each worker stood still, by reason."""
+        """Seconds that each worker waited, by reason."""
         return dict(self._waits)
 
     def traffic(self) -> list[Traffic]:
-        """Who sent how much to whom, and why; only pairs that did."""
+        """Totals by pair of nodes and reason; only pairs with traffic."""
         return list(self._pairs())
 
     def _pairs(self) -> Iterator[Traffic]:
@@ -358,5 +358,5 @@ class Recording:
 
 
 def _counted(rows: int | None) -> int:
-    """Rows of a table whose travels are counted: a gibibyte of counts at most."""
+    """Rows of a table whose sends are counted: at most a gibibyte of counts."""
     return rows if rows is not None and rows <= _MOST_COUNTED else 0

@@ -1,4 +1,4 @@
-"""Parameter tables: a worker function that reads, adds and ticks goes in, a run comes out.
+"""Parameter tables: `Table`, worker functions that read, add and tick, and `st.run` over them.
 
 plan = st.tables.plan(worker, workers=8, tables={"weights": st.Table(rows=10_000)}, sync=st.SSP(2))
 print(plan)                # grade and why, tables, rule, policy, fingerprint
@@ -18,6 +18,6 @@ __all__ = ["plan"]
 def __getattr__(name: str) -> Any:
     if name != "plan":
         raise AttributeError(f"module 'stretto.tables' has no attribute {name!r}")
-    from .run import plan  # here, not above: `st.Table` is imported without it
+    from .run import plan  # a late import: `st.Table` does not need it
 
     return plan

@@ -1,8 +1,10 @@
-"""What a worker passes to a table, checked: keys, deltas, places to read into. An error says where it was:
+"""Validate what a worker passes to a table: keys, deltas, output arrays.
+
+An error names the worker, the clock and the table:
 
     worker 3, clock 7, table 'weights': key 10000 (at 2) does not exist; its rows are 0 to 9999
 
-Arrays that are right already pass without a copy, and keys are looked at in one pass.
+Arrays of the right type are not copied, and keys are checked in one pass.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ _INT64, _UINT64 = np.dtype(np.int64), np.dtype(np.uint64)
 
 
 class Somewhere(Protocol):
-    """Who is asking, and when."""
+    """The worker that makes a call, and its clock."""
 
     worker: int
 
@@ -28,7 +30,7 @@ class Somewhere(Protocol):
 
 
 class Checks:
-    """Checks for one worker and one table. rows: None for any int64 keys. dtype: that rows are kept in."""
+    """Checks for one worker and one table. rows: None for any int64 keys. dtype: in which rows are stored."""
 
     def __init__(
         self, seat: Somewhere, name: str, rows: int | None, cols: int, dtype: np.dtype[Any], finite: bool
@@ -36,7 +38,7 @@ class Checks:
         self.seat, self.name, self.rows, self.cols, self.dtype, self.finite = seat, name, rows, cols, dtype, finite
 
     def wrong(self, what: str) -> DataError:
-        """The error, with where it happened."""
+        """The error, with worker, clock and table."""
         return DataError(f"worker {self.seat.worker}, clock {self.seat.clock}, table {self.name!r}: {what}")
 
     def keys(self, keys: ArrayLike) -> Keys:
@@ -44,7 +46,7 @@ class Checks:
         found = keys
         if not (type(found) is np.ndarray and found.dtype == _INT64 and found.ndim == 1 and found.flags.c_contiguous):
             found = self._whole(keys, "keys")
-        # A negative number is a large one without its sign, so one comparison finds both kinds of stray.
+        # As unsigned integers negative numbers are large, so one comparison finds keys on both sides of the range.
         if self.rows is not None and len(found) and int(found.view(_UINT64).max()) >= self.rows:
             raise self._stray(found, self.rows, "key", "its rows are")
         return found
@@ -104,7 +106,7 @@ class Checks:
         return np.ascontiguousarray(found, dtype=self.dtype).reshape(n, cols)
 
     def out(self, out: Any, n: int, cols: int) -> NDArray[Any]:
-        """[n, cols] to read into: new, or what the caller has."""
+        """[n, cols] to read into: a new array, or the caller's."""
         if out is None:
             return np.empty((n, cols), dtype=self.dtype)
         if not isinstance(out, np.ndarray) or out.dtype != self.dtype:

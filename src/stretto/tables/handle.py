@@ -1,15 +1,15 @@
-"""A worker's handle on one table: read, add, by rows or by (row, column). The same on every runtime.
+"""A worker's handle on one table: read and add, by rows or by (row, column). The same on every runtime.
 
     x = w.table("weights")
     rows = x.read(keys)                    [n, cols], or [n] where rows are one number wide
-    x.read(keys, out=rows)                 into an array of yours, which is quicker in a loop
+    x.read(keys, out=rows)                 into an array of yours, which is faster in a loop
     x.add(keys, deltas)                    every occurrence of a key counts
-    later = x.read_async(keys)             have what is missing fetched …
+    later = x.read_async(keys)             start fetching missing rows …
     rows = later.get()                     … and read it
     x.read_at(rows, cols), x.add_at(rows, cols, deltas)            single numbers of wide rows
 
-A read waits until the rows are as fresh as the rule of the run demands. `RowHandle` moves rows, `ElementHandle` single
-numbers (unit="element"), `SharedHandle` (module shared) nothing.
+A read waits until the rows are as fresh as the rule of the run demands. `RowHandle` caches and sends rows,
+`ElementHandle` single numbers (unit="element"); `SharedHandle` (module shared) works on an array in place.
 """
 
 from __future__ import annotations
@@ -52,9 +52,7 @@ class Fields:
 
 
 class Pending:
-    """A read that was asked for. `get` gives the rows as a read at that moment does, so what comes is the same
-    however long the fetching took.
-    """
+    """A read that was started. `get` returns the rows as a read at that moment does, however long fetching took."""
 
     def __init__(self, handle: Handle, keys: Any, out: Any) -> None:
         self._handle, self._keys, self._out = handle, keys, out
@@ -65,7 +63,7 @@ class Pending:
 
 
 class Open:
-    """Whether a worker is still in its run, and has added anything since its last tick."""
+    """Whether a worker is still running, and whether it has added anything since its last tick."""
 
     __slots__ = ("added", "over")
 
@@ -94,7 +92,7 @@ class Handle(ABC):
         self.name, self.table = name, table
         self.rows, self.cols, self.dtype = table.rows, table.width, table.kept
         self._seat, self._number, self._state = seat, number, state
-        self._copies = copies  # a recording keeps the arrays it is given, and callers may reuse theirs
+        self._copies = copies  # a recording keeps arrays, and callers may reuse theirs
         self._checks = Checks(seat, name, table.rows, table.width, table.kept, table.check_finite)
         self._flat = table.width == 1 and table.fields is None
         self._every: Keys | None = None
@@ -142,7 +140,7 @@ class Handle(ABC):
         found = self._keys(keys)
         if len(found):
             self._ask(found)
-        # The caller may go on with its array; what was asked for stays.
+        # A copy: the caller may change its array before `get`.
         return Pending(self, keys if _single(keys) else found.copy() if found is keys else found, out)
 
     def add(self, keys: ArrayLike, deltas: Any = None, **parts: ArrayLike) -> None:
@@ -228,7 +226,7 @@ class Handle(ABC):
             raise self._checks.wrong(f"clock {when} is over; announce the present clock or later ones")
         self._announce(self._keys(keys), when)
 
-    # -- what each kind of handle does with checked arrays ------------------------------------------------------------
+    # -- operations on checked arrays, by kind of handle --------------------------------------------------------------
 
     @abstractmethod
     def _read(self, keys: Keys, out: NDArray[Any]) -> None: ...
@@ -261,7 +259,7 @@ class Handle(ABC):
         return found.copy() if self._copies else found
 
     def _joined(self, deltas: Any, parts: Mapping[str, ArrayLike], n: int) -> Any:
-        """[n, cols] from a dict of fields, from rows with fields, or what was given."""
+        """[n, cols] from a dict of fields or from rows with fields; anything else unchanged."""
         fields = self.table.fields
         if fields is None:
             raise self._checks.wrong(f"the table has no fields, so no {', '.join(parts)}; give deltas [n, cols]")
@@ -288,7 +286,7 @@ class Handle(ABC):
 
 
 class RowHandle(Handle):
-    """Rows are what is cached and sent; single numbers are picked out of them and put into them."""
+    """A handle that caches and sends whole rows; single numbers are read from them and written to them."""
 
     def _read(self, keys: Keys, out: NDArray[Any]) -> None:
         self._seat.read(self._number, keys, out)
@@ -316,12 +314,12 @@ class RowHandle(Handle):
 
 
 class ElementHandle(Handle):
-    """Single numbers are what is cached and sent, under the key row · cols + column."""
+    """A handle that caches and sends single numbers, under the key row · cols + column."""
 
     def _keys(self, keys: ArrayLike | None) -> Keys:
         found = super()._keys(keys)
         if self.rows is None and len(found) and max(-int(found.min()), int(found.max())) >= 2**62 // self.cols:
-            raise self._checks.wrong(f"keys of elements in rows {self.cols} wide lie between ±{2**62 // self.cols}")
+            raise self._checks.wrong(f"keys of elements in rows {self.cols} wide must be between ±{2**62 // self.cols}")
         return found
 
     def _spread(self, keys: Keys) -> Keys:

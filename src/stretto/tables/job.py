@@ -1,4 +1,4 @@
-"""What was asked of `st.run` with a worker function, checked, and the job a runtime serves."""
+"""Arguments of `st.run` for a worker function, checked, and the job that a runtime executes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from .worker import Worker
 
 @dataclass(frozen=True, eq=False)
 class Asked:
-    """What a run of workers was asked to do, checked. Fields are the arguments of `st.run`."""
+    """The checked arguments of `st.run` for a worker function."""
 
     worker: Callable[[Worker], Any]
     tables: dict[str, Table]
@@ -67,7 +67,7 @@ class Asked:
         checkpoint_every: Any,
         resume: bool,
     ) -> Asked:
-        """The arguments of `st.run`, each refused where it is wrong."""
+        """Check the arguments of `st.run`; PlanError names the wrong one."""
         _function("worker", worker, "worker(w)")
         for made, what in ((inspect.isgeneratorfunction, "generator"), (inspect.iscoroutinefunction, "coroutine")):
             if made(worker):
@@ -86,13 +86,13 @@ class Asked:
             every = 1
         clocks = None if every is None else whole("every", every, 1)
         if every_seconds is not None and watch is None:
-            raise PlanError("run: every_seconds= says when `watch` is called; pass watch= as well")
+            raise PlanError("run: every_seconds= needs watch=, which it calls; pass watch= as well")
         if watch is not None:
             _function("watch", watch, "watch(view) -> objective")
         if until is not None:
             _function("until", until, "until(look) -> bool")
             if watch is None:
-                raise PlanError("run: until= is asked after each look, and without watch= there are none; pass both")
+                raise PlanError("run: until= needs watch=: it is called after each evaluation; pass both")
         if record not in LEVELS:
             raise PlanError(f"run: record={record!r}; choose None, 'rows' or 'full'")
         specs = tuple(table.spec(name) for name, table in tables.items())
@@ -121,12 +121,12 @@ class Asked:
         return frozenset(number for number, table in enumerate(self.tables.values()) if table.placement == "shared")
 
     def identity(self) -> Identity:
-        """Everything but the worker function that can change a number."""
+        """Everything but the worker function that can change a result."""
         return Identity.of(self.tables, self.workers, self.rule, self.policy, self.seed)
 
     def job(self, runtime: Any, identity: Identity, *, simulated: bool) -> TableJob:
-        """The job for a runtime; PlanError where it cannot run there."""
-        # The functions below travel to nodes: what they use is named here, so that nothing else goes along.
+        """The job for a runtime; PlanError if the runtime cannot execute it."""
+        # The functions below are pickled for nodes: local names keep everything else out of the pickle.
         worker, tables, many, seed, record = self.worker, self.tables, self.workers, self.seed, self.record
         watch = self.watch
 
@@ -166,7 +166,7 @@ class Asked:
 
 
 def _blame(worker: int, clock: int, error: Exception) -> NoReturn:
-    """What a user's function raised becomes a RunError that says whose it was; our own words are passed on."""
+    """Raise an exception of a user's function as a RunError that names the worker; Stretto's own errors as they are."""
     who = f"worker {worker}"
     if isinstance(error, RunError | PlanError | ValueError) and str(error).startswith(
         (f"{who}, ", f"{who}: ", "watch ")
@@ -262,7 +262,7 @@ def _in_memory(checkpoint: Any, every: Any, resume: bool) -> int | None:
 
 
 class Identity(NamedTuple):
-    """Everything but the worker function that can change a number: as a hash, and by name."""
+    """Everything but the worker function that can change a result: as a hash, and by name."""
 
     fingerprint: str
     settings: dict[str, Any]

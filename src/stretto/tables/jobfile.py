@@ -1,4 +1,4 @@
-"""A job on a simulated cluster, as a file: what `stretto simulate` reads.
+"""Job files of `stretto simulate`: a job on a simulated cluster.
 
     worker = "job.py:worker"          # a function of the script beside this file
     watch = "job.py:loss"             # the objective; target = 0.9 ends a run that has reached it
@@ -18,7 +18,7 @@
     apply = "adarevision(0.1)"
     start = "job.py:start"
 
-`with_values(job, {"link": "100Mbit", "staleness": "4"})` is the job with other values: what a sweep goes through.
+`with_values(job, {"link": "100Mbit", "staleness": "4"})` is the job with other values, as a sweep uses it.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _FUNCTIONS = ("add", "average", "adagrad", "adarevision", "proximal")
 
 @dataclass(frozen=True, eq=False)
 class JobFile:
-    """What a job file says, before anything of it is looked up."""
+    """The content of a job file; names in scripts are not resolved yet."""
 
     path: Path
     plain: Mapping[str, Any]
@@ -95,7 +95,7 @@ class JobFile:
         return made
 
     def arguments(self, find: Find) -> dict[str, Any]:
-        """What `st.run` takes; find: from "job.py:name" to what the script calls so."""
+        """Arguments of `st.run`. find: from "job.py:name" to the object of that name in the script."""
         plain, cluster = self.plain, self.simulated
         if "worker" not in plain or not self.tables:
             missing = 'worker = "job.py:worker"' if "worker" not in plain else "a table: [tables.NAME]"
@@ -156,8 +156,9 @@ def read_job(path: Path) -> JobFile:
 
 
 def with_values(job: JobFile, values: Mapping[str, str]) -> JobFile:
-    """The job with other values for some names: of the cluster, of the policy, of the job, or a table's (a.rows). What
-    is called the same in two places goes by its full name: seed is the job's, cluster.seed the cluster's.
+    """The job with other values for some names: of the cluster, the policy, the job, or a table (a.rows).
+
+    Names that occur twice are written in full: seed is the job's, cluster.seed the cluster's.
     """
     clusters, policies = ({f.name for f in fields(kind)} for kind in (Simulated, Managed))
     policies.add("policy")
@@ -178,7 +179,7 @@ def with_values(job: JobFile, values: Mapping[str, str]) -> JobFile:
             every = sorted(clusters | policies | {"sync", "staleness", "workers", "target"})
             raise PlanError(f"{name} cannot be swept; names are {', '.join(every)}, and TABLE.NAME of a table")
     chosen = _POLICIES.get(values.get("policy", values.get("comm.policy", "")))
-    if chosen is not None:  # one policy is compared with another: what only the other knows is left out
+    if chosen is not None:  # policies are compared: options of the other policy are left out
         known = {"policy"} | {f.name for f in fields(chosen)}
         job = replace(
             job, comm={name: value for name, value in job.comm.items() if name in known or name not in policies}
@@ -242,7 +243,7 @@ def _made(kind: Any, values: dict[str, Any], where: str) -> Any:
 
 
 def _value(text: str) -> Any:
-    """What TOML makes of it (a number, true, [1, 2]), else the text.
+    """The value by TOML's rules (a number, true, [1, 2]), otherwise the text.
 
     >>> _value("1_000"), _value("true"), _value("[5, 10]"), _value("100Mbit")
     (1000, True, [5, 10], '100Mbit')

@@ -1,4 +1,4 @@
-"""The plan of a job over tables: what is promised and why, what is served, how fresh, what is sent."""
+"""The plan of a run over tables: grade and reasons, tables, staleness, traffic."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _RECORDED = "record='full' keeps a recording that is replayed and checked; two r
 
 
 def plan_tables(asked: Asked, runtime: Any, identity: Identity) -> JobPlan:
-    """The plan of what was asked, for a runtime. identity: everything that can change a number."""
+    """The plan of a run on a runtime. identity: everything that can change a result."""
     grade, why = grade_of(asked)
     tables = asked.tables.items()
     only = [("", "this holds while the worker function reads nothing but its worker, its tables and its own data")]
@@ -44,7 +44,7 @@ def plan_tables(asked: Asked, runtime: Any, identity: Identity) -> JobPlan:
         physical=Physical(name_of(runtime), getattr(runtime, "workers", asked.workers)),
         undrawn="which worker touches which row is known only while it runs",
         counted="rows",
-        known=identity.fingerprint[:16],  # checkpoints have the whole of it
+        known=identity.fingerprint[:16],  # checkpoints store all of it
     )
 
 
@@ -74,7 +74,7 @@ def _fresh(rule: Rule) -> str:
         return "a read at clock t sees all updates of clocks before t, and its worker's own"
     bound = getattr(rule, "s", None)
     if bound is None:
-        return "a read sees what is there, and its worker's own updates"
+        return "a read sees the values that the cache has, and its worker's own updates"
     ahead = "; may read past the bound where no missing update touches the keys" if rule.speculate else ""
     return f"a read at clock t sees all updates of clocks up to t − {bound + 1}, and its worker's own{ahead}"
 

@@ -1,4 +1,4 @@
-"""What a run with tables leaves behind."""
+"""`Result` of a run over tables: final tables, history, recording."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class Result:
         number = list(self._specs).index(name)
         rest, table, spec = self._rest[number], self._specs[name], self._layout.tables[number]
         start, befores, apply = spec.start, spec.states or spec.apply.starts, spec.apply
-        if apply.create is not None:  # rows nobody touched would be made by it, and it must not make the others anew
+        if apply.create is not None:  # it creates untouched rows, and must not create the others again
             made = _Made(self._layout, number)
             start, befores = made.values, tuple(map(made.state, range(apply.states)))
             apply = replace(apply, create=None)
@@ -105,7 +105,7 @@ class Result:
         return replace(table, start=Lookup(keys, rest.values, start), states=states, apply=apply)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """For pickle. Functions that were given with the tables, such as start=lambda keys: …, go along."""
+        """Support pickle. Functions of the tables, such as start=lambda keys: …, are pickled by value."""
         return _unpickled, (_pickled({entry.name: getattr(self, entry.name) for entry in fields(self)}),)
 
     def __repr__(self) -> str:
@@ -131,7 +131,7 @@ def _unpickled(content: bytes) -> Result:
 
 
 class _Made:
-    """Rows as a server function's `create` makes them, for those that no worker has touched."""
+    """Untouched rows, as a server function's `create` makes them."""
 
     def __init__(self, layout: Layout, number: int) -> None:
         self._layout, self._number = layout, number
@@ -153,7 +153,7 @@ class _Made:
 
 @dataclass(frozen=True)
 class _MadeState:
-    """One of the states of rows as `create` makes them."""
+    """One state of untouched rows, as `create` makes them."""
 
     made: _Made
     which: int

@@ -1,4 +1,4 @@
-"""`st.run` of a worker function, and `st.tables.plan`: check what was asked, plan, hand the job to the runtime."""
+"""`st.run` of a worker function, and `st.tables.plan`: check the arguments, plan, pass the job to the runtime."""
 
 from __future__ import annotations
 
@@ -199,7 +199,7 @@ def plan(
     )
     identity = asked.identity()
     made = plan_tables(asked, where, identity)
-    asked.job(where, identity, simulated=_simulated(where))  # what cannot run there is refused now
+    asked.job(where, identity, simulated=_simulated(where))  # raises now if the runtime cannot execute it
     return replace(made, runner=partial(_run_plan, asked, made, where))
 
 
@@ -208,7 +208,7 @@ def _where(runtime: Any) -> Any:
 
 
 def _simulated(runtime: Any) -> bool:
-    """Whether checkpoints are kept in memory, with everything else."""
+    """Whether the runtime is a simulation, which keeps checkpoints in memory."""
     return name_of(runtime) == "simulated"
 
 
@@ -217,7 +217,7 @@ def _run_plan(asked: Asked, made: JobPlan, where: Any, runtime: Any = None) -> R
 
 
 def _run(asked: Asked, where: Any, made: JobPlan | None = None) -> Result:
-    """Plan and run. made: the plan that is to run; PlanError if it would be another one by now."""
+    """Plan and run. made: the plan to run; PlanError if the arguments give another plan by now."""
     with raising_ctrl_c():
         identity = asked.identity()
         plan = plan_tables(asked, where, identity)

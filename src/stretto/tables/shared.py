@@ -1,12 +1,12 @@
-"""A shared table: one array of this process, which workers read and write in place.
+"""Shared tables: one array of this process that workers read and write in place.
 
     x = w.table("factors")
     x.array                     [rows, cols] the table itself, no copy; pass it to compiled code
 
-Nothing is cached, sent or checked while a clock lasts. What the rule asks for is seen to at the end of one: `tick`
-waits until no worker is further behind than the rule allows (st.BSP(): a barrier). Two workers that write the same
-number at the same time may lose one of the two writes, so a run with shared tables is only promised to converge
-(grade: statistical), as with Hogwild!; `add` is safe against other calls of `add`.
+Within a clock nothing is cached, sent or checked. The rule is enforced at its end: `tick` waits until no worker is
+further behind than the rule allows (st.BSP(): a barrier). Two workers that write the same number at the same time may
+lose one of the two writes. So a run with shared tables promises convergence only (grade: statistical), as with
+Hogwild!. Calls of `add` are safe against each other.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .table import Table
 
 
 class SharedHandle(Handle):
-    """Reads copy out of the array, adds go into it, one worker at a time."""
+    """A handle on a shared array: reads copy from it, adds change it, one worker at a time."""
 
     def __init__(self, seat: Seat, number: int, name: str, table: Table, state: Open, copies: bool) -> None:
         super().__init__(seat, number, name, table, state, copies)

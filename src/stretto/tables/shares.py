@@ -1,11 +1,11 @@
-"""Cutting data: which part is a logical worker's, and its batches.
+"""Partition data among logical workers, and cut a worker's part into batches.
 
     share = share_of((X, y), worker=1, workers=4)
     len(share), share.take(0, 100)          the first hundred of the second quarter: (X[…], y[…])
 
-Data are whatever has a first axis: an array, a tuple of arrays, a sparse matrix by rows, `st.Data` (its records), or a
-number n (batches are then arrays of indices below n). Parts are contiguous and as even as they can be, and depend on
-the number of logical workers alone.
+Data are cut along the first axis: an array, a tuple of arrays, a sparse matrix by rows, `st.Data` (its records), or a
+number n (batches are then arrays of indices below n). Parts are contiguous and as even as possible. They depend on the
+number of logical workers alone.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Part = Callable[[int, int, int], Any]
 
 
 class Share:
-    """One worker's part: `which` of the data, in order."""
+    """One worker's part of the data. which: the indices of its entries, in order."""
 
     def __init__(self, data: Any, which: range | NDArray[np.int64]) -> None:
         self._data, self._which = data, which
@@ -83,7 +83,7 @@ def _length(data: Any) -> tuple[int, Any]:
             raise DataError(f"batches: {n} entries; give a number from 0 on, or data")
         return n, n
     if hasattr(data, "format") and hasattr(data, "tocsr"):
-        return int(data.shape[0]), data.tocsr()  # rows of the other formats cannot be cut out
+        return int(data.shape[0]), data.tocsr()  # the other formats cannot be sliced by rows
     shape = getattr(data, "shape", None)
     if hasattr(data, "take") and hasattr(data, "nnz"):  # st.Data: its records
         return len(data), data

@@ -1,4 +1,4 @@
-"""`Table`: what a parameter table is, before anybody runs with it.
+"""`Table`: the definition of a parameter table.
 
     st.Table(rows=10_000, cols=64)                                 64 float32 a row, added to
     st.Table(rows=10_000, apply=st.adarevision(0.1))               a number a row; what is added are gradients
@@ -8,8 +8,8 @@
     st.Table(rows=500, fields={"w": 64, "b": 1})                   rows with named parts
     st.Table(rows=10_000, cols=64, placement="shared")             one array in this process, read and written in place
 
-A table is a value: a run begins with what it says and changes nothing in it. `result.table(name)` is a table that
-begins where a run ended.
+A table is an immutable definition: a run does not change it. `result.table(name)` is a table that starts where a run
+ended.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ class Table:
                 f"Table({name}=…) has shape {array.shape}; rows={self.rows} and cols={self.width} need "
                 f"[{self.rows}, {self.width}]"
             )
-        whole = np.array(array.reshape(self.rows, self.width))  # ours: nobody changes where a run begins
+        whole = np.array(array.reshape(self.rows, self.width))  # a copy: the caller may change the array
         whole.flags.writeable = False
         return whole
 
@@ -212,13 +212,13 @@ class Table:
 
 
 class Lookup:
-    """function(keys) -> rows: those of a table that has been run with, and the start for others."""
+    """function(keys) -> rows: final rows of an earlier run, and the start values of others."""
 
     def __init__(self, keys: NDArray[np.int64], values: NDArray[Any], other: Start) -> None:
         self._keys: NDArray[np.int64]
         self._values: NDArray[Any]
         self._other: Start
-        if isinstance(other, Lookup):  # a run that went on from a run: one lookup is enough
+        if isinstance(other, Lookup):  # a run that continued another run: one lookup is enough
             older = ~np.isin(other._keys, keys)
             keys, values = np.append(keys, other._keys[older]), np.append(values, other._values[older], axis=0)
             other = other._other
@@ -246,7 +246,7 @@ def _integral(given: NDArray[Any]) -> bool:
 def _by_element(start: Start, cols: int) -> Start:
     if isinstance(start, np.ndarray):
         return start.reshape(-1, 1)
-    if callable(start) and not isinstance(start, Lookup):  # a lookup knows elements already
+    if callable(start) and not isinstance(start, Lookup):  # a lookup already works by element
         return _Elements(start, cols)
     return start
 
@@ -266,7 +266,7 @@ class _Elements:
 
 @dataclass(frozen=True)
 class _Checked:
-    """A user's partition whose mistakes become errors."""
+    """A user's partition function whose results are checked."""
 
     name: str
     partition: Callable[[NDArray[np.int64], int], Any]

@@ -1,7 +1,7 @@
-"""Tables as users see them, from what shards hold: whole arrays, or entries where a table has no end.
+"""Final tables as users see them, assembled from shards: whole arrays, or entries where a table is unbounded.
 
-`Whole` is a mapping from names to arrays that are put together when they are asked for: a table of sparse rows may be
-larger than memory when it is written out, and `entries` gives what is there.
+`Whole` is a mapping from names to arrays that are assembled on access. A dense table of sparse rows may be larger than
+memory; `entries` gives the rows that were touched.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Elements(NamedTuple):
 class Whole(Mapping[str, Any]):
     """tables[name]: [rows, cols] (width 1: [rows]; with fields an object that has them; without rows= its entries).
 
-    values(table): keys and rows of what was touched, as a runtime has them.
+    values(table) : keys and rows that were touched, as a runtime returns them.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Whole(Mapping[str, Any]):
         return "{" + ", ".join(shapes) + "}"
 
     def entries(self, name: str) -> Entries | Elements:
-        """What was touched, by ascending key."""
+        """The rows or numbers that were touched, by ascending key."""
         table = self._table(name)
         keys, values = self._values(list(self._tables).index(name))
         order = np.argsort(keys)

@@ -1,4 +1,4 @@
-"""`Worker`: what the function of a run is called with, once for every logical worker.
+"""`Worker`: the argument of a worker function, one for each logical worker.
 
     def worker(w):
         x = w.table("weights")
@@ -6,7 +6,7 @@
             for X, y in w.batches((data, labels), 500):    # this worker's share
                 x.add(keys, step(x.read(keys), X, y))
 
-How many logical workers there are is part of what is computed; how many threads or nodes they run on is not.
+Results depend on the number of logical workers, not on the number of threads or nodes they run on.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class Worker:
         self._seat, self._tables, self._seed, self._copies = seat, tables, seed, copies
         self._open = Open()
         self._handles: dict[str, Handle] = {}
-        self._due = 0.0  # computed, but not said so yet
-        # Where the batches of an earlier life stood: the first loops that are begun go on from there.
+        self._due = 0.0  # work computed and not reported yet
+        # Positions of the batches at the checkpoint: the first loops continue from them.
         self._before = [list(cursor) for cursor in seat.cursors]
         seat.cursors.clear()
 

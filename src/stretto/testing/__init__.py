@@ -1,5 +1,7 @@
-"""For us and for those who extend us: the reference interpreter, which defines the bits compiled loops must give, and
-the replay checker, which proves from a recording that a run over tables kept its promises.
+"""Tools for tests of Stretto and of its extensions: the reference interpreter and the replay checker.
+
+The reference interpreter defines the bits that compiled loops must give. The replay checker proves from a recording
+that a run over tables kept its guarantees.
 
     from stretto.testing import check_replay
     print(check_replay(st.run(worker, …, record="full").recording))

@@ -1,4 +1,4 @@
-"""The arithmetic of the typed tree in NumPy: what every operation gives, to the last bit.
+"""Arithmetic of the typed tree in NumPy: the result of every operation, to the last bit.
 
 Scalars and rows share one table of operations, because a lane computes what the scalar would. Floats are IEEE 754 and
 nothing warns: a division by zero gives ±∞ or NaN. Integers wrap around, as the most negative one does under `abs` and
@@ -70,7 +70,7 @@ def cast(values: NDArray[Any], dtype: str) -> NDArray[Any]:
 
 
 def _or_least(values: NDArray[Any], bits: int) -> NDArray[Any]:
-    """Floats as signed integers of so many bits, the least of them where one does not fit."""
+    """Floats as signed integers of this width, the least integer where one does not fit."""
     fits = (values >= -(2.0 ** (bits - 1))) & (values < 2.0 ** (bits - 1))
     made = np.where(fits, values, 0).astype(f"i{bits // 8}")
     return np.where(fits, made, np.iinfo(made.dtype).min).astype(made.dtype)
@@ -178,8 +178,8 @@ def fma32(x: Values, y: Values, z: Values) -> Values:
     """x·y + z of float32, rounded once.
 
     The product is exact in float64 and the sum s has a known error e. Where the sum was rounded, the last bit of s is
-    made odd, away from every halfway point of float32, on the side where the truth lies: rounding that to float32 is
-    rounding the truth, since float64 has more than twice as many bits and two to spare.
+    made odd, away from every halfway point of float32, on the side of the exact value: rounding that to float32 is
+    rounding the exact value, since float64 has more than twice as many bits and two to spare.
     """
     assert x.dtype == y.dtype == z.dtype == np.float32
     p, z = np.asarray(x, np.float64) * np.asarray(y, np.float64), np.asarray(z, np.float64)

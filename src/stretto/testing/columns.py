@@ -1,9 +1,10 @@
-"""A recording laid out as columns: one element for each row read or added to, sorted by table, so that proofs are sums
-and comparisons over arrays.
+"""A recording as columns: one element for each row read or added to, sorted by table.
+
+The checks are sums and comparisons over these arrays.
 
     columns = Columns.of(recording)
     columns.reads[0].key          [rows read of table 0]
-    columns.alive(columns.adds[0], 1)      which adds to table 0 the second life of the run starts from or makes itself
+    columns.alive(columns.adds[0], 1)      which adds to table 0 the second attempt of the run may see
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Events:
-    """Rows touched, one after another, [n] each; calls: how many calls of `add` or `read` they come from."""
+    """Rows that were read or added to, in order; arrays are [n]."""
 
-    calls: int
+    calls: int  # number of calls of `add` or `read` they come from
     position: Ints
     incarnation: Ints
     worker: Ints
@@ -36,33 +37,34 @@ class Events:
 
 @dataclass(frozen=True, eq=False)
 class Adds(Events):
-    """Rows added to. deltas [n, cols]."""
+    """Rows that were added to."""
 
-    deltas: NDArray[Any]
+    deltas: NDArray[Any]  # [n, cols]
 
 
 @dataclass(frozen=True, eq=False)
 class Reads(Events):
-    """Rows read. seen [n, workers]: the adds of each worker they held; values [n, cols]."""
+    """Rows that were read."""
 
     now: NDArray[np.float64]
-    seen: NDArray[np.int32]
-    values: NDArray[Any]
+    seen: NDArray[np.int32]  # [n, workers] the adds of each worker that the rows held
+    values: NDArray[Any]  # [n, cols]
 
 
 @dataclass(frozen=True, eq=False)
 class Columns:
-    """Everything the proofs look at. Adds that a run began with, because it went on from a checkpoint, are left out of
-    every count: they are part of what rows start from.
+    """Everything that the checks read.
+
+    Adds before the checkpoint that a run was resumed from are not counted: they are part of the rows' start values.
     """
 
     recording: Recording
     layout: Layout
     adds: tuple[Adds, ...]
     reads: tuple[Reads, ...]
-    begins: Ints  # [incarnations] the clock each life of the run started from
-    undone: Ints  # [incarnations] the position in the recording at which each life began
-    whole: tuple[bool, ...]  # whether all of a life was recorded, or only what came before the checkpoint after it
+    begins: Ints  # [incarnations] the clock that each attempt of the run started from
+    undone: Ints  # [incarnations] the position in the recording at which each attempt began
+    whole: tuple[bool, ...]  # whether all of an attempt was recorded, or only events before the next checkpoint
 
     @classmethod
     def of(cls, recording: Recording) -> Columns:
@@ -104,8 +106,8 @@ class Columns:
         return np.searchsorted(self.undone, orders, side="right") - 1
 
     def alive(self, adds: Adds, incarnation: int) -> NDArray[np.bool_]:
-        """[n] which adds this life may see: its own, and those of earlier ones that no restart since has undone."""
-        # A restart to clock C undoes clocks C and later of every life before it, so the least C since then counts.
+        """[n] which adds this attempt may see: its own, and earlier ones that no restart since has undone."""
+        # A restart to clock C undoes clocks C and later of every attempt before it, so the least C since then counts.
         least = np.full(self.incarnations, -1, dtype=np.int64)
         least[incarnation] = np.iinfo(np.int64).max
         for earlier in range(incarnation - 1, -1, -1):
@@ -113,7 +115,7 @@ class Columns:
         return adds.clock < least[adds.incarnation]
 
     def start_rows(self, table: int, keys: Ints) -> tuple[NDArray[Any], NDArray[np.float64]]:
-        """[n, cols] what rows held before the first add, and how much more may still come to them from before."""
+        """[n, cols] start values of rows, and the magnitude of residuals from before that may still reach them."""
         rows, slack = self.layout.start_rows(table, keys), np.zeros((len(keys), self.tables[table].cols))
         base = self.recording.base.get(table)
         if base is not None and len(base.keys):
@@ -122,12 +124,12 @@ class Columns:
         return rows, slack
 
     def since_begin(self, table: int, keys: Ints, witness: NDArray[np.int32]) -> NDArray[np.int32]:
-        """[n, workers] a witness without the adds that the run began with."""
+        """[n, workers] a witness without the adds before the run was resumed."""
         return _since(self.recording, table, keys, witness)
 
 
 def _found(among: Ints, keys: Ints) -> tuple[Ints, NDArray[np.bool_]]:
-    """[n] where keys stand among others, which ascend, and whether they do."""
+    """[n] positions of keys among ascending others, and whether they are found."""
     at = np.minimum(np.searchsorted(among, keys), len(among) - 1)
     return at, among[at] == keys
 

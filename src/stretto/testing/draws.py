@@ -1,9 +1,9 @@
-"""Random fault schedules: all of a run (cluster, tables, rule, policy, faults, what workers do) from one seed.
+"""Draw random fault schedules: cluster, tables, rule, policy, faults and workers' scripts from one seed.
 
     schedule = draw(4711)                        anything
-    schedule = draw(4711, rule=SSP(1), nodes=2, crashes=1)     the same dice, some of it given
+    schedule = draw(4711, rule=SSP(1), nodes=2, crashes=1)     the same random numbers, with some choices given
 
-Schedules are small, a few clocks over a few rows, so that thousands can be run; they are wild in everything else.
+Schedules are small, a few clocks over a few rows, so that thousands can be run; everything else varies widely.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ ITEM = 1e-3  # virtual seconds of one item of work
 
 @dataclass(frozen=True, eq=False)
 class Schedule:
-    """One run to be made and checked. tables: {name: arguments of st.Table}; cluster: arguments of st.Simulated."""
+    """One run to execute and check."""
 
     seed: int
     workers: int
     clocks: int
-    tables: dict[str, dict[str, Any]]
+    tables: dict[str, dict[str, Any]]  # {name: arguments of st.Table}
     rule: Rule
     policy: Policy
-    cluster: dict[str, Any]
-    checkpoint: int | None
+    cluster: dict[str, Any]  # arguments of st.Simulated
+    checkpoint: int | None  # clocks between checkpoints
     script: Script = field(repr=False)
 
     @property
     def faults(self) -> tuple[Fault, ...]:
         return tuple(self.cluster["faults"])
 
-    def told(self, steps: bool = False) -> str:
+    def described(self, steps: bool = False) -> str:
         """The schedule in words."""
         lines = [f"schedule {self.seed}: {self.workers} workers, {self.clocks} clocks, {self.rule}, {self.policy}"]
         if self.checkpoint is not None:
@@ -52,7 +52,7 @@ class Schedule:
         lines += [f"  table {name}: {_short(arguments)}" for name, arguments in self.tables.items()]
         lines.append(f"  cluster: {_short({k: v for k, v in self.cluster.items() if k != 'faults'})}")
         lines += [f"  {fault}" for fault in self.faults]
-        return "\n".join(lines + ([self.script.told()] if steps else []))
+        return "\n".join(lines + ([self.script.described()] if steps else []))
 
 
 def draw(
@@ -222,7 +222,7 @@ def _length(dice: random.Random, clocks: int, busy: int, latency: float) -> floa
 
 
 def _faults(dice: random.Random, nodes: int, length: float, latency: float, crashes: int) -> tuple[Fault, ...]:
-    # Most crashes come late enough for a checkpoint to be there.
+    # Most crashes come late enough for a checkpoint to exist.
     faults: list[Fault] = [
         Crash(dice.randrange(nodes), length * dice.random() ** 0.5, back_after=_between(dice, 1e-3, length + 1e-2))
         for _ in range(crashes)

@@ -1,4 +1,4 @@
-"""Expressions of the typed tree, evaluated: numbers, rows and subscripts, given the values at this moment.
+"""Evaluate expressions of the typed tree: numbers, rows and subscripts.
 
 Every node gives a number of exactly its declared kind, or a row of its declared dtype and length; that is asserted, so
 that a tree typed wrongly stops here. A subscript that was proven to be in range and is not is an AssertionError too,
@@ -22,7 +22,7 @@ Index = tuple[int, ...]
 
 
 class Subscripted(Protocol):
-    """What has the subscripts of an element: an Element, its place, a Fold or a Buffered."""
+    """A node with the subscripts of an element: an Element, its place, a Fold or a Buffered."""
 
     @property
     def index(self) -> tuple[t.Scalar, ...]: ...
@@ -33,11 +33,10 @@ class Subscripted(Protocol):
 
 
 class Environment:
-    """The values an iteration sees: arrays by name, and variables, local rows and ragged fields, which last for one
-    iteration.
+    """The values that an iteration sees: arrays by name; and for one iteration variables, local rows, ragged fields.
 
-    Local arrays are made when first needed and then kept, but spoilt before each iteration (NaN, or a conspicuous
-    integer), so that an element read before it is written is noticed.
+    Local arrays are allocated on first use and kept. Before each iteration they are filled with NaN or a conspicuous
+    integer, so that an element read before it is written is noticed.
     """
 
     def __init__(self, declared: tuple[t.Array, ...], arrays: Mapping[str, NDArray[Any]]) -> None:
@@ -212,7 +211,7 @@ def _kept(value: np.generic, kind: t.Kind) -> Number:
 
 
 def _spoil(array: NDArray[Any]) -> None:
-    """Fill an array with what no program means: NaN, or bytes that make a large odd number."""
+    """Fill an array with values that no program computes: NaN, or bytes that make a large odd number."""
     if array.dtype.kind == "f":
         array[...] = np.nan
     elif array.dtype.kind == "b":

@@ -1,20 +1,20 @@
-"""What proofs find: violations, told in words up to a number, and the counts a report is made of."""
+"""Violations that the replay checker finds: the first few in words, all of them counted."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any
 
-SHOWN = 5  # violations told in words, of each kind and place; the others are counted
+SHOWN = 5  # violations described in words, of each kind and place; the others are counted
 
 
 @dataclass(frozen=True)
 class Violation:
-    """One broken promise. kind: a word or two; what: a sentence with place and time; position: in the recording."""
+    """One violated guarantee."""
 
-    kind: str
-    what: str
-    position: int = -1
+    kind: str  # a word or two
+    what: str  # a sentence with place and time
+    position: int = -1  # in the recording
     now: float = float("nan")
 
     def __str__(self) -> str:
@@ -23,18 +23,18 @@ class Violation:
 
 @dataclass
 class Findings:
-    """Violations so far, and the numbers the report tells. broken: {kind: how many}, those not told in words too."""
+    """Violations found so far, and the numbers of the report."""
 
-    violations: list[Violation] = field(default_factory=list)
-    broken: dict[str, int] = field(default_factory=dict)
-    numbers: dict[str, Any] = field(default_factory=dict)
+    violations: list[Violation] = field(default_factory=list)  # those described in words
+    broken: dict[str, int] = field(default_factory=dict)  # {kind: count of all violations}
+    numbers: dict[str, Any] = field(default_factory=dict)  # of the report
 
     def add(self, kind: str, what: str, position: int = -1, now: float = float("nan")) -> None:
-        """One violation, in words."""
+        """Add one violation, described in words."""
         self.broken[kind] = self.broken.get(kind, 0) + 1
         self.violations.append(Violation(kind, what, position, now))
 
     def more(self, kind: str, count: int) -> None:
-        """Violations that are counted and not told."""
+        """Add violations that are only counted."""
         if count > 0:
             self.broken[kind] = self.broken.get(kind, 0) + count

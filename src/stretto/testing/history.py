@@ -1,4 +1,4 @@
-"""The adds to one table that one life of a run may see, sorted by (row, worker, order)."""
+"""Adds to one table that one attempt of a run may read, sorted by (row, worker, order)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NEVER = np.iinfo(np.int64).max
 
 
 class History:
-    """which [m]: the adds; row, clock, position [m (+ 1)] of each; rows: the keys of rows with adds."""
+    """Sorted adds of one table. which [m]: the adds; row, clock, position [m (+ 1)] of each; rows: keys with adds."""
 
     def __init__(self, adds: Adds, alive: NDArray[np.bool_], workers: int) -> None:
         which = np.flatnonzero(alive)
@@ -23,12 +23,12 @@ class History:
         self.row = row[order]
         self.clock = np.append(adds.clock[self.which], NEVER)
         self.position = np.append(adds.position[self.which], NEVER)
-        # One row more, without adds, for what was read and never added to.
+        # One more row, without adds, stands for rows that were read and never added to.
         sizes = np.bincount(group, minlength=(len(self.rows) + 1) * workers)
         self.starts = np.concatenate([[0], np.cumsum(sizes)])
 
     def rows_of(self, keys: Ints) -> Ints:
-        """[n] where each key stands in `rows`; behind the last where there are no adds to it."""
+        """[n] position of each key in `rows`; after the last if it has no adds."""
         at = np.searchsorted(self.rows, keys)
         known = self.rows[np.minimum(at, len(self.rows) - 1)] == keys if len(self.rows) else np.zeros(len(keys), bool)
         return np.where(known, at, len(self.rows))

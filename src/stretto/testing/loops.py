@@ -1,4 +1,4 @@
-"""Running a planned loop with the reference interpreter: one visit after another, in plain Python.
+"""Run a planned loop with the reference interpreter: one visit after another, in plain Python.
 
     expect = reference(epoch.plan(ratings, W, H, 0.01, 0.05, loss))
     epoch(ratings, W, H, 0.01, 0.05, loss)
@@ -27,7 +27,7 @@ from .reference import Machine
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """What the arrays and accumulators hold afterwards."""
+    """Final arrays and accumulators."""
 
     arrays: dict[str, NDArray[Any]]
     accumulators: dict[str, NDArray[Any]]
@@ -44,7 +44,7 @@ def reference(plan: LoopPlan) -> Result:
 
 
 def operator_of(op: str, function: Any) -> Any:
-    """What an accumulator folds with, as the compiled loop does it."""
+    """The operator of an accumulator, with the bits of the compiled loop."""
     plain = {
         "+": lambda a, b: a + b,
         "*": lambda a, b: a * b,
@@ -99,7 +99,7 @@ class _Reference:
         return operator_of(info.op, self.held.accumulators[name].op)
 
     def visit(self, visit: int, partial: dict[str, NDArray[Any]]) -> dict[str, Any]:
-        """One visit, on copies of the arrays behind buffers; what it leaves for the merge."""
+        """Run one visit on copies of the arrays behind buffers; returns its contribution to the merge."""
         behind = {name for info in self.buffers.values() for name in (info.target, *info.helpers)}
         mine = {**self.arrays, **{name: self.arrays[name].copy() for name in behind}}
         flushing = {name: _Flushing(info, mine, self.held.buffers[name].apply) for name, info in self.buffers.items()}

@@ -1,11 +1,11 @@
-"""What a recording must show, proof by proof, over columns: each function looks at one promise and lists breaches.
+"""Checks of a recording, over columns: each function checks one guarantee and lists violations.
 
-Everything rests on the *witness*: a row that was read says how many adds of each worker it holds, so "did this read see
-that add" is a comparison of numbers. A worker's adds to one row are numbered in the order they were made; a row with
-witness n holds the first n. With the adds sorted by (row, worker, order), the first one missing and the last one shown
-are looked up in one step for all reads at once.
+The checks use the *witness*: a row that was read carries the number of adds of each worker that it holds, so "did this
+read see that add" is a comparison of numbers. A worker's adds to one row are numbered in their order; a row with
+witness n holds the first n. With the adds sorted by (row, worker, order), the first missing one and the last one shown
+are found in one step for all reads.
 
-The rules are written down here a second time on purpose: a checker that asked `rule.need` would believe its mistakes.
+The rules are implemented here a second time on purpose: a checker that called `rule.need` would repeat its mistakes.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from .findings import SHOWN, Findings
 from .history import History
 from .sums import Sums
 
-_AT_ONCE = 1 << 22  # elements of [reads, workers] looked at together
+_AT_ONCE = 1 << 22  # elements of [reads, workers] checked at a time
 
 
 def floors(rule: Rule, clocks: Ints) -> Ints:
-    """[n] what rows read at these clocks must be through."""
+    """[n] the clock that rows read at these clocks must be through."""
     match rule:
         case BSP():
             return clocks
@@ -45,7 +45,7 @@ def said(rule: Rule) -> str:
 
 
 def prove_reads(columns: Columns, findings: Findings) -> None:
-    """No read too old, none from the future, none doubled; own adds are seen; reads of a row never go back."""
+    """Check reads: none too old, from the future or doubled; own adds are seen; reads of a row never go back."""
     numbers = findings.numbers
     numbers["reads"] = sum(reads.calls for reads in columns.reads)
     numbers["rows read"] = sum(len(reads.key) for reads in columns.reads)
@@ -76,7 +76,7 @@ def _prove_some(columns: Columns, table: int, reads: Reads, some: Ints, history:
     clock, position = reads.clock[some][:, None], reads.position[some][:, None]
     own = np.arange(columns.workers) == reads.worker[some][:, None]
 
-    # Of a life whose end was not recorded, only adds before its checkpoint are known: others may be shown too, but
+    # Of an attempt whose end was not recorded, only adds before its checkpoint are known: others may be shown too, but
     # neither by the worker that made them nor under BSP(), where a read shows nothing of its own clock or later.
     life = int(reads.incarnation[some[0]])
     unknown = np.zeros_like(own) if columns.whole[life] or isinstance(rule, BSP) else ~own & (seen > stop - start)
@@ -105,7 +105,7 @@ def _prove_some(columns: Columns, table: int, reads: Reads, some: Ints, history:
     tell(
         "doubled", ~known & (seen >= 0), "shows {n} adds of worker {w} to it, which has made {have}: some applied twice"
     )
-    if columns.whole[life]:  # else nothing is known of the order of what happened on two nodes
+    if columns.whole[life]:  # otherwise the order of events on two nodes is unknown
         tell("future", known & (made_at > position), "shows {n} adds of worker {w}, more than had been made by then")
     need = floors(rule, reads.clock[some])[:, None]
     floor = missing < need
@@ -130,7 +130,7 @@ def _prove_some(columns: Columns, table: int, reads: Reads, some: Ints, history:
 
 
 def _prove_monotone(columns: Columns, table: int, reads: Reads, mine: Ints, findings: Findings) -> None:
-    """What a worker saw in a row it sees ever after."""
+    """Check that later reads of a row by a worker hold at least the adds of earlier ones."""
     order = mine[np.lexsort((reads.position[mine], reads.key[mine], reads.worker[mine]))]
     same = (reads.key[order][1:] == reads.key[order][:-1]) & (reads.worker[order][1:] == reads.worker[order][:-1])
     back = (reads.seen[order][1:] < reads.seen[order][:-1]).any(axis=1) & same
@@ -146,7 +146,7 @@ def _prove_monotone(columns: Columns, table: int, reads: Reads, mine: Ints, find
 
 
 def _prove_values(columns: Columns, table: int, reads: Reads, some: Ints, sums: Sums, findings: Findings) -> None:
-    """A row read holds its start and the very adds its witness names, in value too."""
+    """Check values: a row read is its start plus exactly the adds that its witness counts."""
     seen = reads.seen[some].astype(np.int64)
     counts = sums.history.counts(reads.key[some])
     shown = np.clip(seen, 0, counts)
@@ -176,7 +176,7 @@ def prove_end(columns: Columns, findings: Findings) -> None:
         witness = columns.since_begin(table, keys, counted)[order].astype(np.int64)
         keys, values = keys[order], values[order]
         for key in keys[1:][keys[1:] == keys[:-1]][:SHOWN].tolist():
-            findings.add("doubled", f"at the end row {key} of table {name!r} lies in two shards")
+            findings.add("doubled", f"at the end row {key} of table {name!r} is stored in two shards")
         needed = _needed(history, columns.recording.closed)
         base = columns.recording.base.get(table)
         begun = [] if base is None else [base.keys]

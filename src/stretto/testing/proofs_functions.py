@@ -1,4 +1,4 @@
-"""Server functions run once more from a recording: what shards received and sent, in order, by the rules as published.
+"""Check server functions: apply the recorded changes again by the published rules and compare.
 
 Under SSP and ASP a shard applies each change when it arrives, so the sequence of Updates determines its rows to the
 last bit. They are applied here a second time, in NumPy, in the table's own dtype: one operation after the other, as the
@@ -32,7 +32,7 @@ RULES = ("average", "adagrad", "proximal", "adarevision")
 
 
 def prove_functions(columns: Columns, findings: Findings) -> None:
-    """Rows of tables with one of these server functions end with what it gives for the changes, in their order."""
+    """Check that final rows of tables with one of these server functions equal its result for the recorded changes."""
     findings.numbers["worked out"] = 0
     # Exact runs apply whole clocks and are compared with the serial run. A cut leaves later clocks out of rows that had
     # them in, so what follows a restart is another sequence than the one recorded.
@@ -44,7 +44,7 @@ def prove_functions(columns: Columns, findings: Findings) -> None:
 
 
 class _Row:
-    """One row as the rule has it. past: {witness: (value, sum of gradients)} of every state it was in."""
+    """One row by the rule. past: {witness: (value, sum of gradients)} of every state it was in."""
 
     def __init__(self, start: Floats, states: Floats, workers: int) -> None:
         self.value, self.states = start, states
@@ -72,7 +72,7 @@ class _Shadow:
         self.params = np.array(_numbers(spec.apply.rule, spec.apply.params, columns.workers), dtype=self.real)
         self.short = travels_short(spec.dtype, columns.layout.policy.codec)
         self.rows: dict[int, _Row] = {}
-        self.told = 0
+        self.found = 0
 
     def run(self) -> None:
         recording = self.columns.recording
@@ -84,7 +84,7 @@ class _Shadow:
                 else:
                     self.sent(event)
             self.end()
-        self.findings.more("version", self.told - SHOWN)
+        self.findings.more("version", self.found - SHOWN)
 
     def row(self, key: int) -> _Row:
         found = self.rows.get(key)
@@ -107,7 +107,7 @@ class _Shadow:
             if version >= 0:
                 if version not in row.versions:
                     what = f"version {version} of row {key}, from which node {message.node} changed it, was never sent"
-                    self.tell(what, event)
+                    self.report(what, event)
                     continue
                 old = row.versions[version][1]
             row.value, row.states = self.applied(row, message.deltas[i].astype(self.spec.kept), old)
@@ -145,17 +145,17 @@ class _Shadow:
             state = row.past.get(held)
             if state is None:
                 held_adds = message.witness[i].tolist()
-                self.tell(f"row {key} was sent to node {event.target} with adds {held_adds}, as it never was", event)
+                self.report(f"row {key} was sent to node {event.target} with adds {held_adds}, as it never was", event)
                 continue
             if message.versions is not None:
                 known = row.versions.setdefault(int(message.versions[i]), (held, state[1]))
                 if known[0] != held:
                     version = int(message.versions[i])
-                    self.tell(f"version {version} of row {key} was sent with two different contents", event)
+                    self.report(f"version {version} of row {key} was sent with two different contents", event)
             expect = round_f2(state[0]) if self.short else state[0]
             if not _same(message.values[i], expect):
                 what = f"row {key} was sent as {message.values[i].tolist()}; the rule gives {expect.tolist()}"
-                self.tell(what, event)
+                self.report(what, event)
 
     def end(self) -> None:
         if self.table not in self.columns.recording.final:
@@ -164,12 +164,12 @@ class _Shadow:
         for key, value in zip(keys.tolist(), self.columns.recording.final_values[self.table], strict=True):
             expect = self.row(key).value
             if not _same(value, expect):
-                self.tell(f"at the end row {key} is {value.tolist()}; the rule gives {expect.tolist()}", None)
+                self.report(f"at the end row {key} is {value.tolist()}; the rule gives {expect.tolist()}", None)
         self.findings.numbers["worked out"] += len(keys)
 
-    def tell(self, what: str, event: Any) -> None:
-        self.told += 1
-        if self.told > SHOWN:
+    def report(self, what: str, event: Any) -> None:
+        self.found += 1
+        if self.found > SHOWN:
             return
         where = f"table {self.spec.name!r}: {what}"
         if event is None:

@@ -1,4 +1,4 @@
-"""What a recording must show about clocks and the wire: ticks one by one, messages once and in order, budgets kept."""
+"""Check clocks and messages of a recording: ticks in order, messages once and in order, budgets kept."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from stretto.comm.units import rate
 from .columns import Columns, Events, Ints
 from .findings import SHOWN, Findings
 
-# Frames that repeat what was already paid for, or say only "I have it": outside the buckets.
+# Repeated frames and bare acknowledgements are outside the budgets.
 _FREE = ("again", "acknowledge")
 
 
 def prove_clocks(columns: Columns, findings: Findings) -> None:
-    """Ticks of a worker follow each other, every life starts from its checkpoint, events name the clock they are in."""
+    """Check clocks: ticks are consecutive, every attempt starts from its checkpoint, events name their clock."""
     recording, workers = columns.recording, columns.workers
     findings.numbers["restarts"] = columns.incarnations - 1
     findings.numbers["ticks"] = len(recording.ticks)
     ticks = np.array([(t.order, t.worker, t.clock) for t in recording.ticks], dtype=np.int64).reshape(-1, 3)
     now = np.array([t.now for t in recording.ticks])
     life = columns.life_of(ticks[:, 0])
-    reached = np.tile(columns.begins[:, None], (1, workers))  # [lives, workers] the clock each worker got to
+    reached = np.tile(columns.begins[:, None], (1, workers))  # [attempts, workers] the clock each worker reached
     for worker in range(workers):
         mine = ticks[:, 1] == worker
         for k in range(columns.incarnations):
@@ -57,7 +57,7 @@ def prove_clocks(columns: Columns, findings: Findings) -> None:
 
 
 def _called(columns: Columns, life: int) -> NDArray[np.bool_]:
-    """[workers] who read, added or ticked in this life."""
+    """[workers] which workers read, added or ticked in this attempt."""
     found = np.zeros(columns.workers, dtype=bool)
     every: tuple[Events, ...] = (*columns.adds, *columns.reads)
     for events in every:
@@ -71,7 +71,7 @@ def _called(columns: Columns, life: int) -> NDArray[np.bool_]:
 
 def _clocks_at(columns: Columns, ticks: Ints, life: Ints, worker: Ints, incarnation: Ints, position: Ints) -> Ints:
     """[n] the clock of a worker at a position, from its ticks."""
-    # Ticks of one worker and life lie together; those before a position are counted by two searches.
+    # Ticks of one worker and attempt are contiguous; those before a position are counted by two searches.
     span = int(ticks[:, 0].max(initial=0)) + int(position.max(initial=0)) + 2
     group = life * columns.workers + ticks[:, 1]
     sorted_ticks = np.sort(group * span + ticks[:, 0])
@@ -81,7 +81,7 @@ def _clocks_at(columns: Columns, ticks: Ints, life: Ints, worker: Ints, incarnat
 
 
 def prove_order(columns: Columns, findings: Findings) -> None:
-    """Messages of one node to another come 1, 2, 3 …, none left out, none twice."""
+    """Check that messages of one node to another arrive as 1, 2, 3 …, none left out, none twice."""
     taken = columns.recording.deliveries
     findings.numbers["deliveries"] = len(taken)
     table = np.array([(d.incarnation, d.source, d.target, d.sequence, d.order) for d in taken], dtype=np.int64)
@@ -104,7 +104,7 @@ def prove_order(columns: Columns, findings: Findings) -> None:
             f"({delivery.now:.6g} s, life {delivery.incarnation})"
         )
         findings.add("order", what, delivery.order, delivery.now)
-    # A message of a life that is over must not be taken in a later one.
+    # A message of an earlier attempt must not be taken in a later one.
     life = columns.life_of(table[:, 4])
     for at in np.flatnonzero(life != table[:, 0])[:SHOWN].tolist():
         one = taken[at]
@@ -113,7 +113,7 @@ def prove_order(columns: Columns, findings: Findings) -> None:
 
 
 def prove_budget(columns: Columns, findings: Findings) -> None:
-    """Over any window no side of a node, and no limited link, sends more than rate × window and one message."""
+    """Check budgets: over any window no side of a node and no limited link exceeds rate × window + 1 message."""
     policy, sends = columns.layout.policy, columns.recording.sends
     findings.numbers["sends"] = len(sends)
     findings.numbers["bytes"] = sum(send.nbytes for send in sends)

@@ -1,4 +1,4 @@
-"""Schedules of recovery: nodes are lost at chosen stages of a simulated run, and the run must not show it.
+"""Recovery schedules: nodes fail at chosen stages of a simulated run, and its result must not change.
 
     python -m stretto.testing.recovery --seed 4711          one schedule again, and what it does
     python -m stretto.testing.recovery --first 0 --count 300
@@ -162,8 +162,8 @@ def run_seed(seed: int, **given: Any) -> int:
         return len(found.recording.restarts)
     except Exception as error:
         again = f"{COMMAND} {seed}" if not given else f"run_seed({seed}, {given})"
-        told = "\n".join([base.told(), *(f"  {fault}" for fault in faults)])
-        raise ScheduleFailed(f"{type(error).__name__}: {error}\n{told}\nto run it again: {again}") from error
+        drawn = "\n".join([base.described(), *(f"  {fault}" for fault in faults)])
+        raise ScheduleFailed(f"{type(error).__name__}: {error}\n{drawn}\nto run it again: {again}") from error
 
 
 def check_history(history: Sequence[Any], last: int) -> None:
@@ -178,7 +178,7 @@ def check_history(history: Sequence[Any], last: int) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line; returns the exit code."""
-    return command_line("recovery", run_seed, lambda seed: draw_base(seed).told(steps=True), arguments)
+    return command_line("recovery", run_seed, lambda seed: draw_base(seed).described(steps=True), arguments)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""The reference interpreter: a typed loop body run in plain Python and NumPy, slowly. It defines the right bits.
+"""The reference interpreter: runs a typed loop body in plain Python and NumPy. It defines the right bits.
 
     machine = Machine(body, {"W": W, "H": H}, {"lr": 0.01})
     machine.iterate((3, 5), {"r": np.float32(4)}, {})       one iteration, W and H are changed in place
 
-The statements are here, the expressions in `evaluate`, the bits of every operation in `arithmetic`. What the typed tree
-promises is asserted on the way: every value has the type of the place it goes to.
+This module runs statements, `evaluate` expressions, and `arithmetic` defines the bits of every operation. The types of
+the typed tree are asserted: every value has the type of its target.
 """
 
 from __future__ import annotations
@@ -24,12 +24,21 @@ Accumulators = Mapping[str, tuple[NDArray[Any], Callable[[Any, Any], Any]]]
 
 
 class Machine:
-    """What one worker needs to run iterations of a body.
+    """Runs iterations of a loop body for one worker.
 
-    arrays: states, captured arrays and the targets of buffers by name; states are changed in place. numbers: arguments
-    and captured numbers. accumulators: for each the array of partial results and the operator, called with two NumPy
-    scalars. buffered: called with the buffer's name, the index and the value (a number or a row) for each `Buffered`;
-    without it the value is added to the array of that name.
+    Parameters
+    ----------
+    body : typed loop body
+        The statements to run.
+    arrays : mapping of arrays
+        States, captured arrays and the targets of buffers by name; states are changed in place.
+    numbers : mapping of numbers
+        Arguments and captured numbers.
+    accumulators : mapping
+        For each accumulator the array of partial results and the operator, called with two NumPy scalars.
+    buffered : callable or None
+        Called with the buffer's name, the index and the value (a number or a row) for each `Buffered`. None: the value
+        is added to the array of that name.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The replay checker: proves from a recording that a run kept its rule, lost nothing and stayed within its budget.
+"""The replay checker: proves from a recording that a run kept its rule, lost nothing and kept its budget.
 
     result = st.run(worker, workers=8, tables=…, sync=st.SSP(2), record="full")
     print(check_replay(result.recording))
@@ -10,25 +10,25 @@
 
 What is proven, and from what:
 
-- *No read too old.* A row read names how many adds of each worker it holds (its witness). At clock t, SSP(s) requires
-  all of clocks ≤ t − s − 1, by everybody, also those made only later by workers that were behind; BSP all of clocks < t
-  and no others; ASP nothing. Own adds are seen at once where the table simply adds.
-- *Nothing from the future, nothing twice.* No row shows more adds of a worker than it had made by then; what a worker
-  saw in a row it sees ever after.
+- *No read too old.* A row that was read carries the number of adds of each worker it holds (its witness). At clock t,
+  SSP(s) requires all adds of clocks ≤ t − s − 1, by all workers, also later ones of workers that were behind; BSP all
+  of clocks < t and no others; ASP none. Own adds are seen at once where the table simply adds.
+- *Nothing from the future, nothing twice.* No row shows more adds of a worker than it had made by then. A worker that
+  has seen an add in a row sees it in all later reads of the row.
 - *No update lost.* At the end the shards hold every add once; after restarts, those of the clocks that survived; in a
   run that was stopped, those of clocks that were over.
 - *The right values.* Every row read and every row left at the end is the sum of its start and the very adds its witness
   names, within what rounding can do to that row (`sums`): nothing at all where its numbers are integers, or have few
   enough digits. Under SSP and ASP, the server functions that come with Stretto are run once more on the updates, bit
   for bit (`proofs_functions`), unless there was a restart.
-- *In order.* Messages from one node to another were taken 1, 2, 3 …, none left out, none twice, in each life of a run.
+- *In order.* Messages from one node to another arrived as 1, 2, 3 …, none left out, none twice, in each attempt.
 - *Within the budget.* Over any window each side of a node, and each limited link, sent at most rate × window and one
   message. Frames sent again after a reset and bare acknowledgements are outside the budget.
-- *Clocks.* Ticks follow each other; a restart takes everybody back to a clock that all had reached.
+- *Clocks.* Ticks are consecutive; a restart returns all workers to a clock that all had reached.
 
-A run that goes on from a checkpoint (`resume=True`) is checked from there, with the checkpoint's rows as its start.
-When a process of a cluster is lost, its events are lost with it: of the life that ended, all that survives in the
-tables (what workers did before the checkpoint) is checked, and what was undone or went over the network is not.
+A run that is resumed from a checkpoint (`resume=True`) is checked from there, with the checkpoint's rows as its start.
+When a process of a cluster is lost, its events are lost with it. Of the attempt that ended, the changes that survive in
+the tables (those before the checkpoint) are checked; changes that were undone and messages are not.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ from .proofs import prove_end, prove_reads, said
 from .proofs_functions import prove_functions
 from .proofs_wire import prove_budget, prove_clocks, prove_order
 
-_TOLD = 10  # violations in the message of an error
+_SHOWN = 10  # violations in the message of an error
 
 
 class ReplayError(RunError):
-    """A recording breaks a promise; `report` has everything that was found."""
+    """A recording violates a guarantee; `report` has all findings."""
 
     def __init__(self, report: Report) -> None:
         self.report = report
@@ -61,23 +61,19 @@ class ReplayError(RunError):
 
 @dataclass(frozen=True, eq=False)
 class Report:
-    """What was proven, in words by `print(report)`.
+    """The result of a check; `print(report)` describes it in words."""
 
-    violations : what was found, some of each kind in words. broken : {kind: how many}. staleness [k] : rows read that
-    missed nothing older than k clocks (k = 0: nothing of a closed clock). numbers : counts, by name.
-    """
-
-    violations: tuple[Violation, ...]
-    broken: dict[str, int]
-    staleness: Any
-    numbers: dict[str, Any]
+    violations: tuple[Violation, ...]  # some of each kind, in words
+    broken: dict[str, int]  # {kind: count of violations}
+    staleness: Any  # [k] rows read that missed nothing older than k clocks (k = 0: nothing of a closed clock)
+    numbers: dict[str, Any]  # counts by name
     rule: str
     bound: int | None
     workers: int
 
     @property
     def ok(self) -> bool:
-        """Whether every promise was kept."""
+        """Whether every guarantee was kept."""
         return not self.broken
 
     @property
@@ -92,9 +88,9 @@ class Report:
         total = sum(self.broken.values())
         kinds = ", ".join(f"{count} {kind}" for kind, count in self.broken.items())
         lines = [f"{total} violation{'s' if total > 1 else ''} of what {self.rule} and the store promise ({kinds}):"]
-        lines += [f"  {violation}" for violation in self.violations[:_TOLD]]
-        if total > _TOLD:
-            lines.append(f"  … and {total - min(_TOLD, len(self.violations))} more")
+        lines += [f"  {violation}" for violation in self.violations[:_SHOWN]]
+        if total > _SHOWN:
+            lines.append(f"  … and {total - min(_SHOWN, len(self.violations))} more")
         return lines
 
     def _kept(self) -> list[str]:

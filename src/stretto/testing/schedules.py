@@ -1,4 +1,4 @@
-"""Fault schedules: thousands of small random runs on a simulated cluster, each checked by the replay checker.
+"""Fault schedules: many small random runs on a simulated cluster, each checked by the replay checker.
 
     python -m stretto.testing.schedules --seed 4711 --verbose       one schedule again, and what it does
     python -m stretto.testing.schedules --first 0 --count 500       many; stops at the first that fails and names it
@@ -6,8 +6,8 @@
     run_seed(4711)                                                  the same from Python; raises ScheduleFailed
 
 A schedule comes from its seed alone, and a simulated run from its schedule, so a seed that failed once fails always.
-What is drawn is said in `draws`, what workers do in `scripts`. Runs under BSP() are compared bit for bit with the
-serial run of the same workers, crashes or not.
+`draws` draws schedules, `scripts` defines what workers do. Runs under BSP() are compared bit for bit with the serial
+run of the same workers, with or without crashes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ COMMAND = "python -m stretto.testing.schedules --seed"
 
 
 class ScheduleFailed(RunError):
-    """A schedule broke a promise, or could not be run. The message ends with the command that runs it again."""
+    """A schedule violated a guarantee, or could not be run. The message ends with the command that repeats it."""
 
 
 def run_seed(seed: int, **given: Any) -> Report:
@@ -41,7 +41,9 @@ def run_seed(seed: int, **given: Any) -> Report:
         return run_schedule(schedule)
     except Exception as error:
         again = f"{COMMAND} {seed} --verbose" if not given else f"run_seed({seed}, {given})"
-        raise ScheduleFailed(f"{type(error).__name__}: {error}\n{schedule.told()}\nto run it again: {again}") from error
+        raise ScheduleFailed(
+            f"{type(error).__name__}: {error}\n{schedule.described()}\nto run it again: {again}"
+        ) from error
 
 
 def run_schedule(schedule: Schedule) -> Report:
@@ -64,7 +66,7 @@ def run_threads(schedule: Schedule, threads: int = 2) -> Any:
 
 
 def run_serial(schedule: Schedule) -> Any:
-    """The truth: the same workers, one after another."""
+    """The reference: the same workers on the serial runtime."""
     return run_on(schedule, st.Serial())
 
 
@@ -103,22 +105,22 @@ def _same(found: Any, expect: Any) -> bool:
 def command_line(
     module: str,
     run: Callable[[int], object],
-    told: Callable[[int], str],
+    described: Callable[[int], str],
     arguments: Sequence[str] | None,
 ) -> int:
-    """The command line of a module of schedules; returns the exit code. run, told: of a seed."""
+    """The command line of a module of schedules; returns the exit code. run, described: functions of a seed."""
     parser = argparse.ArgumentParser(
         prog=f"python -m stretto.testing.{module}", description="Run random fault schedules and check each of them."
     )
     parser.add_argument("--seed", type=int, help="one schedule")
     parser.add_argument("--first", type=int, default=0, help="the first of many (0)")
     parser.add_argument("--count", type=int, default=500, help="how many (500)")
-    parser.add_argument("--verbose", action="store_true", help="tell what is drawn, every step, and where it fails")
+    parser.add_argument("--verbose", action="store_true", help="print what is drawn, every step, and where it fails")
     given = parser.parse_args(arguments)
     seeds = [given.seed] if given.seed is not None else range(given.first, given.first + given.count)
     for seed in seeds:
         if given.verbose:
-            print(told(seed), flush=True)
+            print(described(seed), flush=True)
         try:
             report = run(seed)
         except ScheduleFailed as failed:
@@ -134,7 +136,7 @@ def command_line(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line; returns the exit code."""
-    return command_line("schedules", run_seed, lambda seed: draw(seed).told(steps=True), arguments)
+    return command_line("schedules", run_seed, lambda seed: draw(seed).described(steps=True), arguments)
 
 
 if __name__ == "__main__":

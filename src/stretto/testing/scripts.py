@@ -1,4 +1,4 @@
-"""What workers do in a fault schedule: reads and adds drawn once, so that a restarted worker does the same again.
+"""Worker scripts of a fault schedule: reads and adds drawn once, so that a restarted worker repeats them.
 
     script = Script.draw(random.Random(7), tables, workers=4, clocks=3)
     st.run(script.body, workers=4, tables=…)
@@ -23,15 +23,14 @@ Keys = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Sheet:
-    """A table as the script sees it: keys to draw from, width, whether to add whole numbers only, and how far apart the
-    sizes of numbers are, in powers of ten."""
+    """A table as the script sees it."""
 
     name: str
-    keys: tuple[int, ...]
+    keys: tuple[int, ...]  # to draw from
     cols: int
-    whole: bool
+    whole: bool  # add integers only
     integer: bool = False
-    reach: int = 0
+    reach: int = 0  # range of the magnitudes that are added, in powers of ten
 
 
 class Step(NamedTuple):
@@ -45,9 +44,11 @@ class Step(NamedTuple):
 
 
 class Script:
-    """steps[worker][clock]: what this worker does in this clock. announces: it says which rows it will add to.
+    """What the workers of a schedule do.
 
-    open [workers]: whether it returns without a tick after its last clock.
+    steps[worker][clock] : the worker's steps in this clock.
+    announces : whether workers announce the rows they will add to.
+    open [workers] : whether the worker returns without a tick after its last clock.
     """
 
     def __init__(
@@ -79,7 +80,7 @@ class Script:
         tables = [w.table(sheet.name) for sheet in self.sheets]
         local = w.local
         local.setdefault("memory", np.zeros(len(tables), np.int64))
-        announced = w.clock  # a life knows nothing of what was announced in the one before
+        announced = w.clock  # announcements of an earlier attempt are lost
         end = len(self.steps[w.number])
         while w.clock < end:
             clock = w.clock
@@ -123,7 +124,7 @@ class Script:
                 table.announce(np.unique(np.concatenate([np.zeros(0, np.int64), *keys])), clock)
         return end
 
-    def told(self) -> str:
+    def described(self) -> str:
         """Every step, for a person."""
         lines = []
         for worker, clocks in enumerate(self.steps):

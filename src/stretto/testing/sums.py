@@ -1,4 +1,4 @@
-"""What rows hold where changes simply add up: exact sums, and how far rounding can take a healthy row from them.
+"""Exact sums of additive changes, and how far rounding can move a correct row from them.
 
     sums = Sums(columns, table, history)
     wrong, expect = sums.wrong(keys, shown, values)      # rows that no order of additions can have produced
@@ -48,7 +48,7 @@ Bools = NDArray[np.bool_]
 
 
 class _Rows(NamedTuple):
-    """Rows to be checked, [n, cols] each; adds [n, 1]: how many there are."""
+    """Rows to be checked; arrays are [n, cols], adds [n, 1] is the number of adds."""
 
     exponent: Ints  # every term is below 2^exponent …
     lowest: Ints  # … and a multiple of 2^lowest
@@ -58,7 +58,7 @@ class _Rows(NamedTuple):
 
 
 class Sums:
-    """The sums of one table's rows in one life of a run; a table of integers is compared modulo its width."""
+    """The sums of one table's rows in one attempt of a run; a table of integers is compared modulo its width."""
 
     def __init__(self, columns: Columns, table: int, history: History) -> None:
         spec = columns.tables[table]
@@ -120,7 +120,7 @@ class Sums:
         return _Rows(exponent, lowest, limbs, _joined(sizes), shown.sum(axis=1)[:, None])
 
     def _allowed(self, rows: _Rows, travelled: bool) -> Floats:
-        """[n, cols] the largest error of a healthy row, in units of 2^exponent."""
+        """[n, cols] the largest error of a correct row, in units of 2^exponent."""
         # Of 16-bit floats, what is left of a change is added again, at most three times until nothing is.
         errors = self._unit * (rows.adds if not self._narrow else 4 * rows.adds + 4)
         gamma = np.where(errors < 0.5, errors / np.maximum(1 - errors, 0.5), np.inf)

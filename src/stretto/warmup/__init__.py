@@ -1,1 +1,1 @@
-"""Compiling ahead: what users run most, on this machine (`fill`) or for a wheel (`ship`)."""
+"""Ahead-of-time compilation of common kernels, on this machine (`fill`) or for a wheel (`ship`)."""

@@ -1,4 +1,4 @@
-"""Filling the kernel cache of this machine, on all its cores.
+"""Fill the kernel cache of this machine, on all its cores.
 
 A family of tasks shares kernels, so one process runs it; families run side by side. A process of its own writes a line
 for each task it has done, from which the caller shows how far the work is:
@@ -25,7 +25,7 @@ from .tasks import tasks
 
 
 def _mark(fast: bool) -> Path:
-    """A file beside the compiled kernels that says: everything here, for this processor, Python and Numba settings."""
+    """Marker file beside the compiled kernels: all are compiled for this processor, Python and Numba settings."""
     from llvmlite import binding
 
     from stretto.kernels.build.stamps import everything

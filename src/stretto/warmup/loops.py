@@ -1,4 +1,4 @@
-"""Loops that call what loops of users call: their helpers are compiled and kept, and only the loop itself is left."""
+"""Example loops that call the helpers of users' loops, so that the helpers are compiled and cached."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Compile kernels ahead, for a wheel: `python -m stretto.warmup.ship`, which `make wheel` runs.
+"""Compile kernels for a wheel: `python -m stretto.warmup.ship`, which `make wheel` runs.
 
 The tasks (`tasks`) run once, which shows with which types kernels are called. Each of these forms is then compiled
 for every level of x86-64 that a wheel ships, by processes that compile and run nothing: code for AVX-512 is made on a
 machine without it. The files go to `kernels/compiled/<level>`, where `kernels.build.storage` finds them.
 
-Only profile `exact` is shipped: its bits are the same at every level. What was made by another version of Numba or of
-Python, from other sources, or for other types is not found, and compiled where it is needed.
+Only profile `exact` is shipped: its bits are the same at every level. Files of another version of Numba or Python, from
+other sources or for other types, are not used; those kernels are compiled when they are needed.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def ship(folder: Path, wanted: Sequence[Form], levels: Sequence[str], processes:
 
 
 def _share(wanted: Sequence[Form], part: int, parts: int) -> list[Form]:
-    """Whole modules, so that helpers are compiled by one process: the heaviest module goes to whoever has least."""
+    """Forms of whole modules, so that one process compiles their helpers; the largest go to the least loaded."""
     by_module: dict[str, list[Form]] = {}
     for form in wanted:
         by_module.setdefault(form[0], []).append(form)

@@ -1,4 +1,4 @@
-"""Tiny jobs, run through the public functions, so that what they compile is what users run.
+"""Tiny jobs run through public functions, so that they compile the kernels that users run.
 
 Numba compiles a kernel for the types it is called with. What varies between users: blocks whose local indices take two
 bytes or four, biases, the loss, how many topics there are, and the file format. Each task below meets some of these; a
@@ -19,7 +19,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Task:
-    """Something to run so that what it needs is compiled.
+    """A job that compiles the kernels it needs.
 
     Attributes
     ----------
@@ -173,7 +173,7 @@ def _samples(n: int, p: int, dtype: str) -> Any:
 
 @contextmanager
 def _without_warnings() -> Iterator[None]:
-    """Fits that are stopped early warn, and nobody wants their results."""
+    """Suppress warnings of fits that are stopped early: their results are unused."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield

@@ -1,4 +1,4 @@
-"""`stretto explain FILE`: the plan of a training, without the training.
+"""`stretto explain FILE`: print the plan of a training run without training.
 
 `stretto explain script.py:function` does the same for a loop decorated with `@st.parallel`.
 """

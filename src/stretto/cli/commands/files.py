@@ -1,4 +1,4 @@
-"""`stretto info FILE` and `stretto generate FILE`: looking at ratings and documents, and making some."""
+"""`stretto info FILE` describes a data file; `stretto generate FILE` writes a synthetic one."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def info(
     ids: o.IdsOption = o.Ids.auto,
     zero_based: o.ZeroOption = None,
 ) -> None:
-    """Tell what a file is: format, size, values, skew, and what is wrong with it, with lines and remedies.
+    """Describe a file: format, size, values, skew, and its problems with lines and remedies.
 
     The exit code is 0 when training takes the file as it is, 1 when there are problems, 2 when it cannot be read.
     """
@@ -88,9 +88,9 @@ def generate(
         float, typer.Option("--length", help="Tokens of a document, on average.", rich_help_panel=_CORPUS, min=1.0)
     ] = 100.0,
 ) -> None:
-    """Make a file with a known truth: ratings, or with --documents a corpus drawn from topics.
+    """Write a synthetic data file: ratings from known factors, or with --documents a corpus from known topics.
 
-    Few users, items and words have most of the ratings and tokens, as in life.
+    Few users, items and words have most of the ratings and tokens, as in real data.
     """
     if documents is not None:
         _generate_corpus(file, documents, words, topics, length, seed)

@@ -1,4 +1,4 @@
-"""`stretto infer RUN FILE`: the topic shares of documents, by a model that was trained before."""
+"""`stretto infer RUN FILE`: infer topic shares of documents with a trained topic model."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def infer(
 
     from .topics import load
 
-    write = topic_shares.writer(out)  # a wrong name is told before any work
+    write = topic_shares.writer(out)  # reports a wrong name before any work
     model = load(run).set_params(n_jobs=workers)
     # Without names on the model's side, names on the file's side are of no use.
     words = None if model.vocabulary_ is None else vocabulary_of(file, vocab, quiet=quiet)

@@ -1,4 +1,4 @@
-"""`stretto recommend RUN`: the best items for some users, or for all of them, in the ids of the ratings file."""
+"""`stretto recommend RUN`: print or write the best items for given users, in the ids of the ratings file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`stretto resume RUN`: go on where a run stopped, to the same bits as if it had not."""
+"""`stretto resume RUN`: continue a stopped run from its newest checkpoint, with the same bits as without the stop."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def resume(
     quiet: QuietOption = False,
     verbose: VerboseOption = False,
 ) -> None:
-    """Go on with a run that was stopped, that failed, or that should train longer.
+    """Continue a run that was stopped, that failed, or that should train longer.
 
     Uses the newest checkpoint that is whole, with the data and options of the run; the result has the same bits as
     that of a run that was never interrupted, at any number of workers and on any runtime.
@@ -82,7 +82,7 @@ def resume(
 
 
 def _newest(run: Path) -> Checkpoint | None:
-    """The newest usable checkpoint; None when none was saved. Damaged ones are told of; all damaged is an error."""
+    """The newest usable checkpoint; None when none was saved. Damaged ones are reported; all damaged is an error."""
     from stretto.observe.events import CheckpointRejected
     from stretto.runtime.files.checkpoint import latest
 

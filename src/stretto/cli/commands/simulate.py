@@ -1,4 +1,4 @@
-"""`stretto simulate`: what would it take? One job on one simulated cluster after the other."""
+"""`stretto simulate`: run one job on each of several simulated clusters and compare time and bytes."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def simulate(
     if len(set(names)) < len(names):
         raise PlanError("a name is swept twice; give all its values at once: --sweep link=100Mbit,1Gbit")
     for path in (plot, to, histories):
-        if path is not None and not path.parent.is_dir():  # said now and not when all has been run
+        if path is not None and not path.parent.is_dir():  # reported before the runs, not after them
             raise DataError(f"{path}: there is no folder {path.parent}; make it first")
     runs = list(_runs(asked, names, [values for _, values in sweeps], quiet))
     found = [_found(job, result) for _, result, job in runs]
@@ -129,7 +129,7 @@ def _parsed(text: str) -> tuple[str, list[str]]:
 def _runs(
     asked: JobFile, names: Sequence[str], choices: Sequence[Sequence[str]], quiet: bool
 ) -> Iterator[tuple[tuple[str, ...], Result, JobFile]]:
-    """(values, result, job) of every combination, with a bar for those who wait."""
+    """(values, result, job) of every combination, with a progress bar."""
     from rich.console import Console
     from rich.progress import Progress
 
@@ -169,11 +169,10 @@ def _label(names: Sequence[str], values: Sequence[str]) -> str:
 
 
 def _found(job: JobFile, result: Result) -> list[Any]:
-    """Clocks, seconds, bytes, share of the time spent computing, objective, seconds to the target (None for nothing),
-    restarts."""
+    """Clocks, seconds, bytes, share of the time spent computing, objective, seconds to target (or None), restarts."""
     cluster = job.simulated
     possible = result.seconds * cluster.nodes * cluster.threads
-    # What was begun when the run ended counts as well, hence at most all.
+    # Work in progress at the end of the run counts as well, hence the upper bound.
     busy = min(1.0, result.items * cluster.seconds_per_item / possible) if possible else 0.0
     target = job.target
     times = [look.seconds for look in result.history if target is not None and look.objective <= target]
@@ -189,7 +188,7 @@ def _found(job: JobFile, result: Result) -> list[Any]:
 
 
 def _cells(found: Sequence[Any], target: float | None) -> list[str]:
-    """The same for people to read."""
+    """The same values as text."""
     clocks, seconds, sent, busy, objective, reached, *restarts = found
     missed = "–" if target is None else "not reached"
     return [

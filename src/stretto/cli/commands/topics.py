@@ -1,4 +1,4 @@
-"""`stretto topics RUN`: what a topic model found, printed or as a page to look through."""
+"""`stretto topics RUN`: print the topics of a trained model, or write them as an HTML page."""
 
 from __future__ import annotations
 

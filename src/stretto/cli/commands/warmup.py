@@ -1,4 +1,4 @@
-"""`stretto warmup`: compile now what a first fit would otherwise wait for."""
+"""`stretto warmup`: compile kernels ahead of the first fit."""
 
 from __future__ import annotations
 

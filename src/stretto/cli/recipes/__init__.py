@@ -1,1 +1,1 @@
-"""What a run was asked to do, complete enough to do it again."""
+"""Recipes: the complete settings of a training run, stored in the run record so that it can be repeated."""

@@ -1,4 +1,4 @@
-"""The recipe of `stretto train lda`: a file of word counts in, topics out."""
+"""Recipe of `stretto train lda`: reads a file of word counts and fits a topic model."""
 
 from __future__ import annotations
 
@@ -20,30 +20,25 @@ if TYPE_CHECKING:
     from stretto.runtime.session import Session
 
 BROWSER = "topics.html"
-_HELD = 0.05  # of the documents, when early stopping needs some and nobody said how many
+_HELD = 0.05  # share of the documents held out for early stopping, unless given
 
 
 @dataclass(frozen=True, kw_only=True)
 class LdaRecipe(Recipe):
-    """A topic model.
-
-    vocabulary : the file of the words
-    read : arguments of `stretto.read`, as far as they are not its defaults
-    show_all : print every topic at the end
-    """
+    """The settings of `stretto train lda`."""
 
     kind: ClassVar[str] = "lda"
     unit: ClassVar[str] = "tokens"
-    vocabulary: str | None = None
-    read: Mapping[str, Any] = field(default_factory=dict)
-    show_all: bool = False
+    vocabulary: str | None = None  # the file of the words
+    read: Mapping[str, Any] = field(default_factory=dict)  # arguments of `stretto.read` that differ from its defaults
+    show_all: bool = False  # print every topic at the end
 
     def data(self) -> Corpus | str:
         from stretto.checks import parse_bytes
         from stretto.models.topics.input import as_corpus
 
         if self.memory is not None:
-            parse_bytes(self.memory)  # a wrong budget is told before any work
+            parse_bytes(self.memory)  # reports a wrong budget before any work
             refuse_reading(self.read)
             return self.file
         model = self.model(None)

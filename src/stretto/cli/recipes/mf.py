@@ -1,4 +1,4 @@
-"""The recipe of `stretto train mf`: a ratings file in, recommendations out."""
+"""Recipe of `stretto train mf`: reads a ratings file and fits a matrix factorisation."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _FEW = 1000  # ratings, of which a tenth by chance may be none
 
 @dataclass(frozen=True, kw_only=True)
 class MfRecipe(Recipe):
-    """Matrix factorisation. read: arguments of `stretto.read`, as far as they are not its defaults."""
+    """The settings of `stretto train mf`."""
 
     kind: ClassVar[str] = "mf"
     unit: ClassVar[str] = "ratings"
-    read: Mapping[str, Any]
+    read: Mapping[str, Any]  # arguments of `stretto.read` that differ from its defaults
 
     @property
     def epochs_are_planned(self) -> bool:
@@ -39,7 +39,7 @@ class MfRecipe(Recipe):
             return read(self.file, **self.read)
         from stretto.checks import parse_bytes
 
-        parse_bytes(self.memory)  # a wrong budget is told before any work
+        parse_bytes(self.memory)  # reports a wrong budget before any work
         refuse_reading(self.read)
         return self.file
 

@@ -1,7 +1,7 @@
-"""A recipe: what a run was asked to do, complete enough to do it again.
+"""`Recipe`: the complete settings of a training run, stored in the run record so that it can be repeated.
 
-It is kept in the run record, where `resume` finds it. What every model needs is here; what one model does with its
-file, and what it leaves behind, is in its own module: `cli.recipes.mf`, `cli.recipes.lda`.
+`resume` reads it from the run record. This class has what every model needs; how one model reads its file, and which
+files it writes, is defined in its own module: `cli.recipes.mf`, `cli.recipes.lda`.
 """
 
 from __future__ import annotations
@@ -35,31 +35,27 @@ _SECONDS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe(ABC):
-    """What to train, on what.
-
-    file: where the data are. test: share held out; None: the model's default (`settled`). parameters: of the estimator.
-    memory: budget within which a file is streamed from disk instead of being read.
-    """
+    """The settings of a training run."""
 
     kind: ClassVar[str]  # as in `stretto train KIND`
     unit: ClassVar[str]  # what an epoch passes over
-    file: str
-    test: float | None
-    parameters: Mapping[str, Any]
+    file: str  # path of the data
+    test: float | None  # share held out; None: the model's default (`settled`)
+    parameters: Mapping[str, Any]  # of the estimator
     checkpoint_every: str | None = None
-    memory: str | None = None
+    memory: str | None = None  # budget within which a file is streamed from disk instead of being read
 
     @abstractmethod
     def data(self) -> Any:
-        """What the estimator is fitted to, read; or, to be streamed, the file's name."""
+        """The data to fit, read into memory; or the file's name, if it is streamed."""
 
     def settled(self, data: Any) -> Recipe:
-        """The recipe with what depends on the data decided."""
+        """The recipe with the settings that depend on the data filled in."""
         return self
 
     @abstractmethod
     def size(self, data: Any) -> str:
-        """How much it is, in words."""
+        """The size of the data, in words."""
 
     @abstractmethod
     def model(self, workers: int | None) -> Any:
@@ -67,7 +63,7 @@ class Recipe(ABC):
 
     @abstractmethod
     def use(self, run: str) -> str:
-        """The command that shows what the model in the folder `run` is good for."""
+        """A command that uses the model in the folder `run`."""
 
     def fit(self, model: Any, data: Any, session: Session) -> None:
         model.fit(data, validation=self.test or None, session=session)
@@ -77,7 +73,7 @@ class Recipe(ABC):
         return cast("Plan", model.plan(data, validation=self.test or None))
 
     def finish(self, model: Any, data: Any, folder: Path, *, quiet: bool) -> list[str]:
-        """Leave in the folder, and show, what there is beside model and record; what was left, in words."""
+        """Write and show further results besides model and record; returns the names of what was written."""
         return []
 
     @property
@@ -86,7 +82,7 @@ class Recipe(ABC):
 
     @property
     def epochs_are_planned(self) -> bool:
-        """Whether the number of epochs decides the steps, so that a longer run is another run from its beginning."""
+        """Whether the steps depend on the number of epochs, so that a longer run differs from its beginning."""
         return False
 
     def saving(self, run: Path) -> Saving:
@@ -116,7 +112,7 @@ class Recipe(ABC):
 
 
 def outright(file: str) -> str:
-    """The file by a name that means the same from any folder."""
+    """The file by an absolute path or URL."""
     return file if "://" in file else os.path.abspath(file)
 
 

@@ -1,7 +1,7 @@
-"""Running a recipe in a run folder: what `train` and `resume` share.
+"""Run a recipe in a run folder: the steps that `train` and `resume` share.
 
-The folder holds the run record, `checkpoints/`, `model.safetensors` and the plan's picture. A run that Ctrl-C stops is
-drained and saved by the runtime; here the user learns where it is and how it goes on.
+The folder holds the run record, `checkpoints/`, `model.safetensors` and the plan's picture. The runtime saves a run
+that Ctrl-C stops; this module prints where it is and how to resume it.
 """
 
 from __future__ import annotations
@@ -59,15 +59,16 @@ def run(
     resume: bool = False,
     anew: bool = False,
 ) -> None:
-    """Train as the recipe says and leave the model in the folder.
+    """Train by the recipe and write the model to the folder.
 
-    resume: go on from the newest checkpoint. anew: an existing run without one begins again, in the same folder.
+    resume : continue from the newest checkpoint.
+    anew : an existing run without a checkpoint starts again, in the same folder.
     """
     from stretto.observe.record import RunRecord
     from stretto.runtime.session import Session
 
     began = time.perf_counter()
-    saving = recipe.saving(folder)  # a wrong interval is told before a long read
+    saving = recipe.saving(folder)  # reports a wrong interval before a long read
     data = recipe.data()
     recipe = recipe.settled(data)
     bars = on_terminal()

@@ -1,1 +1,1 @@
-"""From arrays, frames and sparse matrices in memory to `Data`."""
+"""Convert arrays, data frames and sparse matrices in memory to `Data`."""

@@ -1,4 +1,4 @@
-"""`as_data`: anything that holds ratings in memory becomes `Data`.
+"""`as_data`: convert anything that holds ratings in memory to `Data`.
 
 | given                                                   | taken as                                                  |
 |---------------------------------------------------------|-----------------------------------------------------------|
@@ -14,9 +14,9 @@ Tables name users and items by ids, matrices by positions. The integer ids of a 
 in sorted order through an `IdMap`, so that ids may be of any size. Positions, those of a sparse matrix and those in a
 tuple of arrays, stay as they are. `map_ids` overrides either. Text is always mapped.
 
-An array of two dimensions may be a matrix as well as a table, so that `columns=` has to say it. No path makes a dense
-matrix. Apart from scipy input, where a repeated pair has a meaning, a repeated pair is refused unless the caller says
-what to do with it: summing or keeping it in silence would bias what is learned.
+An array of two dimensions may be a matrix or a table: `columns=` declares a table. No dense matrix is ever made. Except
+for scipy input, where a repeated pair has a meaning, a repeated pair is refused unless the caller chooses a policy:
+summing or keeping it silently would bias the model.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from stretto.data.records.duplicates import check_policy, settle
 from stretto.data.records.ids import IdMap
 from stretto.errors import DataError
 
-# Positions beyond this, and beyond so many for each record, are more likely ids: a model would have a row for each.
+# Positions beyond these bounds (absolute, and per record) are probably ids: a model would have a row for each.
 _MANY, _PER_RECORD = 1 << 20, 256
 
 
@@ -93,7 +93,7 @@ def as_data(
     """
     check_policy(duplicates)
     choice = column_choice(columns, user, item, rating)
-    if isinstance(X, Data):  # whoever made it decided about its repeated pairs; only an explicit merge changes it
+    if isinstance(X, Data):  # repeated pairs were settled when it was made; only an explicit merge changes them
         _only_for_tables(choice, "Data", source)
         return X if duplicates == "error" else settle(X, duplicates)
     if shape is not None:
@@ -136,7 +136,7 @@ def _checked_shape(shape: Any, source: str) -> tuple[int, int]:
 
 
 def _three_columns(X: Any, choice: ColumnChoice, source: str) -> tuple[bool, Any, Any, Any]:
-    """Whether X is a table, and its ids or positions of rows and columns, and values, as they are."""
+    """Whether X is a table; then its ids or positions of rows and of columns, and its values, unconverted."""
     if isinstance(X, tuple) and len(X) == 3 and all(_is_flat(part) for part in X):
         _only_for_tables(choice, "a tuple of arrays", source)
         rows, cols = (_flat(part, what, source) for part, what in zip(X, ("row", "column"), strict=False))
@@ -173,7 +173,7 @@ def _flat(part: Any, what: str, source: str) -> NDArray[Any]:
 
 
 def plain_array(values: Any, source: str) -> NDArray[Any]:
-    """What NumPy makes of it; masked entries are refused, for their values mean nothing."""
+    """The values as a NumPy array; masked entries are refused, since their values are undefined."""
     if isinstance(values, np.ma.MaskedArray) and np.any(values.mask):
         raise DataError(f"{source}: {np.count_nonzero(values.mask)} entries are masked; drop those records first")
     try:
@@ -184,12 +184,12 @@ def plain_array(values: Any, source: str) -> NDArray[Any]:
 
 
 def _mixed(values: Any, array: NDArray[Any]) -> bool:
-    """Whether NumPy may have made text of numbers because the list also holds text."""
+    """Whether NumPy may have converted numbers to text because the list also holds text."""
     return isinstance(values, list | tuple) and array.dtype.kind in "US"
 
 
 def _records(X: Any, source: str) -> NDArray[Any] | None:
-    """An array of two dimensions; None where X is none."""
+    """X as an array of two dimensions; None if it is not one."""
     if isinstance(X, str | bytes) or X is None:
         return None
     if isinstance(X, list) and X and isinstance(X[0], list | tuple):
@@ -235,7 +235,7 @@ def _from_fields(X: NDArray[Any], choice: ColumnChoice, source: str) -> tuple[An
 
 
 def _indices(ids: NDArray[Any], what: str, mapping: bool, guarded: bool, source: str) -> tuple[Any, int, IdMap | None]:
-    """Indices, how many rows or columns they span, and the map when the ids are not positions themselves."""
+    """Indices, the number of rows or columns, and the id map unless the ids are positions."""
     if ids.ndim != 1:
         raise DataError(f"{source}: {what} ids must be one flat array, got shape {ids.shape}")
     if not mapping and (ids.dtype.kind in "iuf" or not len(ids)):

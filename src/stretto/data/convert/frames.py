@@ -1,8 +1,8 @@
-"""Frames of any library that narwhals knows (pandas, Polars, Arrow, Modin, DuckDB, …) as columns of NumPy arrays.
+"""Convert data frames of any library that narwhals supports (pandas, Polars, Arrow, DuckDB, …) to NumPy columns.
 
-A frame is a table: its columns have names, which tell the user, the item and the rating (`roles`). Text, categories
-and integers are ids; anything that cannot be an id or a rating (dates, lists, missing entries) is refused with its
-column and row.
+The names of a frame's columns decide which is the user, the item and the rating (`roles`). Text, categories and
+integers are ids. Anything that cannot be an id or a rating (dates, lists, missing entries) is refused with its column
+and row.
 """
 
 from __future__ import annotations
@@ -21,14 +21,10 @@ from stretto.errors import DataError
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """An eager frame.
+    """An eager data frame."""
 
-    names : of its columns
-    native : the frame as its own library has it
-    """
-
-    names: list[Any]
-    native: Any
+    names: list[Any]  # of its columns
+    native: Any  # the frame of its own library
     _frame: Any
 
     def __len__(self) -> int:

@@ -1,4 +1,4 @@
-"""Which columns of a table are the user, the item and the rating.
+"""Decide which columns of a data frame are the user, the item and the rating.
 
 Columns are found by name, never by guessing from their contents:
 
@@ -6,9 +6,9 @@ Columns are found by name, never by guessing from their contents:
     (3, 2, 1)
 
 A table whose columns have no names (no header, or pandas' default 0, 1, 2) is taken in the order user, item, rating
-when it has exactly these three columns. Whatever is ambiguous is refused with the way out: `user=`, `item=` and
-`rating=` name the columns, `columns=` gives all of them at once, by name or position; two of them mean that every value
-is 1.
+when it has exactly these three columns. Ambiguous tables are refused, and the message says what to pass: `user=`,
+`item=` and `rating=` name the columns, `columns=` gives all of them at once, by name or position; two columns mean that
+every value is 1.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ RATING_NAMES = _words(
     "rating ratings ratingvalue bookrating movierating userrating starrating stars star score scores value values val "
     "overall count counts cnt freq frequency weight plays playcount listens quantity qty data"
 )
-# Letters that tell a role where no name above does: user u, item i; or, where there is a j, row i and column j.
+# Single letters that give a role where no name above does: user u, item i; or, if there is a j, row i and column j.
 _LETTERS = {"user": {"u"}, "item": {"i"}, "rating": {"r", "v", "n", "x"}}
 _INDICES = {"user": {"i"}, "item": {"j"}, "rating": {"r", "v", "n", "x"}}
 _ROLES = (("user", USER_NAMES), ("item", ITEM_NAMES), ("rating", RATING_NAMES))
@@ -48,15 +48,12 @@ _ROLES = (("user", USER_NAMES), ("item", ITEM_NAMES), ("rating", RATING_NAMES))
 
 @dataclass(frozen=True, slots=True)
 class ColumnChoice:
-    """What the caller said about the columns; None where it is to be found.
-
-    user, item, rating : names of single columns
-    columns : names or positions of all: user, item and rating, or the first two where every value is 1
-    """
+    """The columns that the caller named; None where they are found by name."""
 
     user: str | None = None
     item: str | None = None
     rating: str | None = None
+    # Names or positions of all columns: user, item and rating, or the first two where every value is 1.
     columns: Sequence[int | str] | None = None
 
     def __post_init__(self) -> None:
@@ -111,7 +108,7 @@ def plain_name(name: Any) -> str:
 
 
 def is_known(name: Any) -> bool:
-    """Whether the name is one of those that tell a column's role."""
+    """Whether a column of this name has a known role."""
     return any(plain_name(name) in names for _, names in _ROLES)
 
 
@@ -202,7 +199,7 @@ def _unclear(names: Sequence[Any], plain: Sequence[str], found: dict[str, int], 
 
 
 def _looks_wide(names: Sequence[Any], plain: Sequence[str], found: dict[str, int]) -> str | None:
-    """What to say of a table with one column for each item, if this looks like one; None if it does not."""
+    """The message for a table with one column for each item, if this is probably one; None otherwise."""
     if "item" in found or "rating" in found:
         return None
     index = next((k for k, name in enumerate(plain) if not name), None)  # of pandas, written without a name

@@ -1,4 +1,4 @@
-"""Entries of a scipy sparse matrix, its structure verified first; the caller's matrix is never changed."""
+"""Extract the entries of a SciPy sparse matrix after checking its structure; the matrix is never changed."""
 
 from __future__ import annotations
 

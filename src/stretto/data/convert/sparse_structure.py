@@ -1,9 +1,9 @@
-"""Sparse matrices of SciPy, their structure verified before any compiled code reads it.
+"""Check the structure of SciPy sparse matrices before compiled code reads them.
 
-SciPy's compiled code and ours trust index arrays: one entry out of range, or bounds that fall, and memory outside of
-the arrays is read and written. SciPy itself does not check them: a matrix whose arrays were replaced or changed, or
-that was built without checks, comes in as it is. `verified` makes one pass over the indices and returns a matrix over
-the same arrays whose flags (sorted, without duplicates) are right. The caller's matrix is never changed.
+SciPy's compiled code and ours trust index arrays: with one entry out of range, or with falling bounds, they read and
+write memory outside of the arrays. SciPy does not check a matrix whose arrays were replaced or changed, or that was
+built without checks. `verified` makes one pass over the indices and returns a matrix over the same arrays whose flags
+(sorted, without duplicates) are right. The caller's matrix is never changed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _WHOLE = (np.dtype(np.int32), np.dtype(np.int64))
 
 def is_sparse(X: Any) -> bool:
     """Whether X is a scipy sparse matrix or array; nothing is imported to find out."""
-    kind = type(X)  # asking the matrix itself would compute, and raise where it is damaged
+    kind = type(X)  # attributes of the matrix would compute, and raise where it is damaged
     return hasattr(kind, "tocoo") and hasattr(kind, "nnz") and hasattr(kind, "format")
 
 
@@ -74,7 +74,7 @@ def _compressed(X: Any, source: str) -> Any:
     indptr, indices, rising = _check_compressed(X, source)
     kind = scipy.sparse.csr_array if X.format == "csr" else scipy.sparse.csc_array
     made = kind((values, indices, indptr), shape=X.shape, copy=False)
-    made.has_canonical_format = rising  # X's own note may be older than its indices
+    made.has_canonical_format = rising  # X's own flag may be older than its indices
     return made
 
 
@@ -140,7 +140,7 @@ def _found(kernel: Any, *args: Any) -> tuple[int, int, int]:
 
 
 def _integers(X: Any, source: str, **arrays: Any) -> list[Array]:
-    """Flat arrays in one piece, all int32 or all int64."""
+    """Flat contiguous arrays, all int32 or all int64."""
     found = []
     for name, given in arrays.items():
         array = np.asarray(given)
@@ -161,7 +161,7 @@ def _frozen(array: Array) -> Array:
 
 
 def _values(X: Any, data: Any, source: str) -> Array:
-    """Values of a type that SciPy computes with, in one piece; small integers stay as they are."""
+    """Contiguous values of a type that SciPy computes with; small integers are not converted."""
     if isinstance(data, np.ma.MaskedArray) and np.any(data.mask):
         raise DataError(f"{source}: {np.count_nonzero(data.mask)} values are masked; drop those entries first")
     values = np.asarray(data)

@@ -1,1 +1,1 @@
-"""The matrix of a regression, by columns, in memory or in files."""
+"""Design matrices of regressions, stored by columns, in memory or in files."""

@@ -1,8 +1,8 @@
-"""`Design`: the matrix of a regression, samples × features, stored so that a feature's column is read in one go.
+"""`Design`: the design matrix of a regression [samples, features], stored by columns.
 
-Coordinate descent asks for one column after another, so there are two forms and no third: a dense array in Fortran
-order, or compressed sparse columns (CSC). What comes in another form is turned over once, and `note` says so; what is
-already right is shared, not copied. A sparse matrix is never made dense.
+Coordinate descent reads one column after another, so there are two forms: a dense array in Fortran order, or compressed
+sparse columns (CSC). Other forms are converted once, and `note` names the conversion. Arrays of the right form are
+shared, not copied. A sparse matrix is never made dense.
 
     >>> design = Design.of(np.array([[1, 0], [0, 2]]))
     >>> design.shape, design.sparse, design.note
@@ -25,9 +25,9 @@ from stretto.errors import DataError
 Array = NDArray[Any]
 Floats = NDArray[np.float64]
 
-LARGEST = 1e75  # size of a number whose fourth power is a number: solvers multiply squares
+LARGEST = 1e75  # the fourth power of such a number is still finite: solvers multiply squares
 _INT32 = 2**31
-_CHUNK = 1 << 22  # numbers of a dense matrix looked at together: temporaries of 32 MiB, whatever the matrix
+_CHUNK = 1 << 22  # numbers of a dense matrix checked at a time: temporaries of 32 MiB
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,8 +49,9 @@ class Design:
     def of(X: Any, *, checked: bool = False) -> Design:
         """A design from a dense array (any order, any real numbers) or a sparse matrix or array in any format.
 
-        NaN and infinity are refused, and the message says where the first one is. checked: the structure of a sparse X
-        is known to be sound (`structure.verified`), so that its indices are not looked through again.
+        NaN and infinity are refused, and the message names the place of the first one.
+
+        checked : the structure of a sparse X was verified before (`sparse_structure.verified`).
         """
         if isinstance(X, Design):
             return X
@@ -69,7 +70,7 @@ class Design:
 
     @property
     def nnz(self) -> int:
-        """Numbers stored: for a dense matrix all of them."""
+        """Number of stored values: for a dense matrix all of them."""
         return len(self.csc[2]) if self.dense is None else self.dense.size
 
     @property
@@ -89,7 +90,7 @@ class Design:
 
     @property
     def parts(self) -> tuple[Array, ...]:
-        """What kernels take for the matrix: its transpose [p, n] where it is dense, else (indptr, indices, values)."""
+        """The arrays that kernels take: the transpose [p, n] if it is dense, otherwise (indptr, indices, values)."""
         return self.csc if self.dense is None else (self.dense.T,)
 
     @cached_property
@@ -182,7 +183,7 @@ class Design:
             there = stored @ weight
             away *= away
             stored.data = away
-            # What is not stored weighs what the others leave; a difference that is only rounding is nothing.
+            # Zeros that are not stored have the remaining weight; a difference of rounding size counts as 0.
             absent = total - there
             absent[(np.diff(indptr) == n) | (absent <= n * np.finfo(np.float64).eps * total)] = 0.0
             square[:] = stored @ weight + mean * mean * absent
@@ -244,7 +245,7 @@ def _from_sparse(X: Any, checked: bool) -> Design:
 
 
 def index_type(n: int) -> np.dtype[Any]:
-    """Of the row numbers of a design with n samples."""
+    """The integer type of the row numbers of a design with n samples."""
     return np.dtype(np.int32 if n < _INT32 else np.int64)
 
 
@@ -280,7 +281,7 @@ def refuse_unbounded(values: Array, place: Callable[[int], tuple[int, int]]) -> 
 
 
 class _Shared:
-    """The memory of an array, as NumPy asks for it; it lives as long as what NumPy makes of it."""
+    """The array interface of an array's memory; it keeps the array alive as long as views of it exist."""
 
     def __init__(self, array: Array) -> None:
         self._array = array
@@ -288,9 +289,9 @@ class _Shared:
 
 
 def for_kernels(array: Array) -> Array:
-    """The array as kernels are compiled for it: aligned, and not marked read-only, which would be a type of its own.
+    """The array in the form that kernels are compiled for: aligned, and not marked read-only, which is another type.
 
-    It shares memory with the one given wherever it can, so nothing may be written to it.
+    It shares memory with the one given where possible, so it must not be written to.
     """
     array = np.asarray(array)
     if not array.flags.aligned:

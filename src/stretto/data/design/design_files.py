@@ -1,7 +1,7 @@
-"""The matrix of a regression in svmlight files, `label index:value …`, from which any columns can be read.
+"""Design matrices in svmlight files, `label index:value …`, from which any columns can be read.
 
-    files = DesignFiles.of("data/*.svm")        # walks the files once: shape, labels, entries of every column
-    [design] = files.columns([(0, 1000)])       # walks them again, and keeps these columns
+    files = DesignFiles.of("data/*.svm")        # reads the files once: shape, labels, entries of every column
+    [design] = files.columns([(0, 1000)])       # reads them again, and keeps these columns
 
 It can be pickled, so that nodes read the same files; a file that has changed since is refused. Values are float32.
 """
@@ -42,7 +42,7 @@ class DesignFiles:
 
     @staticmethod
     def of(path: Any, owner: str) -> DesignFiles:
-        """Count what files hold. owner: whose error it is if they have no labels."""
+        """Count the entries of files. owner: named in the error if they have no labels."""
         found = walk(path, Alone())
         if not isinstance(found, FileSet) or found.numbering.labels is None:
             raise DataError(
@@ -78,7 +78,7 @@ class DesignFiles:
 
     @property
     def digest(self) -> str:
-        """Of what the files hold."""
+        """Hash of the content of the files."""
         return digest_of(np.array(self.found.numbering.digests, np.uint64), self.labels)
 
     def columns(self, ranges: list[tuple[int, int]]) -> list[Design]:
@@ -96,10 +96,10 @@ class DesignFiles:
         designs = []
         for k, (first, last) in enumerate(ranges):
             as_read = Design((n, last - first), indptr=bounds[k], indices=rows[k], values=values[k])
-            designs.append(Design.of(as_read.matrix))  # adds up what is there twice, and leaves out zeros
+            designs.append(Design.of(as_read.matrix))  # sums repeated entries and drops zeros
             rows[k], values[k] = np.empty(0), np.empty(0)  # what is converted is not kept twice
         return designs
 
     def design(self) -> Design:
-        """All of it."""
+        """The design with all columns."""
         return self.columns([(0, self.shape[1])])[0]

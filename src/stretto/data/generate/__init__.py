@@ -1,1 +1,1 @@
-"""Data sets drawn from a known model."""
+"""Generate synthetic data sets from a known model."""

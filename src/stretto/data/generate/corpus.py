@@ -1,10 +1,10 @@
-"""Corpora drawn from the topic model itself, in chunks: as many tokens as wanted in bounded memory.
+"""Generate corpora from the LDA model in chunks: any number of tokens in bounded memory.
 
 A Pólya urn draws each token's topic: with weight Σα it is a new draw by α, otherwise that of an earlier token of the
 document. That is the model with θ integrated out, at one random number a token. A topic is made the same way: `TABLE`
 draws from an urn with weight Vβ, whose new draws follow a Zipf law over the words (exponent `zipf`; 0 is the
-model's symmetric β). The shares of the words in that table are the topic's truth; with a longer table they would be a
-draw from the Dirichlet distribution.
+model's symmetric β). The shares of the words in that table are the topic's true probabilities; with a longer table they
+would be a draw from the Dirichlet distribution.
 
     >>> made = corpus(100, 50, 4, 20, seed=1)
     >>> made.data.shape, made.topics.shape
@@ -29,7 +29,7 @@ from stretto.errors import DataError
 
 Counts = tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]
 
-TABLE = 1 << 14  # draws that make a topic; fewer where the tables of all topics would not fit ROOM
+TABLE = 1 << 14  # draws that make a topic; fewer where the tables of all topics would exceed the limit below
 ROOM = 1 << 26  # draws of all topics together: 256 MiB
 _GOLDEN, _UNIFORM = np.uint64(0x9E3779B97F4A7C15), np.uint64(0x243F6A8885A308D3)  # as in stretto.keyed
 _RANKS, _TOPICS, _LENGTHS, _DOCUMENTS, _WORDS = range(5)  # what a number is drawn for
@@ -58,14 +58,14 @@ def unit(state: NDArray[np.uint64]) -> NDArray[np.float64]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GeneratedCorpus:
-    """A corpus and the truth behind it. topics [K, V] float64: the probability of each word in each topic."""
+    """A corpus and the topics it was drawn from."""
 
     data: Data
-    topics: NDArray[np.float64]
+    topics: NDArray[np.float64]  # [K, V] the probability of each word in each topic
 
 
 def corpus(documents: int, words: int, topics: int, length: float, **law: Any) -> GeneratedCorpus:
-    """The whole corpus of `data.generate.corpus` in memory, with its truth."""
+    """The whole corpus of `generate_corpus` in memory, with its topics."""
     parts = list(zip(*generate_corpus(documents, words, topics, length, **law), strict=True))
     rows, cols, counts = (np.concatenate(part) for part in parts)
     source = f"generated(documents={documents}, words={words}, topics={topics}, seed={law.get('seed', 0)})"
@@ -96,9 +96,20 @@ def generate_corpus(
 ) -> Iterator[Counts]:
     """Chunks of (document, word, count), each int32 [n], sorted by document and word; a document is never cut.
 
-    length : tokens of a document on average; they vary as a gamma distribution of shape 2, and there is at least one
-    alpha  : prior over topics in documents, one number or [K];  beta, zipf : of the words in topics, see above
-    chunk  : about how many tokens are drawn together
+    Parameters
+    ----------
+    documents, words, topics : int
+        Size of the corpus.
+    length : float
+        Mean tokens of a document. They follow a gamma distribution of shape 2, with at least one token.
+    alpha : float or array [K]
+        Prior over topics in documents.
+    beta, zipf : float
+        Prior of the words in topics, as described above.
+    seed : int
+        Seed of everything that is drawn.
+    chunk : int
+        About how many tokens are drawn together.
     """
     _check(documents, words, topics, length, chunk)
     prior = np.asarray(alpha, np.float64)
@@ -159,10 +170,10 @@ def _lengths(keys: NDArray[np.uint64], length: float, seed: int) -> NDArray[np.i
 def _urns(
     state: NDArray[np.uint64], first: NDArray[np.int64], place: NDArray[np.int64], law: NDArray[np.float64]
 ) -> NDArray[np.int64]:
-    """[n] what each draw from its urn shows. first, place [n]: where the draw's urn begins, and its number in it.
+    """[n] the result of each draw from its urn. first, place [n]: start of the draw's urn, and its number in it.
 
-    law : running sums of the weights of new draws. A draw that repeats an earlier one points at it; following all
-    pointers at once, each step twice as far as the one before, takes a handful of steps.
+    law : running sums of the weights of new draws. A draw that repeats an earlier one points at it. All pointers are
+    followed at once by pointer jumping, which takes a few steps.
     """
     ball = unit(splitmix64(state)) * (place + law[-1])
     earlier = (ball - law[-1]).astype(np.int64) + first
@@ -184,7 +195,7 @@ def _tables(words: int, topics: int, beta: float, zipf: float, seed: int) -> NDA
     draws = TABLE
     while draws > 1024 and draws * topics > ROOM:
         draws //= 2
-    rank = np.argsort(absorb(start(seed, _RANKS), np.arange(words)), kind="stable")  # frequent words stand anywhere
+    rank = np.argsort(absorb(start(seed, _RANKS), np.arange(words)), kind="stable")  # frequent words have any index
     share = np.arange(1, words + 1, dtype=np.float64) ** -zipf
     law = np.cumsum(share)
     law *= words * beta / law[-1]
@@ -212,8 +223,10 @@ def write_corpus(
 ) -> tuple[int, int]:
     """Write a corpus in UCI's docword format, packed when the name ends in .gz; (entries, tokens) written.
 
-    law : alpha, beta, zipf, seed, chunk, as for `data.generate.corpus`.  progress(documents written, documents) is
-    called after every chunk. The file appears whole or not at all, and the same numbers give the same bytes.
+    The file is written atomically, and the same arguments give the same bytes.
+
+    law : alpha, beta, zipf, seed and chunk, as for `generate_corpus`.
+    progress : called with (documents written, documents) after every chunk.
     """
     chunks = generate_corpus(documents, words, topics, length, **law)
     path = os.fspath(path)
@@ -221,7 +234,7 @@ def write_corpus(
     work = f"{path}.{os.getpid()}.part"
     try:
         with open(work, "wb") as out:
-            # How many entries there are is known at the end: the header has room for any number, and so a fixed size.
+            # The number of entries is known at the end: the header has a fixed size that fits any number.
             out.write(_header(documents, words, 0, packed))
             if packed:
                 with gzip.GzipFile("", "wb", 3, out, mtime=0) as body:

@@ -1,15 +1,15 @@
-"""Ratings made from a known truth, with rows and columns as unevenly used as real ones.
+"""Generate ratings from known factors, with rows and columns used as unevenly as real ones.
 
 How many ratings a row gets follows a Zipf law over the rows (`row_skew` is its exponent), likewise for columns; pairs
 are drawn from the product of the two laws without repetition. The value is `mean + W[i] @ H[j] + noise`, cut to the
-scale and rounded to its steps, so a perfect model has a test error of about `noise` and anything below it has looked
-at the answers.
+scale and rounded to its steps. A perfect model has a test error of about `noise`; a lower one means that test data
+leaked into training.
 
     >>> made = ratings(10_000, 500, 300, seed=1)
     >>> len(made.data), made.data.shape
     (10000, (500, 300))
 
-One seed makes one set: draws come from NumPy's Philox streams, keyed by the seed and by what they are for.
+A seed determines the set: draws come from NumPy's Philox streams, keyed by the seed and by their purpose.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ def _law(size: int, skew: float, max_share: float | None, stream: np.random.Gene
     law = np.arange(1, size + 1, dtype=np.float64) ** -skew
     law /= law.sum()
     if max_share is not None:
-        cap = max_share * 0.97  # room for the luck of the draw; what is still over is drawn again
+        cap = max_share * 0.97  # a margin for random variation; excess draws are repeated
         for _ in range(100):  # cutting the top raises the rest, which may then need cutting
             over = law >= cap
             if law.max() <= cap * (1 + 1e-12) or over.all():
@@ -169,8 +169,9 @@ def _distinct_pairs(
 ) -> NDArray[np.int64]:
     """`n` distinct keys `row * n_cols + col` in random order.
 
-    Rounds: draw what is missing plus a little, sort, drop what is there already. Hot cells saturate, so the laws
-    flatten a little where the matrix is nearly full; after some rounds the rest is drawn evenly, which always ends.
+    Each round draws the missing keys and a few more, sorts them and drops duplicates. Frequent cells saturate, so the
+    laws flatten a little where the matrix is nearly full. After some rounds the rest is drawn uniformly, which always
+    ends.
     """
     n_cols = len(col_law)
     row_sum, col_sum = np.cumsum(row_law), np.cumsum(col_law)
@@ -203,7 +204,7 @@ def _draw(cumulative: NDArray[np.float64], count: int, stream: np.random.Generat
     out = np.empty(count, dtype=np.int32)
     for lo in range(0, count, SLICE):
         u = stream.random(min(SLICE, count - lo))
-        u.sort()  # searchsorted walks instead of jumping; the order is shuffled away below
+        u.sort()  # sequential access in searchsorted; the order is shuffled below
         out[lo : lo + SLICE] = np.minimum(
             np.searchsorted(cumulative, u * cumulative[-1], side="right"), len(cumulative) - 1
         )

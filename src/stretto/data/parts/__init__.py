@@ -1,4 +1,4 @@
-"""Data sets that nobody holds: files are cut into parts, nodes read their own, the driver keeps counts.
+"""Partitioned data sets: files are cut into parts, nodes read their own, the driver keeps counts only.
 
     from stretto.data.parts import merge, open_parts, shares
 
@@ -8,8 +8,8 @@
     for rows, cols, values in parts[3].entries(numbering):   # on that node: indices, numbered as `scan` numbers them
         ...
 
-1. `open_parts` finds out what the files are; `parts(n)` cuts them. A `DataPart` is a small frozen value that can be
-   pickled; it carries the file's state, and whoever reads the part is refused where the file has changed.
+1. `open_parts` detects the formats of the files; `parts(n)` cuts them. A `DataPart` is a small frozen value that can be
+   pickled. It carries the file's state, and reading it raises an error if the file has changed.
 2. `part.census()` reads the part once and counts: memory for its rows and columns, not for its records.
 3. `merge` unites the censuses into a `Numbering`: shape, ids, counts, and the place of each part's records among all.
 4. `part.entries(numbering)` reads the part again, as indices. A part with other records than its census is refused.

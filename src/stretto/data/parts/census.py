@@ -1,4 +1,4 @@
-"""What one part holds, counted: `PartCensus`. It grows with rows and columns, never with records."""
+"""`PartCensus`: counts of rows, columns and records of one part. It grows with rows and columns, never with records."""
 
 from __future__ import annotations
 

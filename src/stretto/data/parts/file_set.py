@@ -1,4 +1,4 @@
-"""Files that are walked as one, a chunk at a time, as often as somebody asks: what `scan` gives for one file.
+"""Stream several files as one, a chunk at a time and any number of times: `scan` for more than one file.
 
     found = walk("ratings/*.csv", crew)
     found.shape, found.row_ids
@@ -33,15 +33,12 @@ _LEAST, _EACH = 1 << 20, 2  # among several hosts: bytes of a part at least, and
 
 @dataclass(frozen=True, eq=False)
 class FileSet:
-    """The parts of files, counted. in_memory is False: they are walked, whatever their format.
-
-    readers [parts] : the node that has each on its disk; None: whoever asks can read it
-    """
+    """The parts of files, counted. in_memory is False: they are streamed, whatever their format."""
 
     path: str
     parts: tuple[DataPart, ...]
     numbering: Numbering
-    readers: NDArray[np.int64] | None = None
+    readers: NDArray[np.int64] | None = None  # [parts] the node that has each part on its disk; None: any process
 
     in_memory = False
 
@@ -72,7 +69,7 @@ class FileSet:
 
 
 def walk(path: Any, crew: PartHosts | None = None) -> Scan | FileSet:
-    """One file as `scan` finds it, several as a set. crew: who counts them; then one file, too, is read in parts."""
+    """`scan` of one file, or a set of several. crew: hosts that count them; then one file is read in parts as well."""
     if isinstance(path, NodeFiles):
         if crew is None:
             raise path.unread()
@@ -87,7 +84,7 @@ def walk(path: Any, crew: PartHosts | None = None) -> Scan | FileSet:
 
 
 def _walked(path: Any, source: PartSource, node: NDArray[np.int64] | None, crew: PartHosts) -> FileSet:
-    """node: of each file, where only one can read it."""
+    """The set of files, counted by the hosts. node: of each file, if only one node can read it."""
     cut = source.parts(max(1, source.nbytes // _PART, min(_EACH * crew.apart, source.nbytes // _LEAST)))
     readers = None if node is None else node[[part.file for part in cut]]
     shares = crew.shares(len(cut), readers)

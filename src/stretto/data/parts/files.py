@@ -1,4 +1,4 @@
-"""Which files belong to a data set, and whether one of them has changed since.
+"""List the files of a data set, and check whether one of them has changed since.
 
     >>> expand("ratings/*.csv")                     # doctest: +SKIP
     ['/data/ratings/2023.csv', '/data/ratings/2024.csv']

@@ -1,4 +1,4 @@
-"""Several files read into memory: what `read` does with a folder, a glob or a list."""
+"""Read several files into memory: `read` for a folder, a glob or a list."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who reads parts: one process, or the hosts of a cluster."""
+"""Processes that read parts: this process, or the hosts of a cluster."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from numpy.typing import NDArray
 
 
 class PartHosts(Protocol):
-    """What is asked of a crew."""
+    """Processes that parts are distributed to."""
 
     @property
     def apart(self) -> int:
-        """Hosts that items are dealt out to; 0: all is done here."""
+        """Number of hosts that items are distributed to; 0: this process does everything."""
         ...
 
     def shares(self, count: int, readers: NDArray[np.int64] | None = None) -> list[Sequence[int]]:
-        """0 to count − 1, dealt out to the hosts; readers [count]: the only host for each."""
+        """0 to count − 1, distributed to the hosts; readers [count]: the only host that can read each."""
         ...
 
     def apply(self, function: Callable[[Any, Any], Any], items: Sequence[Any]) -> list[Any]:
@@ -27,7 +27,7 @@ class PartHosts(Protocol):
 
 
 class Alone:
-    """All of it is read here."""
+    """This process reads everything."""
 
     apart = 0
 

@@ -1,4 +1,4 @@
-"""What each file of a data set is: found once, when parts are planned, and carried by the parts.
+"""Format and columns of each file of a data set: detected once, when parts are planned, and carried by the parts.
 
 A node that reads a part never guesses: the driver read every file's first bytes and made sure that the files fit
 together.
@@ -76,7 +76,7 @@ class DataFile:
 
 
 def survey(paths: Sequence[str], options: Options, copies: bool) -> tuple[DataFile, ...]:
-    """What the files are. Empty ones among several are left out, as parts of a distributed job may be empty."""
+    """Detect the formats of the files. Empty files among several are left out: parts of a job's output may be empty."""
     files = []
     for path in paths:
         state = state_of(path, copies)
@@ -113,7 +113,7 @@ def _parquet_parts(path: str, options: Options) -> tuple[tuple[str, ...], tuple[
 
 
 def united(files: list[DataFile], options: Options) -> tuple[DataFile, ...]:
-    """The files with one opinion about their ids; refused where formats or headers differ."""
+    """The files with one common type of ids; refused where formats or headers differ."""
     first = files[0]
     guess = first.layout.settled.guess
     for other in files[1:]:

@@ -1,4 +1,4 @@
-"""`NodeFiles`: files that lie on the disks of the nodes, each node with its own."""
+"""`NodeFiles`: files stored on the disks of the nodes, each node with its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One numbering of rows and columns for all parts: `merge` makes it on the driver, `numbered` uses it on a node.
+"""One numbering of rows and columns for all parts: `merge` builds it on the driver, `numbered` applies it on a node.
 
 Ids have the numbers that `scan` gives them in one file: their ranks in sorted order, whichever part mentions them. Rows
 without ids follow one another, those of the second file after those of the first.
@@ -104,7 +104,7 @@ def merge(censuses: Iterable[PartCensus]) -> Numbering:
 
 
 def _complete(censuses: list[PartCensus]) -> list[PartCensus]:
-    """In the order of the parts; refused unless each part of one plan is there once."""
+    """The censuses in the order of the parts; refused unless each part of one plan is present once."""
     taken = sorted(censuses, key=lambda one: one.part.number)
     if not taken:
         raise DataError("merge was given no census; take one of every part: merge([p.census() for p in parts])")
@@ -119,7 +119,7 @@ def _complete(censuses: list[PartCensus]) -> list[PartCensus]:
 
 
 def _refuse_broken_promises(taken: Sequence[PartCensus]) -> None:
-    """Headers promise entries for the whole file, which only all of its parts together can keep."""
+    """Raise if a file's parts together have fewer entries than its header states."""
     for file in range(taken[-1].part.file + 1):
         own = [one for one in taken if one.part.file == file]
         sized = own[0].part.layout.settled.sized
@@ -208,7 +208,7 @@ def _stacked(
 
 
 def _open_ended(taken: Sequence[PartCensus], axes: Sequence[AxisCensus], what: str, where: str) -> tuple[int, int]:
-    """First position and size of an axis of which nobody states the size."""
+    """First position and size of an axis whose size no file states."""
     from stretto.data.reading.read import _starts_at_zero
 
     part = taken[0].part
@@ -238,7 +238,7 @@ def _labels(taken: Sequence[PartCensus], n_rows: int, where: str) -> NDArray[np.
 
 
 class _TextIndex:
-    """From codes of a walk to ranks of their names."""
+    """Maps codes of one reading to ranks of their names."""
 
     def __init__(self, part: DataPart, names: Interner | TextCodes, ids: IdMap) -> None:
         self.part, self.names, self.ids = part, names, ids

@@ -1,4 +1,4 @@
-"""`DataPart`: one part of a data set, small enough to send to whoever reads it."""
+"""`DataPart`: a picklable description of one part of a data set, sent to the process that reads it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class DataPart:
     state : FileState
         The file's state when the parts were planned.
     options : Options
-        What the caller said about the files.
+        Options of the caller for reading the files.
     on_error : {"raise", "skip"}
         What becomes of a bad line.
     plan : str

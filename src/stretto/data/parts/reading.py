@@ -1,7 +1,7 @@
-"""One walk through one part, whatever its file is: chunks of ids as written, values, and a checksum of all of it.
+"""Read one part of any file format in chunks: ids as written, values, and a checksum of all of it.
 
 Text ids come as codes, numbered in the order in which the part mentions them; the names behind the codes are in
-`row_names` and `col_names`. So nothing but a chunk and the names is in memory.
+`row_names` and `col_names`. Memory holds one chunk and the names.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class PartReader:
             yield piece
         names = [names.digest() for names in (self.row_names, self.col_names) if names is not None]
         self.digest = zlib.crc32(np.array([*sums, *names], dtype=np.uint64).data)
-        part.check()  # what changed while it was read is refused, too
+        part.check()  # also refuses a file that changed while it was read
 
     def _lines(self) -> Iterator[Any]:
         from stretto.data.reading.triples import Names

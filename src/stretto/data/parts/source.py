@@ -1,4 +1,4 @@
-"""`open_parts`: the files of a data set, and the cut of them into parts."""
+"""`open_parts`: list the files of a data set and cut them into parts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class PartSource:
     files : tuple of DataFile
         In the order of their records.
     options : Options
-        What the caller said about them.
+        Options of the caller for reading them.
     on_error : {"raise", "skip"}
         What becomes of a bad line.
     """
@@ -77,7 +77,7 @@ def _ranges(file: DataFile, n: int) -> list[tuple[int, int, int]]:
         return [(bounds[k], bounds[k + 1], bounds[k + 1] - bounds[k]) for k in range(n)]
     if file.layout.kind == "whole" or not file.groups:
         return [(0, len(file.groups), file.nbytes)]
-    # A row group belongs to the share in which its middle lies.
+    # A row group belongs to the share that contains its middle.
     before = 0
     found: list[tuple[int, int, int]] = []
     last = -1
@@ -108,7 +108,7 @@ def open_parts(
     zero_based: bool | None = None,
     copies: bool = False,
 ) -> PartSource:
-    """Find out what the files of a data set are, without reading their records.
+    """Detect formats and columns of the files of a data set, without reading their records.
 
     Parameters
     ----------

@@ -1,1 +1,1 @@
-"""From files to data: formats, parsers, ids, the cache of parsed files."""
+"""Read files: formats, parsers, ids, and the cache of parsed files."""

@@ -1,4 +1,4 @@
-"""Files that hold arrays rather than text: `.npz` (scipy's and our own) and Parquet."""
+"""Read binary array files: `.npz` (SciPy's and ours) and Parquet."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def _ids(path: str, arrays: dict[str, Any], axis: str) -> IdMap | None:
 
 
 def _from_scipy(path: str, arrays: dict[str, Any]) -> Any:
-    """The matrix that `scipy.sparse.save_npz` stored; its structure is checked by whoever takes it."""
+    """The matrix that `scipy.sparse.save_npz` stored; the caller checks its structure."""
     from scipy import sparse
 
     shape = _shape(path, arrays["shape"])

@@ -1,4 +1,4 @@
-"""One axis of a file that is walked: how often each id occurs, and from an id to its index.
+"""Ids of one axis of a streamed file: how often each occurs, and the index of each.
 
     >>> users = IdCounts()
     >>> users.add(np.array([70, 80, 70]))
@@ -26,7 +26,7 @@ TABLE = 1 << 25  # ids counted in one table: 256 MiB at most, and only for ids t
 class IdCounts:
     """How many records each row (or column) has, as they are met.
 
-    Ids that lie close together are counted in a table that begins at `low`; far-flung ones (hashes, 64-bit keys) in
+    Ids of a small range are counted in a table that begins at `low`; ids of a large range (hashes, 64-bit keys) in
     sorted arrays that are merged chunk by chunk.
     """
 
@@ -82,7 +82,7 @@ class IdCounts:
 
 
 class IdIndex:
-    """From what the file says to an index inside the shape; a file that grew since the first walk is noticed."""
+    """Maps ids of the file to indices inside the shape; a file that grew since the first pass raises an error."""
 
     def __init__(self, path: str, size: int, ids: IdMap | None, rank: NDArray[np.int32] | None, first: int) -> None:
         self.path, self.size, self.rank, self.first = path, size, rank, first

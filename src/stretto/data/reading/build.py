@@ -1,8 +1,8 @@
-"""Columns out of values that come one at a time.
+"""Build typed columns from values that arrive one at a time.
 
-The first value says what all are: a number, a tuple, or a list of entries (numbers or tuples of numbers); inside a
-tuple each place is a number or a list. Numbers become int64, float64 or bool as Python has them, and NumPy's own
-scalars keep their type. Values wait in short lists, so that the columns are the only large arrays there ever are.
+The first value defines the type of all: a number, a tuple, or a list of entries (numbers or tuples of numbers). Inside
+a tuple each item is a number or a list. Python numbers become int64, float64 or bool, and NumPy scalars keep their
+type. Values are collected in short lists, so that the columns are the only large arrays.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Builder:
         self.count += 1
 
     def value(self) -> Value:
-        """The column or columns of all values; where none came, nothing is known of them: an empty float column."""
+        """The column or columns of all values; an empty float column without values."""
         columns: tuple[AnyColumn, ...] = tuple(column.finish() for column in self._columns)
         if not columns:
             return Column(np.empty(0))
@@ -78,8 +78,8 @@ class Builder:
         bad = (axis < 0) if size is None else (axis < 0) | (axis >= size)
         if bad.any():
             at = int(np.argmax(bad))
-            room = "from 0 up" if size is None else f"from 0 to {size - 1}"
-            raise DataError(f"{self.source}: record {at} has the index {axis[at]} on axis {k}; indices go {room}")
+            bounds = "from 0 up" if size is None else f"from 0 to {size - 1}"
+            raise DataError(f"{self.source}: record {at} has the index {axis[at]} on axis {k}; indices go {bounds}")
         return axis.astype(np.int32 if int(axis.max()) < 2**31 else np.int64)
 
 

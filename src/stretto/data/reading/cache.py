@@ -1,10 +1,9 @@
-"""A text file is parsed once: afterwards its arrays are mapped from the cache folder.
+"""Cache of parsed text files: a file is parsed once, afterwards its arrays are memory-mapped.
 
 An entry is a folder of `.npy` files and a `meta.json`, named by a hash of everything that could change the result:
-the file's path, size and time of change, the options, and our version. It appears by one rename, so that a reader
-sees all of it or nothing, and two processes filling one entry cannot disturb each other: the second finds it there.
-An entry that does not check out is parsed again. A cache that cannot be written costs a warning and nothing else.
-Delete the folder at any time.
+the file's path, size and time of change, the options, and our version. It is created by one rename, so that a reader
+sees all of it or nothing, and two processes that write one entry do not conflict. A damaged entry is parsed again. A
+cache that cannot be written causes a warning only. The folder may be deleted at any time.
 """
 
 from __future__ import annotations
@@ -31,16 +30,16 @@ LAYOUT = 2  # raise it when parsing or this format changes
 
 
 class CacheWarning(UserWarning):
-    """Parsed data could not be kept; reading goes on without."""
+    """Parsed data could not be cached; reading continues without."""
 
 
 def entry(path: str, options: dict[str, Any]) -> Path | None:
-    """The folder for this file and these options, whether or not it exists; None when the file cannot be looked at."""
+    """The folder for this file and these options, whether or not it exists; None when the file cannot be read."""
     try:
         about = os.stat(path)
     except (OSError, ValueError):
         return None
-    # Times of change have the grain of the kernel's clock; inode and status change tell apart what they do not.
+    # Times of change have the resolution of the kernel's clock; inode and status change distinguish the rest.
     changed = (about.st_size, about.st_mtime_ns, about.st_ctime_ns, about.st_ino)
     said = [os.path.abspath(path), changed, sorted(options.items()), LAYOUT, _version()]
     key = hashlib.sha256(json.dumps(said, default=str).encode()).hexdigest()
@@ -74,11 +73,11 @@ def store(folder: Path, data: Data) -> None:
         meta = {"shape": data.shape, "source": data.source, "arrays": {name: _crc(a) for name, a in arrays.items()}}
         Path(work, "meta.json").write_text(json.dumps(meta))
         if folder.exists() and load(folder, data.source) is None:
-            shutil.rmtree(folder, ignore_errors=True)  # a damaged entry makes room
+            shutil.rmtree(folder, ignore_errors=True)  # remove a damaged entry
         if not folder.exists():
             os.rename(work, folder)
     except OSError as error:
-        if not folder.exists():  # otherwise another process was first, which is as good
+        if not folder.exists():  # otherwise another process has written the same entry
             warnings.warn(
                 f"parsed data is not kept ({error}); set STRETTO_CACHE to a writeable folder or pass cache=False",
                 CacheWarning,

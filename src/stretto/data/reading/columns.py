@@ -1,8 +1,8 @@
-"""Columns that grow while a file is read, and ids that become indices afterwards.
+"""Growable columns for records while a file is read, and the mapping of ids to indices afterwards.
 
 `Growing` doubles in place (the allocator moves pages, not bytes), so reading holds the result once, not twice.
-`compact` turns external integer ids into ranks, in place. `Interner` numbers text ids as they come and hands out the
-sorted `IdMap` at the end.
+`compact` turns external integer ids into ranks, in place. `Interner` numbers text ids in the order of their first
+occurrence and returns the sorted `IdMap` at the end.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ FEW = 1 << 16  # ids that are mapped without compiled code, which takes longer t
 class Growing:
     """A flat array under construction; an int32 one widens by itself when a value needs 64 bits."""
 
-    def __init__(self, dtype: Any, room: int = 1 << 16) -> None:
-        self._array: NDArray[Any] = np.empty(max(room, 16), dtype=dtype)
+    def __init__(self, dtype: Any, capacity: int = 1 << 16) -> None:
+        self._array: NDArray[Any] = np.empty(max(capacity, 16), dtype=dtype)
         self._size = 0
 
     def __len__(self) -> int:
         return self._size
 
-    def reserve(self, room: int) -> None:
-        """Make room for `room` items in all at once: growing later has to clear what it adds, this does not."""
-        if room > len(self._array):
-            larger = np.empty(room, dtype=self._array.dtype)
+    def reserve(self, capacity: int) -> None:
+        """Allocate this capacity at once: growing later has to clear the new memory, this does not."""
+        if capacity > len(self._array):
+            larger = np.empty(capacity, dtype=self._array.dtype)
             larger[: self._size] = self._array[: self._size]
             self._array = larger
 
@@ -88,7 +88,7 @@ def mapped(ids: ArrayLike) -> tuple[NDArray[np.int32], IdMap]:
 
 
 def unique_ids(ids: Indices) -> NDArray[np.int64]:
-    """Sorted distinct ids: by marking a table when they lie close together, else by sorting slices."""
+    """Sorted distinct ids: by marking a table when their range is small, otherwise by sorting slices."""
     low, high = int(ids.min()), int(ids.max())
     if _dense(high - low + 1, len(ids)):
         from stretto.kernels.text.ids import mark
@@ -103,7 +103,7 @@ def unique_ids(ids: Indices) -> NDArray[np.int64]:
 
 
 class Lookup:
-    """Ranks of ids among the sorted ids `known`: by a table when these lie close together, else by bisection."""
+    """Ranks of ids among the sorted ids `known`: by a table when their range is small, otherwise by bisection."""
 
     def __init__(self, known: NDArray[np.int64]) -> None:
         self._known = known
@@ -114,8 +114,9 @@ class Lookup:
             self._table[known - known[0]] = np.arange(len(known), dtype=np.int32)
 
     def __call__(self, ids: Indices, out: NDArray[np.int32]) -> None:
-        """`out[k]` = rank of `ids[k]`, or -1 when it is not known; `out` may be `ids`. All lie between the ends of
-        `known`.
+        """Set `out[k]` to the rank of `ids[k]`, or -1 if it is unknown; `out` may be `ids`.
+
+        All ids are between the ends of `known`.
         """
         if self._table is not None:
             from stretto.kernels.text.ids import renumber
@@ -147,7 +148,7 @@ class Interner:
         return self._count
 
     def codes(self, buf: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int32]) -> NDArray[np.int32]:
-        """Numbers of the pieces `buf[starts[k] : starts[k] + lengths[k]]`."""
+        """Numbers of the texts `buf[starts[k] : starts[k] + lengths[k]]`."""
         from stretto.kernels.text.ids import intern
 
         out = np.empty(len(starts), dtype=np.int32)

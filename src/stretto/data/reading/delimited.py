@@ -1,8 +1,8 @@
-"""The layout of delimited text: separator, header, which fields to take, and what the ids are.
+"""Layout of delimited text: separator, header, which fields to read, and the type of the ids.
 
-Everything is settled from the first lines, and whatever is not clear from them is refused: fields beyond user, item
-and rating that are no time stamps and have no header, a header that names something else, values that look like time
-stamps, tables with one column for each item.
+The layout is detected from the first lines, and ambiguous files are refused: fields beyond user, item and rating that
+are no time stamps and have no header, a header with other names, values that look like time stamps, tables with one
+column for each item.
 """
 
 from __future__ import annotations
@@ -29,23 +29,15 @@ _SAY = "say which columns hold user, item and rating, counted from 0, such as co
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How to cut lines into records.
+    """How to cut lines into records."""
 
-    sep : "::", tab, "|", ",", ";" or " " (any run of blanks)
-    columns : fields of user, item and rating; the rating is -1 where every value is 1
-    width : fields of a line, 0 for any number
-    skip : lines before the first record
-    names : the header's fields, if there is one
-    row_text, col_text : ids that are not integers
-    """
-
-    sep: str
-    columns: tuple[int, int, int]
-    width: int
-    skip: int
-    names: tuple[str, ...]
-    row_text: bool
-    col_text: bool
+    sep: str  # "::", tab, "|", ",", ";" or " " (any run of blanks)
+    columns: tuple[int, int, int]  # fields of user, item and rating; the rating is -1 where every value is 1
+    width: int  # fields of a line, 0 for any number
+    skip: int  # lines before the first record
+    names: tuple[str, ...]  # the header's fields, if there is one
+    row_text: bool  # ids of rows are not integers
+    col_text: bool  # ids of columns are not integers
 
     @property
     def why(self) -> str:
@@ -61,7 +53,7 @@ def find_layout(path: str, lines: list[str], format: str, sep: str | None, choic
     Parameters
     ----------
     path : str
-        The file, for messages and for what its name tells.
+        The file, for messages and for the format that its name suggests.
     lines : list of str
         Its first lines, all of them whole.
     format : str
@@ -69,7 +61,7 @@ def find_layout(path: str, lines: list[str], format: str, sep: str | None, choic
     sep : str or None
         The separator, where it was given.
     choice : ColumnChoice
-        What was said about the columns.
+        The columns that the caller named.
     ids : str
         "integer", "text" or "auto".
     """
@@ -88,7 +80,7 @@ def find_layout(path: str, lines: list[str], format: str, sep: str | None, choic
     width = _common_width(body, len(first))
     names = tuple(first) if header else _commented_header(lines[:start], sep, width)
     columns = _columns(path, start + 1, names, width, body, format, sep, choice)
-    # The fewest fields a record can have are said in its error; a line of another width is a bad line.
+    # Errors name the fewest fields of a record; a line of another width is a bad line.
     width = max(width, max(columns) + 1)
     if choice == ColumnChoice() and columns[2] >= 0:
         _refuse_times(path, body, columns)
@@ -107,7 +99,7 @@ def _is_comment(line: str) -> bool:
 
 
 def _refuse_other_formats(path: str, lines: list[str], start: int) -> None:
-    """Formats whose first lines are damaged would pass for triples, their sizes for a record."""
+    """Raise for files of other formats with damaged first lines, whose sizes would be read as a record."""
     for k, line in enumerate(lines):
         banner = "matrixmarket" in line.lower() if _is_comment(line) else k == start and _BANNER.search(line.lower())
         if banner or (k < start and line.lstrip().startswith("%%")):

@@ -1,4 +1,4 @@
-"""What a file is: a guess from its name and first bytes, with the reason said.
+"""Detect the format of a file from its name and first bytes, and give the reason.
 
     >>> detect("ratings.dat", b"1::1193::5::978300760\\n1::661::3::978302109\\n").format
     'movielens'
@@ -16,7 +16,7 @@ from stretto.data.reading.delimited import find_layout, is_movielens
 from stretto.errors import DataError, FormatError
 
 FORMATS = ("movielens", "triples", "svmlight", "lda-c", "bow", "mm", "npz", "parquet")
-SAMPLE = 200  # lines looked at
+SAMPLE = 200  # lines that are examined
 
 _MARKUP = re.compile(r"\s*(\{\s*\"|\[\s*[\[{]|<[!?a-zA-Z]+[\s>])")
 _COUNT = re.compile(r"0|[1-9][0-9]{0,8}")
@@ -61,9 +61,9 @@ def detect(
     head : bytes
         Its first bytes, unpacked.
     format, sep, choice, ids
-        Taken as said where given.
+        Options of the caller, which replace detection.
     whole : bool
-        Whether `head` is all of the file; otherwise its last line may be cut and is not looked at.
+        Whether `head` is all of the file; otherwise its last line may be cut and is ignored.
     """
     if format != "auto" and format not in FORMATS:
         raise DataError(f"no format {format!r}; there are auto, {', '.join(FORMATS)}")
@@ -111,7 +111,7 @@ def _binary(path: str, head: bytes) -> Guess | None:
 
 
 def _sample(path: str, head: bytes, whole: bool) -> list[str]:
-    """The first lines; where the file goes on, without the last one, which may be cut."""
+    """The first lines; unless they are the whole file, without the last one, which may be cut."""
     text = head.removeprefix(_MARK).decode("utf-8", errors="replace")
     if "\r" in text and "\n" not in text:
         raise FormatError(
@@ -124,7 +124,7 @@ def _sample(path: str, head: bytes, whole: bool) -> list[str]:
 
 
 def _structured(path: str, lines: list[str]) -> Guess | None:
-    """Formats that tell themselves by structure rather than by a separator."""
+    """Formats that are recognised by structure rather than by a separator."""
     if lines[0][:14].lower() == "%%matrixmarket":
         return Guess("mm", "begins with %%MatrixMarket")
     markup = _MARKUP.match(lines[0])

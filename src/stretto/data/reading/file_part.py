@@ -1,12 +1,12 @@
-"""The k-th of n parts of a text file, found by seeking: what a node reads that needs no other node's records.
+"""Read the k-th of n parts of a text file by seeking, without the records of other parts.
 
     >>> from io import BytesIO
     >>> stream = BytesIO(b"1 1 5\\n1 2 3\\n2 1 4\\n")
     >>> [(p.begin, p.end) for p in (cut(stream, k, 2) for k in range(2))]
     [(0, 12), (12, 18)]
 
-The file's bytes are cut into n even ranges, and a line belongs to the part in whose range it begins. Where a line
-begins is one function of the file, so parts meet without gaps or overlaps although nobody agrees on anything.
+The file's bytes are cut into n even ranges, and a line belongs to the part in whose range it begins. The starts of
+lines depend on the file alone, so parts have no gaps or overlaps although their readers do not communicate.
 """
 
 from __future__ import annotations
@@ -17,22 +17,18 @@ from typing import Any, BinaryIO
 
 from stretto.errors import DataError, FormatError
 
-NEAR, FAR = 1 << 12, 1 << 20  # bytes looked at for the end of a line: few at first, most lines are short
+NEAR, FAR = 1 << 12, 1 << 20  # bytes read to find the end of a line: few at first, most lines are short
 
 
 @dataclass(frozen=True, slots=True)
 class FilePart:
-    """Bytes `begin` to `end`, whole lines.
+    """Bytes `begin` to `end`, whole lines."""
 
-    number, parts : which part, from 0, of how many
-    walked : lines of the file before `begin`, or None where nobody has counted them
-    """
-
-    number: int
-    parts: int
+    number: int  # of this part, from 0
+    parts: int  # in all
     begin: int
     end: int
-    walked: int | None
+    walked: int | None  # lines of the file before `begin`; None if they were not counted
 
 
 def wrong(part: FilePart | None, path: str, line: int, problem: str, remedy: str) -> FormatError:
@@ -68,7 +64,7 @@ def cut(stream: BinaryIO, number: int, parts: int, skip: int = 0) -> FilePart:
         body = _line_start(stream, body + 1, size)
     low, high = size * number // parts, size * (number + 1) // parts
     walked = skip if low <= body else None
-    # A part inside one long line ends its search with its own range: nothing begins there.
+    # A part inside one long line stops searching at the end of its own range: no line begins in it.
     begin = _line_start(stream, max(low, body), high)
     end = _line_start(stream, high, size) if begin < high else begin
     return FilePart(number, parts, begin, end, walked)

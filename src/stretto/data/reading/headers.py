@@ -1,7 +1,7 @@
-"""Files that state their size first: what MatrixMarket and UCI bag-of-words headers promise, and whether to believe it.
+"""Headers of MatrixMarket and UCI bag-of-words files: parse the sizes they state and check them.
 
-A header is a claim by a stranger. Nothing is allocated by it before it was compared with the bytes there are: a file of
-60 bytes has no million million rows.
+Headers are not trusted. Their sizes are compared with the size of the file before anything is allocated: a file of 60
+bytes cannot have a trillion rows.
 """
 
 from __future__ import annotations
@@ -21,20 +21,14 @@ _MARK = b"\xef\xbb\xbf"
 
 @dataclass(frozen=True, slots=True)
 class Sized:
-    """What the head of a MatrixMarket or bag-of-words file promised.
+    """The sizes that the header of a MatrixMarket or bag-of-words file states."""
 
-    guess : the layout of the lines that follow
-    n_rows, n_cols, entries : sizes
-    symmetry : one of MatrixMarket's
-    dense : MatrixMarket's "array": every value, column after column, one a line
-    """
-
-    guess: Guess
+    guess: Guess  # the layout of the lines that follow
     n_rows: int
     n_cols: int
     entries: int
-    symmetry: str = "general"
-    dense: bool = False
+    symmetry: str = "general"  # one of MatrixMarket's
+    dense: bool = False  # MatrixMarket's "array": every value, column after column, one a line
 
 
 def bow_header(path: str, head: bytes) -> Sized:

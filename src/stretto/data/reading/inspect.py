@@ -1,4 +1,4 @@
-"""`inspect`: what a file is, what it holds and what is wrong with it, without stopping at the first thing wrong."""
+"""`inspect`: report a file's format, content and all its problems, without stopping at the first."""
 
 from __future__ import annotations
 
@@ -24,12 +24,7 @@ SHOWN = 5  # repeated pairs that are named
 
 @dataclass(frozen=True, slots=True)
 class Info:
-    """What `stretto info FILE` shows; `text()` renders it.
-
-    values : (value or range, records) pairs, a histogram of at most ten bars
-    hot_row, hot_col : outside names of the rows with most records
-    bad_lines : how many lines were dropped;  problems : the first of each kind, with line and remedy
-    """
+    """The report of `stretto info FILE`; `text()` renders it."""
 
     path: str
     format: str
@@ -37,12 +32,12 @@ class Info:
     compression: str | None
     size: int | None
     description: Description
-    values: tuple[tuple[str, int], ...]
-    hot_row: str
-    hot_col: str
+    values: tuple[tuple[str, int], ...]  # (value or range, records), a histogram of at most ten bars
+    hot_row: str  # id of the row with most records
+    hot_col: str  # id of the column with most records
     labels: int
-    bad_lines: int
-    problems: tuple[Problem, ...]
+    bad_lines: int  # lines that were dropped
+    problems: tuple[Problem, ...]  # the first of each kind, with line and remedy
 
     @property
     def ok(self) -> bool:
@@ -97,7 +92,7 @@ def inspect(
     ids: str = "auto",
     zero_based: bool | None = None,
 ) -> Info:
-    """Read all of a file and tell about it; arguments as for `read`.
+    """Read all of a file and report on it; arguments as for `read`.
 
     Only a file that holds no record at all, that cannot be read, or whose layout is not clear, raises.
     """

@@ -1,6 +1,6 @@
-"""One walk through one text file: open it, settle what it is, and yield its records in bounded chunks.
+"""Parse one text file in one pass: open it, settle its layout, and yield its records in bounded chunks.
 
-`read`, `scan` and `inspect` differ in what they do with the chunks; how to get them is said once, here.
+`read`, `scan` and `inspect` use the same chunks in different ways.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ BINARY = ("npz", "parquet")
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a caller may say about a file instead of letting it be guessed.
+    """Options of a file that are otherwise detected.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """What a file is, as its first bytes say.
+    """Format and sizes of a file, from its first bytes.
 
     Parameters
     ----------

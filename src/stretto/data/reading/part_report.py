@@ -1,4 +1,4 @@
-"""What is wrong with a part of a file: as `Report`, with lines that may be counted from where the part begins."""
+"""Problems found in a part of a file: as `Report`, with line numbers that may count from the start of the part."""
 
 from __future__ import annotations
 

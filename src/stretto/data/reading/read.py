@@ -1,4 +1,4 @@
-"""`read`: a file becomes `Data`.
+"""`read`: read a file into `Data`.
 
     >>> ratings = read("ratings.dat")                                   # doctest: +SKIP
     >>> ratings = read("log.tsv.gz", columns=("who", "what"), on_error="skip")   # doctest: +SKIP

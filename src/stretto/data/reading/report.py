@@ -1,7 +1,7 @@
-"""What is wrong with a file, and what the reader does about it.
+"""Problems found in a file, and what the reader does about each (`on_error`).
 
 "raise"   the first bad line ends the reading with a `FormatError` that names it
-"skip"    bad lines are left out and counted; one warning at the end says how many and where the first was
+"skip"    bad lines are left out and counted; one warning at the end gives their number and the first of them
 "collect" as "skip", but silent and with the first of each kind kept, for `stretto info`
 """
 
@@ -28,7 +28,7 @@ class Problem:
 
 @dataclass(slots=True)
 class Report:
-    """Takes problems as a reader meets them; `kinds` counts them by kind."""
+    """Collects the problems that a reader finds; `kinds` counts them by kind."""
 
     path: str
     on_error: str = "raise"
@@ -53,7 +53,7 @@ class Report:
             self.problems.append(Problem(line, text, remedy))
 
     def close(self) -> None:
-        """Say once what was left out."""
+        """Warn once about the lines that were left out."""
         if self.on_error == "skip" and self.count:
             first = min(self.problems, key=lambda p: p.line)
             lines = "1 line was" if self.count == 1 else f"{self.count} lines were"

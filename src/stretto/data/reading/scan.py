@@ -1,10 +1,10 @@
-"""Data larger than memory: look once to learn its shape, then stream it as often as needed.
+"""`scan`: data larger than memory. One pass finds its shape; then it is streamed any number of times.
 
     >>> s = scan("ratings.dat")                    # doctest: +SKIP
     >>> for rows, cols, values in s.chunks(): ...  # doctest: +SKIP
 
-The first walk keeps what grows with rows and columns (ids and counts), never what grows with records. Duplicate pairs
-are not looked for: that needs the records in one place, and whoever cuts them into blocks has them there.
+The first pass keeps ids and counts, whose memory grows with rows and columns, never with records. Duplicate pairs
+are not searched for: that needs all records in one place, as the code that cuts them into blocks has them.
 """
 
 from __future__ import annotations
@@ -79,16 +79,13 @@ def iter_triples(
 
 @dataclass(slots=True, eq=False)
 class Scan:
-    """What one walk through a file found, and the way to walk it again.
-
-    row_counts (shape[0],), col_counts (shape[1],) int64 : records of each row and column
-    """
+    """The result of one pass over a file; `chunks` reads it again."""
 
     path: str
     shape: tuple[int, int]
     nnz: int
-    row_counts: NDArray[np.int64]
-    col_counts: NDArray[np.int64]
+    row_counts: NDArray[np.int64]  # [rows] records of each row
+    col_counts: NDArray[np.int64]  # [columns] records of each column
     row_ids: IdMap | None
     col_ids: IdMap | None
     labels: NDArray[np.float64] | None
@@ -101,7 +98,7 @@ class Scan:
 
     @property
     def in_memory(self) -> bool:
-        """Whether the file is of a kind that is not walked but read."""
+        """Whether the file has a format that is read whole, not streamed."""
         return self._loaded is not None
 
     def chunks(self, chunk: int = CHUNK) -> Iterator[Triples]:
@@ -139,7 +136,7 @@ def scan(
     zero_based: bool | None = None,
     chunk: int = CHUNK,
 ) -> Scan:
-    """Walk a file once: shape, ids, and how many records each row and column has. Arguments as for `read`."""
+    """Read a file once: shape, ids, and the number of records of each row and column. Arguments as for `read`."""
     path = as_path(path)
     choice = column_choice(columns, user, item, rating)
     options = Options(format, sep, choice, ids, raw_ids, zero_based)

@@ -1,7 +1,7 @@
-"""Bytes from anywhere, unpacked on the way, in pieces that end where a line ends.
+"""Open local or remote files, decompress them, and read chunks of bytes that end at a line end.
 
-A path is a local file or, with `://` in it, anything fsspec can open. Compression is told by the first bytes, not by
-the name.
+A path is a local file or, with `://` in it, anything fsspec can open. Compression is detected from the first bytes, not
+from the name.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from numpy.typing import NDArray
 from stretto.data.reading.file_part import FilePart, cut, wrong
 from stretto.errors import DataError, FormatError
 
-CHUNK = 4 << 20  # bytes of text parsed together: large enough to forget the call, small enough to stay in cache
+CHUNK = 4 << 20  # bytes of text parsed at a time: large enough to amortise the call, small enough to stay in cache
 LONGEST_LINE = 1 << 30
 MAGIC = {b"\x1f\x8b": "gzip", b"\xfd7zXZ\x00": "xz", b"BZh": "bzip2", b"\x28\xb5\x2f\xfd": "zstandard"}
 
 
 def as_path(path: Any) -> str:
-    """The path as text; what is no path is refused: bytes would fail later, and an int would open a descriptor."""
+    """The path as text. Other types are refused: bytes would fail later, and an int would open a file descriptor."""
     if isinstance(path, str):
         return path
     if isinstance(path, os.PathLike):
@@ -78,7 +78,7 @@ def open_raw(path: str) -> BinaryIO:
 
 
 def _refuse_special(path: str, mode: int) -> None:
-    """Opening a pipe waits for somebody to write into it, and reading it twice is impossible."""
+    """Raise for pipes and devices: opening a pipe waits for a writer, and it cannot be read twice."""
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(path)
     if not stat.S_ISREG(mode):
@@ -131,8 +131,8 @@ class Lines:
     """The text of a file as arrays of whole lines.
 
     Iterating yields (n,) uint8 arrays that end with a newline; each is a view that is overwritten by the next. A
-    missing newline at the end of the file is added. `walked` is for the parser to count lines in, so that a broken
-    stream can be placed. `part` is what `narrow` left of the file, None for all of it.
+    missing newline at the end of the file is added. The parser counts lines in `walked`, so that errors of a broken
+    stream name a line. `part` is the part of the file that is read, None for all of it.
     """
 
     def __init__(self, path: str, chunk: int = CHUNK) -> None:
@@ -227,7 +227,7 @@ class Lines:
         self._buffer = larger
 
     def _guard(self, read: Any) -> Any:
-        """Call `read`, turning what a broken stream raises into an error with a place."""
+        """Call `read`; an exception of a broken stream becomes an error with file and line."""
         from lzma import LZMAError
 
         try:

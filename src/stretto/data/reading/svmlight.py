@@ -1,7 +1,7 @@
-"""svmlight / libsvm lines, `label index:value ...`, and lda-c, `count index:count ...`.
+"""Parse svmlight / libsvm lines, `label index:value ...`, and lda-c lines, `count index:count ...`.
 
-Indices start at 1 in most files and at 0 in some, and no file says which: it starts at 0 if a 0 occurs, else at 1,
-unless told.
+Indices start at 1 in most files and at 0 in some, and no file states which. Unless the caller does, they start at 0 if
+a 0 occurs, otherwise at 1.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def parse(text: Lines, guess: Guess, report: Report) -> Iterator[Chunk]:
             n, r, walked, noted, start = svmlight(
                 buf, start, len(buf), n_rows, rows, cols, values, labels, lines, notes
             )
-            if start == before:  # a line with more slow numbers than there is room to note
+            if start == before:  # a line with more slow numbers than the buffer holds
                 notes = np.empty((2 * len(notes), 5), dtype=np.int64)
                 continue
             drop = settle_notes(buf, notes[:noted], values[:n], labels[:r], text.walked, guess, report)
@@ -79,7 +79,7 @@ def _check_labels(
 
 
 def _without_lines(chunk: Chunk, bad: NDArray[np.bool_], n_rows: int) -> Chunk:
-    """The chunk without the bad ones of its lines, rows numbered from `n_rows` as if they had never been there."""
+    """The chunk without its bad lines; rows are numbered from `n_rows` without gaps."""
     stays = ~bad
     of = chunk.rows - n_rows
     kept = stays[of]

@@ -1,4 +1,4 @@
-"""`text_file`: records from the lines of a text file, by a function of the user's.
+"""`text_file`: parse each line of a text file into records by a function of the user.
 
     def parse(line):                                  # "196  242  3"
         user, film, stars = line.split()

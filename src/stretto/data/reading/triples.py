@@ -1,7 +1,7 @@
-"""Delimited triples: the driver around the compiled parser, and the formats that are triples after a header.
+"""Parse delimited triples: drives the compiled parser, also for formats that are triples after a header.
 
 `parse` yields bounded `Chunk`s. MatrixMarket and UCI bag-of-words state their size first and count from 1; every chunk
-is checked against what they said (`headers`).
+is checked against the stated size (`headers`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SKIP = 'repair or drop the line, or pass on_error="skip"'
 
 @dataclass(slots=True)
 class Places:
-    """The lines of records, told when asked: hardly anyone asks, so nothing is computed for all.
+    """The line of each record, computed on request, since it is rarely needed.
 
     Record k is on line `first + offsets[k]`, or `first + offsets[of[k] - start]` where one line holds many records.
     """
@@ -52,17 +52,13 @@ class Places:
 
 @dataclass(slots=True)
 class Chunk:
-    """Some records of a file; the arrays are views that the next chunk overwrites.
+    """Some records of a file; the arrays are views that the next chunk overwrites."""
 
-    rows, cols (n,) int64: ids as written, or numbers from an `Interner` (int32); values (n,) float32
-    lines : the line of each record, counted from 1;  labels : of the rows that end here (svmlight), else empty
-    """
-
-    rows: NDArray[np.int64] | NDArray[np.int32]
-    cols: NDArray[np.int64] | NDArray[np.int32]
-    values: NDArray[np.float32]
-    lines: Places
-    labels: NDArray[np.float64]
+    rows: NDArray[np.int64] | NDArray[np.int32]  # [n] ids as written, or numbers from an `Interner` (int32)
+    cols: NDArray[np.int64] | NDArray[np.int32]  # [n] likewise
+    values: NDArray[np.float32]  # [n]
+    lines: Places  # the line of each record, counted from 1
+    labels: NDArray[np.float64]  # of the rows that end in this chunk (svmlight), otherwise empty
 
 
 NO_LABELS = np.empty(0, dtype=np.float64)
@@ -70,7 +66,7 @@ NO_LABELS = np.empty(0, dtype=np.float64)
 
 @dataclass(slots=True)
 class Names:
-    """Where text ids of rows and columns are numbered."""
+    """The interners that number text ids of rows and columns."""
 
     rows: Interner
     cols: Interner
@@ -130,9 +126,7 @@ def settle_notes(
     guess: Guess,
     report: Report,
 ) -> list[int]:
-    """Finish slow numbers and report bad lines; returns the entries whose slow number turned out to be no 32-bit
-    float.
-    """
+    """Parse slow numbers and report bad lines; returns the entries whose slow number is not a 32-bit float."""
     from stretto.kernels.text import parse as codes
 
     drop: list[int] = []
@@ -202,7 +196,7 @@ def _explain_value(text: str) -> tuple[str, str, str]:
 
 
 def parse_sized(text: Lines, sized: Sized, report: Report) -> Iterator[Chunk]:
-    """Records counted from 0 and inside the promised size; what lies outside goes to `report`."""
+    """Records counted from 0 and inside the stated size; others are added to `report`."""
     seen, outside = 0, 0
     for chunk in parse(text, sized.guess, report, Names.new()):
         seen += len(chunk.values)
@@ -246,7 +240,7 @@ def parse_array(text: Lines, sized: Sized) -> Iterator[Chunk]:
                 break
     if len(numbers) != sized.entries:
         have = f"more than {sized.entries}" if len(numbers) > sized.entries else str(len(numbers))
-        # Which value is missing nobody knows, so that all places are in doubt and none can be skipped.
+        # It is unknown which value is missing, so that all positions are in doubt and none can be skipped.
         problem = f"the header promises {sized.entries} values, the file has {have}"
         raise FormatError(text.path, text.walked, problem, FIX)
     places = _places(sized)

@@ -1,1 +1,1 @@
-"""`Data` and its kin: sparse, dense, ragged and lazy records."""
+"""`Data` and other record sets: sparse, dense, ragged and lazy."""

@@ -1,7 +1,7 @@
-"""`Data`: what a model learns from, as immutable sparse records.
+"""`Data`: the training data of a model, as immutable sparse records.
 
-One record is a row index, a column index and a value; the three live in three flat arrays (structure of arrays, in
-the order they came), because every plan cuts, sorts and streams them and none of them wants objects.
+One record is a row index, a column index and a value. They are stored in three flat arrays (structure of arrays, in
+the order given), because plans cut, sort and stream them.
 
     >>> d = Data.from_arrays([0, 0, 1], [0, 2, 1], [5.0, 3.0, 4.0])
     >>> d.shape, len(d)
@@ -12,8 +12,8 @@ the order they came), because every plan cuts, sorts and streams them and none o
     0 2 3.0
     1 1 4.0
 
-Nothing is copied on the way in when the arrays already have the right type; they are held as read-only views, so
-nobody can change data under a plan through this object.
+Arrays of the right type are not copied. They are held as read-only views, so that the data of a plan cannot be changed
+through this object.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
     from stretto.data.records.ragged import Ragged
 
 INT32_MAX = 2**31 - 1
-SLICE = 1 << 18  # records looked at together where a whole-array temporary would be too large
+SLICE = 1 << 18  # records processed at a time where a whole-array temporary would be too large
 
 Indices: TypeAlias = NDArray[np.int32] | NDArray[np.int64]
 
 
-# One view for each object, so that what a loop prepared for its records is found again; gone with the data.
+# One view for each object, so that a loop finds its preparations for the records again; dropped with the data.
 _VIEWS: WeakKeyDictionary[Data, Records] = WeakKeyDictionary()
 
 

@@ -1,4 +1,4 @@
-"""`Dense`: every cell of an array as a record, row by row.
+"""`Dense`: every cell of an array as a record, in row-major order.
 
 for (i, j), x in st.dense(A):        two dimensions
 for i, x in st.dense(a):             one

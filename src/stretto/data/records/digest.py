@@ -1,4 +1,4 @@
-"""A digest of arrays: which numbers they hold, in which shape and order."""
+"""Hash arrays: their values, shapes and order."""
 
 from __future__ import annotations
 

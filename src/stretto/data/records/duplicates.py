@@ -1,8 +1,8 @@
-"""Two values for one pair: finding them cheaply and settling them by a stated policy.
+"""Find records with the same (row, column) pair and resolve them by a stated policy.
 
 A pair becomes one 64-bit key, the keys are sorted once, and equal neighbours are duplicates. On ten million records
-that is 80 MB and a fraction of a second; data already in row order needs no sort at all. Everything after that looks
-only at the records that share a pair, which are few.
+that is 80 MB and a fraction of a second; data already in row order needs no sort. Everything after that reads only the
+records that share a pair, which are few.
 
 | policy  | what becomes of the records of one pair |
 |---------|------------------------------------------|
@@ -76,7 +76,7 @@ def first_duplicate(positions: NDArray[np.int64], pairs: NDArray[np.int64]) -> t
 def settle(data: Data, policy: str, lines: Callable[[int, int], tuple[int, int]] | None = None) -> Data:
     """`data` with its duplicate pairs settled by `policy`.
 
-    `lines(a, b)` tells the lines of two records, for data from a file; without it the message names positions.
+    lines : function(a, b) -> the lines of two records, for data from a file; None: messages name positions.
     """
     check_policy(policy)
     if policy == "keep" or len(data) < 2:

@@ -1,4 +1,4 @@
-"""`IdMap`: what the outside world calls a row or column, and which index it has here.
+"""`IdMap`: maps the user's ids of rows or columns to indices and back.
 
 Ids are kept sorted and unique, so the index of an id is its rank, whatever the order in which a file mentions them.
 

@@ -1,10 +1,10 @@
-"""`Lazy`: data that are made when they are needed, and once.
+"""`Lazy`: records that are computed on first use, and once.
 
     tokens = st.text_file("docs.txt", parse).map(lambda c: min(c, 10)).shuffle(0)     # nothing is read yet
     len(tokens)                                                                       # one pass over the file
 
-Needed means: asked for its length, shape or records, iterated, or given to a loop. Maps in a row are fused: each record
-goes through all of them before the next one is looked at, and only the last results are kept.
+Use means: reading its length, shape or records, iterating, or passing it to a loop. Consecutive maps are fused: each
+record passes through all of them before the next one is read, and only the last results are kept.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class Lazy(Recorded):
         if shape is not None and not index:
             raise DataError("map: a shape goes with index=True; otherwise the indices, and so the shape, stay")
         begin, steps, own = self._begin, self._steps, self._shape
-        if self._made is not None:  # what is there already need not be made again
+        if self._made is not None:  # computed already
             made = self._made
             begin, steps, own = (lambda: made), (), None
         return Lazy(begin, (*steps, Step(function, index, shape)), shape=own, source=self.source)

@@ -1,10 +1,10 @@
-"""`Ragged`: one record for each row, with as many entries as it has; what `samples` and `group_by` give.
+"""`Ragged`: one record for each row, each with its own number of entries; the result of `samples` and `group_by`.
 
     for i, (y, features) in st.samples(X, y):       for i, features in st.samples(X):
         for f, x in features:                           for f, x in features:
             ...                                             ...
 
-The entries of all rows lie one after the other in flat arrays, as in a CSR matrix.
+The entries of all rows are stored one after the other in flat arrays, as in a CSR matrix.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What every kind of data can do: be iterated, and be turned into other data.
+"""Base class of all record sets: iteration, and transformation into other record sets.
 
-A kind of data says how its `Records` are made; the verbs here follow from that. `map` waits until its result is needed
-(see `lazy`); the others are single passes over flat arrays.
+A subclass defines how its `Records` are made; all methods of this class use them. `map` is lazy (see `lazy`); the
+others are single passes over flat arrays.
 """
 
 from __future__ import annotations

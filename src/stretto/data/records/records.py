@@ -1,4 +1,4 @@
-"""`Records`: the one view of data that loops are compiled against, whatever the data are.
+"""`Records`: the flat view of any record set that loops are compiled against.
 
 N records, each an index and a value. Values are columns: flat arrays with one number for each record, or ragged columns
 with a run of entries for each.
@@ -145,7 +145,7 @@ def index_of(records: Records) -> tuple[NDArray[Any], ...]:
 
 
 def _slices(records: Records, which: NDArray[Any] | None) -> Iterator[NDArray[Any]]:
-    """The numbers of the records to visit, so many at a time."""
+    """The numbers of the records to visit, in slices."""
     n = len(records) if which is None else len(which)
     for lo in range(0, n, TOGETHER):
         hi = min(lo + TOGETHER, n)

@@ -1,4 +1,4 @@
-"""Records into other records: numbered, grouped, expanded. Pure functions over flat arrays."""
+"""Transform records: number, group, expand. Pure functions over flat arrays."""
 
 from __future__ import annotations
 

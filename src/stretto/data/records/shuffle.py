@@ -1,6 +1,6 @@
-"""New indices for rows and columns, in an order drawn from a seed, and id maps that still give the right names.
+"""Permute rows and columns by a seed, and their id maps with them.
 
-Where busy rows stand together, blocks of neighbours carry unequal work; after a shuffle they do not.
+Where rows with many records are neighbours, blocks of neighbours have unequal work; a shuffle balances them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from stretto.data.records.ids import IdMap
 from stretto.data.records.records import AnyColumn, Column, RaggedColumn, Records
 from stretto.errors import DataError
 
-_PURPOSE = 16  # keeps these draws apart from those of a plan's cuts, which use the same seed and axis
+_PURPOSE = 16  # distinguishes these draws from those of a plan's cuts, which use the same seed and axis
 
 
 def permutation(n: int, axis: int, seed: int) -> NDArray[Any]:
@@ -92,7 +92,7 @@ def moved(ids: IdMap | None, place: NDArray[Any] | None) -> IdMap | None:
     """The map after index i has become place[i]."""
     if ids is None or place is None:
         return ids
-    # A map may know fewer names than the axis has indices; the rest keep having none only while nothing moves.
+    # A map may have fewer ids than the axis has indices; that works only while indices do not move.
     if len(ids) != len(place):
         raise DataError(f"shuffle: the axis has {len(place)} indices and {len(ids)} names; give every index a name")
     return ids.moved(place) if isinstance(ids, Relabelled) else Relabelled(ids, place)

@@ -1,4 +1,4 @@
-"""`Sparse`: records of any number of dimensions and any value, what `map`, `numbered` and `text_file` give.
+"""`Sparse`: records of any number of dimensions and any value; the result of `map`, `numbered` and `text_file`.
 
 `Data` is the special case of two dimensions and one float32 value, which models train on.
 """

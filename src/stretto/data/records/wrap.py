@@ -1,4 +1,4 @@
-"""Records back into data: the class that goes with their kind, with what is known of the data they came from."""
+"""Wrap records in the class of their kind, with the metadata of the data they came from."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Places = tuple["NDArray[Any] | None", ...]
 
 
 def wrap(records: Records, origin: Any, places: Places | None = None) -> Recorded:
-    """`places`: how the indices have just been renamed, one array for each axis (None: not at all)."""
+    """Wrap records in their class. places: the permutation just applied to each axis (None: none)."""
     source = source_of(origin)
     known = places_of(origin, len(records.shape))
     if places is not None:

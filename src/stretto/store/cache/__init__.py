@@ -1,1 +1,1 @@
-"""The worker side of tables: cached rows, buffered changes, reads that wait."""
+"""The worker side of tables: cached rows, buffered changes, waiting reads."""

@@ -1,6 +1,7 @@
-"""Announcements of a node: once all its workers have said what they will add to in a clock, the shards are told.
+"""Announcements of a node: which rows its workers will change in a clock, sent to the shards.
 
-A worker that leaves says nothing more, so what it has added in clocks that are not over speaks for it.
+An announcement is sent once all workers of the node have announced the clock. A worker that leaves announces nothing
+more; the rows it has changed in open clocks count as its announcement.
 """
 
 from __future__ import annotations
@@ -15,16 +16,16 @@ from stretto.store.layout import Layout
 
 
 class Announcing:
-    """What workers said of clocks that are not over."""
+    """Announcements of workers for open clocks."""
 
     def __init__(self, layout: Layout, node: int) -> None:
         self._layout, self._node = layout, node
-        self._said: dict[tuple[int, int], dict[int, Keys]] = {}  # (table, clock) -> worker -> sorted keys
-        self._told: set[tuple[int, int]] = set()  # those the shards know
+        self._announced: dict[tuple[int, int], dict[int, Keys]] = {}  # (table, clock) -> worker -> sorted keys
+        self._sent: set[tuple[int, int]] = set()  # (table, clock) sent to the shards
 
     def add(self, worker: int, now: int, table: int, clock: int, keys: Keys) -> None:
-        """In this clock the worker, which is in clock `now`, will add to these rows of the table only."""
-        said = self._said.setdefault((table, clock), {})
+        """Announce that in `clock` the worker, which is in clock `now`, will add to no other rows of the table."""
+        said = self._announced.setdefault((table, clock), {})
         if worker not in said:
             said[worker] = np.unique(keys)
             return
@@ -36,22 +37,22 @@ class Announcing:
             )
 
     def left(self, worker: int, table: int, clock: int, keys: Keys) -> None:
-        """The worker has left, and these rows were added to in this clock, by it or by others of the node."""
-        if (table, clock) not in self._told:
-            said = self._said.setdefault((table, clock), {})
+        """The worker has left, and workers of this node have added to these rows in this clock."""
+        if (table, clock) not in self._sent:
+            said = self._announced.setdefault((table, clock), {})
             said[worker] = np.union1d(keys, said[worker]) if worker in said else np.unique(keys)
 
     def complete(self, running: Sequence[int]) -> list[tuple[int, Announce]]:
-        """Announcements for which no running worker is missing; to every shard of the table, also with no rows."""
+        """Announcements that all running workers have made; for every shard of the table, also without rows."""
         ready = [
             at
-            for at, said in self._said.items()
-            if running and at not in self._told and all(worker in said for worker in running)
+            for at, said in self._announced.items()
+            if running and at not in self._sent and all(worker in said for worker in running)
         ]
         messages = []
         for table, clock in sorted(ready):
-            self._told.add((table, clock))
-            keys = np.unique(np.concatenate(list(self._said[table, clock].values())))
+            self._sent.add((table, clock))
+            keys = np.unique(np.concatenate(list(self._announced[table, clock].values())))
             shards = self._layout.shard_of(table, keys)
             among = self._layout.tables[table].shards
             for shard in range(self._layout.nodes) if among is None else among:
@@ -60,6 +61,6 @@ class Announcing:
 
     def forget(self, before: int) -> None:
         """Clocks < before are over."""
-        for at in [at for at in self._said if at[1] < before]:
-            del self._said[at]
-            self._told.discard(at)
+        for at in [at for at in self._announced if at[1] < before]:
+            del self._announced[at]
+            self._sent.discard(at)

@@ -1,13 +1,13 @@
-"""Changes that were made here and not yet sent.
+"""Update buffer: changes made on this node and not yet sent.
 
-A *slip* holds the changes of one clock: those of one worker in exact runs, else those of all workers of the node, added
-together. Rows of a slip are keys, or keys with the version of the row that the change was computed from. A row is
-*changed* while it holds something that was not sent.
+A *slip* holds the changes of one clock: of one worker in exact runs, otherwise the sum over all workers of the node.
+Rows of a slip are identified by key, or by key and the version of the row that the change was computed from. A row is
+*changed* while it holds changes that were not sent.
 
     buffer.current[i].places(keys)       where worker i of the node adds now
-    buffer.close(5)                      the slips of clocks < 5, to be sent and then given back (`reuse`)
+    buffer.close(5)                      the slips of clocks < 5, to be sent and then returned (`reuse`)
 
-Shared slips of a table with reserved rows never move anything, so that threads may add to them at once.
+Rows of shared slips with reserved rows never move, so that threads may add to them at the same time.
 """
 
 from __future__ import annotations
@@ -29,20 +29,19 @@ Locks = NDArray[np.int64]
 
 @dataclass(slots=True, eq=False)
 class Batch:
-    """Changes on their way, sorted by shard, key and version: keys, shards [n], deltas [n, width], versions [n] where
-    the table has them, witness [n, workers] (0 columns without)."""
+    """Changes to be sent, sorted by shard, key and version."""
 
-    keys: Keys
-    shards: NDArray[np.int64]
-    deltas: NDArray[Any]
-    versions: NDArray[np.int32] | None
-    witness: NDArray[np.int32]
+    keys: Keys  # [n]
+    shards: NDArray[np.int64]  # [n]
+    deltas: NDArray[Any]  # [n, width]
+    versions: NDArray[np.int32] | None  # [n] where the table has versions
+    witness: NDArray[np.int32]  # [n, workers]; 0 columns where nothing is recorded
 
     def __len__(self) -> int:
         return len(self.keys)
 
     def only(self, chosen: NDArray[np.bool_]) -> Batch:
-        """Some of the rows."""
+        """The rows that a mask selects."""
         if chosen.all():
             return self
         versions = None if self.versions is None else self.versions[chosen]
@@ -52,7 +51,7 @@ class Batch:
 class Slip:
     """Changes of one clock, by place: keys, versions, changed [places], deltas [places, width], witness [places, W].
 
-    reserved: rows of the table, each with room from the start; otherwise None, and the columns grow.
+    reserved : number of rows of the table, for all of which space is reserved; None: the columns grow.
     """
 
     def __init__(self, spec: TableSpec, versioned: bool, witnesses: int, reserved: int | None) -> None:
@@ -81,11 +80,11 @@ class Slip:
 
     @property
     def addresses(self) -> tuple[int, int, int]:
-        """Where a reserved slip lies, for `served.install`."""
+        """Memory addresses of a reserved slip, for `cached_rows.install`."""
         return self._places.ctypes.data, self.deltas.ctypes.data, self.witness.ctypes.data
 
     def places(self, keys: Keys, versions: NDArray[np.int32] | None = None, locks: Locks = NO_LOCKS) -> Places:
-        """[n] the place of each row, made where there is none."""
+        """[n] the place of each row, a new one where it had none."""
         index = self.index
         if index is None:
             out = np.empty(len(keys), np.int64)
@@ -100,7 +99,7 @@ class Slip:
         return places
 
     def add_to(self, keys: Keys, out: NDArray[Any], seen: NDArray[np.int32]) -> None:
-        """Add what is here for these rows to out [n, width], and the witness to seen (unless that is empty)."""
+        """Add the slip's changes of these rows to out [n, width], and their witness to seen (unless that is empty)."""
         assert self.index is not None
         lookup = self.index.lookup
         cached_rows.add_found.exact(lookup.keys, lookup.slots, self.deltas, self.witness, keys, out, seen)
@@ -113,19 +112,21 @@ class Slip:
         values: NDArray[Any],
         witness: NDArray[np.int32],
     ) -> None:
-        """Add what is here for these rows to those of a cache, at `slots` [n], that are held (through ≥ 0)."""
+        """Add the slip's changes to those of these cached rows, at `slots` [n], that are held (through ≥ 0)."""
         assert self.index is not None
         cached_rows.add_to_held.exact(
             *self.index.lookup.both, self.deltas, self.witness, keys, slots, through, values, witness
         )
 
     def dirty(self) -> Places:
-        """The places of rows that were changed and not sent. Others may be adding: NumPy counts first and fills then,
-        so it gets a copy."""
+        """Places of rows that were changed and not sent.
+
+        Other threads may be adding, and NumPy counts before it fills: it works on a copy.
+        """
         return np.flatnonzero(self.changed[: self.count].copy())
 
     def clear(self) -> None:
-        """Empty again, with all its room."""
+        """Remove all changes; the capacity stays."""
         count = self.count
         self.deltas[:count] = 0
         self.witness[:count] = 0
@@ -145,7 +146,7 @@ class Buffer:
         self._spec = layout.tables[table]
         self._workers = workers
         self._shared = not layout.rule.exact
-        # In exact runs all that is read in a clock is one version, and shards keep none.
+        # In exact runs all reads of a clock see one version, and shards keep no versions.
         self._versioned = self._spec.versioned and self._shared
         # Private slips are small and many; versions need an index.
         self._reserved = layout.reserved(table) if self._shared and not self._versioned else None
@@ -160,13 +161,13 @@ class Buffer:
         return self._reserved is not None
 
     def begin(self, clock: int) -> None:
-        """All workers are at this clock, and nothing was changed."""
+        """Start with all workers at this clock and no changes."""
         self.slips, self.current = {}, []
         for i in range(len(self._workers)):
             self.move(i, clock)
 
     def move(self, i: int, clock: int) -> None:
-        """From now on worker i of the node adds to the slip of this clock."""
+        """Let worker i of the node add to the slip of this clock from now on."""
         worker = -1 if self._shared else self._workers[i]
         slip = self.slips.get((clock, worker))
         if slip is None:
@@ -187,20 +188,20 @@ class Buffer:
         return [self.slips.pop(at) for at in ended]
 
     def reuse(self, slip: Slip) -> None:
-        """The slip was sent; its room serves again."""
+        """Keep a slip that was sent, to be used again."""
         if len(self._spare) <= len(self._workers):
             slip.clear()
             self._spare.append(slip)
 
     def addresses(self) -> NDArray[np.int64]:
-        """[k, 3] where the open reserved slips lie, empty ones too: threads may be about to add to them."""
+        """[k, 3] addresses of the open reserved slips, also empty ones: threads may be about to add to them."""
         found = [slip.addresses for slip in self.slips.values() if slip.index is None]
         return np.array(found, np.int64).reshape(-1, 3)
 
     def batch(self, slip: Slip, places: Places, keep: bool, locks: Locks = NO_LOCKS) -> tuple[Batch, Places]:
-        """Rows of a slip as they are to be sent, now marked unchanged, and their places in the same order.
+        """Rows of a slip as a batch to send, and their places in the same order. The rows are marked unchanged.
 
-        keep: they stay as they are; otherwise they are zero afterwards.
+        keep : the changes stay in the slip; otherwise they are zero afterwards.
         """
         keys = slip.keys[places]
         versions = None if slip.versions is None else slip.versions[places]

@@ -1,25 +1,26 @@
-"""The cache of one node: rows its workers read, changes they make, and what is said to the shards about both.
+"""The cache of one node: rows its workers read, changes they make, and the messages to the shards about both.
 
     cache = Cache(layout, node=0)
-    if not cache.read(worker, table, keys, out):            # not fresh enough, or not here
+    if not cache.read(worker, table, keys, out):            # a row is too old, or not held
         ask = cache.want(worker, table, keys)               # [(shard, Fetch)]; wait until `receive` names the worker
     cache.add(worker, table, keys, deltas)
     send = cache.tick(worker)                               # [(shard, message)] when the last worker ends a clock
     woken = cache.receive(message)                          # Rows, ShardClock or Demand of a shard
-    send += cache.outgoing                                  # what any of these calls left to be sent; empty it
+    send += cache.outgoing                                  # further messages that these calls produced; empty it
 
-What a read finds, for a worker in clock t:
+A read by a worker in clock t returns
 
-    exact        the row through t, and what the worker itself has added in t
-    otherwise    the row through rule.need(t) or later, and all that workers of this node have added, sent or not (where
-                 changes simply add up; where only the shard knows what becomes of them, the row as it came)
+    exact        the row through t, and the worker's own changes of t
+    otherwise    the row through rule.need(t) or later, and all changes of this node's workers, sent or not. Where
+                 changes do not simply add up, only the shard knows the result: the row as it came
 
-A row that is held is pushed again whenever it changed by the end of a clock, and a shard says when it has pushed all
-(ShardClock): so every held row is through the last ShardClock of its shard. Under a lazy policy nothing is pushed, and
-a row is through what it was when it came.
+A shard pushes held rows that changed by the end of a clock, and reports when it has pushed all of them (ShardClock). So
+every held row is through the last ShardClock of its shard. Under a lazy policy nothing is pushed, and a row stays
+through the clock it came with.
 
-Threads: with `locks`, `read` and `add` of tables for which `needs_lock` is False (`CachedTable.free`) may be called by
-several threads at once, each for a worker of its own, and while one thread is in any other call. All else takes turns.
+Threads: with `locks`, several threads may call `read` and `add` of tables for which `needs_lock` is False
+(`CachedTable.free`) at the same time, each for its own worker, and while one thread is in any other call. All other
+calls must be made one at a time.
 """
 
 from __future__ import annotations
@@ -41,15 +42,27 @@ from .clocking import Clocking
 from .picking import Picker
 from .sending import Sender
 from .table import CachedTable
-from .waits import Waits, pieces
+from .waits import Waits, key_chunks
 
 _LOCKS = 4096
 
 
 class Cache:
-    """clocks: of this node's workers, in order. staleness [workers of the node, 32]: rows read, by how many clocks they
-    were behind the reader's; the last column counts all beyond. dirty: `pick` might give something; it leaves out
-    shards that are not `open` [shards], where that is set. waiting: workers that `want` parked."""
+    """The cache of one node.
+
+    Attributes
+    ----------
+    clocks : Clocks
+        Of this node's workers, in order.
+    staleness : array [workers of the node, 32]
+        Rows read, by how many clocks they were behind the reader's; the last column counts all beyond.
+    dirty : bool
+        Whether `pick` might return changes.
+    open : array [shards] bool or None
+        Where set, `pick` leaves out the other shards.
+    waiting : workers
+        Those that `want` has parked.
+    """
 
     def __init__(self, layout: Layout, node: int, locks: bool = False) -> None:
         workers = layout.workers_of(node)
@@ -73,9 +86,9 @@ class Cache:
         self.outgoing: list[tuple[int, ToShard]] = []
         self.open: NDArray[np.bool_] | None = None
         self.dirty = False
-        self._left_at = 0  # the highest clock of workers that have ended: changes of it may not have been sent
-        self._at = 0  # the node's clock, as far as its changes were sent
-        if not len(workers):  # nobody has to wait for this node
+        self._left_at = 0  # the highest clock of workers that have ended: its changes may not have been sent
+        self._at = 0  # changes of clocks before this one were sent
+        if not len(workers):  # no one waits for this node
             self.outgoing += self._clocking.due(FOREVER, [])
 
     # -- what workers do ---------------------------------------------------------------------------------------------
@@ -83,15 +96,17 @@ class Cache:
     def read(
         self, worker: int, table: int, keys: Keys, out: NDArray[Any], seen: NDArray[np.int32] | None = None
     ) -> bool:
-        """Fill out [n, width], and seen [n, workers] with the witness; False, with nothing written, when a row is not
-        here or too old."""
+        """Fill out [n, width], and seen [n, workers] with the witness.
+
+        False, with nothing written, when a row is not held or too old.
+        """
         cached = self._tables[table]
         pool, i = cached.pool, worker - self._first
         clock = self.clocks[i]
         if seen is None:
             seen = cached.unread
-        # Columns that grow may be replaced while they are read, and the old ones get nothing new: what shards said must
-        # then be from before they were taken.
+        # Columns that grow may be replaced while they are read, and the old ones get no new values. So the clocks of
+        # the shards must be read before the columns.
         known = self._known if pool.index is None else self._known.copy()
         fresh: bool = cached_rows.read.exact(
             pool.find(keys),
@@ -118,7 +133,7 @@ class Cache:
         return fresh
 
     def want(self, worker: int, table: int, keys: Keys) -> list[tuple[int, Fetch]]:
-        """After a read that was refused: what to ask the shards. `receive` names the worker when it may read."""
+        """After a refused read: the requests to the shards. `receive` names the worker when it may read."""
         need, least = self._rule.need(self.clocks[worker - self._first]), self._rule.need(self._clocks.low)
         return self._waits.want(worker, table, keys, need, min(need, least))
 
@@ -152,14 +167,14 @@ class Cache:
         self.dirty = self._managed
 
     def announce(self, worker: int, table: int, clock: int, keys: Keys) -> list[tuple[int, Announce]]:
-        """In this clock the worker will add to these rows of the table only."""
-        if not self._rule.speculate:  # nobody would listen
+        """Announce that in this clock the worker will add to no other rows of the table."""
+        if not self._rule.speculate:  # announcements are unused
             return []
         self._announcing.add(worker, self.clocks[worker - self._first], table, clock, keys)
         return self._announcing.complete(self._running())
 
     def tick(self, worker: int) -> list[tuple[int, ToShard]]:
-        """The worker ends its clock. What is to be sent, in order, when it was the last of the node to end it."""
+        """End the worker's clock. Returns the messages to send, in order, if it was the node's last to end it."""
         i = worker - self._first
         moved = self._clocks.tick(i)
         for cached in self._tables:
@@ -170,7 +185,7 @@ class Cache:
         return self._ended() if moved else []
 
     def leave(self, worker: int) -> list[tuple[int, ToShard]]:
-        """The worker has ended for good: nobody waits for it, and what it added is sent when its clock is over."""
+        """The worker has ended: no one waits for it, and its changes are sent when its clock is over."""
         i = worker - self._first
         for cached in self._tables:
             if cached.settles:
@@ -189,7 +204,7 @@ class Cache:
         return [self._first + i for i, clock in enumerate(self.clocks) if clock < FOREVER]
 
     def _ended(self) -> list[tuple[int, ToShard]]:
-        """The node's clock has moved on: what was added in the clocks before is sent, by clock, worker and table."""
+        """The node's clock has advanced: send the changes of earlier clocks, by clock, worker and table."""
         low = self._clocks.low
         for cached in self._tables:
             cached.starts_ending()
@@ -207,13 +222,13 @@ class Cache:
         sends = self._clocking.due(low, updates)
         for cached in self._tables:
             cached.forget_lost(low)
-            self._make_room(cached)  # said after what is sent now, so rows that only this clock used may go
+            self._evict(cached)  # after these sends, so rows that only this clock used may be evicted
         return sends
 
-    # -- what shards say ---------------------------------------------------------------------------------------------
+    # -- messages of shards ------------------------------------------------------------------------------------------
 
     def receive(self, message: ToCache) -> list[int]:
-        """Take in what a shard said; the workers that wait no longer and may read again."""
+        """Take a message of a shard; returns the workers whose wait is over."""
         if isinstance(message, Rows):
             return self._rows(message)
         shard = message.shard
@@ -229,7 +244,7 @@ class Cache:
         cached, shard = self._tables[message.table], message.shard
         pool = cached.pool
         self._seen[shard] = max(self._seen[shard], message.seen)
-        # The version a row had must be read before it is replaced, and only of rows that are taken.
+        # The version of a row must be read before it is replaced, and only for rows that are taken.
         old = pool.versions_at(pool.find(message.keys)) if cached.versioned else None
         slots = cached.install(message)
         if old is not None or message.scale is not None or pool.bound is not None:
@@ -248,19 +263,19 @@ class Cache:
         woken = self._waits.over(shard, message.table, message.through) if self.waiting else []
         if pool.bound is not None:
             pool.used[slots[taken]] = np.maximum(pool.used[slots[taken]], self._clocks.low)
-            self._make_room(cached)
+            self._evict(cached)
         return woken
 
-    def _make_room(self, cached: CachedTable) -> None:
-        """Let go of rows beyond the bound, and tell their shards."""
+    def _evict(self, cached: CachedTable) -> None:
+        """Evict rows beyond the bound, and notify their shards."""
         pool = cached.pool
         if pool.bound is None or pool.held <= pool.bound:
             return
-        # Changes that name a version must reach the shard before it hears that the version is given back.
+        # Changes that name a version must reach the shard before the version is released.
         since = self._clocking.sent_through if cached.versioned else FOREVER
         pinned = self._waits.pinned(cached.number)
         if cached.versioned:
-            # A slower worker's use of a row says nothing of what a faster one, or one that has left, will still send.
+            # A row was last used by a slow worker. A faster one, or one that has left, may still send changes of it.
             slips = [slip.keys[: slip.count] for slip in cached.buffer.slips.values()]
             pinned = np.concatenate([pinned, *slips, *self._clocking.unsent(cached.number)])
         slots = pool.surplus(pinned, since)
@@ -269,34 +284,34 @@ class Cache:
         pool.let_go(slots)
         for shard in np.unique(shards).tolist():
             here = np.flatnonzero(shards == shard)
-            for some in pieces(here[np.argsort(keys[here])], cached.keys_at_once):
+            for some in key_chunks(here[np.argsort(keys[here])], cached.keys_at_once):
                 held = None if versions is None else versions[some]
                 self.outgoing.append((shard, Dropped(self.node, cached.number, keys[some], held)))
 
     # -- between clocks ----------------------------------------------------------------------------------------------
 
     def pick(self, rows: int) -> list[tuple[int, Update]]:
-        """The weightiest changes, at most `rows` rows of them, to be sent before their clock ends."""
-        self.dirty = False  # before looking: a thread may be adding
+        """The highest-ranked changes, at most `rows` rows, to be sent before their clock ends."""
+        self.dirty = False  # before the ranking: a thread may be adding
         updates, found = self._picker.pick(rows, self._clocks.low, self.open)
         self.dirty = self.dirty or found
         return updates
 
     def picked(self) -> list[Picked]:
-        """What was picked since this was last asked, and how it was ranked; in runs that record everything."""
+        """Rows picked since the last call, with their ranks; in runs that record everything."""
         found, self._picker.picked = self._picker.picked, []
         return found
 
     def flush(self) -> list[tuple[int, ToShard]]:
-        """Send everything of clocks that are over, also what a lazy policy would keep."""
+        """Send all changes of clocks that are over, also those that a lazy policy would keep."""
         return self._clocking.flush(self._clocks.low)
 
     # -- checkpoints -------------------------------------------------------------------------------------------------
 
     def residuals(self, clock: int | None = None) -> dict[str, NDArray[Any]]:
-        """What rounding took from changes of clocks before the node's, as arrays "table/worker/keys" and "…/rows".
+        """Rounding residuals of changes before the node's clock, as arrays "table/worker/keys" and "…/rows".
 
-        clock: of a checkpoint, where the node's may have moved on by several at once, as when a worker leaves.
+        clock : of a checkpoint. The node's clock may have advanced by several at once, as when a worker leaves.
         """
         found: dict[str, NDArray[Any]] = {}
         for cached in self._tables:
@@ -306,7 +321,7 @@ class Cache:
         return found
 
     def restore(self, clock: int, residuals: dict[str, NDArray[Any]]) -> None:
-        """Begin at this clock, as a new cache, with what rounding had left then."""
+        """Start at this clock as a new cache, with the rounding residuals of that time."""
         self._clocks = Clocks(len(self.clocks), clock)
         self.clocks = self._clocks.values
         self._known[:] = clock

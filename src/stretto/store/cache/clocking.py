@@ -1,7 +1,7 @@
-"""When a node's changes go to which shard, and what it says of its clock.
+"""Clock messages of a node: when its changes go to each shard, and the clocks it reports.
 
-Usually all changes of a clock go when it is over, and then NodeClock. Under a lazy policy changes of clock c wait until
-the node's own workers need rows that hold them, or a shard demands them for others.
+Usually all changes of a clock are sent when it is over, and then NodeClock. Under a lazy policy changes of clock c wait
+until the node's own workers need rows that hold them, or a shard demands them for others.
 """
 
 from __future__ import annotations
@@ -22,8 +22,12 @@ _Release = tuple[int, int, Keys, NDArray[np.int32]]  # the NodeClock it goes wit
 
 
 class Clocking:
-    """Updates that wait, and versions to give back, by shard. Each shard is told a clock after its Updates, and once
-    more for each further message that versions are given back with; most: keys of a table in one, None for no bound."""
+    """Waiting Updates and versions to release, by shard.
+
+    Each shard receives a NodeClock after its Updates, and one more for each further message of released versions.
+
+    most : for each table, the most keys in one message; None for no bound.
+    """
 
     def __init__(self, layout: Layout, node: int, most: Sequence[int | None]) -> None:
         self._most = most
@@ -35,7 +39,7 @@ class Clocking:
         self._releases: dict[int, list[_Release]] = {}
 
     def begin(self, clock: int) -> None:
-        """Everybody is at this clock."""
+        """Start with all workers at this clock."""
         self._sent = [clock] * self._nodes
 
     @property
@@ -48,7 +52,7 @@ class Clocking:
         return [update.keys for waiting in self._waiting.values() for update in waiting if update.table == table]
 
     def due(self, clock: int, updates: list[tuple[int, Update]]) -> Sends:
-        """The node has come to this clock, and these Updates are of clocks before; what goes now, own shard first."""
+        """The node has reached this clock, with Updates of earlier ones; returns what to send, own shard first."""
         for shard, update in updates:
             self._waiting.setdefault(shard, deque()).append(update)
         sends: Sends = []
@@ -57,14 +61,14 @@ class Clocking:
         return sends
 
     def demand(self, shard: int, need: int, clock: int) -> Sends:
-        """A shard waits for changes of clocks < need."""
+        """Messages to send because a shard waits for changes of clocks < need."""
         self._demanded[shard] = max(need, self._demanded.get(shard, 0))
         sends: Sends = []
         self._send(shard, clock, sends)
         return sends
 
     def flush(self, clock: int) -> Sends:
-        """As if every shard had demanded all there is."""
+        """Messages to send as if every shard had demanded all changes."""
         sends: Sends = []
         for shard in range(self._nodes):
             sends += self.demand(shard, clock, clock)
@@ -87,7 +91,7 @@ class Clocking:
         sends += [(shard, NodeClock(self._node, through, some)) for some in self._released(shard, through)]
 
     def _released(self, shard: int, clock: int) -> list[tuple[_Released, ...]]:
-        """What the messages about this clock give back, at least one message."""
+        """Versions that the messages of this clock release, for at least one message."""
         releases = self._releases.get(shard)
         if not releases:
             return [()]

@@ -1,7 +1,7 @@
-"""Changes that were sent and that the rows coming back do not have in them yet.
+"""Changes that were sent and are not yet contained in the rows that come back.
 
-A shard says of rows it sends which of our Updates they hold (`seen`). What was sent later is added to them here, so
-that a node never loses sight of its own changes while they travel.
+Rows from a shard name the last of this node's Updates that they contain (`seen`). The cache adds later changes to them,
+so that a node always sees its own changes while they travel.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Log = tuple[Keys, NDArray[np.int32], NDArray[np.int32], NDArray[np.int64], NDArr
 class Flight:
     """A log of changes of one table, each with its key, its shard and the number of its Update.
 
-    seen [shards] int64: the last of our Updates that each shard has; the cache keeps it up to date.
+    seen [shards] int64 : the last of this node's Updates that each shard has; the cache updates it.
     """
 
     def __init__(self, layout: Layout, table: int, seen: NDArray[np.int64]) -> None:
@@ -44,40 +44,40 @@ class Flight:
 
     @staticmethod
     def none(cols: int, kept: np.dtype[Any], witnesses: int) -> Log:
-        """The log of a table without one."""
+        """An empty log, for a table without one."""
         numbers, entries = np.empty(0, np.int64), np.empty(0, np.int32)
         return *NO_INDEX, entries, numbers, np.empty((0, cols), kept), np.empty((0, witnesses), np.int32)
 
     def waits_for(self, shard: int) -> bool:
-        """Whether something sent to this shard was not seen by it."""
+        """Whether this shard has not yet acknowledged all changes sent to it."""
         return bool(self._last[shard] > self._seen[shard])
 
     def append(self, batch: Batch, numbers: NDArray[np.int64]) -> None:
-        """These changes were sent in the Updates `numbers` [n]; those of a shard ascend."""
+        """Log changes that were sent in the Updates `numbers` [n], ascending for each shard."""
         if self._count and (self._seen >= self._last).all():
             self._count = 0
             self._lookup.slots.fill(-1)
         n = len(batch)
         if self._count + n > len(self._keys):
-            self._make_room(n)
+            self._ensure_capacity(n)
         a, b = self._count, self._count + n
         self._numbers[a:b] = numbers
         self._shards[a:b] = batch.shards
         self._deltas[a:b] = batch.deltas
         self._witness[a:b] = batch.witness
-        self._last[batch.shards] = numbers  # of several the last is written, which is the highest
+        self._last[batch.shards] = numbers  # NumPy writes the last of several, which is the highest
         self._keys[a:b] = batch.keys
         self._link(a, b)
 
     def add_to(self, seen: int, keys: Keys, out: NDArray[Any], witness: NDArray[np.int32]) -> None:
-        """Add to rows what their shard did not have when Update `seen` was the last it had."""
+        """Add to rows the changes after Update `seen`, which their shard did not have."""
         at, slots = self._lookup.keys, self._lookup.slots
         pending_changes.add_logged.exact(
             at, slots, self._before, self._numbers, self._deltas, self._witness, keys, seen, out, witness
         )
 
     def log(self, shard: int) -> Log:
-        """The log for `served.install`, without an index where the shard has seen all that was sent to it."""
+        """The log for `cached_rows.install`, without an index if the shard has seen everything sent to it."""
         keys, slots = self._lookup.both if self._last[shard] > self._seen[shard] else NO_INDEX
         return keys, slots, self._before, self._numbers, self._deltas, self._witness
 
@@ -85,8 +85,8 @@ class Flight:
         lookup = self._lookup
         self._count = pending_changes.log.exact(lookup.keys, lookup.slots, self._before, a, self._keys[a:b])
 
-    def _make_room(self, n: int) -> None:
-        """Forget what was seen, and grow if that is not enough."""
+    def _ensure_capacity(self, n: int) -> None:
+        """Remove changes that were seen, and grow if that is not enough."""
         count = self._count
         alive = np.flatnonzero(self._numbers[:count] > self._seen[self._shards[:count]])
         capacity = len(self._keys)

@@ -1,7 +1,7 @@
-"""Which changes go early: the weightiest rows first, as the policy ranks them.
+"""Select the changes to send early: the highest-ranked rows first, by the policy.
 
-Ranking looks at every changed row, so a ranking serves several calls: the best `LOT` times as many rows as were asked
-for, or an eighth of all, whichever is more. It is thrown away when a clock ends.
+Ranking reads every changed row, so one ranking serves several calls. It keeps the best `LOT` times as many rows as were
+requested, or an eighth of all, whichever is more. It is dropped when a clock ends.
 """
 
 from __future__ import annotations
@@ -30,18 +30,17 @@ _SEED = 1_000_003
 
 @dataclass(slots=True, eq=False)
 class Lot:
-    """Changed rows in the order of their rank: row i is at places[i] of slips[which[i]], for shards[i], and came at
-    ranks[i] among all that were ranked, from 0 on."""
+    """Changed rows in the order of their rank. Row i is at places[i] of slips[which[i]]."""
 
     slips: list[Slip]
-    which: Places
-    places: Places
-    shards: Places
-    ranks: Places
-    among: int
+    which: Places  # index of the row's slip
+    places: Places  # place of the row in its slip
+    shards: Places  # the shard of the row
+    ranks: Places  # its rank among all ranked rows, from 0
+    among: int  # number of rows that were ranked
 
     def take(self, rows: int, open_: NDArray[np.bool_] | None) -> Lot:
-        """The first rows, at most so many, of shards that are open; they are taken out."""
+        """Take out the first rows of open shards, at most `rows`."""
         if open_ is None or open_.all():
             chosen = np.arange(min(rows, len(self.places)))
         else:
@@ -57,8 +56,10 @@ class Lot:
 
 
 class Picker:
-    """Chooses for one node, from the open slips of all its tables. picked: what `pick` chose and how it was ranked, in
-    runs that record everything; whoever reads it empties it."""
+    """Chooses changes of one node from the open slips of all its tables.
+
+    picked : rows that `pick` chose, with their ranks, in runs that record everything. The reader empties it.
+    """
 
     def __init__(self, layout: Layout, node: int, tables: Sequence[CachedTable], sender: Sender) -> None:
         self._layout, self._tables, self._sender = layout, tables, sender
@@ -71,13 +72,13 @@ class Picker:
         self.picked: list[Picked] = []
 
     def forget(self) -> None:
-        """A clock has ended: slips that were ranked are gone."""
+        """Drop all rankings: a clock has ended, and its slips are gone."""
         self._lots.clear()
 
     def pick(self, rows: int, oldest: int, open_: NDArray[np.bool_] | None) -> tuple[Updates, bool]:
-        """The weightiest changes, at most `rows`, and whether any changed row was found at all.
+        """The highest-ranked changes, at most `rows`, and whether any changed row was found at all.
 
-        oldest: the clock that ends next. Tables take turns.
+        oldest : the clock that ends next. Tables are served in rotation.
         """
         updates: Updates = []
         found, left = False, rows
@@ -106,7 +107,7 @@ class Picker:
         return updates, found
 
     def _note(self, table: int, taken: Lot) -> None:
-        """These rows go now; what is left of their lot may yet be thrown away, and does not count as sent."""
+        """Record that these rows are sent now. The rest of their lot may be dropped and does not count as sent."""
         last = taken.slips[int(taken.which[-1])]
         self._states[table].sent(int(last.keys[taken.places[-1]]))
         if self._records:
@@ -127,7 +128,7 @@ class Picker:
         places = np.concatenate(dirty)
         keys = np.concatenate([slip.keys[at] for slip, at in zip(slips, dirty, strict=True)])
         if which[0] != which[-1] and not self._layout.rule.exact:
-            # A row that was changed in several clocks goes with the oldest first: a worker's changes stay in order.
+            # Of a row changed in several clocks the oldest change is sent first: a worker's changes stay in order.
             _, first, where = np.unique(keys, return_index=True, return_inverse=True)
             can = which == which[first][where]
             which, places, keys = which[can], places[can], keys[can]
@@ -139,7 +140,7 @@ class Picker:
                 return None, True
         chosen = ranking.order(
             self._rank or "",
-            *self._facts(table, slips, which, places, keys),
+            *self._rank_arguments(table, slips, which, places, keys),
             keys,
             self._states[number],
             max(LOT * rows, len(which) // LOT),
@@ -147,10 +148,10 @@ class Picker:
         ranks = np.arange(len(chosen))
         return Lot(slips, which[chosen], places[chosen], shards[chosen], ranks, len(which)), True
 
-    def _facts(
+    def _rank_arguments(
         self, table: CachedTable, slips: list[Slip], which: Places, places: Places, keys: Places
     ) -> tuple[NDArray[Any] | None, NDArray[Any] | None, NDArray[np.bool_] | None, NDArray[Any] | None]:
-        """What the rank looks at: deltas, rows [m, width], held, scale [m]; None for what it does not."""
+        """Arguments of the rank: deltas, rows [m, width], held, scale [m]; None for those it does not use."""
         rank, pool = self._rank, table.pool
         if rank in ("random", "round-robin"):
             return None, None, None, None
@@ -158,7 +159,7 @@ class Picker:
         for number, slip in enumerate(slips):
             here = np.flatnonzero(which == number)
             if len(here):
-                a, b = here[0], here[-1] + 1  # those of a slip lie together
+                a, b = here[0], here[-1] + 1  # rows of one slip are contiguous
                 kernels.take.exact(slip.deltas, places[a:b], deltas[a:b])
         if rank == "absolute":
             return deltas, None, None, None

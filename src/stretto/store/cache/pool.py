@@ -1,9 +1,9 @@
-"""The rows that a cache holds, as columns.
+"""Rows that a cache holds, stored as columns.
 
-A row has a slot. Where the layout reserves a table's rows, every row has one from the start, its key: nothing is ever
-moved, so that threads may read and change rows while others come in. Otherwise, as for sparse tables, slots are given
-out as keys are first seen, and the columns grow to twice their length when they are full. Threads may then still read
-rows while others come in, but not change them: a change could go to a column that has been replaced.
+A row has a slot. Where the layout reserves a table's rows, the slot of every row is its key: rows never move, so that
+threads may read and change rows while others arrive. Otherwise, as for sparse tables, a key gets a slot when it is
+first seen, and full columns grow to twice their length. Threads may then read rows while others arrive, but not change
+them: a change could be written to a column that has been replaced.
 """
 
 from __future__ import annotations
@@ -19,13 +19,31 @@ from stretto.store.layout import Layout
 
 # What new slots hold in each column.
 _FILLS = {"values": 0, "through": -1, "shard": 0, "witness": 0, "version": -1, "scale": 1, "pending": -1}
-_SPARE = 8  # a full cache lets go of an eighth, so that making room is rare
+_SPARE = 8  # a full cache evicts an eighth of its rows, so that eviction is rare
 
 
 class Pool:
-    """Columns by slot: values [slots, width]; through, −1 where the row is not held; shard; witness [slots, workers];
-    version, −1 without; scale; pending: the need of the Fetch under way, −1 without; used: the clock of the last read
-    or change (only with a bound on rows)."""
+    """Rows of one table, as columns by slot.
+
+    Attributes
+    ----------
+    values : array [slots, width]
+        Values of the rows.
+    through : array [slots]
+        The clock each row is through; −1 where it is not held.
+    shard : array [slots]
+        The shard of each row.
+    witness : array [slots, workers]
+        Calls of add in each row.
+    version : array [slots]
+        Version of each row; −1 without.
+    scale : array [slots]
+        Factor of the server function.
+    pending : array [slots]
+        The need of the Fetch in flight; −1 without.
+    used : array [slots]
+        The clock of the last read or change (only with a bound on rows).
+    """
 
     def __init__(self, layout: Layout, table: int) -> None:
         spec = layout.tables[table]
@@ -61,7 +79,7 @@ class Pool:
         index.make_room(before + len(keys))
         if index.capacity > len(self.through):
             self._grow(index.capacity)
-        slots = index.place(keys)  # threads may find them from now on, so their columns are there
+        slots = index.place(keys)  # threads may find them from now on: their columns exist already
         if index.count > before:
             new = slice(before, index.count)
             self.shard[new] = self._layout.shard_of(self._table, index.keys[new])
@@ -78,7 +96,7 @@ class Pool:
         return versions
 
     def _grow(self, capacity: int) -> None:
-        # A reader takes `through` first: if that has grown, all others have.
+        # A reader takes `through` first: if that has grown, all other columns have.
         for name, fill in sorted(_FILLS.items(), key=lambda column: column[0] == "through"):
             if name != "version" or len(self.version):
                 setattr(self, name, longer(getattr(self, name), capacity, fill))
@@ -86,9 +104,9 @@ class Pool:
             self.used = longer(self.used, capacity)
 
     def surplus(self, pinned: Keys, since: int) -> Places:
-        """Slots of rows to let go, the longest unused first; none while the bound is kept.
+        """Slots of rows to evict, the longest unused first; none while the bound is kept.
 
-        Rows that are asked for or pinned stay, and so do those used in clocks ≥ since, even beyond the bound.
+        Requested and pinned rows stay, and so do rows used in clocks ≥ since, even beyond the bound.
         """
         if self.bound is None or self.held <= self.bound:
             return np.empty(0, np.int64)

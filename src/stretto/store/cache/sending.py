@@ -1,12 +1,12 @@
-"""Making Updates of changes: one clock's at its end, some of them early; rounded where the codec says so.
+"""Build Updates from buffered changes: a clock's at its end, some early; rounded where the codec rounds.
 
-Rounding gives back what it takes away, later.
+Rounding residuals are sent later.
 
-    exact        when a worker ends a clock, its changes are rounded, and what is lost is the first it adds in its next.
-                 An early send takes nothing out: all that the worker has added to the row so far goes, rounded, and
-                 goes again at the end if it has changed since. So early sends change no bit of what a clock comes to
-    otherwise    what an early send loses stays in the slip; the end of a clock sends f2(change + leftover) and keeps
-                 what is lost as the leftover. A leftover travels when its row is next changed, not by itself
+    exact        When a worker ends a clock, its changes are rounded, and the residual is added to its next clock. An
+                 early send removes nothing: the worker's whole change of the row so far is sent, rounded, and sent
+                 again at the end if it has changed since. So early sends change no bit of the result of a clock.
+    otherwise    The residual of an early send stays in the slip. The end of a clock sends f2(change + residual) and
+                 keeps the new residual. A residual is sent when its row is next changed, not by itself.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Sender:
         self._numbers = [0] * layout.nodes
 
     def settle(self, table: CachedTable, slip: Slip, following: Slip | None) -> None:
-        """Exact runs: a worker has ended the clock of this slip. Round it, and let what is lost begin the next one."""
+        """Exact runs: a worker has ended the clock of this slip. Round it, and add the residual to the next slip."""
         count = slip.count
         deltas = slip.deltas[:count]
         sent = round_f2(deltas)
@@ -51,7 +51,7 @@ class Sender:
         deltas[:] = sent
 
     def end(self, table: CachedTable, slip: Slip) -> Updates:
-        """The changes of a clock that is over; the slip may be used again."""
+        """Updates with the changes of a clock that is over; the slip may be used again."""
         left = table.leftovers
         if left is None:
             batch, _ = table.buffer.batch(slip, slip.dirty(), keep=True)
@@ -69,12 +69,12 @@ class Sender:
         return self._updates(table, slip, batch)
 
     def early(self, table: CachedTable, slip: Slip, places: Places, oldest: bool) -> Updates:
-        """Changes of a clock that is not over. oldest: no other clock will end before it."""
+        """Updates with changes of a clock that is not over. oldest: no other clock will end before it."""
         batch, places = table.buffer.batch(slip, places, keep=self._exact, locks=table.locks)
         if table.settles:
             batch.deltas = round_f2(batch.deltas)
         elif table.leftovers is not None:
-            # Only the next clock to end may take leftovers along: a checkpoint finds those of all clocks before it.
+            # Only the next clock to end may take residuals: a checkpoint stores those of all clocks before it.
             if oldest:
                 table.take_leftovers(batch.keys, batch.deltas)
             sent = round_f2(batch.deltas)
@@ -118,7 +118,7 @@ class Sender:
 
 
 def _runs(shards: NDArray[np.int64], burst: int | None) -> list[tuple[int, int]]:
-    """(first, end) of the stretches of one shard, none longer than `burst`."""
+    """(first, end) of the runs of one shard, none longer than `burst`."""
     edges = [0, *(np.flatnonzero(shards[1:] != shards[:-1]) + 1).tolist(), len(shards)]
     runs = list(pairwise(edges))
     if burst is None:

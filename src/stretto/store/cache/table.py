@@ -1,4 +1,4 @@
-"""One table of a cache: the rows held, the changes not sent, the changes on their way, what rounding left."""
+"""One table of a cache: rows held, changes not sent, changes in flight, rounding residuals."""
 
 from __future__ import annotations
 
@@ -23,11 +23,25 @@ NO_SLIPS = np.empty((0, 3), np.int64)
 
 
 class CachedTable:
-    """own: changes show in the cached rows at once, for all workers of the node. aside: in exact runs a worker's own
-    changes are added to what it reads. short: changes travel as 16-bit floats, of `wire` bytes a value in any case.
-    keys_at_once: in a message of keys at most, None for no bound.
-    locks: of rows that threads share (empty without); read_locks: those that a read has to take. seen [shards]: the
-    last of our Updates that each shard has."""
+    """One table of a node's cache.
+
+    Attributes
+    ----------
+    own : bool
+        Changes are added to the cached rows at once, for all workers of the node.
+    aside : bool
+        Exact runs: a worker's own changes are added to what it reads.
+    short : bool
+        Changes are sent as 16-bit floats.
+    wire : int
+        Bytes of a value in a message.
+    keys_at_once : int or None
+        The most keys in a message of keys; None for no bound.
+    free : bool
+        Threads may read and add without a lock on the whole table.
+    locks, read_locks : array
+        Locks of rows that threads share, and those that a read takes; empty without.
+    """
 
     def __init__(self, layout: Layout, table: int, workers: range, seen: NDArray[np.int64], locks: Locks) -> None:
         spec, exact = layout.tables[table], layout.rule.exact
@@ -40,30 +54,32 @@ class CachedTable:
         self.short = travels_short(spec.dtype, layout.policy.codec)
         self.wire = value_bytes(spec.dtype, layout.policy.codec)
         self.keys_at_once = keys_of_burst(layout.policy, spec.cols, self.wire)
-        # Without a lock on everything threads may read and add to a table whose slips are reserved, and never move, or
-        # private, and nobody looks into them before they are closed. Private ones leave the rows of the pool as they
-        # are, so that these may be found by an index that grows, unless they are let go and move.
+        # Threads need no lock on the whole table in two cases. Reserved slips never move. Private slips are read by
+        # other threads only after they are closed, and they leave the rows of the pool unchanged, so that an index that
+        # grows may find these rows, unless eviction moves them.
         private = exact and not layout.policy.managed
         moves = self.pool.index is not None and not (private and self.pool.bound is None)
         self.free = not moves and (self.buffer.reserved or private)
         self.locks = NO_LOCKS if moves else locks
-        # In an exact run a row that is fresh enough to be read keeps its value until its readers end their clock: its
-        # shard closes no clock before. Without a lock for each row, readers do not pass cache lines to and fro.
+        # In an exact run a row that may be read keeps its value until its readers end their clock: its shard closes no
+        # clock before. Without locks, readers do not invalidate each other's processor cache lines.
         self.read_locks = NO_LOCKS if exact else self.locks
-        self.unread = np.empty((0, layout.witnesses), np.int32)[:, :0]  # in place of a witness that nobody asked for
+        self.unread = np.empty((0, layout.witnesses), np.int32)[:, :0]  # in place of a witness that is unused
         self.flight = Flight(layout, table, seen) if self.own else None
         self._no_log = Flight.none(spec.cols, spec.kept, layout.witnesses)
-        # Rounding: what it left of the node's changes, or in exact runs, what a worker takes into a clock.
+        # Rounding residuals of the node's changes, or in exact runs, those that a worker takes into a clock.
         self.settles = self.short and exact
         self.leftovers = Leftovers(spec.cols, spec.kept) if self.short and not exact else None
         self._lost: dict[tuple[int, int], tuple[Keys, NDArray[Any]]] = {}
-        self._taken: list[tuple[Keys, NDArray[Any]]] = []  # leftovers that early sends of the clock that ends next took
-        self._before: dict[int, tuple[Keys, NDArray[Any]]] = {}  # leftovers before clocks that ended together did
+        self._taken: list[tuple[Keys, NDArray[Any]]] = []  # residuals that early sends of the next clock to end took
+        self._before: dict[int, tuple[Keys, NDArray[Any]]] = {}  # residuals before each clock that ended together
         self._from = 0  # the clock of the node
 
     def lost(self, clock: int) -> dict[int, tuple[Keys, NDArray[Any]]]:
-        """By worker (−1: the node), keys and rows of what rounding took from changes of clocks before this one, which
-        is that of the node or one it has just jumped over: a restart from there makes all later changes again."""
+        """Rounding residuals of changes before this clock: keys and rows by worker (−1: the node).
+
+        The clock is the node's, or one that it has just skipped. A restart from it repeats all later changes.
+        """
         if self.leftovers is None:
             return {worker: lost for (at, worker), lost in sorted(self._lost.items()) if at == clock}
         later = min((at for at in self._before if at >= clock), default=None)
@@ -74,7 +90,7 @@ class CachedTable:
         return {-1: (keys[order], rows[order])}
 
     def take_leftovers(self, keys: Keys, deltas: NDArray[Any]) -> None:
-        """Add what is left of these rows to changes of the clock that ends next, which go early."""
+        """Add the residuals of these rows to early changes of the next clock to end."""
         assert self.leftovers is not None
         left = np.zeros_like(deltas)
         self.leftovers.move_to(keys, left)
@@ -84,7 +100,7 @@ class CachedTable:
             self._taken.append((keys[some], left[some]))
 
     def starts_ending(self) -> None:
-        """The clock of the node has moved on."""
+        """The clock of the node has advanced."""
         self._before.clear()
 
     def ends(self, clock: int) -> None:
@@ -93,21 +109,21 @@ class CachedTable:
             self._before[clock] = self.leftovers.arrays()
 
     def keep_lost(self, slip: Slip, keys: Keys, rows: NDArray[Any]) -> None:
-        """Exact runs: a worker begins the clock of this slip with what rounding took from its changes in the last."""
+        """Exact runs: a worker starts the clock of this slip with the residuals of its changes in the last."""
         self._lost[slip.clock, slip.worker] = keys, rows
         places = slip.places(keys)
         pending_changes.put_back.exact(places, slip.keys, slip.deltas, NO_LOCKS, rows)
         slip.changed[places] = 1
 
     def forget_lost(self, clock: int) -> None:
-        """The node has come to this clock; what `lost` may be asked for are the clocks since the one it was in."""
+        """The node has reached this clock: `lost` is needed only for clocks since its previous one."""
         for at in [at for at in self._lost if at[0] < self._from]:
             del self._lost[at]
         self._from = clock
         self._taken.clear()
 
     def give_back(self, worker: int, keys: Keys, rows: NDArray[Any]) -> None:
-        """What `lost` gave, after a restart."""
+        """Restore the result of `lost` after a restart."""
         if self.leftovers is not None:
             self.leftovers.keep(keys, rows)
             return
@@ -118,7 +134,7 @@ class CachedTable:
     def install(self, message: Rows) -> NDArray[np.int64]:
         """Put rows into the pool, with this node's changes that are not in them; [n] their slots.
 
-        Only rows that are held are taken from a push: others were let go while it was on its way.
+        Only rows that are held are taken from a push: others were evicted while it was in flight.
         """
         pool, buffer, keys = self.pool, self.buffer, message.keys
         index = NO_INDEX
@@ -132,7 +148,7 @@ class CachedTable:
         flight = self.flight
         log = self._no_log if flight is None else flight.log(message.shard)
         if flight is not None and self.leftovers:
-            # The order of a row's sum is fixed: what is on its way, what rounding left, the slips by age.
+            # The order of a row's sum is fixed: changes in flight, residuals, the slips by age.
             values, witness, log = values.copy(), witness.copy(), self._no_log
             if flight.waits_for(message.shard):
                 flight.add_to(message.seen, keys, values, witness)

@@ -1,10 +1,10 @@
-"""Reads that cannot be served yet: what is asked of whom, and whose wait is over.
+"""Reads that wait for rows: which rows are requested from which shard, and which waits are over.
 
-A row is asked for once, however many workers wait for it. Rows that are not held are asked for as the slowest worker of
-the node needs them: they come at once or soon, and what faster workers miss is pushed like to every holder. (Asking for
-what the reader needs could wait for a clock which the slowest worker cannot end, because it waits for the same row.)
-Rows that are held and too old are asked for where nothing is pushed (lazy), or where an answer may come before the
-clock does (speculation). Of several needs the lowest is asked for at once, the next when its answer is here.
+A row is requested once, however many workers wait for it. Rows that are not held are requested as the slowest worker of
+the node needs them: they come soon, and newer changes for faster workers are pushed as to every holder. (A request for
+the reader's own need could wait for a clock that the slowest worker cannot end, because it waits for the same row.)
+Rows that are held and too old are requested where nothing is pushed (lazy), or where an answer may arrive before the
+clock does (speculation). Of several needs the lowest is requested at once, the next after its answer.
 """
 
 from __future__ import annotations
@@ -25,26 +25,29 @@ from .table import CachedTable
 
 @dataclass(slots=True, eq=False)
 class Wait:
-    """A worker waits for `rows` of a table to be through `need`; missing: those that are not, by shard."""
+    """A worker waits for `rows` of a table to be through `need`."""
 
     table: int
     need: int
     rows: Keys
-    missing: dict[int, Keys]
+    missing: dict[int, Keys]  # rows that are not through `need` yet, by shard
 
 
 class Waits:
-    """known [shards]: what each shard said last of all its rows that are held (unless `lazy`, when it says nothing)."""
+    """Waiting reads of one node.
+
+    known [shards] : the last ShardClock of each shard; under a lazy policy shards send none.
+    """
 
     def __init__(self, layout: Layout, node: int, tables: Sequence[CachedTable], known: NDArray[np.int64]) -> None:
         self._node, self._tables, self._known = node, tables, known
         self._lazy = layout.policy.lazy
         self._chases = layout.policy.lazy or layout.rule.speculate
         self.waiting: dict[int, Wait] = {}
-        self.served: dict[int, Wait] = {}  # over, and the worker has not read yet
+        self.served: dict[int, Wait] = {}  # waits that are over, while the worker has not read yet
 
     def want(self, worker: int, table: int, keys: Keys, need: int, least: int) -> list[tuple[int, Fetch]]:
-        """A worker waits for these rows; least: what the slowest worker of the node needs. What is to be asked."""
+        """Let a worker wait for these rows; returns the requests. least: the need of the node's slowest worker."""
         pool = self._tables[table].pool
         slots = pool.place(keys)
         missing = np.unique(slots[self._unmet(table, slots, need)])
@@ -68,7 +71,7 @@ class Waits:
         return out[:count]
 
     def _fetch(self, table: int, slots: Places, need: int) -> list[tuple[int, Fetch]]:
-        """Ask for those of these rows that were not asked for, or only with a higher need."""
+        """Requests for those of these rows that were not requested, or only with a higher need."""
         pool = self._tables[table].pool
         pending = pool.pending[slots]
         slots = slots[(pending < 0) | (pending > need)]
@@ -78,11 +81,11 @@ class Waits:
         return [
             (shard, Fetch(self._node, table, part, need))
             for shard, keys in split.items()
-            for part in pieces(keys, most)
+            for part in key_chunks(keys, most)
         ]
 
     def answered(self, table: int, slots: Places) -> list[tuple[int, Fetch]]:
-        """The answer to a Fetch is here; what is to be asked for again: of several needs the lowest comes first."""
+        """The answer to a Fetch has arrived; returns further requests. Of several needs the lowest comes first."""
         pool = self._tables[table].pool
         pool.pending[slots] = -1
         fetches: list[tuple[int, Fetch]] = []
@@ -95,12 +98,12 @@ class Waits:
         return fetches
 
     def over(self, shard: int, table: int | None = None, through: int = -1) -> list[int]:
-        """Something came from a shard, for one table through a clock or for all: the workers whose waits are over."""
+        """Workers whose waits are over after a message of a shard, about one table through a clock or about all."""
         woken = []
         through = max(through, int(self._known[shard]))
         for worker, wait in self.waiting.items():
             keys = wait.missing.get(shard)
-            # Whatever was not enough before is not enough now if what came is older than what is needed.
+            # A message that is older than the need cannot end the wait.
             if keys is None or wait.need > through or (table is not None and wait.table != table):
                 continue
             if not len(self._unmet(wait.table, self._tables[wait.table].pool.find(keys), wait.need)):
@@ -117,16 +120,16 @@ class Waits:
         self.served.pop(worker, None)
 
     def pinned(self, table: int) -> Keys:
-        """Rows of a table that somebody waits for: those that came must stay until all have, and were read."""
+        """Rows of a table that workers wait for: they must stay in the cache until all have arrived and were read."""
         waits = [*self.waiting.values(), *self.served.values()]
         rows = [wait.rows for wait in waits if wait.table == table]
         return np.concatenate(rows) if rows else np.empty(0, np.int64)
 
 
-def pieces(keys: Keys, most: int | None) -> list[Keys]:
-    """The keys in pieces of at most so many; in one without a bound.
+def key_chunks(keys: Keys, most: int | None) -> list[Keys]:
+    """Cut keys into chunks of at most `most`; one chunk without a bound.
 
-    >>> pieces(np.array([4, 5, 9]), 2), pieces(np.array([4, 5, 9]), None)
+    >>> key_chunks(np.array([4, 5, 9]), 2), key_chunks(np.array([4, 5, 9]), None)
     ([array([4, 5]), array([9])], [array([4, 5, 9])])
     """
     return [keys[at : at + (most or len(keys))] for at in range(0, len(keys), most or max(1, len(keys)))]

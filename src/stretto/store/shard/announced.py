@@ -1,8 +1,8 @@
-"""Announcements: which rows nodes said they will change in which clock, and so which rows nobody will.
+"""Announcements that a shard received: which rows nodes will change in which clock, and which rows none will.
 
-A read that needs a row through clock c waits for the updates of clocks < c of every node. Where every node that is
-behind has announced what it will add to in each of those clocks, and the row is in none of the announcements, no update
-that could change the row is missing: it is through c already.
+A read that needs a row through clock c waits for the updates of clocks < c of every node. If every node that is behind
+has announced the rows it will change in each of those clocks, and the row is in none of the announcements, no missing
+update can change the row: it is through c already.
 
     node 0 has ended clock 4, node 1 is in clock 3; a read needs row 7 through 5
     node 1 announced {2, 9} for clock 3 and {7} for clock 4: wait       … {2, 9} and {9}: row 7 is through 5 now
@@ -22,7 +22,7 @@ from .applying import Slots
 
 
 class Announced:
-    """The announcements of clocks that are not over; rows go by their slots in the shard. clocks: of the nodes."""
+    """Announcements for open clocks, with rows as slots of the shard. clocks: of the nodes."""
 
     def __init__(self, layout: Layout, clocks: list[int]) -> None:
         self._layout = layout
@@ -31,7 +31,7 @@ class Announced:
         self._waiting: dict[tuple[int, int], NDArray[np.int32]] = {}  # (table, clock) -> nodes that will add to a slot
 
     def put(self, node: int, table: int, clock: int, slots: Slots, keys: Keys) -> None:
-        """In this clock the node will add to these rows of the table only."""
+        """Store that in this clock the node will add to no other rows of the table."""
         if clock < self._clocks[node]:
             return  # it is over
         slots = np.unique(slots)
@@ -54,7 +54,7 @@ class Announced:
         self._waiting[table, clock] = waiting
 
     def check(self, update: Update, slots: Slots) -> None:
-        """Changes outside an announcement would make reads wrong that have already been served."""
+        """Raise if an update changes rows outside its announcement: reads served before would be wrong."""
         said = self._slots.get((update.node, update.table, update.clock))
         if said is None:
             return
@@ -77,7 +77,7 @@ class Announced:
             del self._waiting[table, over]
 
     def settled(self, table: int, slots: Slots, need: int) -> NDArray[np.bool_]:
-        """[n] whether no update of clocks < need that is missing touches these rows."""
+        """[n] whether no missing update of clocks < need changes the row."""
         first = need
         for node, clock in enumerate(self._clocks):
             first = min(first, clock)

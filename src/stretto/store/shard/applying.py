@@ -1,7 +1,7 @@
-"""Applying changes to rows by a server function, all of a batch or none of it.
+"""Apply changes to rows by a server function: all of a batch or none of it.
 
-The rules that ship cannot fail and work on the rows in place. A function of the user's may raise, give NaN, write out
-of range or not compile: it works on copies of the rows it touches, and these are put back when all went well.
+The built-in rules cannot fail and change the rows in place. A function of the user may raise, return NaN, write out of
+range or not compile: it works on copies of the rows, which are written back when all changes succeeded.
 """
 
 from __future__ import annotations
@@ -32,23 +32,18 @@ _KINDS = {
 
 @dataclass(slots=True, eq=False)
 class Columns:
-    """Rows and what is kept beside them, by slot.
+    """Rows and their states, by slot. Arrays that the policy does not use are empty."""
 
-    values [cap, cols]; state [cap, states, cols]; version [cap] int32; scale [cap] float32: the factor last applied
-    (empty if nobody asks); moved [cap] float64: how far the row went since it was last pushed, and size [cap] float64:
-    Σ|row| of rows that did (both empty likewise); witness [cap, workers] int32 (no columns if nothing is recorded).
-    """
-
-    values: NDArray[Any]
-    state: NDArray[Any]
-    version: NDArray[np.int32]
-    scale: NDArray[np.float32]
-    moved: NDArray[np.float64]
-    size: NDArray[np.float64]
-    witness: NDArray[np.int32]
+    values: NDArray[Any]  # [cap, cols]
+    state: NDArray[Any]  # [cap, states, cols]
+    version: NDArray[np.int32]  # [cap]
+    scale: NDArray[np.float32]  # [cap] the factor last applied
+    moved: NDArray[np.float64]  # [cap] how far the row has moved since it was last pushed
+    size: NDArray[np.float64]  # [cap] Σ|row| of rows that have moved
+    witness: NDArray[np.int32]  # [cap, workers]; no columns if nothing is recorded
 
     def resize(self, capacity: int) -> None:
-        """Room for so many rows; what is there stays."""
+        """Grow to this capacity; the rows stay."""
         for name in ("values", "state", "version", "witness"):
             setattr(self, name, longer(getattr(self, name), capacity))
         if len(self.scale):
@@ -57,7 +52,7 @@ class Columns:
             self.moved, self.size = longer(self.moved, capacity), longer(self.size, capacity)
 
     def copy_rows(self, to: Slots, source: Columns, slots: Slots) -> None:
-        """self[to] = source[slots], but for `moved` and `size`, which matter for the rows that are served."""
+        """self[to] = source[slots], except `moved` and `size`, which only the served rows need."""
         self.values[to] = source.values[slots]
         self.state[to] = source.state[slots]
         self.version[to] = source.version[slots]
@@ -67,16 +62,14 @@ class Columns:
 
 
 class Change(NamedTuple):
-    """slots [n] of columns, in order; deltas [n, cols]; old [n, cols], or [0, cols] where nothing is kept by version;
-    witness [n, workers], or None where nothing is recorded; blind: entries computed without the row at hand, with what
-    the columns hold as `old`, or None."""
+    """Changes to apply to rows of `columns`, in order."""
 
     columns: Columns
-    slots: Slots
-    deltas: NDArray[Any]
-    old: NDArray[Any]
-    witness: NDArray[np.int32] | None = None
-    blind: Slots | None = None
+    slots: Slots  # [n] of the columns
+    deltas: NDArray[Any]  # [n, cols]
+    old: NDArray[Any]  # [n, cols] snapshots the changes were computed from; [0, cols] where versions are not kept
+    witness: NDArray[np.int32] | None = None  # [n, workers]; None where nothing is recorded
+    blind: Slots | None = None  # entries computed without reading the row; their `old` is what the columns hold
 
 
 class Applier:
@@ -93,7 +86,7 @@ class Applier:
         self._where = f"table {self.spec.name!r}: server function {self.function.name!r}"
 
     def columns(self, capacity: int, witnesses: int, scaled: bool, tracked: bool) -> Columns:
-        """Rows without content."""
+        """Columns of zeros."""
         cols = self.spec.cols
         return Columns(
             np.zeros((capacity, cols), dtype=self.spec.kept),
@@ -106,7 +99,7 @@ class Applier:
         )
 
     def snapshot_of(self, columns: Columns) -> NDArray[Any]:
-        """[cap, cols] what is kept for each version, as it is now; a view."""
+        """[cap, cols] a view of the array that snapshots are taken from: a state, or the rows."""
         which = self.function.snapshot
         return columns.values if which == ROW or which is None else columns.state[:, which]
 
@@ -126,7 +119,7 @@ class Applier:
         return values, state
 
     def run(self, changes: list[Change], keys: Slots) -> None:
-        """Make these changes; keys [cap]: of the slots of the first, for what is said when it fails."""
+        """Apply these changes. keys [cap]: of the slots of the first change, for error messages."""
         if self._user:
             self._run_user(changes, keys)
             return
@@ -167,7 +160,7 @@ class Applier:
             columns.values[once] = values
             columns.state[once] = state
             if len(columns.scale):
-                columns.scale[slots] = scale  # of several changes of one row the last stays
+                columns.scale[slots] = scale  # NumPy keeps the last of several changes of one row
 
     def _check_finite(self, values: NDArray[Any], state: NDArray[Any], keys: Slots | None) -> None:
         for what, array in (("row", values), ("states of row", state)):
@@ -196,7 +189,7 @@ class Applier:
 
 
 def _numbers(function: ServerFunction, workers: int) -> tuple[float, ...]:
-    """What the kernel of a function is given."""
+    """Parameters of the function's kernel."""
     if function.rule == "average" and not function.params:
         return (float(workers),)
     if function.rule == "proximal":
@@ -206,7 +199,7 @@ def _numbers(function: ServerFunction, workers: int) -> tuple[float, ...]:
 
 
 def _frozen(array: NDArray[Any]) -> NDArray[Any]:
-    """The array, read-only: one type for the compiler whoever made it, and nobody writes to a message."""
+    """The array, read-only: one type for the compiler whatever its origin, and no one writes to a message."""
     if array.flags.writeable:
         array = array.view()
         array.flags.writeable = False

@@ -1,22 +1,21 @@
-"""Server functions: what a shard does with a change instead of adding it.
+"""Server functions: how a shard applies a change when it is not simply added.
 
-    add                          row += change; the default, and the only one whose result a cache can know beforehand
-    average                      row += change / workers: every worker's change counts for its share, as when the models
-                                 of all workers are averaged
+    add                          row += change; the default, and the only one whose result a cache knows in advance
+    average                      row += change / workers: averages the models of all workers
     adagrad(rate)                changes are gradients; z += g², row −= rate / √z · g
     proximal(rate, l1, l2)       row ← the smallest of l1 |x| + l2 x² / 2 + (x − (row − rate · g))² / (2 rate)
-    adarevision(rate)            AdaGrad that makes up for what others did between the reading of a row and the arrival
-                                 of the gradient computed from it (McMahan and Streeter 2014); AdaGrad if nobody did
+    adarevision(rate)            AdaGrad that corrects for changes by others between the reading of a row and the
+                                 arrival of the gradient computed from it (McMahan and Streeter 2014)
     server_function(apply, …)    a row function of your own, compiled by Numba
 
-A server function is a value; it holds what it needs to know and no row. Four moments matter, and each has its hook:
+A server function is an immutable value without rows. It has four hooks:
 
-    a row is made       `create`      fills the row and its states
-    a change arrives    `apply`       changes the row and its states, returns the factor the change was multiplied with
-    a row is sent       `snapshot`    what of it is kept with its version, until nobody holds that version any more
-    a row could be      `allow_send`  how many further snapshots a push between clocks may cost
+    a row is created      `create`      fills the row and its states
+    a change arrives      `apply`       changes the row and its states, returns the factor it multiplied the change with
+    a row is sent         `snapshot`    the state kept with its version, until no node holds that version any more
+    between clocks        `allow_send`  how many further snapshots a push may need
 
-Momentum, for one:
+An example is momentum:
 
     def momentum(row, state, delta, old, params):      # row, delta [cols]; state [states, cols]; params as given
         for k in range(len(row)):

@@ -1,8 +1,8 @@
-"""Exact runs: changes of clocks that are not closed yet.
+"""Changes of clocks that are not closed yet, held back by exact runs.
 
-A shard of an exact run applies nothing of a clock before every node has ended it. Until then changes wait here, by
-clock, table and worker. A worker's messages are running: for each row the last one holds all the worker has added to it
-in the clock, and takes the place of those before.
+A shard of an exact run applies the changes of a clock after every node has ended it. Until then they wait here, by
+clock, table and worker. A worker's messages are running: for each row the last one holds all that the worker has added
+to it in the clock, and replaces those before.
 
     worker 3, clock 5:   {row 1: 0.5, row 2: 1.0}  then  {row 1: 0.75}      is   {row 1: 0.75, row 2: 1.0}
 """
@@ -23,17 +23,16 @@ _PILE = 8  # messages of one worker, clock and table that may wait before the ou
 
 @dataclass(slots=True, eq=False)
 class Batch:
-    """Changes of several workers: those of the g-th are entries ends[g] … ends[g + 1] − 1, and of equal keys among them
-    the last one counts. keys [n], deltas [n, cols], witness [n, workers] or None."""
+    """Changes of several workers. Of equal keys of one worker the last one counts."""
 
-    keys: Keys
-    deltas: NDArray[Any]
-    witness: NDArray[np.int32] | None
-    ends: NDArray[np.int64]
+    keys: Keys  # [n]
+    deltas: NDArray[Any]  # [n, cols]
+    witness: NDArray[np.int32] | None  # [n, workers]
+    ends: NDArray[np.int64]  # entries ends[g] … ends[g + 1] − 1 are those of the g-th worker
 
 
 class Held:
-    """What waits, and which was the last Update of each node that does."""
+    """Waiting Updates, and the number of the last one of each node."""
 
     def __init__(self) -> None:
         # clock -> table -> worker -> messages in the order they came
@@ -56,7 +55,7 @@ class Held:
         numbers[update.node] = max(update.number, numbers.get(update.node, 0))
 
     def clocks_before(self, clock: int) -> list[int]:
-        """Clocks < clock that hold something, in order."""
+        """Clocks < clock with changes, in order."""
         return sorted(held for held in self._clocks if held < clock)
 
     def tables_of(self, clock: int) -> list[int]:
@@ -80,7 +79,7 @@ class Held:
         return found
 
     def drop(self, clock: int) -> dict[int, int]:
-        """A clock was applied; gives the highest Update of each node that was in it."""
+        """Remove a clock that was applied; returns the highest Update number of each node in it."""
         del self._clocks[clock]
         return self._numbers.pop(clock)
 
@@ -108,7 +107,7 @@ def _joined(updates: list[Update]) -> tuple[Keys, NDArray[Any], NDArray[np.int32
 
 
 def _latest(pile: list[Update]) -> Update:
-    """One message that says the same as all of them."""
+    """One message with the content of all of them."""
     keys, deltas, witness = _joined(pile)
     once, from_end = np.unique(keys[::-1], return_index=True)
     last = len(keys) - 1 - from_end

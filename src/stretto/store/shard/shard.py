@@ -1,21 +1,21 @@
-"""A shard: it has the rows, applies what comes, and tells those who hold them.
+"""A shard: stores rows, applies changes, and sends them to the nodes that hold copies.
 
-Messages go in, messages come out, addressed to nodes. Between a node and a shard they keep their order.
+It receives messages and returns messages addressed to nodes. Between a node and a shard they keep their order.
 
     Update      bounded staleness: applied at once. Exact runs: held until its clock closes, then applied by worker
-    NodeClock   the node has sent all of clocks < c. When the last node has, the shard's clock moves on: reads that
-                waited for it are answered, every node is sent what changed of the rows it holds, then ShardClock
-    Fetch       answered if the shard's clock is far enough, parked otherwise
-    Dropped     the node holds rows no more
-    Announce    which rows a node will change in a clock: reads past the bound may be served (see `announced`)
+    NodeClock   the node has sent all changes of clocks < c. When the last node has, the shard's clock advances: waiting
+                reads are answered, every node receives the changed rows that it holds, then ShardClock
+    Fetch       answered if the shard's clock is high enough, parked otherwise
+    Dropped     the node no longer holds these rows
+    Announce    the rows that a node will change in a clock: reads past the bound may be served (see `announced`)
 
     shard = Shard(layout, 0)
     for node, message in shard.receive(update):
         ...
 
 With three nodes and SSP(1): nodes 0 and 1 have ended clock 2, node 2 is in it. The shard's clock is 2. A Fetch by node
-0, which is in clock 4 and needs rows through 3, is parked. NodeClock(2, 3) comes: the clock is 3, node 0 gets its rows,
-and everybody ShardClock(3). The rule, and what the papers say of it, is in `consistency.rules`.
+0, which is in clock 4 and needs rows through 3, is parked. NodeClock(2, 3) arrives: the clock is 3, node 0 gets its
+rows, and every node ShardClock(3). `consistency.rules` defines the rule and compares it with the papers.
 """
 
 from __future__ import annotations
@@ -50,15 +50,22 @@ from .table import ShardTable
 
 Answers = list[tuple[int, ToCache]]
 Past = tuple[Keys, NDArray[Any], tuple[NDArray[Any], ...]]  # keys [n], values [n, cols], states [n, cols] each
-_IDLE = 2**62  # the clock of a node without workers: nobody waits for it
+_IDLE = 2**62  # the clock of a node without workers: no one waits for it
 _BATCH = 1 << 16  # rows applied together when a clock closes
 _ALL = 2**62
 
 
 class Shard:
-    """clock: all updates of clocks < clock are in the rows. dirty: `pick` might give something.
+    """The shard of one node.
 
-    open [nodes]: whom `pick` may choose for, or None for everybody; whoever asks may set it.
+    Attributes
+    ----------
+    clock : int
+        All updates of clocks < clock are in the rows.
+    dirty : bool
+        Whether `pick` might return rows.
+    open : array [nodes] bool or None
+        The nodes that `pick` may choose for; None: all. The caller of `pick` may set it.
     """
 
     def __init__(self, layout: Layout, shard: int) -> None:
@@ -69,18 +76,18 @@ class Shard:
         self.tables = [ShardTable(layout, table, shard) for table in range(len(layout.tables))]
         self._clocks = [0 if len(layout.workers_of(node)) else _IDLE for node in range(layout.nodes)]
         self._seen = [0] * layout.nodes
-        self._parked: list[tuple[int, Fetch, Slots]] = []  # by need; among equals as they came
+        self._parked: list[tuple[int, Fetch, Slots]] = []  # by need; equal needs in order of arrival
         self._demanded = [0] * layout.nodes
         self._held = Held() if layout.rule.exact else None
         self._announced = Announced(layout, self._clocks) if layout.rule.speculate else None
         self._picks = layout.policy.managed and not layout.rule.exact
-        self._turn = 0  # the table that `pick` looks at first
-        self._latest = -1  # the highest clock of which something was applied
+        self._turn = 0  # the table that `pick` starts with
+        self._latest = -1  # the highest clock with an applied change
         self._cuts: list[Cut] = []  # by clock
         self.past: dict[int, list[Past]] = {}  # clock -> what each table held
         self._every = self._next = 0
-        self._wanted: set[int] = set()  # clocks to be kept in `past` beside the multiples
-        # Not everybody begins with node 0.
+        self._wanted: set[int] = set()  # clocks to keep in `past` besides the multiples
+        # Each shard starts with another node, so that not all shards send to node 0 first.
         self._order = [(shard + 1 + k) % layout.nodes for k in range(layout.nodes)]
         self._receivers = {
             Update: self._update,
@@ -91,7 +98,7 @@ class Shard:
         }
 
     def receive(self, message: ToShard) -> Answers:
-        """What to send, in this order, now that this message came."""
+        """Take a message; returns the messages to send, in this order."""
         return self._receivers[type(message)](message)  # type: ignore[operator, no-any-return]
 
     # -- messages ----------------------------------------------------------------------------------------------------
@@ -186,7 +193,7 @@ class Shard:
         """Apply a clock of an exact run."""
         for number in held.tables_of(clock):
             table = self.tables[number]
-            # A function that may fail is given the whole clock, so that all of it is applied or nothing.
+            # A function that may fail gets the whole clock, so that all of it is applied or none.
             limit = None if table.spec.apply.rule == "user" else _BATCH
             for batch in held.batches(clock, number, limit):
                 table.apply(table.change_of_batch(batch, clock), clock, self._cuts)
@@ -200,7 +207,7 @@ class Shard:
         return self.tables[fetch.table].reply(fetch.node, slots, through, self._seen[fetch.node])
 
     def _demand(self, need: int) -> Answers:
-        """Lazy: nodes that are behind send what they have only if somebody asks."""
+        """Lazy policy: request the updates of nodes that are behind."""
         behind = [node for node in self._order if self._clocks[node] < need and self._demanded[node] < need]
         for node in behind:
             self._demanded[node] = need
@@ -222,7 +229,7 @@ class Shard:
     # -- between clocks ----------------------------------------------------------------------------------------------
 
     def pick(self, rows: int) -> list[tuple[int, Rows]]:
-        """Managed: the weightiest changes for those who hold the rows, at most about `rows` rows in all."""
+        """Managed policy: the highest-ranked changes for nodes that hold the rows, at most about `rows` rows in all."""
         found: list[tuple[int, Rows]] = []
         if not self._picks:
             return found
@@ -234,47 +241,48 @@ class Shard:
                 left -= sum(len(message.keys) for _, message in told)
                 found += told
         self._turn = (self._turn + 1) % len(self.tables)
-        # What could not be picked now will not be able to before something happens here: a change, or a release.
+        # Rows that could not be picked now cannot be picked before the shard gets a change or a release.
         self.dirty = bool(found) and any(table.changed for table in self.tables)
         return found
 
     def picked(self) -> list[Picked]:
-        """What was picked since this was last asked, and how it was ranked; in runs that record everything."""
+        """Rows picked since the last call, with their ranks; in runs that record everything."""
         found = [entry for table in self.tables for entry in table.picked]
         for table in self.tables:
             table.picked.clear()
         return found
 
-    # -- what it holds -----------------------------------------------------------------------------------------------
+    # -- content -----------------------------------------------------------------------------------------------------
 
     def table(self, table: int) -> tuple[Keys, NDArray[Any]]:
-        """keys [n] and values [n, cols] now, of all rows that were ever asked for or changed, in any order."""
+        """keys [n] and values [n, cols] of all rows that were ever requested or changed, in any order."""
         found = self.tables[table]
         return found.keys[: found.used].copy(), found.columns.values[: found.used].copy()
 
     def states(self, table: int) -> tuple[NDArray[Any], ...]:
-        """[n, cols] each: what the server function keeps beside the rows, in the order of `table`."""
+        """State arrays [n, cols] of the server function, in the order of `table`."""
         found = self.tables[table]
         state = found.columns.state[: found.used]
         return tuple(state[:, k].copy() for k in range(state.shape[1]))
 
     def witness(self, table: int) -> tuple[Keys, NDArray[np.int32]]:
-        """keys [n] and witness [n, workers] now, in the order of `table`."""
+        """keys [n] and witness [n, workers], in the order of `table`."""
         found = self.tables[table]
         return found.keys[: found.used].copy(), found.columns.witness[: found.used].copy()
 
     def keep_past(self, every: int) -> None:
-        """Exact runs: from now on keep in `past` what the tables hold at each clock that is a multiple of this (0: at
-        none); whoever evaluates all shards at one clock takes it out. A clock that is missing is as the tables are now.
+        """Exact runs: keep the tables in `past` at each clock that is a multiple of `every` (0: at none).
+
+        The evaluation of all shards at one clock takes them out. A missing clock equals the tables as they are now.
         """
         self._every, self._next = every, (self.clock // every + 1) * every if every else 0
 
     def keep_clock(self, clock: int) -> None:
-        """Exact runs: keep what the tables hold at this clock as well. No update of it may have been applied."""
+        """Exact runs: also keep the tables at this clock. No update of it may have been applied."""
         self._wanted.add(clock)
 
     def _keep_past_until(self, clock: int) -> None:
-        """All updates of clocks < clock are in the rows, and no others."""
+        """Keep the tables for clocks up to this one: exactly the updates of clocks < clock are applied."""
         due = [wanted for wanted in self._wanted if wanted <= clock]
         self._wanted.difference_update(due)
         while self._every and self._next <= clock:
@@ -286,7 +294,7 @@ class Shard:
     # -- checkpoints -------------------------------------------------------------------------------------------------
 
     def checkpoint(self, clock: int) -> None:
-        """The state at this clock will be wanted: said before anything of it has come. Several may be under way."""
+        """Prepare a checkpoint at this clock, before any change of it has arrived. Several may be in progress."""
         if clock <= self._latest or clock < self.clock:
             raise RunError(
                 f"shard {self.number}: a checkpoint at clock {clock} was asked for in clock {self.clock}, when "
@@ -298,19 +306,19 @@ class Shard:
         self._cuts = sorted([*self._cuts, cut], key=lambda cut: cut.clock)
 
     def forget_checkpoint(self, clock: int) -> None:
-        """The state at this clock is not wanted any more, whether it is complete or not."""
+        """Drop the checkpoint at this clock, complete or not."""
         self._cuts = [cut for cut in self._cuts if cut.clock != clock]
 
     @property
     def saving(self) -> int | None:
-        """The clock of the oldest complete checkpoint that was not wholly given out, or None."""
+        """The clock of the oldest complete checkpoint that was not wholly returned yet, or None."""
         return self._cuts[0].clock if self._cuts and self._cuts[0].complete else None
 
     def saved_piece(self, limit: int) -> dict[str, NDArray[Any]] | None:
-        """The next piece of that checkpoint, at most `limit` rows of one table; None if there is none.
+        """The next chunk of that checkpoint, at most `limit` rows of one table; None if there is none.
 
-        Pieces of equal names belong one after the other (`snapshot.joined`). After the last one the checkpoint is
-        forgotten, and `saving` is another clock or None.
+        Chunks of equal names are concatenated (`snapshot.joined`). After the last one the checkpoint is dropped, and
+        `saving` is another clock or None.
         """
         if self.saving is None:
             return None
@@ -321,7 +329,7 @@ class Shard:
         return piece
 
     def saved(self) -> dict[str, NDArray[Any]] | None:
-        """All of it at once: "clock", and of each table "name/keys", values, state, version, witness, scale."""
+        """The whole checkpoint: "clock", and of each table "name/keys", values, state, version, witness, scale."""
         clock = self.saving
         if clock is None:
             return None
@@ -334,7 +342,7 @@ class Shard:
 
     @classmethod
     def restore(cls, layout: Layout, shard: int, arrays: dict[str, NDArray[Any]], clock: int) -> Shard:
-        """A shard that goes on from a checkpoint at this clock. Nobody holds a row, and Updates are counted from 1."""
+        """A shard that continues from a checkpoint at this clock. No node holds a row; Updates are counted from 1."""
         made = cls(layout, shard)
         for table in made.tables:
             table.restore(of_table(arrays, table.spec.name))

@@ -1,12 +1,12 @@
-"""A shard's part of a checkpoint at a clock, taken while training goes on.
+"""A shard's part of a checkpoint at a clock, taken while training continues.
 
-A cut at clock C holds exactly the updates of clocks < C. From the moment it is wanted
+A cut at clock C holds exactly the updates of clocks < C (copy on write). From its request on
 
-    an update of clock ≥ C     first has the row copied aside, once; then changes the row
+    an update of clock ≥ C     copies the row first, once; then changes the row
     an update of clock < C     changes the row, and the copy if there is one
 
-and when every node has ended clock C − 1 the cut is complete: a row is its copy, or the row itself where no update of
-clock ≥ C has touched it. Then it is saved piece by piece; a row that is saved need not be copied aside any more.
+When every node has ended clock C − 1 the cut is complete. Its row is the copy, or the row itself where no update of
+clock ≥ C has changed it. Then the cut is saved in chunks; a saved row need not be copied any more.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from .applying import Change, Columns, Slots
 if TYPE_CHECKING:
     from .table import ShardTable
 
-_LIVE, _NOT = -1, -2  # the row itself is the cut's; the row is not in the cut, or saved already
+_LIVE, _NOT = -1, -2  # the row itself belongs to the cut; the row is not in the cut, or already saved
 _FIRST = 64
 
 
 class Cut:
-    """The state of a shard's tables at one clock, whole or in the making."""
+    """The state of a shard's tables at one clock, complete or in progress."""
 
     def __init__(self, clock: int, tables: Sequence[ShardTable]) -> None:
         self.clock = clock
         self.complete = False
         self._parts = [_Part(table) for table in tables]
-        self._saved = 0  # tables all of whose rows were saved
+        self._saved = 0  # number of tables that are saved completely
 
     def guard(self, table: int, change: Change, clock: int) -> Change | None:
-        """An update of this clock is about to be applied to a table; gives the change to be made to the copies too."""
+        """Prepare for an update of this clock to a table; returns the change to apply to the copies, if any."""
         part = self._parts[table]
         if clock >= self.clock:
             part.copy_aside(change.slots)
@@ -46,13 +46,13 @@ class Cut:
         return part.same_change(change)
 
     def finish(self) -> None:
-        """Every update of clocks < clock is in it, and rows that come into being are not."""
+        """Complete the cut: every update of clocks < clock is in it, and new rows are not."""
         self.complete = True
         for part in self._parts:
             part.close()
 
     def piece(self, limit: int) -> dict[str, NDArray[Any]]:
-        """The next rows, at most `limit`, of one table. Every table gives at least one piece."""
+        """The next rows, at most `limit`, of one table. Every table gives at least one chunk."""
         part = self._parts[self._saved]
         found = part.take(limit)
         if part.left == 0:
@@ -61,12 +61,12 @@ class Cut:
 
     @property
     def left(self) -> bool:
-        """Whether there are pieces that were not given out."""
+        """Whether there are chunks that were not returned yet."""
         return self._saved < len(self._parts)
 
 
 class _Part:
-    """One table. place [slots]: where the copy of a row lies, or _LIVE, or _NOT."""
+    """One table. place [slots]: index of the row's copy, or _LIVE, or _NOT."""
 
     def __init__(self, table: ShardTable) -> None:
         self._table = table
@@ -78,23 +78,23 @@ class _Part:
 
     @property
     def left(self) -> int:
-        """Rows that were not saved."""
+        """Rows that are not saved yet."""
         return self._rows - self._next
 
     def copy_aside(self, slots: Slots) -> None:
-        """These rows will change, and the cut shall not."""
+        """Copy these rows, which are about to change."""
         place = self._places()
         new = np.unique(slots[place[slots] == _LIVE])
         if not len(new):
             return
-        copies = self._room(self._count + len(new))
+        copies = self._with_capacity(self._count + len(new))
         at = np.arange(self._count, self._count + len(new))
         copies.copy_rows(at, self._table.columns, new)
         place[new] = at
         self._count += len(new)
 
     def same_change(self, change: Change) -> Change | None:
-        """What has to be changed in the copies."""
+        """The part of the change that concerns the copies."""
         if not self._count:
             return None
         at = self._places()[change.slots]
@@ -103,7 +103,7 @@ class _Part:
             return None
         assert self._copies is not None
         old = change.old
-        if change.blind is not None:  # without the row at hand: here the row is the copy
+        if change.blind is not None:  # computed without reading the row: `old` is what the copy holds
             old = old.copy()
             blind = change.blind[there[change.blind]]
             old[blind] = self._table.applier.snapshot_of(self._copies)[at[blind]]
@@ -142,13 +142,13 @@ class _Part:
         return found
 
     def _places(self) -> NDArray[np.int64]:
-        """`place`, as long as the table has slots."""
+        """`place`, grown to the number of slots of the table."""
         need = len(self._table.keys)
         if len(self._place) < need:
             self._place = longer(self._place, need, _LIVE if self._rows < 0 else _NOT)
         return self._place
 
-    def _room(self, need: int) -> Columns:
+    def _with_capacity(self, need: int) -> Columns:
         if self._copies is None:
             live = self._table.columns
             self._copies = self._table.applier.columns(
@@ -160,7 +160,7 @@ class _Part:
 
 
 def joined(pieces: Iterable[dict[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
-    """All pieces of a cut as one: name → array."""
+    """All chunks of a cut as one: name → array."""
     lists: dict[str, list[NDArray[Any]]] = {}
     for piece in pieces:
         for name, array in piece.items():
@@ -169,6 +169,6 @@ def joined(pieces: Iterable[dict[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]
 
 
 def of_table(arrays: dict[str, NDArray[Any]], name: str) -> dict[str, NDArray[Any]]:
-    """What a checkpoint holds of one table, without its name in front."""
+    """The arrays of one table in a checkpoint, without the name of the table in front."""
     prefix = f"{name}/"
     return {entry[len(prefix) :]: array for entry, array in arrays.items() if entry.startswith(prefix)}

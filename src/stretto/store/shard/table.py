@@ -1,7 +1,7 @@
-"""One table's rows in a shard: found by key, changed in batches, sent to those who hold them.
+"""One table's rows in a shard: found by key, changed in batches, sent to the nodes that hold copies.
 
-A row has a slot from the first time somebody asks for it or changes it. Everything about it lies in columns by slot,
-and everything that happens to rows happens to a batch of slots in compiled code (`kernels.tables.shard_rows`).
+A row gets a slot when it is first requested or changed. Its values and states are stored in columns by slot. Compiled
+code (`kernels.tables.shard_rows`) works on batches of slots.
 """
 
 from __future__ import annotations
@@ -31,8 +31,17 @@ _SCALE = 4  # bytes of a row's scale in a message
 
 
 class ShardTable:
-    """columns: the rows by slot; the others as in the kernels. changed: rows somebody may have to be told of. picked:
-    what `pick` chose and how it was ranked, in runs that record everything; whoever reads it empties it."""
+    """One table of a shard.
+
+    Attributes
+    ----------
+    columns : Columns
+        The rows by slot. Private arrays are as in the kernels.
+    changed : int
+        Rows with changes that were not pushed to all holders.
+    picked : list of Picked
+        Rows that `pick` chose, with their ranks, in runs that record everything. The reader empties it.
+    """
 
     def __init__(self, layout: Layout, table: int, shard: int) -> None:
         self._layout, self._table, self._shard = layout, table, shard
@@ -43,7 +52,7 @@ class ShardTable:
         self._burst = policy.burst[1] if isinstance(policy, Managed) else None
         self._short = travels_short(spec.dtype, policy.codec)
         self._wire = value_bytes(spec.dtype, policy.codec)
-        self._pushes = not policy.lazy  # otherwise nobody is told of changes
+        self._pushes = not policy.lazy  # otherwise changes are not pushed
         self.versioned = spec.versioned and not layout.rule.exact
         self._kept = spec.kept
         self.applier = Applier(layout, table)
@@ -81,7 +90,7 @@ class ShardTable:
         return self._index.keys
 
     def slots_of(self, keys: Keys) -> Slots:
-        """[n] the slots of these rows, which are made where there are none."""
+        """[n] the slots of these rows, new ones where they had none."""
         slots, missing = self._index.search(keys)
         if missing:
             new = np.unique(keys[slots < 0])
@@ -109,7 +118,7 @@ class ShardTable:
             self._opened, self._before = longer(self._opened, capacity, -1), longer(self._before, capacity)
 
     def restore(self, arrays: dict[str, NDArray[Any]]) -> None:
-        """Rows as a checkpoint holds them: versions go on, nobody holds anything."""
+        """Restore rows of a checkpoint: versions continue, and no node holds a row."""
         slots = self._add_rows(arrays["keys"], arrays["values"], arrays["state"])
         self.columns.version[slots] = arrays["version"]
         if arrays["witness"].shape[1] == self.columns.witness.shape[1]:  # else only one of the two runs is recorded
@@ -120,7 +129,7 @@ class ShardTable:
     # -- changes -----------------------------------------------------------------------------------------------------
 
     def change_of(self, update: Update, slots: Slots) -> Change:
-        """The changes of an Update, with what they were computed from."""
+        """The changes of an Update, with the snapshots they were computed from."""
         if self.snapshots is None:
             return Change(self.columns, slots, update.deltas, self._none, update.witness)
         versions = update.versions
@@ -156,7 +165,7 @@ class ShardTable:
         return Change(self.columns, slots, deltas, old, witness)
 
     def apply(self, change: Change, clock: int, cuts: list[Cut]) -> None:
-        """Make the changes of one clock, in the rows and in the checkpoints under way."""
+        """Apply changes of one clock to the rows and to checkpoints in progress."""
         deltas = np.ascontiguousarray(change.deltas, dtype=self._kept)
         if deltas is not change.deltas:
             change = change._replace(deltas=deltas)
@@ -176,52 +185,52 @@ class ShardTable:
     # -- sending -----------------------------------------------------------------------------------------------------
 
     def reply(self, node: int, slots: Slots, through: int, seen: int) -> list[Rows]:
-        """A node asked for these rows and is told of their changes from now on."""
+        """Answer a node's request for these rows; their changes are pushed to it from now on."""
         if self._pushes:
             kernels.hold.exact(slots, node, self._holders, self._standing)
         ends = np.array([0, len(slots)])
         return [rows for _, rows in self._sent(np.array([node]), ends, slots, slots, through, [seen], reply=True)]
 
     def push(self, through: int, seen: list[int]) -> list[tuple[int, Rows]]:
-        """Everybody is told of all changes; seen: the last Update of each node that is in them."""
+        """Rows messages with all changes to all holders. seen: the last Update of each node that is in them."""
         if not self.changed:
             return []
         chosen, self.changed = self._dirty[: self.changed].copy(), 0
-        return self._tell(chosen, through, seen, self._everybody)
+        return self._push_to_holders(chosen, through, seen, self._everybody)
 
     def pick(
         self, limit: int, through: int, seen: list[int], open_: NDArray[np.bool_] | None
     ) -> list[tuple[int, Rows]]:
-        """The weightiest changes, about `limit` rows counted once for each who is told; open_: who may be."""
+        """The highest-ranked changes, about `limit` rows counted once for each receiver; open_: nodes to send to."""
         if open_ is None:
             open_ = self._everybody
         slots, pairs = np.empty(self.changed, dtype=np.int64), np.empty(self.changed, dtype=np.int64)
         m = kernels.waiting_holders.exact(self._dirty, self.changed, self._holders, open_, slots, pairs)
         if m == 0:
             return []
-        first = self._weightiest(slots[:m], limit)
+        first = self._highest_ranked(slots[:m], limit)
         slots, pairs = slots[first], pairs[first]
         fits = max(1, int(np.searchsorted(np.cumsum(pairs), limit, side="right")))
-        ranks = np.flatnonzero(self._affordable(slots[:fits]))
+        ranks = np.flatnonzero(self._within_snapshot_bound(slots[:fits]))
         if not len(ranks):
             return []
         chosen = slots[ranks]
         self._rank.sent(int(self.keys[chosen[-1]]))
         if self._layout.witness:
             self.picked.append(Picked(self._table, self.keys[chosen], ranks, m))
-        told = self._tell(chosen, through, seen, open_)
+        told = self._push_to_holders(chosen, through, seen, open_)
         self.changed = kernels.relist.exact(self._dirty, self.changed, self._listed)
         return told
 
-    def _weightiest(self, slots: Slots, limit: int) -> NDArray[np.int64]:
+    def _highest_ranked(self, slots: Slots, limit: int) -> NDArray[np.int64]:
         policy = self._layout.policy
         assert isinstance(policy, Managed)
         # The server function's factor is in `moved` already, hence no scale.
         moved, size = self.columns.moved[slots], self.columns.size[slots]
         return ranking.order_moved(policy.rank, moved, size, None, self.keys[slots], self._rank, limit)
 
-    def _affordable(self, slots: Slots) -> NDArray[np.bool_]:
-        """[n] which of the rows need no new snapshot, or one there is room for."""
+    def _within_snapshot_bound(self, slots: Slots) -> NDArray[np.bool_]:
+        """[n] which of the rows need no new snapshot, or one within the bound."""
         if self.snapshots is None:
             return np.ones(len(slots), dtype=np.bool_)
         lacking = self._fresh[slots] > 0
@@ -231,7 +240,9 @@ class ShardTable:
         fitting: NDArray[np.bool_] = ~lacking | (np.cumsum(lacking) <= room)
         return fitting
 
-    def _tell(self, chosen: Slots, through: int, seen: list[int], open_: NDArray[np.bool_]) -> list[tuple[int, Rows]]:
+    def _push_to_holders(
+        self, chosen: Slots, through: int, seen: list[int], open_: NDArray[np.bool_]
+    ) -> list[tuple[int, Rows]]:
         ends, slots = kernels.tell_holders.exact(
             chosen, self._holders, self._standing, self._listed, self.columns.moved, open_
         )
@@ -240,7 +251,7 @@ class ShardTable:
     def _sent(
         self, nodes: Slots, ends: Slots, slots: Slots, once: Slots, through: int, seen: list[int], *, reply: bool
     ) -> list[tuple[int, Rows]]:
-        """nodes[k] is sent rows slots[ends[k] : ends[k + 1]], with seen[k]; once: the same rows, each once."""
+        """Messages to nodes[k] with rows slots[ends[k] : ends[k + 1]] and seen[k]; once: the same rows, each once."""
         columns = self.columns
         versions = None
         if self.snapshots is not None:
@@ -262,7 +273,7 @@ class ShardTable:
             parts += [(k, slice(at, min(at + step, bounds[k + 1]))) for at in range(bounds[k], bounds[k + 1], step)]
         if not parts:
             return []
-        # One message follows the other without a gap.
+        # The messages are adjacent slices of the rows.
         totals = np.add.reduceat(sizes, [part.start for _, part in parts]).tolist()
         receivers = nodes.tolist()
         return [
@@ -288,7 +299,7 @@ class ShardTable:
     # -- what nodes give back ----------------------------------------------------------------------------------------
 
     def drop(self, node: int, keys: Keys, versions: NDArray[np.int32] | None) -> None:
-        """The node holds these rows no more: it refers neither to the version it had nor to later ones under way."""
+        """The node no longer holds these rows: it needs neither its version nor later ones in flight."""
         slots = self._index.find(keys)
         here = slots >= 0
         kernels.let_go.exact(slots[here], node, self._holders, self._standing)
