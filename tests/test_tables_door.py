@@ -544,7 +544,7 @@ def test_tables_that_cannot_be(given: dict[str, Any], words: str) -> None:
         ({"runtime": st.Threads}, r"make one: st.Threads\(…\)"),
         ({"watch": 1}, r"watch=1 cannot be called; give a function watch\(view\)"),
         ({"watch": lambda: 0.0}, "watch must be a function"),
-        ({"until": lambda look: True}, "without watch= there are none"),
+        ({"until": lambda look: True}, "until= needs watch="),
         ({"record": True}, "record=True; choose None, 'rows' or 'full'"),
         ({"resume": True}, "need checkpoint="),
         ({"checkpoint_every": 3}, "need checkpoint="),

@@ -107,4 +107,4 @@ class IdIndex:
 
     def _demand(self, as_before: bool) -> None:
         if not as_before:
-            raise DataError(f"{self.path}: it holds ids that it did not hold when it was first read; start over")
+            raise DataError(f"{self.path}: it holds ids that it did not hold when it was first read; start again")
