@@ -114,6 +114,6 @@ def test_numbers_of_other_types_are_the_same_numbers() -> None:
 
 def test_an_unknown_placement_is_refused() -> None:
     with pytest.raises(
-        PlanError, match="W: no placement 'floating'; there are owned, rotating, served, replicated, shared"
+        PlanError, match="W: placement 'floating' is not one of owned, rotating, served, replicated, shared"
     ):
         Array("W", "cut", "floating")

@@ -278,7 +278,7 @@ def test_explain_says_what_runs_and_why() -> None:
 @pytest.mark.parametrize(
     ("settings", "error", "says"),
     [
-        ({"loss": "hinge"}, PlanError, "no loss 'hinge'"),
+        ({"loss": "hinge"}, PlanError, "loss='hinge' is not one of"),
         ({"by": "blocks"}, PlanError, "by='blocks'"),
         ({"alpha": -1.0}, PlanError, "alpha is 0 or more"),
         ({"y": np.zeros(3)}, DataError, "one number for each row"),

@@ -111,7 +111,7 @@ def test_the_two_patterns_of_four_blocks() -> None:
 def test_refusals() -> None:
     with pytest.raises(PlanError, match="power of two, got 6 blocks; use pattern='ring'"):
         rotation(6)
-    with pytest.raises(PlanError, match="no rotation pattern 'spiral'; there are exchange, ring"):
+    with pytest.raises(PlanError, match="rotation pattern 'spiral' is not one of exchange, ring"):
         rotation(4, "spiral")
     with pytest.raises(PlanError, match="at least one block, got 0"):
         rotation(0)

@@ -49,7 +49,7 @@ def test_sizes_of_sets() -> None:
     with pytest.raises(PlanError, match="growth must be more than 1"):
         working_sets(growth=1.0)
     assert "300 features first" in working_sets(300).explain()
-    assert "nothing is let go of" in working_sets(screen=False).explain()
+    assert "no column is dropped" in working_sets(screen=False).explain()
 
 
 def test_sets_grow_quickly_up_to_twice_the_samples_and_slowly_beyond() -> None:

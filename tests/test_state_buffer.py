@@ -187,7 +187,7 @@ def test_what_is_refused() -> None:
         stretto.buffer(W, with_=(G,))
     with pytest.raises(DataError, match="every=0"):
         stretto.buffer(W, every=0)
-    with pytest.raises(DataError, match="not list"):
+    with pytest.raises(DataError, match="got list"):
         stretto.buffer([1.0])  # type: ignore[arg-type]
     odd = stretto.buffer(W, lambda w, d, g: (w, g, g), (G,))
     with pytest.raises(DataError, match="gave 3 values"):

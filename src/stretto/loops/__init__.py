@@ -1,1 +1,1 @@
-"""A door: a serial Python loop in, a plan out. Every part is a pure function over frozen values; `run` alone acts."""
+"""Front end `st.parallel`: parse, type, analyse, compile and run serial Python loops in parallel."""

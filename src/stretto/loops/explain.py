@@ -1,9 +1,9 @@
-"""A loop in words: what was found in it, how it will run and why, what was rejected and why, and what that costs.
+"""explain() of a loop: strategy and its reason, rejected strategies, dependences, placements, order and cost.
 
     print(epoch.explain(ratings, W, H))         # numbers and accumulators may be left out
 
-What matters most comes first: the strategy and its reason, then the evidence (space, accesses, dependence vectors),
-then where every array lives, the arithmetic, and the order in which blocks are visited.
+The most important lines come first: the strategy and its reason, then the evidence (space, accesses, dependence
+vectors), then the placement of every array, the arithmetic, and the order of the blocks.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _STEPS = "one value of {0} after the other; blocks of {1} that belong to it run 
 
 
 def explain(plan: LoopPlan) -> str:
-    """Everything that was found and decided, for each loop of the function."""
+    """The text of `explain` for all loops of the function."""
     function = plan.loop.tree
     count = len(plan.parts)
     loops = "" if count == 1 else f", {count} loops"
@@ -91,7 +91,7 @@ def _file(function: loop_tree.Function) -> str:
 
 
 def _header(part: Part) -> str:
-    """The lines on which the loop begins, as they were written."""
+    """The source lines on which the loop begins."""
     function = part.prepared.analysis.function
     lines = dict.fromkeys(level.line for level in part.prepared.analysis.loop.levels)
     return " ".join(_source(function, line) for line in lines)
@@ -122,7 +122,7 @@ def _strategy(part: Part) -> Iterator[Fact]:
 
 
 def _schedule(plan: LoopPlan, part: Part) -> Iterator[Fact]:
-    """What chooses the iterations, and what it is told."""
+    """The schedule that chooses the iterations, and its input."""
     from .execute.rounds import progress_of
 
     analysis = part.prepared.analysis
@@ -232,7 +232,7 @@ def _vectors(part: Part) -> Iterator[Fact]:
         yield "", f"  {vector!s:<{wide}}  {vector.kind:<6}  {accesses_text(vector)}"
 
 
-# --- where things live, and what is computed ------------------------------------------------------------------------
+# --- placements, and what is computed -------------------------------------------------------------------------------
 
 
 def _placements(plan: LoopPlan, part: Part) -> Iterator[Fact]:
@@ -280,7 +280,7 @@ def _applied(plan: LoopPlan, info: BufferInfo) -> str:
     apply = plan.held.buffers[info.name].apply
     seen = (f"{info.helpers[info.snapshot]} as it was when read",) if info.snapshot >= 0 else ()
     call = f"{getattr(apply, '__name__', 'apply')}({', '.join((info.target, 'delta', *info.helpers, *seen))})"
-    call = re.sub(rf"\b{re.escape(info.name)}\.with(\d+)", r"with_[\1]", call)  # a helper that is no argument itself
+    call = re.sub(rf"\b{re.escape(info.name)}\.with(\d+)", r"with_[\1]", call)  # a helper that is not an argument
     often = "when a visit ends" if info.every is None else f"every {info.every} iterations"
     return f"{call} for each element, {often if info.every != 1 else 'after every iteration'}"
 
@@ -309,7 +309,7 @@ def _arithmetic(part: Part) -> Iterator[Fact]:
 
 
 def _ahead(plan: LoopPlan, part: Part) -> Iterator[Fact]:
-    """What the prefetch function can list before a visit, of the arrays whose subscripts show only at run time."""
+    """The accesses that the prefetch function can list before a visit, of arrays with subscripts from the data."""
     reads = [access for access in part.prepared.analysis.accesses if access.reads and access.array in plan.held.arrays]
     if not any(subscript.kind == "any" for access in reads for subscript in access.subscripts):
         return
@@ -363,8 +363,8 @@ def _moved(plan: LoopPlan, part: Part) -> Iterator[Fact]:
         name: round(elements * arrays[name].itemsize)
         for name, elements in moved_by_worker(analysis, {n: a.shape for n, a in arrays.items()}, workers, waves)
     }
-    told = ", ".join(f"{name} {show_bytes(share)}" for name, share in shares.items() if share)
+    listed = ", ".join(f"{name} {show_bytes(share)}" for name, share in shares.items() if share)
     total = show_bytes(sum(shares.values()))
     count = f"each of {workers} workers" if workers > 1 else "the only worker"
     none = "nothing: no worker needs what another one holds"
-    yield "moved", f"at most {total} an epoch by {count}: {told}" if told else none
+    yield "moved", f"at most {total} an epoch by {count}: {listed}" if listed else none

@@ -1,4 +1,4 @@
-"""The plan of a call: one frozen plan for each loop of the function, with its order, its picture and its words."""
+"""`LoopPlan`: the plan of a call of an `st.parallel` function, with one `Plan` for each of its loops."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _NONE = np.zeros(0, np.int64)
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """One loop of the function, ready to run, and the numbers that were known before it."""
+    """One loop of the function, ready to run, and the numbers computed before it."""
 
     prepared: Prepared
     known: dict[str, Any]
@@ -244,7 +244,7 @@ def _cut_indices(part: Part) -> tuple[str, ...]:
 
 
 def _follows(part: Part, array: str) -> str:
-    """The cut index along which an array's blocks lie, '' if none."""
+    """The cut index along which an array is partitioned; '' if none."""
     analysis = part.prepared.analysis
     for access in analysis.accesses:
         if access.array == array and access.subscripts and access.subscripts[0].kind == "index":

@@ -1,4 +1,4 @@
-"""`st.parallel`: the front door. A decorated function is analysed, planned and run when it is called.
+"""`st.parallel`: the decorator that analyses, plans and runs the loops of a function when it is called.
 
     @st.parallel
     def epoch(ratings, W, H, lr, lam, loss):
@@ -6,7 +6,7 @@
             ...
 
     epoch(ratings, W, H, 0.01, 0.05, loss)              # in parallel
-    print(epoch.explain(ratings, W, H))                 # what was found and decided
+    print(epoch.explain(ratings, W, H))                 # the analysis and the plan in words
     epoch.plan(ratings, W, H).draw("plan.svg")
     epoch.using(runtime=st.Threads(4))(ratings, …)      # elsewhere, or otherwise
     epoch.plain(ratings, W, H, 0.01, 0.05, loss)        # the function as it was written
@@ -63,12 +63,12 @@ if TYPE_CHECKING:
     from .loop_plan import LoopPlan
 
 _NUMBERS = bool | int | float | np.generic
-_KEPT = 8  # sets of arguments for which a loop remembers what it prepared
+_KEPT = 8  # sets of arguments for which a loop caches its preparation
 
 
 @dataclass(frozen=True, eq=False)
 class _Remembered:
-    """What was prepared for a set of arguments, for as long as its data live."""
+    """The cached preparation for a set of arguments, valid while its data exist."""
 
     prepared: Prepared
     known: Mapping[str, Any]
@@ -113,8 +113,8 @@ class Loop:
         self.options, self.runtime = options, runtime
         self._signature = inspect.signature(fn)
         self._kept: dict[Any, _Remembered] = {}
-        self._around: dict[str, Any] = {}  # what its tree was made from when it was parsed, besides its source
-        self._warned: set[int] = set()  # lines of loops whose order was looked at
+        self._around: dict[str, Any] = {}  # values that its tree depends on, besides its source
+        self._warned: set[int] = set()  # lines of loops whose order was checked
         self.seconds = 0.0  # of the last call: the passes alone, without analysis and layout
         self.rounds: list[Ints] = []  # of the last call, with a schedule: the iterations of each round, in order
         functools.update_wrapper(self, fn)
@@ -145,7 +145,7 @@ class Loop:
         try:
             self._run(args, kwargs)
         except PlanError as problem:
-            raise problem.with_traceback(None) from None  # where in Stretto it was found is of no use to anybody
+            raise problem.with_traceback(None) from None  # hide the frames of Stretto, which do not help the user
 
     def _run(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], runtime: Runtime | None = None) -> None:
         from .execute.rounds import run_rounds
@@ -204,7 +204,7 @@ class Loop:
         parts = []
         try:
             where = self._runtime()
-            # Planning counts: no cluster is started for it.
+            # Planning needs no cluster, so none is started.
             with self._crews.open(where) if one_memory(where) else here(where).open() as crew:
                 for step in self.tree.steps:
                     if isinstance(step, source.Setup):
@@ -212,13 +212,13 @@ class Loop:
                     else:
                         prepared = self._prepared(step, held, dict(known), crew)
                         if self.options.schedule is not None and len(prepared.analysis.space):
-                            progress_of(prepared, held)  # what it is not content with, it says now
+                            progress_of(prepared, held)  # raises errors of the schedule now
                         parts.append(Part(prepared, dict(known)))
         except PlanError as problem:
             self._blame_stand_ins(problem, args, kwargs)
             raise problem.with_traceback(None) from None
         made = LoopPlan(self, held, tuple(parts), self._runtime(), (args, kwargs))
-        _ = made.fingerprint  # of the data as they are now: `run` finds out whether they have changed
+        _ = made.fingerprint  # of the current data, so that `run` can detect changes
         return made
 
     def run_plan(self, made: LoopPlan, runtime: Any = None) -> None:
@@ -308,8 +308,9 @@ class Loop:
         return bind(arguments, self._captured())
 
     def _notice(self) -> None:
-        """Forget what was made where something that the tree holds is another by now, as in a notebook: a function that
-        the loop may call, a module, or a number that it finds in one (`settings.rate`).
+        """Clear the caches if a value in the tree has changed, as happens in notebooks.
+
+        Such values are functions that the loop calls, modules, and numbers in modules (`settings.rate`).
         """
         now = {name: value for name, value in around(self.plain).items() if is_function(value) or _in_tree(name, value)}
         before, self._around = self._around, now
@@ -319,7 +320,7 @@ class Loop:
             self._warned.clear()
 
     def _stand_in(self, name: str) -> Any:
-        """What `explain` takes an argument for that was left out: an accumulator if it is folded into, else a float."""
+        """The placeholder of `explain` for a missing argument: an accumulator if it is folded into, else a float."""
         from stretto.state.accumulator import Accumulator
 
         from .front.placeholders import folded_into, subscripted_at
@@ -329,7 +330,7 @@ class Loop:
         return Accumulator(0.0) if folded_into(self.tree, name) else 0.5
 
     def _blame_stand_ins(self, problem: PlanError, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """Say in an error which arguments were left out and what they were taken for."""
+        """Add to an error which arguments were left out and which placeholders were used."""
         given = self._signature.bind_partial(*args, **kwargs)
         given.apply_defaults()
         left = [name for name in self._signature.parameters if name not in given.arguments]
@@ -360,7 +361,7 @@ class Loop:
     def _set_up(
         self, step: source.Setup, held: Held, args: tuple[Any, ...], kwargs: Mapping[str, Any], known: dict[str, Any]
     ) -> None:
-        """Run a statement between the loops, on the driver, and keep the numbers it makes."""
+        """Run a statement between the loops, on the driver, and store the numbers it assigns."""
         names: dict[str, Any] = {
             **held.arrays,
             **held.numbers,
@@ -388,7 +389,7 @@ class Loop:
                 )
 
     def _prepared(self, loop: source.Loop, held: Held, known: dict[str, Any], crew: Any) -> Prepared:
-        """From memory where possible, otherwise analysed, laid out and compiled."""
+        """The prepared loop: from the cache if possible, otherwise analysed, laid out and compiled."""
         from .execute.run import prepare
 
         key = (loop.line, self.options, signature(held), tuple(sorted((name, type(v)) for name, v in known.items())))
@@ -412,7 +413,7 @@ class Loop:
         return prepared
 
     def _still(self, kept: _Remembered, held: Held, known: Mapping[str, Any], crew: Any) -> bool:
-        """Whether what was prepared still holds: the same data, and the same value of every number relied on."""
+        """Whether a preparation is still valid: the same data, and the same values of all numbers it depends on."""
         same = all(ref() is data for ref, data in zip(kept.alive, held.data.values(), strict=True))
         same = same and kept.prepared.watched.unchanged(crew)
         now = {**held.numbers, **known}
@@ -427,12 +428,12 @@ class Loop:
 
 
 def _in_tree(name: str, value: Any) -> bool:
-    """Whether a value from around a function is part of its tree: a module, a number that belongs to one, a type."""
+    """Whether a value of an enclosing scope is part of the loop tree: a module, a number in a module, a type."""
     return isinstance(value, types.ModuleType | str | np.dtype) or ("." in name and isinstance(value, _NUMBERS))
 
 
 def _differ(now: Any, before: Any) -> bool:
-    """Whether two such values are not the same; numbers may be equal and other objects."""
+    """Whether two such values differ; numbers are compared by value, other objects by identity."""
     if now is before:
         return False
     value = isinstance(now, _NUMBERS | str | np.dtype) and type(now) is type(before)
@@ -446,7 +447,7 @@ def _same_dims(analysis: Analysis, held: Held, known: Mapping[str, Any]) -> bool
 
 
 def signature(held: Held) -> tuple[Any, ...]:
-    """Everything but values: what a prepared loop depends on."""
+    """The cache key of a prepared loop: everything that it depends on except values."""
     found: list[Any] = []
     for name, info in held.infos.items():
         match info:
@@ -464,7 +465,7 @@ def signature(held: Held) -> tuple[Any, ...]:
 
 
 def _code_of(function: Any) -> tuple[int, str]:
-    """Which function it is; of one that we compile ourselves also what it uses from around it, which may change."""
+    """Identity of a function; for one that Stretto compiles also the values that it reads from enclosing scopes."""
     ours = isinstance(function, types.FunctionType)
     return id(function), digest(function) if ours else ""
 

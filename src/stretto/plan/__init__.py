@@ -1,1 +1,1 @@
-"""The frozen plan: what can change a number, where states live, what it costs, in words and as a picture."""
+"""The frozen plan of a run: arrays, kernels, order of visits, cost and fingerprint; explain() and draw()."""

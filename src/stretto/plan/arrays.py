@@ -1,17 +1,17 @@
-"""The arrays of a plan: what every argument of a step is, by name, so that an executor needs to know nothing else.
+"""Array descriptions of a plan: name, kind, placement and partitioning of every kernel argument (`StepSpec`, `Array`).
 
-A step is one kernel over the visits of an order; a visit has a row block and a column block. What a visit may touch of
-an array follows from how the array is cut:
+A step is one kernel over the visits of an order; a visit has a row block and a column block. The elements of an array
+that a visit may access follow from how the array is cut:
 
     sgd_worker(pass_, worker, out,  ptr, u, i, r,  row_base, col_base,  W, H, b, c,  step, …)
                                     |    by_visits |                    |  |         numbers
                                     constant       constant             |  by_cols(H, c): rotating
                                                                         by_rows(W, b): owned
 
-An executor reads this and nothing else. In memory all arrays are simply there. From disk, the ranges of the next visits
-are read ahead. On a cluster, what is cut by rows stays with the node of the row block, what is cut by columns travels
-with the visits, and what is not cut is everywhere. An array has the same shape and the same subscripts wherever it is,
-so the compiled worker is the same; pages of memory that no visit touches take no space.
+An executor needs only this description. In memory, all arrays are present. From disk, the ranges of the next visits are
+read ahead. On a cluster, an array cut by rows stays with the node of the row block, an array cut by columns moves with
+the visits, and an array that is not cut is copied to every node. An array has the same shape and the same subscripts on
+every node, so the compiled worker is the same; pages that no visit writes take no memory.
 
 Where an argument of the kernel is a named tuple of arrays, the description is the same named tuple, of descriptions.
 """
@@ -40,10 +40,10 @@ Span = tuple[int, int]
 
 
 class Piece(NamedTuple):
-    """A part of an array: where it begins along the axis that is cut, and its elements."""
+    """A chunk of an array."""
 
-    at: int
-    values: NDArray[Any]
+    at: int  # where it begins along the axis that is cut
+    values: NDArray[Any]  # its elements
 
 
 Pieces = list[Piece]
@@ -51,16 +51,12 @@ Pieces = list[Piece]
 
 @dataclass(frozen=True, eq=False)
 class Ranges:
-    """How an array is cut along `axis`: block b has elements first[b] to last[b].
+    """How an array is cut into blocks. Ranges of different blocks overlap only in arrays that are never written."""
 
-    by: what the blocks are, "rows", "cols" or "visits". Ranges of different blocks overlap only where the array is
-    read alone.
-    """
-
-    by: str
-    first: Ints
-    last: Ints
-    axis: int = 0
+    by: str  # what the blocks are: "rows", "cols" or "visits"
+    first: Ints  # block b has elements first[b] …
+    last: Ints  # … to last[b], exclusive
+    axis: int = 0  # the axis that is cut
 
     def spans(self, blocks: Sequence[int] | Ints) -> list[Span]:
         """The ranges of some blocks, in order, neighbours joined.
@@ -80,59 +76,52 @@ class Ranges:
         return found
 
     def view(self, array: NDArray[Any], span: Span) -> NDArray[Any]:
-        """That part of an array, live."""
+        """A view of a range of an array."""
         return array[(slice(None),) * self.axis + (slice(*span),)]
 
     def pieces(self, array: NDArray[Any], blocks: Sequence[int] | Ints) -> Pieces:
-        """What some blocks hold."""
+        """The chunks of an array that belong to some blocks."""
         return [Piece(span[0], self.view(array, span)) for span in self.spans(blocks)]
 
     def fill(self, array: NDArray[Any], pieces: Iterable[tuple[int, NDArray[Any]]]) -> None:
-        """Write what `pieces` gave."""
+        """Write the chunks that `pieces` returned into an array."""
         for at, piece in pieces:
             self.view(array, (at, at + piece.shape[self.axis]))[...] = piece
 
 
 @dataclass(frozen=True, eq=False)
 class Array:
-    """One argument of a step.
+    """One argument of a step. Its kind is one of
 
-    name : in the plan, unique
-    kind : "cut" (see `ranges`), or of what is not cut
-        "number"      no array; may differ from run to run
-        "constant"    the same in every run
-        "replicated"  every visit may read all of it; it may change between runs
-        "per visit"   [V, …] a visit writes its own element; all begin as the first one
-        "per worker"  [workers, …] working memory
-        "fault"       what a visit that fails writes
-        "served", "numbering", "per slot", "flat view"      see `served`
-    placement : where it is while the plan runs
-    ranges : how it is cut
-    written : whether visits change it
-    fresh : zeros whenever an epoch begins
-    dtype, shape : as far as they are known when the plan is made
-    touched, merged, of : see `served`
+    "cut"         partitioned into blocks, see `ranges`
+    "number"      not an array; may differ from run to run
+    "constant"    the same in every run
+    "replicated"  every visit may read all of it; it may change between runs
+    "per visit"   [V, …] a visit writes its own element; all begin as the first one
+    "per worker"  [workers, …] working memory
+    "fault"       written by a visit that fails
+    "served", "numbering", "per slot", "flat view"      see `stretto.plan.served`
     """
 
-    name: str
-    kind: str
-    placement: str = "replicated"
-    ranges: Ranges | None = None
-    written: bool = False
-    fresh: bool = False
-    dtype: str = ""
-    shape: tuple[int, ...] = ()
-    touched: Touched | None = None
-    merged: bool = False
-    of: str = ""
+    name: str  # unique in the plan
+    kind: str  # see above
+    placement: str = "replicated"  # where it is stored while the plan runs
+    ranges: Ranges | None = None  # how it is cut
+    written: bool = False  # whether visits change it
+    fresh: bool = False  # whether it is set to zero at the start of every epoch
+    dtype: str = ""  # "" if unknown when the plan is made
+    shape: tuple[int, ...] = ()  # () if unknown when the plan is made
+    touched: Touched | None = None  # of served arrays: elements that each visit accesses
+    merged: bool = False  # of served arrays: whether the driver changes it between waves
+    of: str = ""  # of flat views: the name of the array viewed
 
     def __post_init__(self) -> None:
         if self.placement not in PLACEMENTS:
-            raise PlanError(f"{self.name}: no placement {self.placement!r}; there are {', '.join(PLACEMENTS)}")
+            raise PlanError(f"{self.name}: placement {self.placement!r} is not one of {', '.join(PLACEMENTS)}")
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all of it, as far as its shape is known."""
+        """Bytes of the whole array; 0 if its shape is unknown."""
         return int(np.prod(self.shape, dtype=np.int64)) * np.dtype(self.dtype).itemsize if self.dtype else 0
 
     @property
@@ -142,47 +131,47 @@ class Array:
 
 
 def number(name: str) -> Array:
-    """A number, which may be another in every run."""
+    """A number, which may differ from run to run."""
     return Array(name, "number")
 
 
 def constant(name: str) -> Array:
-    """The same in every run."""
+    """An array that is the same in every run."""
     return Array(name, "constant")
 
 
 def replicated(name: str, **known: Any) -> Array:
-    """Read by all visits; it may change between runs."""
+    """An array that all visits may read; it may change between runs."""
     return Array(name, "replicated", **known)
 
 
 def per_visit(name: str) -> Array:
-    """[V, …] one element for each visit, which writes it."""
+    """An array [V, …] with one element for each visit, which the visit writes."""
     return Array(name, "per visit", written=True)
 
 
 def per_worker(name: str) -> Array:
-    """[workers, …] working memory."""
+    """Working memory [workers, …]."""
     return Array(name, "per worker", "owned")
 
 
 def fault(name: str) -> Array:
-    """Where a visit that fails says why."""
+    """An array in which a visit that fails stores the reason."""
     return Array(name, "fault")
 
 
 def by_visits(name: str, ptr: Any, last: Any = None, *, written: bool = False, **known: Any) -> Array:
-    """Entries of visit v: ptr[v] to ptr[v + 1], or ptr[v] to last[v] when those are given."""
+    """An array cut by visits: visit v has ptr[v] to ptr[v + 1], or ptr[v] to last[v] if `last` is given."""
     return Array(name, "cut", "owned", _ranges("visits", ptr, last, 0), written, **known)
 
 
 def by_rows(name: str, bounds: Any, last: Any = None, *, axis: int = 0, written: bool = True, **known: Any) -> Array:
-    """Of row block b: bounds[b] to bounds[b + 1], or to last[b]."""
+    """An array cut by row blocks: block b has bounds[b] to bounds[b + 1], or to last[b]."""
     return Array(name, "cut", "owned", _ranges("rows", bounds, last, axis), written, **known)
 
 
 def by_cols(name: str, bounds: Any, last: Any = None, *, axis: int = 0, written: bool = True, **known: Any) -> Array:
-    """Of column block b: bounds[b] to bounds[b + 1], or to last[b]."""
+    """An array cut by column blocks: block b has bounds[b] to bounds[b + 1], or to last[b]."""
     return Array(name, "cut", "rotating", _ranges("cols", bounds, last, axis), written, **known)
 
 
@@ -193,7 +182,7 @@ def _ranges(by: str, first: Any, last: Any, axis: int) -> Ranges:
 
 
 class Reader(Protocol):
-    """Where a node gets entries from that the driver does not have. It is pickled, and called on every node."""
+    """Reads entries that the driver does not have. It is pickled, sent to every node and called there."""
 
     def fill(
         self,
@@ -204,26 +193,32 @@ class Reader(Protocol):
         exchange: Any = None,
         owner: Ints | None = None,
     ) -> None:
-        """Write what these visits read into the arrays of `StepSpec.entries`, which have their full shape.
+        """Write the entries of some visits into the arrays of `StepSpec.entries`, which have their full shape.
 
-        disk: where the arrays are, None where they are in memory. exchange: with the nodes that read other parts, None
-        where a node reads all of them (`runtime.blocks.parted`). owner: the node of each row block.
+        Parameters
+        ----------
+        disk
+            Where the arrays are stored on disk; None if they are in memory.
+        exchange
+            Exchanges entries with nodes that read other parts; None if a node reads all parts
+            (`runtime.blocks.parted`).
+        owner : array [R]
+            The node of each row block.
         """
 
 
 @dataclass(frozen=True, eq=False)
 class StepSpec:
-    """One kernel over the visits of an order, and what its arguments are, in the kernel's order.
+    """One kernel over the visits of an order, and the descriptions of its arguments.
 
-    Steps with one and the same `StepSpec` have the same order, and the same arrays where they are constant. reader: who
-    has the entries; None: the driver's arrays have them. waves: the order, where each step makes some visits of it.
+    Steps that share one `StepSpec` have the same order and the same constant arrays.
     """
 
-    name: str
-    kernel: KernelReference
-    arguments: tuple[Array | tuple[Any, ...], ...]
-    reader: Reader | None = None
-    waves: Waves | None = None
+    name: str  # of the step
+    kernel: KernelReference  # the compiled worker
+    arguments: tuple[Array | tuple[Any, ...], ...]  # in the order of the kernel's parameters
+    reader: Reader | None = None  # reads the entries; None: the driver's arrays hold them
+    waves: Waves | None = None  # the order of all visits, if each step runs only some of them
 
     @cached_property
     def arrays(self) -> dict[str, Array]:
@@ -244,7 +239,7 @@ class StepSpec:
         return dict(zip(self.arrays, values, strict=True))
 
     def nested(self, flat: dict[str, Any]) -> list[Any]:
-        """The other way round: arguments as the kernel takes them."""
+        """The inverse of `flat`: arguments as the kernel takes them."""
         return [
             type(argument)(*(flat[array.name] for array in argument))
             if isinstance(argument, tuple)
@@ -253,7 +248,7 @@ class StepSpec:
         ]
 
     def cut(self, by: str = "", *, written: bool = False) -> list[str]:
-        """Arrays that are cut: by what, and only those that are written."""
+        """Names of arrays that are cut, optionally only those cut `by` something or those that are written."""
         return [
             name
             for name, array in self.arrays.items()
@@ -261,7 +256,7 @@ class StepSpec:
         ]
 
     def of(self, kind: str) -> list[str]:
-        """Arguments of a kind."""
+        """Names of the arguments of a kind."""
         return [name for name, array in self.arrays.items() if array.kind == kind]
 
     def ranges(self, name: str) -> Ranges:
@@ -271,13 +266,13 @@ class StepSpec:
         return found
 
     def touched(self, name: str) -> Touched:
-        """What visits touch of a served array."""
+        """The elements of a served array that visits access."""
         found = self.arrays[name].touched
         assert found is not None
         return found
 
     def for_node(self, visits: Ints) -> StepSpec:
-        """As a node needs it that makes these visits: without the lists of others."""
+        """This step for a node that runs some of the visits: without the lists of the others."""
         if self.waves is None:
             return self
 
@@ -290,20 +285,19 @@ class StepSpec:
 
     @cached_property
     def states(self) -> list[str]:
-        """Arrays cut by rows or columns, or written by visits: what is learned, and what it is learned from by
-        index."""
+        """Arrays cut by rows or columns, or written by visits: learned arrays, and data indexed like them."""
         return [*self.cut("rows"), *self.cut("cols"), *self.cut("visits", written=True)]
 
     @cached_property
     def entries(self) -> list[str]:
-        """Arrays cut by visits that are only read: sent once."""
+        """Arrays cut by visits that are only read; they are sent once."""
         return [name for name in self.cut("visits") if not self.arrays[name].written]
 
     def fresh(self, by: str = "") -> list[str]:
-        """Arrays that are zeros when an epoch begins."""
+        """Arrays that are set to zero at the start of every epoch."""
         return [name for name in self.cut(by) if self.arrays[name].fresh]
 
     @cached_property
     def rotating(self) -> list[str]:
-        """Arrays whose blocks travel with the visits."""
+        """Arrays whose blocks move with the visits."""
         return self.cut("cols")

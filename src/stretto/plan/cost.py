@@ -1,4 +1,4 @@
-"""What a plan costs, before any work is done: memory, bytes moved, time; and the refusal when it does not fit."""
+"""Estimated cost of a plan: memory, bytes moved, floating-point operations; and the error if it exceeds the budget."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from stretto.errors import NotEnoughMemory
 
 @dataclass(frozen=True)
 class Cost:
-    """Estimates in bytes and items."""
+    """Estimated memory and work of a plan."""
 
-    entries: int
+    entries: int  # number of entries of the data
     entry_bytes: int  # all entries, laid out in blocks
     state_bytes: int  # all states
     moved_bytes: int  # read and written by all workers together in one epoch

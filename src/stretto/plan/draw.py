@@ -1,4 +1,4 @@
-"""A picture of a plan: the block grid, each block coloured by the worker that visits it and labelled by when."""
+"""draw() of a plan, as SVG or PNG: the block grid, each block coloured by its worker and labelled with its step."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _colour(worker: int, workers: int, late: float) -> str:
 
 
 def _grid(plan: Plan) -> tuple[int, int, Ints, Ints]:
-    """(rows, columns) of the picture, and where in it each visit lies. Blocks along one axis are drawn as bars."""
+    """(rows, columns) of the picture, and the row and column of each visit. Blocks along one axis are drawn as bars."""
     order = plan.order
     rows, cols = plan.logical.rows.blocks, plan.logical.cols.blocks
     visits = np.arange(len(order), dtype=np.int64)
@@ -56,7 +56,7 @@ def _grid(plan: Plan) -> tuple[int, int, Ints, Ints]:
 
 
 def _steps(plan: Plan, workers: int) -> list[int]:
-    """When each visit may start at the earliest: how many visits in a row come before it."""
+    """The earliest step of each visit: the length of the chain of visits that it waits for."""
     order = plan.order
     rows, cols, step, first = [0] * order.rows, [0] * order.cols, [0] * len(order), 0
     for wave in plan.waves or (np.arange(len(order)),):
@@ -69,7 +69,7 @@ def _steps(plan: Plan, workers: int) -> list[int]:
         first = last
     if any(step):
         return step
-    done = [0] * workers  # nobody waits: count what each worker has done before
+    done = [0] * workers  # no visit waits: count the earlier visits of each worker
     for visit, worker, *_ in play(order, plan.weight, workers):
         step[visit], done[worker] = done[worker], done[worker] + 1
     return step
@@ -89,10 +89,10 @@ def _boxes(plan: Plan, workers: int) -> list[Box]:
 
 
 def _place(plan: Plan, row: int, col: int) -> str:
-    """Which part of each axis a block holds."""
+    """The range of each axis that a block covers, in words."""
     parts = [(name, cut, block) for name, cut, block in zip(plan.axes, _cuts(plan), (row, col), strict=True) if name]
-    told = [f"{_plural(name)} {cut.bounds[block]}–{cut.bounds[block + 1]}, " for name, cut, block in parts]
-    return "".join(told)
+    ranges = [f"{_plural(name)} {cut.bounds[block]}–{cut.bounds[block + 1]}, " for name, cut, block in parts]
+    return "".join(ranges)
 
 
 def _plural(axis: str) -> str:

@@ -1,4 +1,4 @@
-"""A plan in words a person can check: what runs, in which order, where things live, what it costs, what is promised."""
+"""explain() of a plan: program, order, placements, cost and grade as lines of text."""
 
 from __future__ import annotations
 
@@ -97,19 +97,19 @@ def array_line(array: Array) -> str:
 
 
 def promise(plan: Plan) -> list[tuple[str, str]]:
-    """What is promised of the numbers: the grade and the profile."""
+    """Reproducibility of the results: the grade and the profile."""
     grade, profile = plan.grade, plan.logical.profile
     return [("grade", f"{grade}: {PROMISE[grade]}"), ("profile", f"{profile}: {PROFILE[profile]}")]
 
 
 def blocks(plan: Plan, what: str, total: int) -> str:
-    """How evenly the work is cut. what: that which is counted, entries or iterations; total: how many there are."""
+    """How evenly the work is cut. what: unit of work, "entries" or "iterations"; total: number of them."""
     mean, heaviest = total / max(1, len(plan.order)), int(plan.weight.max(initial=0))
     return f"{mean:,.0f} {what} on average, {heaviest:,} in the heaviest"
 
 
 def memory(cost: Cost, what: str) -> str:
-    """What is held while the plan runs."""
+    """Memory that the plan needs while it runs."""
     return f"{show_bytes(cost.memory)}: {what} {show_bytes(cost.entry_bytes)}, states {show_bytes(cost.state_bytes)}"
 
 
@@ -119,7 +119,7 @@ def workers(count: int) -> str:
 
 
 def busy(bound: Bound) -> str:
-    """How busy an order can keep so many workers."""
+    """How busy an order can keep n workers."""
     chain = f"the longest chain is {bound.longest / max(1, bound.total):.1%} of the work"
     limit = f"no schedule of this order passes {bound.limit:.0%}"
     return f"{workers(bound.workers)} can be busy {bound.efficiency:.0%} of the time ({chain}; {limit})"
@@ -131,7 +131,7 @@ def runs_on(physical: Physical) -> str:
 
 
 def place(plan: Plan) -> str:
-    """Who runs the plan, and where."""
+    """Where the plan runs: runtime, workers and memory."""
     physical = plan.physical
     where = runs_on(physical)
     if physical.tile is None or physical.memory is None:

@@ -1,7 +1,6 @@
-"""The plan of work that has no block grid: coordinate descent by working sets or schedules, workers over tables.
+"""`JobPlan`: the plan of work without a block grid, such as coordinate descent, programs and workers over tables.
 
-It has what every plan has (`stretto.plan.planned`). What is particular to a front end it brings along as facts, which
-`explain()` prints between the promise and the cost.
+A front end adds its own lines as `facts`; `explain()` prints them between the grade and the cost.
 """
 
 from __future__ import annotations
@@ -102,7 +101,7 @@ class JobPlan(Planned):
 
     def explain(self) -> str:
         """The plan in words: a heading, then one fact a line."""
-        return "\n".join([f"plan {self.fingerprint}: {self.program} on {self.about}", *show(self._told(), WIDTH)])
+        return "\n".join([f"plan {self.fingerprint}: {self.program} on {self.about}", *show(self._lines(), WIDTH)])
 
     def draw(self, path: str | None = None, workers: int | None = None) -> str:
         """The plan as SVG text, where there is a picture.
@@ -129,14 +128,14 @@ class JobPlan(Planned):
             return text
         raise PlanError(f"plan {self.fingerprint} has no picture: {self.undrawn}; explain() has it in words")
 
-    def _told(self) -> list[tuple[str, str]]:
+    def _lines(self) -> list[tuple[str, str]]:
         cost = self.cost
-        told = [("grade", f"{self.grade}: {self.why or PROMISE[self.grade]}")]
+        lines = [("grade", f"{self.grade}: {self.why or PROMISE[self.grade]}")]
         if self.profile:
-            told.append(("profile", f"{self.profile}: {PROFILE[self.profile]}"))
-        told += self.facts
-        told.append(("memory", memory(cost, self.counted) if cost.entry_bytes else show_bytes(cost.state_bytes)))
+            lines.append(("profile", f"{self.profile}: {PROFILE[self.profile]}"))
+        lines += self.facts
+        lines.append(("memory", memory(cost, self.counted) if cost.entry_bytes else show_bytes(cost.state_bytes)))
         if cost.moved_bytes:
             flops = f", {show_flops(cost.flops)}" if cost.flops else ""
-            told.append((f"per {self.each}", f"{show_bytes(cost.moved_bytes)} read and written{flops}"))
-        return [*told, ("runs on", runs_on(self.physical))]
+            lines.append((f"per {self.each}", f"{show_bytes(cost.moved_bytes)} read and written{flops}"))
+        return [*lines, ("runs on", runs_on(self.physical))]

@@ -1,4 +1,4 @@
-"""How another process finds a compiled worker: by module and name, or by the source that it was made from."""
+"""References to compiled kernels that can be sent to other processes: module and name, or generated source."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class KernelReference:
-    """Where a kernel is, or the source that it was made from."""
+    """A kernel by module and name, or by its generated source."""
 
-    module: str
-    name: str
-    source: str = ""  # where it was made at run time (`kernels.core.generated`)
+    module: str  # the module that defines it
+    name: str  # its name
+    source: str = ""  # of a kernel generated at run time (`kernels.core.generated`)
     users: bytes = b""  # functions of the user's that the source calls, pickled by value
-    digests: tuple[str, ...] = ()  # of the code of those functions
+    digests: tuple[str, ...] = ()  # hashes of the code of those functions
 
     def load(self) -> Kernel:
-        """The kernel, in this process."""
+        """Import or compile the kernel in this process."""
         if not self.source:
             import importlib
 
@@ -37,12 +37,12 @@ class KernelReference:
 
 
 def named_kernel(kernel: Kernel) -> KernelReference:
-    """A kernel of the library."""
+    """Reference to a kernel of the library."""
     return KernelReference(kernel.py.__module__, kernel.py.__name__)
 
 
 def made_kernel(name: str, source: str, users: Sequence[Any], digests: Sequence[str]) -> KernelReference:
-    """A kernel of a source that was written at run time."""
+    """Reference to a kernel generated at run time."""
     from numba import cloudpickle
 
     try:

@@ -1,9 +1,9 @@
-"""The frozen plan: everything that can change a number, and apart from it everything that cannot.
+"""`Plan`: the frozen plan of a run over a block grid, with its fingerprint (logical part) and runtime (physical part).
 
 The **logical** plan holds the program, its parameters, the grid, the order of visits, the seed, the profile and the
-digest of the data. Its hash is the **fingerprint**: same fingerprint, same bits. The **physical** plan says who runs it
-and where: runtime, workers, memory. It may change from run to run, or in the middle of one, without changing the
-answer.
+digest of the data. Its hash is the **fingerprint**: same fingerprint, same bits. The **physical** plan holds the
+runtime, the number of workers and the memory budget. It may change between runs, or during one, without changing the
+result.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ GRADES = ("identical", "replayable", "statistical")
 
 @dataclass(frozen=True, eq=False)
 class Logical:
-    """What can change a number."""
+    """Everything that can change a result."""
 
     program: str  # such as "mf/sgd"
-    parameters: tuple[tuple[str, Any], ...]
+    parameters: tuple[tuple[str, Any], ...]  # settings of the program, by name
     data: str  # digest of the entries
-    seed: int
-    profile: str
-    width: int
-    order: Order
-    rows: Cut
-    cols: Cut
+    seed: int  # of random numbers
+    profile: str  # numeric profile
+    width: int  # blocks that may be processed at a time
+    order: Order  # of the visits
+    rows: Cut  # the blocks of rows
+    cols: Cut  # the blocks of columns
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -75,10 +75,10 @@ def _plain(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Physical:
-    """Who runs it and where; changes no number."""
+    """Where a plan runs; changes no result."""
 
-    runtime: str = "threads"
-    workers: int = 1
+    runtime: str = "threads"  # name of the runtime
+    workers: int = 1  # threads or processes
     memory: int | None = None  # budget in bytes; None keeps everything in memory
     tile: int | None = None  # blocks along one side of the part of the grid held at a time; None holds all
 

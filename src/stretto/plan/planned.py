@@ -1,4 +1,4 @@
-"""What every plan can do, whoever made it: print itself for a terminal or a notebook, and run.
+"""`Planned`, the base class of all plans: printing in a terminal or a notebook, and running.
 
 plan = model.plan(X)
 plan                    # one line, or a table and a picture in a notebook
@@ -22,7 +22,7 @@ _STYLE = "text-align:left;vertical-align:top;padding:1px 12px 1px 0;white-space:
 
 
 class Planned(ABC):
-    """A plan. Subclasses say what it is; `runner` runs it, and is None for a plan that has run already."""
+    """Base class of plans. `runner` runs the plan; it is None for a plan that has run already."""
 
     runner: Runner | None
 
@@ -96,7 +96,7 @@ class Planned(ABC):
 
 
 def as_html(plan: Planned) -> str:
-    """A self-contained piece of HTML: the facts of `explain` as a table, and the picture below it."""
+    """Self-contained HTML: the lines of `explain` as a table, and the picture below it."""
     rows: list[tuple[str, list[str]]] = []
     for line in plan.explain().splitlines():
         name, text = line[:_NAMES].strip(), line[_NAMES:]
@@ -121,7 +121,7 @@ def _row(name: str, text: str) -> str:
 
 
 def refuse_changed(made: Planned, now: Planned, again: str) -> None:
-    """PlanError where a plan that is about to run is another one by now. again: how to make a new plan."""
+    """Raise PlanError if data or parameters have changed since a plan was made. again: how to make a new plan."""
     if made.fingerprint == now.fingerprint:
         return
     before, after = made.settings, now.settings

@@ -1,13 +1,12 @@
-"""Arrays that no node owns: what each visit touches of them, and the waves in which visits may run.
+"""Served arrays, which the driver stores: elements that each visit accesses, and waves in which visits may run.
 
     touched = Touched.of_lists(size, ptr, elements)     # elements[ptr[v] : ptr[v + 1]] of the flat array are visit v's
     served("A", touched, written=True)                  # fetched by element before visits run, changes sent back after
     per_slot("delta")                                   # [slots, …] what a visit of a wave adds, merged by the driver
 
-The current values of a served array are in one place, the driver. Before a node makes some visits it gets, in one
-message, the elements that they touch and that it does not have as they are now; after them it sends back the elements
-that they changed. Visits of different nodes that touch the same element, one of them writing, never run at the same
-time: `Waves` has the order that keeps them apart.
+The driver stores the current values of a served array. Before a node runs some visits, it receives in one message the
+elements that they access and of which its copies are outdated. After them it sends back the changed elements. Visits of
+different nodes that access the same element, one of them writing, never run at the same time: `Waves` orders them.
 """
 
 from __future__ import annotations
@@ -25,23 +24,20 @@ from .arrays import Array
 
 @dataclass(frozen=True, eq=False)
 class Touched:
-    """The elements of an array that each visit reads or writes, as numbers into the flat array.
+    """The elements of an array that each visit reads or writes."""
 
-    size: elements of the array. ptr: [V + 1] where each visit's begin in `elements`; None: a visit may touch any.
-    """
-
-    size: int
-    ptr: Ints | None = None
-    elements: NDArray[Any] = field(default_factory=lambda: np.zeros(0, np.int64))
+    size: int  # number of elements of the array
+    ptr: Ints | None = None  # [V + 1] where the list of each visit begins in `elements`; None: a visit may access any
+    elements: NDArray[Any] = field(default_factory=lambda: np.zeros(0, np.int64))  # indices into the flat array
 
     @classmethod
     def of_lists(cls, size: int, ptr: Ints, elements: NDArray[Any]) -> Self:
-        """From lists of elements, in whatever integers are small enough."""
+        """From lists of elements, stored in the smallest integer type that holds them."""
         kind = np.int32 if size < 2**31 else np.int64
         return cls(size, np.asarray(ptr, np.int64), np.ascontiguousarray(elements, kind))
 
     def by(self, visits: Ints) -> NDArray[Any]:
-        """What some visits touch: sorted, each once.
+        """The elements that some visits access: sorted, without duplicates.
 
         >>> Touched.of_lists(9, [0, 2, 4], [3, 4, 4, 8]).by(np.array([0, 1])).tolist()
         [3, 4, 8]
@@ -61,7 +57,7 @@ class Touched:
 
 
 def _joined(ptr: Ints, visits: Ints) -> Ints:
-    """The places from ptr[v] to ptr[v + 1] of some visits, one visit after another."""
+    """Concatenated indices ptr[v] to ptr[v + 1] of some visits."""
     first, count = ptr[:-1][visits], np.diff(ptr)[visits]
     ends = np.cumsum(count)
     found: Ints = np.arange(ends[-1] if len(ends) else 0) + np.repeat(first - (ends - count), count)
@@ -70,32 +66,28 @@ def _joined(ptr: Ints, visits: Ints) -> Ints:
 
 @dataclass(frozen=True, eq=False)
 class Waves:
-    """The visits of a step that is run wave by wave: a `Step` makes those in `Step.visits`.
+    """The visits of a step that runs wave by wave: a `Step` runs those in `Step.visits`."""
 
-    order, weight : of all visits
-    sets : the visits of each wave; between two waves the driver may change the arrays that are `merged`
-    """
-
-    order: Order
-    weight: Ints
-    sets: tuple[Ints, ...]
+    order: Order  # of all visits
+    weight: Ints  # [V] of all visits
+    sets: tuple[Ints, ...]  # visits of each wave; between two waves the driver may change the `merged` arrays
 
 
 def served(name: str, touched: Touched, *, written: bool = False, merged: bool = False, **known: Any) -> Array:
-    """Touched by visits at any element. merged: the driver changes it between waves."""
+    """An array that visits access at any element. merged: the driver changes it between waves."""
     return Array(name, "served", "served", written=written, touched=touched, merged=merged, **known)
 
 
 def numbering(name: str) -> Array:
-    """[n] the numbers, in the plan, of the visits that a run makes: the kernel counts those of the run from 0."""
+    """An array [n]: the numbers in the plan of the visits that a call runs; the kernel counts these from 0."""
     return Array(name, "numbering")
 
 
 def per_slot(name: str, *, written: bool = True) -> Array:
-    """[slots, …] one element for each visit of a wave, zeros when it begins; written: the driver gets it afterwards."""
+    """An array [slots, …]: one element for each visit of a wave, initially 0. written: sent to the driver later."""
     return Array(name, "per slot", "owned", written=written)
 
 
 def flat_view(name: str, of: str) -> Array:
-    """[slots, n] the memory of a "per slot" array, each element of it flat."""
+    """A view [slots, n] of a "per slot" array, each element flattened."""
     return Array(name, "flat view", "owned", of=of)

@@ -1,1 +1,1 @@
-"""A door: what to update together, how to update it, and how to put the results together; a plan comes out."""
+"""Front end `st.Program`: iterative algorithms as three functions (schedule, update, aggregate), planned and run."""

@@ -1,4 +1,4 @@
-"""`schedule="auto"` in programs: what a round costs on a runtime, how many are in flight, and who evaluates progress.
+"""`schedule="auto"` in programs: cost of a round on a runtime, pipeline depth, and evaluation of progress.
 
 The cost of a round follows from the latency of the runtime's specification, never from measured time or the number of
 workers, so the same program, seed, pipeline and latency make the same choices.
@@ -37,7 +37,7 @@ def latency_of(runtime: Any) -> float:
 
 
 def depth_of(schedule: Any, pipeline: int | None, runtime: Any) -> int:
-    """Rounds in flight: as asked, or 1, or with `schedule="auto"` as many as hide the latency of the runtime."""
+    """Pipeline depth: the given one, else 1, or with `schedule="auto"` as many rounds as hide the runtime's latency."""
     if pipeline is not None:
         return whole("pipeline", pipeline, 1)
     if not isinstance(schedule, Auto):
@@ -46,7 +46,7 @@ def depth_of(schedule: Any, pipeline: int | None, runtime: Any) -> int:
 
 
 def round_cost(schedule: Auto, runtime: Any, depth: int, base: RoundCost = PYTHON) -> RoundCost:
-    """The work of a round on a runtime: there and back, shared by the rounds in flight."""
+    """The cost of a round on a runtime: one message each way, shared by the rounds in flight."""
     latency = latency_of(runtime) if schedule.latency is None else schedule.latency
     waiting = 2.0 * latency * _ENTRIES_PER_SECOND / depth
     return RoundCost(base.round + waiting, base.job)

@@ -1,7 +1,7 @@
-"""Who chooses the rounds: the program's own `schedule`, or a ready spec with its chooser.
+"""Sources of rounds: the program's own `schedule` method, or a ready schedule with its chooser.
 
-Round t is chosen from what was known after round t − s: the parameters, and the jobs of that round with how far each of
-them moved. Choices follow one another, so whoever makes them may remember things.
+Round t is chosen from the state after round t − s: the parameters, and the jobs of that round with how far each of them
+moved. Rounds are chosen one after another, so a source may keep state between them.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Last:
-    """The newest round that a schedule may know of. changes [n]: how far each job moved, None if nobody said."""
+    """The newest round that a schedule may use."""
 
-    round: int
-    jobs: tuple[Any, ...]
-    changes: Floats | None
+    round: int  # its number
+    jobs: tuple[Any, ...]  # its jobs
+    changes: Floats | None  # [n] how far each job moved; None if not reported
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,12 +64,12 @@ class Source(Protocol):
 
     @property
     def base(self) -> int:
-        """The round before the present segment: its rounds read the parameters after it, or newer ones."""
+        """The last round before the current segment. Rounds of the segment read the parameters after it or later."""
         ...
 
     @property
     def last(self) -> int | None:
-        """The last round of the segment: the next one is chosen when it is aggregated; None: there are none."""
+        """The last round of the segment; the next round is chosen after it is aggregated. None: no segments."""
         ...
 
     @property
@@ -82,15 +82,15 @@ class Source(Protocol):
         ...
 
     def request(self, number: int, last: Last | None) -> Any:
-        """Where schedulers are on nodes: what that of a round learns before it chooses it."""
+        """With schedulers on nodes: what the scheduler of a round receives before it chooses the round."""
         ...
 
     def receive(self, number: int, jobs: Any) -> None:
-        """Where schedulers are on nodes: a round was chosen; `choose` hands it out."""
+        """With schedulers on nodes: store the jobs of a round, which `choose` returns later."""
         ...
 
     def rows(self, jobs: Sequence[Any]) -> NDArray[Any] | None:
-        """Which rows of the first array the jobs stand for, where that can be told."""
+        """Rows of the first array that the jobs stand for; None if unknown."""
         ...
 
     def listed(self, jobs: Sequence[Any]) -> tuple[Any, ...]:
@@ -148,7 +148,7 @@ class Method:
 
 
 class Ready:
-    """A ready spec. size: how many jobs there are to choose from, those of the first array of `params`, or fewer."""
+    """Rounds of a ready schedule. size: number of jobs, by default the rows of the first array of `params`."""
 
     base, last = 0, None
 
@@ -201,7 +201,7 @@ class Ready:
 
 
 def source_of(made: Program, options: Options, first: NDArray[Any], data: Any) -> Source:
-    """Who chooses. first: the first array of the parameters, whose rows are the jobs unless `size` says otherwise."""
+    """The source of rounds. first: the first array of the parameters; its rows are the jobs unless `size` is given."""
     program, schedule, size = made.name, made.schedule, made.size
     if isinstance(schedule, Source):
         return schedule
@@ -224,12 +224,12 @@ def source_of(made: Program, options: Options, first: NDArray[Any], data: Any) -
 
 
 def remote_chooser(schedule: Any, size: int) -> RemoteChooser:
-    """Stands for the schedulers on nodes."""
+    """The driver's proxy for schedulers on nodes."""
     return RemoteChooser(schedule.schedulers, min(schedule.width, size))
 
 
 def shares_of(made: Program, options: Options, first: NDArray[Any], data: Any) -> list[SchedulerShare]:
-    """What schedulers on nodes need; none where the driver chooses."""
+    """The shares of schedulers on nodes; empty where the driver chooses."""
     if options.schedulers_on != "nodes":
         return []
     size = (len(first) if first.ndim else 1) if made.size is None else made.size
@@ -242,16 +242,16 @@ def moved(before: NDArray[Any], after: NDArray[Any]) -> Floats:
     kind = before.dtype.kind
     if kind not in "biufc":
         raise TypeError(f"how far {before.dtype} moved is not known; return that from `aggregate`, a number each")
-    # Whole numbers without a sign would wrap around, and truth values have no difference.
+    # Differences of unsigned integers would wrap around, and NumPy does not subtract booleans.
     wide = np.complex128 if kind == "c" else np.float64
     change = after.astype(wide) - before.astype(wide)
     step = np.asarray(np.abs(change) if kind == "c" else change, dtype=np.float64)
     return step if step.ndim == 1 else np.asarray(np.sqrt(np.square(step).reshape(len(step), -1).sum(axis=1)))
 
 
-def changes_of(program: str, told: Any, jobs: int, number: int) -> list[Any]:
-    """How far each of n jobs moved, as `aggregate` returned it in a round."""
-    changes = np.asarray(told)
+def changes_of(program: str, returned: Any, jobs: int, number: int) -> list[Any]:
+    """How far each of n jobs moved, from what `aggregate` returned in a round."""
+    changes = np.asarray(returned)
     if changes.shape != (jobs,) or changes.dtype.kind not in "fiub":
         raise RunError(
             f"{program}: `aggregate` returned {changes.dtype}, shape {changes.shape} in round {number}; return how far "
@@ -261,9 +261,9 @@ def changes_of(program: str, told: Any, jobs: int, number: int) -> list[Any]:
 
 
 def short(value: Any, most: int = 80) -> str:
-    """The repr of a value, or as much of it as helps."""
+    """The repr of a value, at most `most` characters."""
     try:
         text = repr(value)
-    except Exception:  # what is being told matters more
+    except Exception:  # a broken repr must not hide the error that is being reported
         text = f"<{type(value).__name__} without a repr>"
     return text if len(text) <= most else f"{text[: most - 1]}…"

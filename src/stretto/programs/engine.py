@@ -1,8 +1,8 @@
-"""Running a user's program: its functions between a pipeline that decides and workers that act.
+"""The engine of `st.run`: state of a run (rounds in flight, parameter versions), and calls of the program's functions.
 
-The engine keeps what is in flight (jobs, results, versions of the parameters), calls the user's code, and says in whose
-round, job and part it failed. Nothing here depends on which worker does what, or where: on threads `update` calls the
-program, on nodes `assignment` and `returned` stand for it.
+The pipeline decides what runs next, and workers run it. If the user's code fails, the engine reports the round, job and
+part. Nothing depends on which worker runs a task: on threads `update` calls the program; for nodes, `assignment`
+describes the update and `returned` takes its result.
 """
 
 from __future__ import annotations
@@ -39,30 +39,24 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, eq=False)
 class Flight:
-    """A round under way. Updates are numbered job · parts + part.
+    """A round in flight. Updates are numbered job · parts + part."""
 
-    jobs : of the round
-    results : by update
-    changes : how far each job moved, as far as it is known
-    reads : versions that jobs read, where they are recorded
-    """
-
-    jobs: tuple[Any, ...]
-    results: list[Any]
-    changes: list[Floats | None]
-    reads: list[int] = field(default_factory=list)
+    jobs: tuple[Any, ...]  # of the round
+    results: list[Any]  # by update
+    changes: list[Floats | None]  # how far each job moved; None while unknown
+    reads: list[int] = field(default_factory=list)  # parameter versions that jobs read, if recorded
 
     @classmethod
     def of(cls, jobs: tuple[Any, ...], parts: int) -> Flight:
-        """Before any of its updates."""
+        """A round before its first update."""
         return cls(jobs, [None] * (len(jobs) * max(1, parts)), [None] * len(jobs))
 
 
 class Run:
     """One run of a program: the `Work` of threads and the `RemoteWork` of nodes."""
 
-    def __init__(self, program: Program, options: Options, told: Told) -> None:
-        self.program, self.options, self.told = program, options, told
+    def __init__(self, program: Program, options: Options, progress: Told) -> None:
+        self.program, self.options, self.progress = program, options, progress
         self.arrays = arrays_of(program.name, program.params)
         self.versions = Versions(self.arrays, options.pipeline)
         first = next(iter(self.arrays.values()))
@@ -76,8 +70,8 @@ class Run:
         self.locals: list[Any] | None = None  # by part, where updates run in this process
         self.history: list[Look] = []
         self.record: list[Round] = []
-        self.stopped: str | None = None  # why the run is to end, where a look says so
-        self.ended: int | None = None  # the first round for which the schedule had nothing left
+        self.stopped: str | None = None  # why the run ends, if an evaluation ends it
+        self.ended: int | None = None  # the first round for which the schedule had no jobs
         self.updates = self.samples = 0
         self.clock: Callable[[], float] = lambda: 0.0
         self.flights: dict[int, Flight] = {}
@@ -87,16 +81,16 @@ class Run:
         self.saver = Saver(self, options.keeping)
         self._first = next(iter(self.arrays))
         self._hold: Callable[[], None] | None = None
-        self._before = 0.0  # seconds of the run that this one goes on from
-        self._looked = 0.0  # seconds spent in evaluating and saving
+        self._before = 0.0  # seconds of the run that this one resumes
+        self._excluded = 0.0  # seconds spent in evaluating and saving
         self._began = 0.0
 
     def _shares(self, first: Any, data: Any) -> list[SchedulerShare]:
-        """What schedulers on nodes need."""
+        """The shares of schedulers on nodes."""
         return shares_of(self.program, self.options, first, data)
 
     def begins(self, clock: Callable[[], float], *, here: bool) -> None:
-        """The first round is about to be chosen. here: updates run in this process."""
+        """Prepare for the first round. here: updates run in this process."""
         self.clock = clock
         if here and self.pieces is not None:
             self.pieces = read_all(self.program.name, self.pieces, packed)
@@ -106,7 +100,7 @@ class Run:
             self.locals = self.saver.restored() or [local_state(self.program, part, data) for part, data in pieces]
 
     def resumed(self, state: Mapping[str, Any]) -> None:
-        """Go on from what a checkpoint holds besides arrays."""
+        """Continue from the part of a checkpoint that is not arrays."""
         self.flights = {number: Flight.of(jobs, self.parts) for number, jobs in state["flights"].items()}
         self.ended = min((number for number, flight in self.flights.items() if not flight.jobs), default=None)
         self.past, self.memory, self.history = state["past"], state["memory"], list(state["history"])
@@ -117,10 +111,10 @@ class Run:
     @property
     def seconds(self) -> float:
         """Time spent in rounds."""
-        return self._before + self.clock() - self._began - self._looked
+        return self._before + self.clock() - self._began - self._excluded
 
     def choose(self, number: int) -> tuple[int, Turns | None]:
-        """Choose a round from what was known `pipeline` rounds before it."""
+        """Choose a round from the state `pipeline` rounds before it."""
         before = max(0, number - self.options.pipeline)
         params = self.versions.read(max(self.source.base, before))
         with self.choosing:
@@ -135,11 +129,11 @@ class Run:
         return len(flight.results), turns
 
     def known(self, number: int) -> int:
-        """The round after which the parameters are current that a round reads."""
+        """The version of the parameters that a round reads: that after which round."""
         return max(self.source.base, number - self.options.pipeline)
 
     def hold(self, pipeline: Pipeline) -> None:
-        """Choose the first round of a segment when the one before it is over, from now on."""
+        """From now on, choose the first round of a segment only after the segment before it has ended."""
 
         def hold() -> None:
             if self.source.last is not None:
@@ -151,7 +145,7 @@ class Run:
     # -- updates -----------------------------------------------------------------------------------------------------
 
     def update(self, number: int, job: int) -> None:
-        """One update, on the version its round reads."""
+        """Run one update, on the version that its round reads."""
         flight, known = self.flights[number], self.known(number)
         params, (what, part) = self.versions.read(known), self.assignment(number, job)
         before = self.versions.stamp(known)
@@ -164,7 +158,7 @@ class Run:
             flight.reads.extend((before, self.versions.stamp(known)))
 
     def checks(self, number: int, update: int) -> str:
-        """Whether an update is made twice to compare its bits, as for `update_of`: one job of a round on every part."""
+        """Whether to run an update twice and compare its bits (see `update_of`): one job of a round on every part."""
         every = self.options.check_every
         schedule = self.program.schedule
         alone = isinstance(schedule, Schedule) and schedule.waiting is not None  # others write to params meanwhile
@@ -187,7 +181,7 @@ class Run:
         return self.versions.read(known)
 
     def node_work(self, parts: Sequence[int], updates: bool) -> NodeProgram:
-        """What a node with these parts needs, schedulers among them. updates: whether it makes updates."""
+        """The program for a node with these parts, including its schedulers. updates: whether it runs updates."""
         shares = {part: self.shares[part - self.parts] for part in parts if part >= self.parts}
         if not updates:  # schedulers alone
             return node_program(self.program, (), (), shares)
@@ -196,21 +190,21 @@ class Run:
     # -- schedulers on nodes -----------------------------------------------------------------------------------------
 
     def request(self, number: int) -> bytes | None:
-        """What the scheduler of a round learns before it chooses it; None: there is no such round."""
+        """What the scheduler of a round receives before it chooses the round; None: there is no such round."""
         if self.options.rounds is not None and number > self.options.rounds:
             return None
         last = self.past.pop(max(0, number - self.options.pipeline), None)
         return pickle.dumps(self._call("schedule", number, None, lambda: self.source.request(number, last)), protocol=5)
 
     def received(self, number: int, outcome: Outcome) -> None:
-        """A scheduler has chosen a round."""
+        """Store a round that a scheduler has chosen."""
         if outcome.error is not None:
             blame(self.program.name, "schedule", f"round {number}", outcome.error, remote=True)
         assert outcome.result is not None
         self.source.receive(number, pickle.loads(outcome.result))
 
     def returned(self, number: int, update: int, outcome: Outcome) -> None:
-        """A node has made an update."""
+        """Store the result of an update from a node."""
         if outcome.error is not None:
             blame(self.program.name, "update", self._where(number, update), outcome.error, remote=True)
         assert outcome.result is not None
@@ -224,18 +218,18 @@ class Run:
         return self.stateful and self.saver.at(number)
 
     def saved(self, number: int, states: dict[int, Outcome]) -> None:
-        """The states of all parts after a round, from nodes."""
+        """Store the states of all parts after a round, from nodes."""
         for part, outcome in sorted(states.items()):
             if outcome.error is not None:
                 blame(self.program.name, "local", f"round {number}, part {part + 1}", outcome.error, remote=True)
         self.saver.states_came(number, {part: outcome.result or b"" for part, outcome in states.items()})
 
     def states(self) -> tuple[int, Mapping[int, bytes] | None]:
-        """The states that nodes start from, and after which round they were saved."""
+        """The round after which states were saved last, and the states, which nodes start from."""
         return self.saver.states
 
     def local_states(self, number: int) -> dict[int, bytes] | None:
-        """The states of parts of this process; None where there are none here."""
+        """The states of parts in this process; None if it has none."""
         if self.locals is None:
             return None
         try:
@@ -246,7 +240,7 @@ class Run:
     # -- aggregating -------------------------------------------------------------------------------------------------
 
     def aggregate(self, number: int, job: int, last: bool) -> None:
-        """Results into the next version, and what became of it."""
+        """Aggregate results into the next version of the parameters, and record how far jobs moved."""
         flight = self.flights[number]
         which = slice(None) if job == WHOLE else slice(job, job + 1)
         params, jobs = self.versions.begin(number), flight.jobs[which]
@@ -254,9 +248,9 @@ class Run:
         before = None if rows is None else params[self._first][rows]
         one = None if job == WHOLE else job
         results = self._merge(number, flight) if self.parts else flight.results[which]
-        told = self._call("aggregate", number, one, lambda: self.program.aggregate(results, params))
-        if told is not None:
-            flight.changes[which] = changes_of(self.program.name, told, len(jobs), number)
+        returned = self._call("aggregate", number, one, lambda: self.program.aggregate(results, params))
+        if returned is not None:
+            flight.changes[which] = changes_of(self.program.name, returned, len(jobs), number)
         elif rows is not None and before is not None:
             after = params[self._first][rows]
             flight.changes[which] = self._call("aggregate", number, one, lambda: list(moved(before, after)))
@@ -266,7 +260,7 @@ class Run:
             self._close(number)
 
     def _merge(self, number: int, flight: Flight) -> list[Any]:
-        """The results of each job on all parts as one."""
+        """Merge the results of each job on all parts."""
         parts, merge, found = self.parts, self.program.merge, []
         for job in range(len(flight.jobs)):
             results = flight.results[job * parts : (job + 1) * parts]
@@ -284,7 +278,7 @@ class Run:
         return number % self.options.every == 0 or self.saver.at(number)
 
     def enough(self, number: int) -> bool:
-        """Evaluate and save where that is due; whether the run ends with this round."""
+        """Evaluate and save if due; return whether the run ends with this round."""
         if number % self.options.every == 0:
             look = self.look(number)
             until = self.options.until
@@ -297,13 +291,13 @@ class Run:
         return self.stopped is not None
 
     def save(self, number: int) -> None:
-        """Save a checkpoint after a round, the newest that was aggregated; its time is not counted."""
+        """Save a checkpoint after the last aggregated round; its time is not counted."""
         began = self.clock()
         self.saver.save(number)
-        self._looked += self.clock() - began
+        self._excluded += self.clock() - began
 
     def look(self, number: int) -> Look:
-        """The objective after a round; its time is not counted."""
+        """Evaluate the objective after a round; its time is not counted."""
         seconds, began = self.seconds, self.clock()
         value, objective = float("nan"), self.program.objective
         if objective is not None:
@@ -311,13 +305,13 @@ class Run:
             value = self._call("objective", number, None, lambda: number_of(objective(self.program.data, params)))
         look = Look(number, seconds, self.samples, value, self.updates)
         if self.history and self.options.reports_looks:
-            self.told.look(look, self.history[-1])
+            self.progress.look(look, self.history[-1])
         self.history.append(look)
-        self._looked += self.clock() - began
+        self._excluded += self.clock() - began
         return look
 
     def _close(self, number: int) -> None:
-        """A round is in the parameters."""
+        """Finish a round that was aggregated."""
         flight = self.flights.pop(number)
         if name := self.versions.nan(number):
             raise Diverged(
@@ -343,14 +337,14 @@ class Run:
             self.record.append(Round(number, listed, read))
 
     def _call(self, part: str, number: int, update: int | None, function: Callable[[], Any]) -> Any:
-        """Call the user's code; what it raises becomes a RunError that says where, and keeps its own traceback."""
+        """Call the user's code; turn an exception into a RunError with round, job, part and the user's traceback."""
         try:
             return function()
         except Exception as error:
             blame(self.program.name, part, self._where(number, update), error)
 
     def _where(self, number: int, update: int | None, *, all_parts: bool = False) -> str:
-        """A round, and the job and part of an update."""
+        """A round, and the job and part of an update, for messages."""
         if update is None:
             return f"round {number}"
         flight = self.flights[number]

@@ -1,4 +1,4 @@
-"""What a user's code raises becomes a RunError that says in which part and round, and keeps its own traceback."""
+"""Errors in the user's code: a RunError with the function, round and part, and the user's own traceback."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def blame(program: str, part: str, where: str, error: BaseException, *, remote: 
     """
     own = theirs(error.__traceback__)
     if isinstance(error, RunError) and own is None and not remote:
-        raise error  # our own words already
+        raise error  # already an error of ours
     hint = ""
     if part != "aggregate" and isinstance(error, ValueError | TypeError) and "read-only" in str(error):
         hint = f"; `{part}` may not write params: return the result and let `aggregate` write it"
@@ -33,7 +33,7 @@ def blame(program: str, part: str, where: str, error: BaseException, *, remote: 
 
 
 def theirs(trace: TracebackType | None) -> TracebackType | None:
-    """A traceback from where it leaves Stretto."""
+    """The frames of a traceback below the last frame of Stretto."""
     while trace is not None and trace.tb_frame.f_globals.get("__name__", "").startswith("stretto."):
         trace = trace.tb_next
     return trace

@@ -1,4 +1,4 @@
-"""A user's program in words: who chooses, what is read, what is copied, what is promised."""
+"""explain() of a program: schedule, pipeline, parameters, copies, grade."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def explain(program: Program, pipeline: int | None = None, runtime: Runtime | No
 
 
 def check_pipeline(program: Program, pipeline: int) -> None:
-    """Refuse a depth that the schedule cannot have."""
+    """Refuse a pipeline depth that the schedule does not support."""
     schedule = program.schedule
     if pipeline > 1 and isinstance(schedule, Schedule) and schedule.waiting is not None:
         raise PlanError(
@@ -41,7 +41,7 @@ def check_pipeline(program: Program, pipeline: int) -> None:
 
 
 def facts(program: Program, arrays: Arrays, pipeline: int, runtime: Runtime) -> list[tuple[str, str]]:
-    """What can be said of a program: (name, text), the grade first, where it runs last."""
+    """Lines of explain(): (name, text), the grade first, the runtime last."""
     schedule = program.schedule
     ready = isinstance(schedule, Schedule)
     alone = ready and schedule.waiting is not None

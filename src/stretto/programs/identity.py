@@ -1,4 +1,4 @@
-"""What decides the bits of a program: its functions, data, parameters, schedule, seed, pipeline and parts.
+"""Fingerprint of a program: hashes of its functions, data, parameters, schedule, seed, pipeline and parts.
 
     identity = identity_of(program, pipeline=3, seed=0)
     identity.values             # by name; their hash is the fingerprint of the plan
@@ -31,23 +31,23 @@ from .program import Program
 
 _FUNCTIONS = ("update", "aggregate", "merge", "local")
 _APART = ("data", "params", "parts", "columns", "schedule", "objective", *_FUNCTIONS)
-_DEPTH = 20  # values inside values that are followed
+_DEPTH = 20  # levels of nested values that are hashed
 
 
 @dataclass(frozen=True)
 class Identity:
-    """What decides the bits of a program, by name."""
+    """Everything that decides the bits of a program."""
 
-    values: dict[str, Any]
+    values: dict[str, Any]  # by name
 
     @property
     def saved(self) -> dict[str, Any]:
-        """What a checkpoint is compared with."""
+        """The values that a checkpoint is compared with."""
         return {name: value for name, value in self.values.items() if name != "params digest"}
 
     @property
     def saved_as(self) -> str:
-        """The hash of that."""
+        """The hash of `saved`."""
         return hashlib.sha256(json.dumps(self.saved, sort_keys=True).encode()).hexdigest()
 
 
@@ -74,7 +74,7 @@ def identity_of(program: Program, pipeline: int, seed: int) -> Identity:
 
 
 def digest(value: Any) -> str:
-    """A short hash of a value, or of what a function does.
+    """A short hash of a value, or of the code of a function.
 
     >>> digest({"a": 1.5}) == digest({"a": 1.5}), digest(lambda x: x + 1) == digest(lambda x: x + 2)
     (True, False)
@@ -122,7 +122,7 @@ def _feed(into: Any, value: Any, depth: int) -> None:
 
 
 def _code(value: Any) -> CodeType | None:
-    """The code of a function, a method, or one that Numba compiles."""
+    """The code of a function, of a method, or of a function compiled by Numba; None for other values."""
     function = getattr(value, "py_func", value)
     found = getattr(getattr(function, "__func__", function), "__code__", None)
     return found if isinstance(found, CodeType) else None
@@ -136,7 +136,7 @@ def _cell(cell: Any) -> Any:
 
 
 def _feed_pickled(into: Any, value: Any) -> None:
-    """An object of a class of the user's: by what it pickles to, or where it does not, by its class."""
+    """Hash an object of a user's class: its pickle, or its class if it cannot be pickled."""
     try:
         into.update(pickle.dumps(value, protocol=5))
     except Exception:

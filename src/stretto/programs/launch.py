@@ -1,4 +1,4 @@
-"""Launching a program: a pipeline, a run, a runtime that makes rounds, and what comes of it."""
+"""Start a program on a runtime, and return its result."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ def launched(kind: type[Run], program: Program, options: Options, plan: Callable
     """
     keeping = options.keeping
     with (
-        telling(program.name, options, plan) as told,
+        telling(program.name, options, plan) as progress,
         nullcontext() if keeping is None else writing(keeping.folder),
     ):
-        run = kind(program, options, told)
+        run = kind(program, options, progress)
         result = _launch(run, options)
-        told.ended(result.stopped)
+        progress.ended(result.stopped)
     return run, result
 
 
 def _launch(run: Run, options: Options) -> Result:
     here = one_memory(options.runtime)
-    # Nodes make the updates of a part in the order in which they come; threads take any that the pipeline offers.
+    # Nodes run the updates of a part in the order in which they arrive; threads take any that the pipeline offers.
     ordered, save_every = (run.parts, run.saver.every) if here and run.stateful else (0, None)
     pipeline = Pipeline(options.pipeline, options.rounds, ordered=ordered, save_every=save_every)
     run.hold(pipeline)
@@ -72,8 +72,8 @@ def _result(run: Run, rounds: RoundsRun, interrupted: bool) -> Result:
     if run.history[-1].round != done:
         run.look(done)
     if options.rounds is None and options.verbose == 1 and done:
-        # Without a goal there is no bar; the last line says how far it got.
-        run.told.look(run.history[-1], run.history[0])
+        # Without a number of rounds there is no progress bar; the last line reports the round reached.
+        run.progress.look(run.history[-1], run.history[0])
     stopped = run.stopped or ("rounds" if options.rounds is not None and done >= options.rounds else "interrupted")
     if run.stopped is None and run.ended == done + 1:
         stopped = "schedule"

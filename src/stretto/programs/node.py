@@ -1,4 +1,4 @@
-"""What a node holds of a program: its functions, its parts of the data, and the state of those parts."""
+"""A program on a node: its functions, the node's parts of the data, and the state of those parts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .repeatable import NOTHING, made_twice
 
 WHOLE_DATA = -1  # the part of a program whose data are not cut
 
-# What only the driver needs: it is not sent to nodes.
+# Attributes that only the driver needs; they are not sent to nodes.
 _DRIVERS = ("params", "parts", "columns", "data", "schedule", "aggregate", "objective", "merge")
 
 
@@ -30,18 +30,17 @@ class NodeProgram:
     Attributes
     ----------
     program : Program
-        Without what only the driver needs.
+        Without the attributes that only the driver needs.
     parts : dict of int to any
-        The parts of the data that are held here, or how they are read; all of the data as WHOLE_DATA where they are
-        not cut.
+        The parts of the data on this node, or their sources. Data without parts are stored under WHOLE_DATA.
     count : int
-        Parts of the data on all nodes, 1 where they are not cut.
+        Parts of the data on all nodes; 1 for data without parts.
     """
 
     program: Any
     parts: dict[int, Any]
     count: int
-    schedulers: dict[int, SchedulerShare] = field(default_factory=dict)  # by part: schedulers that are held here
+    schedulers: dict[int, SchedulerShare] = field(default_factory=dict)  # schedulers on this node, by part
     _states: dict[int, Any] = field(default_factory=dict)
     _started: dict[int, Scheduler] = field(default_factory=dict)
 
@@ -54,7 +53,7 @@ class NodeProgram:
         return self.program.local is not None
 
     def start(self, states: Mapping[int, bytes] | None) -> None:
-        """Read the parts, then make their states, or restore them."""
+        """Read the parts, then create their states or restore them."""
         self.parts = read_parts(self.program.name, self.parts, self.count, packed)
         for part, share in self.schedulers.items():
             self._started[part] = share.start()
@@ -69,20 +68,20 @@ class NodeProgram:
         return Params(arrays, writable=False)
 
     def update(self, job: Any, part: int, params: Any, check: str = "") -> Any:
-        """The result of a job on a part. check: see `update_of`."""
+        """Run a job on a part and return its result. check: see `update_of`."""
         state = self._states[part] if self._local else NOTHING
         return update_of(self.program, job, self.parts[part], params, state, check)
 
     def choose(self, part: int, request: bytes) -> Any:
-        """The jobs of a round."""
+        """Choose the jobs of a round."""
         return self._started[part].choose(unpacked(request))
 
     def state(self, part: int) -> bytes:
-        """The state of a part, or of a scheduler."""
+        """The state of a part, or of a scheduler, as bytes."""
         return packed_state(self._started[part].state() if part in self._started else self._states.get(part))
 
     def items(self, job: Any) -> float:
-        """How many items an update looks at: its share of `samples`, or 1 where nothing is counted."""
+        """Samples that an update reads: its share of `samples`, or 1 if the program does not count samples."""
         counted = int(self.program.samples([job]))
         return counted / self.count if counted else 1.0
 
@@ -90,7 +89,7 @@ class NodeProgram:
 def node_program(
     program: Program, parts: Sequence[Any] | None, held: Sequence[int], schedulers: dict[int, SchedulerShare]
 ) -> NodeProgram:
-    """What a node needs that holds some of the parts; all of the data where they are not cut."""
+    """The program for a node with some of the parts, or with all data if there are no parts."""
     sent = copy.copy(program)
     for name in _DRIVERS:
         if name in vars(sent):
@@ -103,14 +102,14 @@ def node_program(
 
 
 def update_of(program: Any, job: Any, data: Any, params: Any, state: Any, check: str = "") -> Any:
-    """The result of an update.
+    """Run an update and return its result.
 
     Parameters
     ----------
     state : any
-        Of the part; NOTHING: it has none.
+        State of the part; NOTHING if it has none.
     check : str
-        "": it is made once. "cheap": twice if it takes little time. "always": twice. Two calls must give the same bits.
+        "": run it once. "cheap": twice if it takes little time. "always": twice. Two calls must give the same bits.
     """
 
     def call(state: Any) -> Any:

@@ -1,8 +1,8 @@
-"""The parameters of a program: named arrays, several versions of them in a ring, and who may write to which.
+"""The parameters of a program: named arrays, a ring of versions for pipelined rounds, and read-only views.
 
-With s rounds in flight, round t reads version t − s while rounds before it are still being put together. A ring of s
-copies is enough: when round t is aggregated, all its jobs are done, and nobody reads version t − s any more; its place
-becomes version t, a copy of version t − 1 with the round's results. With s = 1 there is one version and no copy.
+With s rounds in flight, round t reads version t − s while earlier rounds are still being aggregated. A ring of s copies
+is enough: when round t is aggregated, all its jobs are done and version t − s is unused. Its slot becomes version t, a
+copy of version t − 1 with the round's results. With s = 1 there is one version and no copy.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from stretto.errors import DataError, PlanError
 from stretto.state.state import State
 
 Arrays = dict[str, NDArray[Any]]
-WRITING = -1  # the version of a place in the ring that is being written to
+WRITING = -1  # the version of a slot in the ring that is being written to
 
 
 class Params(Mapping[str, NDArray[Any]]):
-    """Named arrays, as `update` and `aggregate` see them. What may not be written to is read-only.
+    """Named arrays, as `update` and `aggregate` receive them: read-only for `update`.
 
-    Putting a value under a name writes it into the array that is there, so that nobody is left with an old one.
+    Assigning to a name writes into the existing array, so that other references to the array stay valid.
     """
 
     __slots__ = ("_arrays", "_writable")
@@ -36,11 +36,11 @@ class Params(Mapping[str, NDArray[Any]]):
         try:
             return self._arrays[name]
         except KeyError:
-            raise KeyError(f"no parameter {name!r}; there are {', '.join(self._arrays)}") from None
+            raise KeyError(f"params[{name!r}] does not exist; there are {', '.join(self._arrays)}") from None
 
     def __setitem__(self, name: str, value: Any) -> None:
         if not self._writable:
-            raise TypeError(f"params[{name!r}] is read-only here: return the result and let `aggregate` write it")
+            raise TypeError(f"params[{name!r}] is read-only: return the result and let `aggregate` write it")
         array = self[name]
         if value is not array:  # `params[name] += x` has written it already
             array[...] = value
@@ -57,7 +57,7 @@ class Params(Mapping[str, NDArray[Any]]):
 
 
 class Versions:
-    """The last `depth` versions of some arrays. Version 0 is `arrays` itself, which the last one is put back into."""
+    """The last `depth` versions of some arrays. Version 0 is `arrays`; `put_back` copies the newest version into it."""
 
     def __init__(self, arrays: Arrays, depth: int) -> None:
         self._own = arrays
@@ -72,11 +72,11 @@ class Versions:
         return self._frozen[version % len(self._frozen)]
 
     def stamp(self, version: int) -> int:
-        """Which version is really where this one should be; WRITING while one is being made there."""
+        """The version that is in the slot of this one; WRITING while the slot is being written."""
         return self._stamp[version % len(self._stamp)]
 
     def begin(self, version: int) -> Params:
-        """The next version, to be written to: what the newest holds."""
+        """Start the next version as a copy of the newest, and return it writable."""
         place, last = version % len(self._stamp), self.newest % len(self._stamp)
         if place != last:
             self._stamp[place] = WRITING
@@ -85,11 +85,11 @@ class Versions:
         return self._writable[place]
 
     def end(self, version: int) -> None:
-        """The version is complete."""
+        """Mark a version as complete."""
         self._stamp[version % len(self._stamp)] = self.newest = version
 
     def restore(self, newest: int, versions: Mapping[int, Mapping[str, NDArray[Any]]]) -> None:
-        """Go on from versions that were saved, the newest and those before it that are still read."""
+        """Continue from saved versions: the newest, and earlier ones that are still read."""
         for version, arrays in versions.items():
             place = version % len(self._stamp)
             for name, array in arrays.items():
@@ -98,18 +98,18 @@ class Versions:
         self.newest = newest
 
     def put_back(self) -> None:
-        """The newest version goes into the arrays the program came with."""
+        """Copy the newest version into the arrays of the program."""
         if self.newest % len(self._stamp):
             for name, array in self.read(self.newest).items():
                 np.copyto(self._own[name], array)
 
     def nan(self, version: int) -> str | None:
-        """The name of an array with a NaN in it."""
+        """The name of an array that holds a NaN; None if none does."""
         return holds_nan(self._writable[version % len(self._stamp)])
 
 
 def holds_nan(arrays: Mapping[str, NDArray[Any]]) -> str | None:
-    """The name of the first array with a NaN in it. The smallest element of an array with a NaN is NaN."""
+    """The name of the first array that holds a NaN; None if none does. The minimum of such an array is NaN."""
     for name, array in arrays.items():
         if array.dtype.kind in "fc" and array.size and np.isnan(array.min()):
             return name
@@ -117,7 +117,7 @@ def holds_nan(arrays: Mapping[str, NDArray[Any]]) -> str | None:
 
 
 def arrays_of(program: str, params: Any) -> Arrays:
-    """The arrays of a program's `params`, checked."""
+    """The arrays of a program's `params`, validated."""
     if not isinstance(params, Mapping) or not params:
         raise PlanError(
             f"{program}: params is a dict of the arrays that are learned, such as {{'beta': np.zeros(100)}}; "

@@ -1,10 +1,10 @@
-"""Parts of a program's data that are read where they are held: the driver keeps how, and no data.
+"""Sources of data parts: files or functions from which each node reads its parts, so that the driver needs no data.
 
     parts=[Path("/data/part-0.npy"), Path("/data/part-1.npy")]          # a file for each part
     parts=[partial(make, seed=k) for k in range(16)]                    # or a function without arguments
 
-A node reads its parts when it starts, and so does one that takes the place of a lost node. Files are compared with how
-they were when the run began: size and both ends, so that nodes may have copies of their own.
+A node reads its parts when it starts; so does a node that replaces a lost one. A file must have the size and the first
+and last bytes that it had when the run began. Its path and times may differ, so nodes may have their own copies.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ class PartSource(Protocol):
 
 @dataclass(frozen=True)
 class FilePart:
-    """A part that is a file. state: None where the driver does not see the file."""
+    """A part that is a file."""
 
-    path: str
-    state: FileState | None
+    path: str  # on the node that reads it
+    state: FileState | None  # its size, start and end when the run began; None if the driver cannot read the file
 
     @classmethod
     def of(cls, path: Path) -> FilePart:
-        """A file as it is now."""
+        """A part from a file in its current state."""
         try:
             return cls(str(path), state_of(str(path), copies=True))
         except DataError:
@@ -73,28 +73,30 @@ class CalledPart:
 
 
 def source_of(part: Any) -> Any:
-    """A part as it is kept: how it is read, or the part itself."""
+    """The source of a part, or the part itself if it is data."""
     if isinstance(part, Path):
         return FilePart.of(part)
     return CalledPart(part) if callable(part) else part
 
 
 def sources(parts: Any) -> int:
-    """How many of some parts are read where they are held."""
+    """Number of parts that are sources."""
     return sum(isinstance(part, PartSource) for part in parts) if isinstance(parts, list | tuple) else 0
 
 
 def read_parts(program: str, parts: Mapping[int, Any], count: int, packed: Callable[[Any], Any]) -> dict[int, Any]:
-    """Parts by number, those that are sources read.
+    """Read the parts that are sources; return all parts by number.
 
     Parameters
     ----------
     program : str
-        For messages.
+        Name of the program, for messages.
+    parts : mapping of int to any
+        Parts or sources, by number.
     count : int
-        Of all parts.
+        Number of all parts.
     packed : function(part) -> part
-        Makes the arrays of a part contiguous, as those that the driver sends.
+        Makes the arrays of a part contiguous, as if the driver had sent them.
     """
     found = {}
     for number, part in parts.items():

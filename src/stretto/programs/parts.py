@@ -1,9 +1,9 @@
-"""Logical parts of a program's data: how data are cut, and how the results of one job on all parts become one.
+"""Logical parts of a program's data: cutting data by rows, and merging the results of a job on all parts.
 
     parts_of(program)                       # None, or the parts in order
     merged(parts, merge, where)             # merge(merge(merge(r0, r1), r2), …)
 
-The number of parts is a number of the program and decides bits; which node holds a part does not.
+Results depend on the number of parts, which belongs to the program. They do not depend on which node holds a part.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Merge = Callable[[Any, Any], Any]
 
 
 class WrongShape(Exception):
-    """Results of one job on two parts that do not add up. part: the one that differs from the first."""
+    """Results of one job on two parts have different shapes. part: the one that differs from the first."""
 
     def __init__(self, part: int, text: str) -> None:
         super().__init__(text)
@@ -31,7 +31,7 @@ class WrongShape(Exception):
 
 
 def parts_of(name: str, parts: Any, data: Any) -> list[Any] | None:
-    """The parts of a program's data, in order; None where data are not cut.
+    """The parts of a program's data, in order; None if data are not cut.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ def _slice(data: Any, first: int, end: int) -> Any:
 
 
 def packed(part: Any) -> Any:
-    """A part whose arrays are contiguous, as they arrive on a node: libraries add up in memory order."""
+    """A part with contiguous arrays, as on a node: the order of memory decides the order of sums in libraries."""
     if isinstance(part, Mapping):
         return {name: packed(piece) for name, piece in part.items()}
     if isinstance(part, tuple) and type(part) is tuple:
@@ -99,7 +99,7 @@ def _kind(data: Any) -> str:
 
 
 def merged(results: Sequence[Any], merge: Merge | None) -> Any:
-    """The result of a job from those on its parts, merged from the left in part order.
+    """Merge the results of a job on all parts, from the left in part order.
 
     >>> merged([1, 2, 3], None), merged([(1, 10.0), (2, 20.0)], None)
     (6, (3, 30.0))
@@ -128,7 +128,7 @@ def _add(one: Any, other: Any) -> Any:
 
 
 def shape_of(value: Any) -> str:
-    """What of a result must be the same on all parts, in words.
+    """The type and shape of a result, which must be the same on all parts, in words.
 
     >>> shape_of((1, np.zeros((2, 3))))
     '(a number, float64 [2, 3])'

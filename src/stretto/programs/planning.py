@@ -1,4 +1,4 @@
-"""The plan of a program: what is promised, what runs where, what it costs, and a picture of its rounds."""
+"""plan() of a program: grade, placement, cost, and a picture of its pipelined rounds."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _planned(program: Program, pipeline: int, seed: int, runtime: Any) -> JobPla
     arrays = arrays_of(program.name, program.params)
     parts = parts_of(program.name, program.parts, program.data)
     size = sum(array.nbytes for array in arrays.values())
-    told = facts(program, arrays, pipeline, runtime)
+    lines = facts(program, arrays, pipeline, runtime)
     data = _nbytes(program.data if parts is None else parts)
     return JobPlan(
         program.name,
@@ -59,8 +59,8 @@ def _planned(program: Program, pipeline: int, seed: int, runtime: Any) -> JobPla
         + (f", data in {len(parts)} parts" if parts is not None else ""),
         program.identity(pipeline, seed).values,
         Cost(0, 0, pipeline * size + data, data + 2 * size, 0),
-        why=dict(told[:1])["grade"].partition(": ")[2],
-        facts=tuple(fact for fact in told if fact[0] not in ("grade", "runs on")),
+        why=dict(lines[:1])["grade"].partition(": ")[2],
+        facts=tuple(fact for fact in lines if fact[0] not in ("grade", "runs on")),
         physical=Physical(name_of(runtime), runtime.workers),
         picture=partial(picture, pipeline),
         counted="parameters",

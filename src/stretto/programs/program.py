@@ -1,4 +1,4 @@
-"""`st.Program`: what to update together, how to update it, and how to put the results together.
+"""`st.Program` and `st.program`: an iterative algorithm as schedule, update and aggregate.
 
     class Halve(st.Program):
         schedule = st.schedule.cyclic(width=8)              # which jobs next; or a method schedule(self, state)
@@ -15,9 +15,9 @@
 
     result = st.run(Halve(np.ones(100)), rounds=50, pipeline=3)
 
-The three are apart so that each can be exchanged: another schedule never touches the update (SMPFRAME's scheduled model
-parallelism). With `parts`, data are cut into logical parts: `update(job, part, params)` runs once for each part, where
-that part is held, and the results of a job are merged in part order before `aggregate` gets them.
+The three are separate so that each can be replaced: another schedule needs no change of the update (SMPFRAME's
+scheduled model parallelism). With `parts`, data are cut into logical parts: `update(job, part, params)` runs once for
+each part, on the node that holds the part, and the results of a job are merged in part order before `aggregate`.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class Program:
         return 0
 
     def _check(self) -> None:
-        """Refuse a program that lacks something."""
+        """Refuse a program without a required function or attribute."""
         check(self)
 
     def launch(self, options: Options) -> Result:
@@ -284,7 +284,7 @@ def settle_schedule(program: Program) -> None:
 
 
 def check(program: Program) -> None:
-    """Refuse a program that lacks a part, or whose functions do not take what they will be given."""
+    """Refuse a program without a required attribute, or with a function of the wrong signature."""
     settle_schedule(program)
     for part, needed in _NEEDED.items():
         found = getattr(program, part, None)
@@ -330,7 +330,7 @@ def _check_parts(program: Program) -> None:
 def _check_signature(name: str, part: str, function: Callable[..., Any], takes: tuple[str, ...]) -> None:
     try:
         signature = inspect.signature(function)
-    except (TypeError, ValueError):  # some compiled functions do not tell
+    except (TypeError, ValueError):  # some compiled functions have no signature
         return
     try:
         signature.bind(*takes)

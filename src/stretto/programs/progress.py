@@ -1,9 +1,9 @@
-"""What a run of a program tells those who watch it, whichever engine makes its rounds.
+"""Progress events of a run of a program: progress bar, log lines and run record.
 
-with telling(name, options, plan) as told:
+with telling(name, options, plan) as progress:
     ...
-    told.look(look, last)           # after some rounds
-    told.ended("until")             # why it was over; without it the run counts as failed
+    progress.look(look, last)           # after some rounds
+    progress.ended("until")             # why it ended; without this call the run counts as failed
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ _STATUS: dict[str, Status] = {"rounds": "done", "schedule": "done", "interrupted
 
 
 class Told:
-    """One run, as it is told."""
+    """Emits the progress events of one run."""
 
     def __init__(self, tell: Bus, goal: int | None) -> None:
         self.status: Status = "failed"
         self.tell, self._goal = tell, goal
 
     def look(self, look: Look, last: Look) -> None:
-        """In numbers for each round since another look."""
+        """Emit an evaluation, with means over the rounds since the `last` one."""
         rounds = max(1, look.round - last.round)
         seconds, items = (look.seconds - last.seconds) / rounds, (look.updates - last.updates) // rounds
         self.tell(EpochDone(time.time(), look.round, self._goal or look.round, seconds, items, look.objective))
 
     def ended(self, why: str) -> None:
-        """It is over; why: a word of `Result.stopped`."""
+        """Note that the run ended. why: a value of `Result.stopped`."""
         self.status = _STATUS.get(why, "early")
 
 
 @contextmanager
 def telling(name: str, options: Options, plan: Callable[[], str]) -> Iterator[Told]:
-    """Begin, and end with whatever came of it. plan: the plan in words, asked for only by those who want it."""
+    """Emit the start and the end of a run. plan: returns the plan in words; called only if a listener wants it."""
     session = options.session or Session()
     verbose = options.verbose or session.verbose
     with replace(session, verbose=verbose).listen("jobs", "round") as tell:
@@ -55,6 +55,6 @@ def telling(name: str, options: Options, plan: Callable[[], str]) -> Iterator[To
         with recorded(tell, config, done) as ending:
             if verbose > 1 or session.record is not None:
                 tell(PlanMade(options.fingerprint, plan()))
-            told = Told(tell, options.rounds)
-            yield told
-            ending.status = told.status
+            progress = Told(tell, options.rounds)
+            yield progress
+            ending.status = progress.status

@@ -1,8 +1,8 @@
-"""Whether `update` gives the same bits again: a sample of updates is made twice and compared.
+"""Check that `update` is deterministic: a sample of updates runs twice, and the bits are compared.
 
-An update that draws from a shared generator, reads a clock or remembers something outside `local` gives other bits on
-another number of threads or nodes, and after a node was lost. The second call gets a copy of the state of its part, so
-the check leaves no trace. How long an update takes decides only whether it is checked.
+An update that draws from a shared generator, reads a clock or keeps state outside `local` gives other bits on another
+number of threads or nodes, and after the loss of a node. The second call gets a copy of the state of its part, so the
+check changes nothing. The duration of an update decides only whether it is checked.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ NOTHING: Any = object()  # stands for the state of a part that has none
 
 
 class NotRepeatable(Exception):
-    """An update that gave something else when it was made again."""
+    """An update returned another result when it was repeated."""
 
 
 def made_twice(update: Callable[[Any], Any], state: Any, *, always: bool) -> Any:
-    """The result of an update, which was made twice; raises NotRepeatable where the second call differs.
+    """Run an update twice and return its result; raise NotRepeatable if the second call differs.
 
     Parameters
     ----------
     update : function(state) -> result
     state : any
-        Of the part; NOTHING: it has none. The first call writes to it.
+        State of the part; NOTHING if it has none. The first call writes to it.
     always : bool
-        Whether an update is checked that takes longer than CHEAP.
+        Whether to check updates that take longer than CHEAP.
     """
     before = NOTHING
     if state is not NOTHING:
@@ -88,7 +88,7 @@ def same_bits(one: Any, other: Any) -> bool:
 
 
 def _same_object(one: Any, other: Any) -> bool:
-    """Objects of other classes: equal, or pickled alike. Where neither can be found out, they count as the same."""
+    """Compare objects of other classes: equal, or with equal pickles. Equal if neither can be computed."""
     try:
         if bool(one == other):
             return True

@@ -203,6 +203,6 @@ def _keeping(program: Program, options: Options, checkpoint: Any, every: Any, re
 
 
 def place(runtime: Any) -> Runtime:
-    """Where a program runs: the runtime given, checked, or threads."""
+    """The runtime of a program: the given one, validated, or threads."""
     found: Runtime = chosen(runtime, owner="run", give=PROGRAMS, default=Threads(), does="rounds", work="programs")
     return found

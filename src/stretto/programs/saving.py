@@ -1,12 +1,12 @@
-"""Checkpoints of a program: everything that decides the rounds to come, saved after a round.
+"""Checkpoints of a program: save everything that decides later rounds, and resume from it.
 
     params/3/beta       parameters after round 3, in arrays.safetensors
     part/0              the state of a part, pickled
     state               the rest, pickled
 
-Saved after round c are the versions of the parameters that rounds in flight read, the jobs of rounds after c that were
-chosen already, the state of the schedule, `state.memory`, the states of parts and the history. Updates of rounds in
-flight are recomputed by a run that resumes, with the same bits. What the user's schedule and parts remember is pickled:
+A checkpoint after round c holds the versions of the parameters that rounds in flight read, the jobs of later rounds
+that were already chosen, the state of the schedule, `state.memory`, the states of parts and the history. A resumed run
+recomputes the updates of rounds in flight, with the same bits. The state of the user's schedule and parts is pickled:
 resume only from folders that you trust.
 """
 
@@ -29,37 +29,37 @@ if TYPE_CHECKING:
 
     from .engine import Run
 
-STATES_EVERY = 16  # rounds between two saves of the states of parts, where nobody says otherwise
+STATES_EVERY = 16  # rounds between two saves of the states of parts, without checkpoints
 _SAFE = "biuf"  # kinds of dtypes that are saved as they are, up to 8 bytes wide
 
 Captured = tuple[dict[str, NDArray[Any]], dict[str, Any]]
 
 
 class Saver:
-    """When a run is saved, and what.
+    """Decides when a run is saved, and saves it.
 
     Attributes
     ----------
     states : (int, dict or None)
-        The round after which states of parts were saved last, and the states; None: they are made from the parts.
+        The round after which states of parts were saved last, and the states; None: states are created from the parts.
     """
 
     def __init__(self, run: Run, keeping: Keeping | None) -> None:
         self._run, self._keeping = run, keeping
         self.states: tuple[int, Mapping[int, bytes] | None] = (0, None)
         self._every = (keeping.every if keeping is not None else None) or (STATES_EVERY if run.stateful else None)
-        self._checkpoints = None if keeping is None else keeping.checkpoints(run.told.tell)
-        self._newest = -1  # the round after which was saved last
-        self._waiting: dict[int, Captured] = {}  # by round: saved once the states of parts have come
-        self._came: dict[int, Mapping[int, bytes]] = {}  # by round: states that came before the round was aggregated
+        self._checkpoints = None if keeping is None else keeping.checkpoints(run.progress.tell)
+        self._newest = -1  # the round of the last checkpoint
+        self._waiting: dict[int, Captured] = {}  # by round: written when the states of parts have arrived
+        self._came: dict[int, Mapping[int, bytes]] = {}  # by round: states that arrived before it was aggregated
 
     @property
     def every(self) -> int | None:
-        """Rounds between two saves of the states of parts, for the pipeline of this process; None: they are not."""
+        """Rounds between two saves of the states of parts, for the pipeline of this process; None: never saved."""
         return self._every if self._keeping is not None and self._run.stateful else None
 
     def at(self, number: int) -> bool:
-        """Whether this is a round after which is saved, known before it is made."""
+        """Whether a checkpoint follows this round; known before the round runs."""
         return self._every is not None and (number % self._every == 0 or number == self._run.options.rounds)
 
     def due(self, number: int) -> bool:
@@ -69,7 +69,7 @@ class Saver:
         return self.at(number) if self._every is not None else self._checkpoints.due(number)
 
     def finish(self, number: int) -> None:
-        """Save what the run ends with, unless that is saved, or updates of later rounds have changed the states."""
+        """Save the end of the run, unless it is saved already or updates of later rounds have changed the states."""
         if self._keeping is not None and not self._run.stateful and number and self._newest != number:
             self.save(number)
 
@@ -86,7 +86,7 @@ class Saver:
             self._waiting[number] = captured
 
     def states_came(self, number: int, states: Mapping[int, bytes]) -> None:
-        """The states of all parts after a round, from nodes."""
+        """Store the states of all parts after a round, from nodes."""
         self.states = number, states
         if number in self._waiting:
             self._write(number, self._waiting.pop(number), states)
@@ -131,7 +131,7 @@ class Saver:
     # -- resuming ----------------------------------------------------------------------------------------------------
 
     def resume(self, pipeline: Pipeline) -> None:
-        """Go on from the newest checkpoint, if that is asked for."""
+        """Continue from the newest checkpoint, if the run was started with resume=True."""
         if self._checkpoints is None or self._keeping is None or not self._keeping.resume:
             return
         run, found = self._run, self._checkpoints.latest()
@@ -148,13 +148,13 @@ class Saver:
         run.resumed(state)
         if run.stateful:
             self.states = number, {part: found.arrays[f"part/{part}"].tobytes() for part in range(run.parts)}
-        run.hold(pipeline)  # the segment is another one now
+        run.hold(pipeline)  # the checkpoint may be in another segment
         pipeline.resume(number, {t: len(flight.results) for t, flight in sorted(run.flights.items()) if flight.jobs})
         if run.ended is not None:
             pipeline.stop(after=run.ended - 1)
         self._newest = number
 
     def restored(self) -> list[Any] | None:
-        """The states of parts that were resumed, for updates in this process; None: they are made from the parts."""
+        """The resumed states of parts, for updates in this process; None: states are created from the parts."""
         states = self.states[1]
         return None if states is None else [unpacked(states[part]) for part in sorted(states)]

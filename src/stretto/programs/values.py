@@ -1,4 +1,4 @@
-"""What goes into a run of a program and what comes out of it, whichever engine runs it."""
+"""Options and results of `st.run`: `Options`, `Look` (an evaluation), `Round` and `Result`."""
 
 from __future__ import annotations
 
@@ -35,45 +35,45 @@ class Look:
         Jobs so far.
     """
 
-    round: int  # rounds made so far
-    seconds: float  # time spent in rounds, looking and compiling apart
-    samples: int  # data samples touched so far; for sparse columns, their entries
-    objective: float  # NaN where the program has none
-    updates: int  # jobs made so far
+    round: int  # rounds so far
+    seconds: float  # time spent in rounds, without evaluations and compiling
+    samples: int  # data samples read so far; for sparse columns, their entries
+    objective: float  # NaN if the program has none
+    updates: int  # jobs so far
 
 
 @dataclass(frozen=True, eq=False)
 class Options:
-    """How a program is run. Only rounds, pipeline, seed and every can change a number."""
+    """The arguments of `st.run`, checked. Only rounds, pipeline, seed and every can change a result."""
 
-    rounds: int | None = None  # at most so many; None: until the schedule has nothing left or `until` says so
+    rounds: int | None = None  # the most rounds; None: until the schedule has no jobs left or `until` returns True
     pipeline: int = 1  # round t reads the parameters after round t − pipeline
     seed: int = 0
-    every: int = 1  # rounds between two looks
-    until: Callable[[Look], bool] | None = None
-    seconds: float | None = None
-    runtime: Runtime = field(default_factory=Threads)
+    every: int = 1  # rounds between two evaluations
+    until: Callable[[Look], bool] | None = None  # the run ends when it returns True
+    seconds: float | None = None  # time limit
+    runtime: Runtime = field(default_factory=Threads)  # where it runs
     record: bool = False  # keep the jobs of every round and what it read
-    verbose: int = 0
+    verbose: int = 0  # 0 quiet, 1 a progress bar, 2 a line for every evaluation
     check_every: int | None = None  # rounds between two checks of `update`; None: in the first round; 0: never
     schedulers_on: str = "driver"  # or "nodes": each scheduler on a node of its own
     keeping: Keeping | None = None  # where and how often checkpoints are saved; every: rounds
-    session: Session | None = None  # where the run is recorded, and who listens
+    session: Session | None = None  # run record and listeners
     fingerprint: str = ""  # of the program, for the record
 
     @property
     def reports_looks(self) -> bool:
-        """Whether listeners receive every look; without a goal a progress bar has no use for them."""
+        """Whether listeners receive every evaluation. A progress bar without a number of rounds needs none."""
         return self.rounds is not None or self.verbose > 1 or self.session is not None
 
 
 @dataclass(frozen=True, eq=False)
 class Round:
-    """One round as it was made: what it did, which parameters its jobs read and what they were chosen from."""
+    """The record of one round."""
 
     number: int  # from 1
-    jobs: tuple[Any, ...]
-    read: int  # the round after which the parameters that `update` read were current; 0 is the start
+    jobs: tuple[Any, ...]  # chosen from, and run on, the parameters after round `read`
+    read: int  # the version of the parameters that `update` read: that after this round; 0 is the start
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,7 +110,7 @@ class Result:
     rounds: int
     updates: int
     seconds: float
-    stopped: str  # why it ended: "rounds", "until", "seconds", "schedule" (nothing was left to do), "interrupted"
+    stopped: str  # why it ended: "rounds", "until", "seconds", "schedule" (no jobs were left), "interrupted"
     history: tuple[Look, ...] = ()
     record: tuple[Round, ...] = ()
     schedule_seconds: float = 0.0  # thread time spent in choosing rounds
@@ -124,7 +124,7 @@ class Result:
 
 
 def number_of(value: Any) -> float:
-    """What an objective returned, as a number."""
+    """The value of an objective as a float."""
     try:
         return float(value)
     except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""Settings of schedules, checked when a spec is made: which one is wrong, what it must be, what it is."""
+"""Validation of the settings of schedules."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["function", "number", "uncalled", "whole"]
 
 
 def whole(name: str, value: Any) -> None:
-    """Refuse what is no whole number.
+    """Refuse a value that is not an integer.
 
     >>> whole("width", 2.5)
     Traceback (most recent call last):
@@ -23,7 +23,7 @@ def whole(name: str, value: Any) -> None:
 
 
 def uncalled(value: Any) -> str | None:
-    """What to write instead of a ready schedule without its parentheses; None if that is not what `value` is.
+    """What to write instead of a schedule function without parentheses; None if `value` is something else.
 
     >>> from stretto.schedule import cyclic
     >>> uncalled(cyclic)
@@ -31,7 +31,7 @@ def uncalled(value: Any) -> str | None:
     """
     if isinstance(value, type) and issubclass(value, Schedule):
         return f"{value.__name__}(…)"
-    made = getattr(value, "__func__", value)  # a function in the body of a class comes out as a method
+    made = getattr(value, "__func__", value)  # a function in the body of a class becomes a method
     if not isinstance(made, FunctionType) or "." in made.__qualname__:
         return None
     return f"st.schedule.{made.__name__}(…)" if made.__module__.startswith("stretto.schedule.") else None

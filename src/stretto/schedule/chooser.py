@@ -1,7 +1,7 @@
-"""The chooser of every ready schedule: arrays, and compiled code that makes rounds from them.
+"""Choosers of the ready schedules: arrays, and compiled code that chooses rounds from them.
 
-The compiled engine of coordinate descent takes `choice` and `table` and chooses by itself; everybody else calls
-`choose` and `learn`, which are the same code.
+The compiled engine of coordinate descent takes `choice` and `table` and chooses without Python. Other callers use
+`choose` and `learn`, which run the same code.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from .spec import Chooser, Floats, Ints
 Priority = Callable[[Floats], Floats]  # how far each job moved [k] -> how urgent it is [k]
 Conflicts = Callable[[Ints, Any], Floats]  # candidates [L], data -> how far each two disturb each other [L, L]
 
-# What decides the rounds to come; the rest follows from the spec or is only used within a round.
+# Arrays that decide later rounds; the others follow from the spec or are only used within a round.
 _SAVED = ("place", "order", "holder", "state", "walk", "ends", "fresh")
 
 
 def named(function: Callable[..., Any]) -> str:
-    """A function's name and a digest of what it does, for a repr that says when it has changed."""
+    """A function's name and a digest of its code, for a repr that changes with the function."""
     code = getattr(function, "__code__", None)
     text = repr(function) if code is None else f"{code.co_code!r}{code.co_consts!r}{code.co_names!r}"
     name = getattr(function, "__qualname__", type(function).__name__)
@@ -44,8 +44,21 @@ def check_width(width: int) -> None:
 
 
 def new_choice(kind: int, size: int, seed: int, width: int, **settings: Any) -> Any:
-    """A `Choice` before its first round. settings: candidates, schedulers, floor, threshold,
-    moving (jobs that move whose pairs are remembered), order, bounds."""
+    """A `Choice` before its first round.
+
+    Parameters
+    ----------
+    kind : int
+        Code of the kind of schedule.
+    size : int
+        Number of jobs.
+    seed : int
+        Seed of the draws.
+    width : int
+        The most jobs of a round.
+    **settings
+        candidates, schedulers, floor, threshold, moving (number of moving jobs whose pairs are cached), order, bounds.
+    """
     from stretto.kernels.rounds import chooser_state as choice
     from stretto.kernels.rounds.choosing import shuffled
 
@@ -92,7 +105,7 @@ def new_choice(kind: int, size: int, seed: int, width: int, **settings: Any) -> 
 
 
 class Compiled(Chooser):
-    """A chooser whose rounds are made by compiled code, and that does not look at what becomes of them."""
+    """A chooser in compiled code that ignores how far jobs moved."""
 
     def __init__(self, choice: Any, table: Any = None) -> None:
         self.choice = choice
@@ -102,7 +115,7 @@ class Compiled(Chooser):
 
     @property
     def compiled(self) -> bool:
-        """Whether compiled code can make rounds without asking Python."""
+        """Whether compiled code can choose rounds without calling Python."""
         return True
 
     @property
@@ -146,9 +159,12 @@ class Compiled(Chooser):
 
 
 class Learning(Compiled):
-    """A chooser that goes by how far jobs moved.
+    """A chooser that uses how far jobs moved.
 
-    by, conflicts: functions of the user's, called from Python with `data`; None where compiled code does it.
+    Parameters
+    ----------
+    by, conflicts : callable or None
+        Functions of the user's, called from Python with `data`; None: compiled code does it.
     """
 
     def __init__(
@@ -194,7 +210,7 @@ class Learning(Compiled):
             )
         if not np.isfinite(priority).all():
             raise Diverged(
-                f"the change of job {int(jobs[~np.isfinite(priority)][0])} gives a priority that is no finite number"
+                f"the change of job {int(jobs[~np.isfinite(priority)][0])} gives a priority that is not finite"
             )
         if len(priority) and priority.min() < 0:
             raise PlanError(f"by(change) must return priorities of 0 or more, got {priority.min()}")

@@ -1,10 +1,10 @@
-"""Clustered rounds: parameters that depend on each other are put in one part, and a round takes one of each part.
+"""Clustered schedule (`st.schedule.clustered`): dependent parameters form one part, and a round takes one of each part.
 
-The dependency graph has an edge between two parameters that disturb each other, as heavy as they do. Cut into parts of
-about the same size so that the edges between parts weigh as little as possible (METIS), it gives a schedule that is
-fixed before the first round: the parts go on at the same time, and inside a part one parameter is updated after the
-other, as a worker does with its share in §2.2 of Kim et al. (SMPFRAME); Scherrer et al., Feature clustering for
-accelerating parallel coordinate descent, NIPS 2012. What is violated is the weight between parts, `cut`.
+The dependency graph has an edge between two parameters that interfere; its weight is the strength of the interference.
+METIS cuts the graph into parts of about the same size with the smallest weight of edges between parts. This gives a
+schedule that is fixed before the first round: parts run in parallel, and the parameters of a part are updated one after
+the other, as in §2.2 of Kim et al. (SMPFRAME) and in Scherrer et al., Feature clustering for accelerating parallel
+coordinate descent, NIPS 2012. The schedule ignores the dependencies between parts, whose weight is `cut`.
 
     parts  {0, 1, 2}  {3, 4}          rounds  [0 3] [1 4] [2 3] [0 4] …
 """
@@ -25,18 +25,18 @@ from .chooser import Compiled, new_choice
 from .columns import columns_of, correlation
 from .spec import Ints, Schedule
 
-_WHOLE = 1000  # METIS takes whole numbers: the heaviest edge counts as so many
-_BLOCK = 256  # columns whose correlations with all others are looked at together
+_WHOLE = 1000  # METIS takes integer weights: that of the heaviest edge
+_BLOCK = 256  # columns whose correlations with all others are computed at a time
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Clustered(Schedule):
-    """One job of each part in every round. part [size]: the number of each job's part."""
+    """One job of each part in every round."""
 
-    part: Ints
-    parts: int
-    cut: float  # the weight of the edges between parts, and of all edges
-    weight: float
+    part: Ints  # [size] the part of each job
+    parts: int  # number of parts
+    cut: float  # weight of the edges between parts
+    weight: float  # weight of all edges
 
     @cached_property
     def digest(self) -> str:

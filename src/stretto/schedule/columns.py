@@ -1,8 +1,8 @@
-"""The columns that jobs stand for, and what is measured of them: where conflicts between jobs come from.
+"""Data columns of the jobs and their correlations, from which schedules derive conflicts between jobs.
 
-Two coordinates of a regression disturb each other as far as their columns point the same way: the change of one shifts
-the best value of the other by their correlation. `columns_of` takes a matrix in any form that has columns; `table`
-turns it into the arrays that compiled code works correlations out from (see `kernels/correlation`).
+Two coordinates of a regression interfere as far as their columns are correlated: a change of one shifts the optimum of
+the other by their correlation. `columns_of` takes a matrix in any form that has columns. `table` converts it to arrays
+from which compiled code computes correlations (see `stretto.kernels.rounds.correlation`).
 """
 
 from __future__ import annotations
@@ -19,23 +19,19 @@ from stretto.errors import PlanError
 from .spec import Floats, Ints
 
 Array = NDArray[Any]
-SPARSE_SAMPLE, DENSE_SAMPLE = 512, 256  # rows that long columns are compared on, unless told otherwise
+SPARSE_SAMPLE, DENSE_SAMPLE = 512, 256  # default number of rows on which long columns are compared
 
 
 @dataclass(frozen=True, eq=False)
 class Columns:
-    """A matrix of `rows` × `size` by columns. Dense: `values` holds one column after another, the other two are empty.
+    """A matrix by columns, dense or sparse (CSC)."""
 
-    centred: correlations are those of the columns minus their means, as it should be where a free intercept takes up
-    any common shift; otherwise they are cosines.
-    """
-
-    rows: int
-    size: int
-    values: Array
-    indices: NDArray[np.int32]
-    indptr: Ints
-    centred: bool = False
+    rows: int  # number of rows
+    size: int  # number of columns
+    values: Array  # entries; dense: one column after another
+    indices: NDArray[np.int32]  # rows of the entries; dense: empty
+    indptr: Ints  # where each column begins; dense: empty
+    centred: bool = False  # subtract the means (for models with an intercept); else correlations are cosines
 
     @property
     def dense(self) -> bool:
@@ -43,7 +39,7 @@ class Columns:
 
     @cached_property
     def measured(self) -> dict[str, Floats]:
-        """[p] each: total, square (Σx²), norm (centred where asked, 0 where nothing varies), peak (max|x|)."""
+        """[p] each: total, square (Σx²), norm (centred if `centred`, 0 for constant columns), peak (max|x|)."""
         from stretto.kernels.linear.column_statistics import measure_worker
 
         found = {name: np.zeros(self.size) for name in ("total", "square", "norm", "peak")}
@@ -52,7 +48,7 @@ class Columns:
 
     @cached_property
     def length(self) -> Ints:
-        """[p] numbers stored of each column."""
+        """[p] number of stored entries of each column."""
         return np.full(self.size, self.rows, np.int64) if self.dense else np.diff(self.indptr)
 
 
@@ -104,7 +100,7 @@ def _kind(values: Array) -> type[np.floating[Any]]:
 
 
 def free_table(dtype: Any = np.float64) -> Any:
-    """The table for schedules that do not look at conflicts."""
+    """The table for schedules that ignore conflicts."""
     from stretto.kernels.rounds.correlation import FACTS, FACTS_OF, Table
 
     whole, marks, grid = np.empty(0, np.int64), np.empty((1, 0), np.int32), np.empty((1, 0))
@@ -118,10 +114,10 @@ def free_table(dtype: Any = np.float64) -> Any:
 def table(
     columns: Columns, seed: int, *, sample: int | None, schedulers: int, width: int, any_long: bool | None = None
 ) -> Any:
-    """The arrays that correlations are worked out from.
+    """The arrays from which compiled code computes correlations.
 
-    any_long: whether long columns are compared on a sample of the rows, of which there may be none among these columns;
-    None: as they are.
+    any_long: whether any column, also of other schedulers, is long enough to be compared on a sample of the rows; None:
+    derive it from these columns.
     """
     from stretto.kernels.rounds.correlation import CHECKED, FACTS, FACTS_OF, SHORT, Table
 
@@ -141,12 +137,14 @@ def table(
         inverse, shift, np.sqrt(columns.length * found["square"]) * inverse, size * inverse, s_inverse, s_shift, starts,
         np.inf if columns.dense else columns.length,
     )  # fmt: skip
-    room = np.empty((columns.size + 1) * FACTS_OF)
-    skip = (-room.ctypes.data // room.itemsize) % FACTS_OF  # a column's facts begin at a cache line
-    facts_of = room[skip : skip + columns.size * FACTS_OF].reshape(columns.size, FACTS_OF)
+    padded = np.empty((columns.size + 1) * FACTS_OF)
+    skip = (-padded.ctypes.data // padded.itemsize) % FACTS_OF  # a column's facts begin at a cache line
+    facts_of = padded[skip : skip + columns.size * FACTS_OF].reshape(columns.size, FACTS_OF)
     for k, column in enumerate(known):
         facts_of[:, k] = column
-    nodes = (width + 1) * int(columns.length.max(initial=0, where=short))  # one more may be looked at than taken
+    nodes = (width + 1) * int(
+        columns.length.max(initial=0, where=short)
+    )  # one more candidate may be compared than taken
     marks, lists = (schedulers, nodes), 0 if columns.dense else rows
     return Table(
         facts, columns.values, columns.indices, columns.indptr, facts_of, sampled.values,
@@ -157,7 +155,7 @@ def table(
 
 
 def _scaled(columns: Columns) -> tuple[Floats, Floats]:
-    """1 / norm (0 of 0), and √rows · mean / norm (0 where columns are not centred)."""
+    """1 / norm (0 for a norm of 0), and √rows · mean / norm (0 if columns are not centred)."""
     norm, total = columns.measured["norm"], columns.measured["total"]
     inverse = np.divide(1.0, norm, out=np.zeros_like(norm), where=norm > 0)
     return inverse, total / np.sqrt(columns.rows) * inverse if columns.centred else np.zeros_like(norm)
@@ -166,9 +164,9 @@ def _scaled(columns: Columns) -> tuple[Floats, Floats]:
 def sampled_rows(
     columns: Columns, short: NDArray[np.bool], seed: int, sample: int | None, any_long: bool | None = None
 ) -> tuple[Columns, Ints]:
-    """The long columns on a sample of the rows, and where each begins there (−1: it is short).
+    """The long columns on a sample of the rows, and where each begins in the sample (−1: the column is short).
 
-    Where there are no more rows than that, or no long columns, the columns themselves.
+    Returns the columns themselves if there are no more rows than the sample has, or no long columns.
     """
     from stretto.kernels.linear.column_statistics import hash_rows, sample_columns
 

@@ -1,10 +1,10 @@
-"""All jobs in turn: the schedule of ordinary coordinate descent, `width` at a time.
+"""Cyclic schedule (`st.schedule.cyclic`): all jobs in turn, `width` at a time, as in ordinary coordinate descent.
 
     chooser = cyclic(width=2).start(size=5, seed=0)
     [0 1] [2 3] [4] [0 1] …
 
-A round ends where the sweep ends, so that no job is twice in it. With `shuffle` every sweep has an order of its own,
-which belongs to (seed, sweep).
+A round ends with its sweep, so that no job is in it twice. With `shuffle` every sweep has its own random order, which
+depends on (seed, sweep).
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from .spec import Schedule
 class Cyclic(Schedule):
     """All jobs in turn, `width` together."""
 
-    width: int = 1
-    shuffle: bool = False
+    width: int = 1  # jobs of a round
+    shuffle: bool = False  # whether every sweep has a new random order
 
     def __post_init__(self) -> None:
         check_width(self.width)

@@ -1,7 +1,7 @@
-"""Rounds in flight: what may be chosen, updated and aggregated now.
+"""Pipeline of rounds: which choose, update and aggregate tasks may start now, with several rounds in flight.
 
 With depth s, round t is chosen from, and its jobs read, exactly the parameters after round t − s; for t ≤ s that is the
-start. So up to s rounds are in flight, and when a job runs changes no number:
+start. So up to s rounds are in flight, and the time at which a job runs changes no result:
 
     choose(t)       after choose(t − 1) and aggregate(t − s)
     update(t, k)    after choose(t)
@@ -10,17 +10,17 @@ start. So up to s rounds are in flight, and when a job runs changes no number:
     depth 1     choose 1, update 1, aggregate 1, choose 2, update 2, …
     depth 2     choose 1, choose 2, update 1, aggregate 1, choose 3, update 2, aggregate 2, …
 
-Tasks are taken by whoever is free: an aggregation first, because others wait for it, then a choice, so that the
-schedule runs ahead of the workers, then the most urgent job of the oldest round. Where the jobs of a round wait for
-each other (`waiting.Turns`), each is aggregated by itself as soon as it is updated; that needs depth 1.
+A free worker takes an aggregation first, because other tasks wait for it; then a choice, so that the schedule runs
+ahead of the workers; then the most urgent job of the oldest round. If the jobs of a round wait for each other
+(`waiting.Turns`), each is aggregated by itself as soon as it is updated; that needs depth 1.
 
-A run ends at the same place however it was timed: a task that fails, or a round that is the last, stops only what comes
-later in the serial order choose 1, update 1, aggregate 1, choose 2, …; everything before it is still made. This is the
-pipelining of SMPFRAME's dynamic engine (Equation 3), with its staleness made exact.
+A run ends at the same task whatever its timing. A task that fails, or the last round, stops only tasks that come later
+in the serial order choose 1, update 1, aggregate 1, choose 2, …; all earlier tasks still run. This is the pipelining of
+SMPFRAME's dynamic engine (Equation 3), with exact staleness.
 
-Where data are cut into parts, an update is a job on one part: update k is job k // parts on part k % parts. If parts
-have state of their own (`ordered`), the updates of a part run one after another in serial order, and with `save_every`
-no update of round t begins before the last saved round before t is aggregated, so that the state can be saved there.
+If data are cut into parts, an update is a job on one part: update k is job k // parts on part k % parts. If parts have
+their own state (`ordered`), the updates of a part run one after another in serial order. With `save_every`, no update
+of round t begins before the last saved round before t is aggregated, so that the state can be saved after that round.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ WHOLE = -1  # the job of a task that concerns all jobs of its round
 
 
 class Task(NamedTuple):
-    """One thing to do. job: its number in the round, or WHOLE."""
+    """One task of a run."""
 
-    stage: int
-    round: int
-    job: int = WHOLE
+    stage: int  # choose, update or aggregate
+    round: int  # from 1
+    job: int = WHOLE  # number of the job in the round, or WHOLE
 
     @property
     def key(self) -> tuple[int, ...]:
-        """Where the task stands in the serial order; what it waits for has a smaller key."""
+        """Position of the task in the serial order; tasks that it waits for have smaller keys."""
         if self.job == WHOLE:
             return self.round, self.stage
         return self.round, UPDATE, self.job, self.stage
@@ -60,10 +60,10 @@ class Task(NamedTuple):
 class _Flight:
     """A round between its choice and its end."""
 
-    left: int  # jobs that are not aggregated, or where all are aggregated together, not updated
-    queue: Queue | None = None
+    left: int  # jobs that are not aggregated; if all are aggregated together, jobs that are not updated
+    queue: Queue | None = None  # of jobs that wait for each other
     updated: list[int] = field(default_factory=list)  # jobs that wait to be aggregated one by one, a heap
-    begun: bool = False  # some of its jobs are in the parameters
+    begun: bool = False  # whether some of its jobs are aggregated
 
 
 class Pipeline:
@@ -96,11 +96,11 @@ class Pipeline:
         self._busy = [False] * ordered  # parts with an update in the heap or under way
         self._save_every = save_every
         self._choosing = self._aggregating = False
-        self._held: float = math.inf  # the round after which nothing is chosen before it is aggregated
+        self._held: float = math.inf  # no later round is chosen before this one is aggregated
         self._limit: tuple[float, ...] = (math.inf,) if rounds is None else (rounds + 1,)
 
     def reads(self, number: int) -> int:
-        """The round after which the parameters are current that round `number` reads; 0 is the start."""
+        """The version of the parameters that round `number` reads: that after this round; 0 is the start."""
         return max(0, number - self.depth)
 
     def in_turns(self, number: int) -> bool:
@@ -110,21 +110,21 @@ class Pipeline:
 
     @property
     def ready(self) -> bool:
-        """Whether there is something to take."""
+        """Whether a task may start now."""
         return bool(self._aggregate() or self._choose() or self._update())
 
     @property
     def over(self) -> bool:
-        """Whether nothing is under way and nothing will be."""
+        """Whether no task is running and none will start."""
         return not self.running and not self.ready
 
     @property
     def settled(self) -> bool:
-        """Whether nothing that is still wanted is under way or can begin. Updates of rounds after the end may run."""
+        """Whether no task that still counts is running or can start. Updates of rounds after the end may run."""
         return not self.ready and all(self._wanted(task) is None for task in self.running)
 
     def resume(self, done: int, chosen: Mapping[int, int]) -> None:
-        """Start after round `done`. chosen: updates of each round after it that was chosen before, in order."""
+        """Start after round `done`. chosen: number of updates of each later round that was already chosen, in order."""
         self.done = self._chosen = done
         for number, updates in chosen.items():
             self._chosen = number
@@ -132,11 +132,11 @@ class Pipeline:
             self._offer(number, updates)
 
     def hold_after(self, number: int) -> None:
-        """Choose no round after this one before it is aggregated: then nothing is in flight."""
+        """Choose no round after this one before it is aggregated, so that nothing is in flight then."""
         self._held = number
 
     def take(self) -> Task | None:
-        """The most urgent task that may begin now; None: there is none until another has ended."""
+        """The most urgent task that may start now; None: no task may start before another has ended."""
         task = self._aggregate() or self._choose() or self._update()
         if task is None:
             return None
@@ -152,7 +152,7 @@ class Pipeline:
         return task
 
     def chosen(self, task: Task, jobs: int, turns: Turns | None = None) -> None:
-        """A round was chosen: so many jobs, the most urgent first; 0: the schedule has nothing left."""
+        """Note that a round was chosen. jobs: their number; 0: the schedule has no jobs left."""
         self._end(task)
         self._choosing = False
         if not jobs:
@@ -168,7 +168,7 @@ class Pipeline:
             self._release(task.round, flight.queue)
 
     def updated(self, task: Task) -> None:
-        """A job was updated."""
+        """Note that a job was updated."""
         self._end(task)
         flight = self._flights[task.round]
         if flight.queue is None:
@@ -181,7 +181,7 @@ class Pipeline:
             self._offer_next(part)
 
     def aggregated(self, task: Task) -> None:
-        """A round, or a job that is aggregated by itself, is in the parameters."""
+        """Note that a round, or a job that is aggregated by itself, is in the parameters."""
         self._end(task)
         self._aggregating = False
         flight = self._flights[task.round]
@@ -195,31 +195,31 @@ class Pipeline:
             self.done = task.round
 
     def failed(self, task: Task) -> None:
-        """A task went wrong: nothing after it in the serial order is begun any more."""
+        """Note that a task failed: no task after it in the serial order will start."""
         self._end(task)
         self._choosing &= task.stage != CHOOSE
         self._aggregating &= task.stage != AGGREGATE
         self._limit = min(self._limit, task.key)
 
     def stop(self, after: int) -> None:
-        """No round after this one is wanted; what was done for later ones is left unused."""
+        """End the run after a round; results of later rounds are discarded."""
         self._limit = min(self._limit, (after + 1,))
 
     def halt(self) -> None:
-        """End as soon as the parameters are whole: now, or when the round is over that is partly in them."""
+        """End as soon as the parameters are consistent: now, or after the round that is partly aggregated."""
         flight = self._flights.get(self.done + 1)
         self.stop(after=self.done + (flight is not None and (flight.begun or self._aggregating)))
 
     def reached(self, task: Task) -> bool:
-        """Whether the serial run would have come as far as this task: then its failure counts."""
+        """Whether the serial run would reach this task, so that its failure counts."""
         return task.key <= self._limit
 
     def last_job(self, task: Task) -> bool:
-        """Whether a running aggregation is all that its round still needs."""
+        """Whether a running aggregation is the last task of its round."""
         return task.job == WHOLE or self._flights[task.round].left == 1
 
     def _offer(self, number: int, updates: int) -> None:
-        """The updates of a round may begin, in order within each part where parts are ordered."""
+        """Make the updates of a round available, in serial order within each part if parts are ordered."""
         if not self._waiting:
             for job in range(updates):
                 heapq.heappush(self._updates, (number, job, job))
@@ -258,7 +258,7 @@ class Pipeline:
             number, _, job = self._updates[0]
             if task := self._wanted(Task(UPDATE, number, job)):
                 return None if self._saved_before(number) > self.done else task
-            heapq.heappop(self._updates)  # the limit only ever falls
+            heapq.heappop(self._updates)  # safe to discard: the limit never rises
         return None
 
     def _saved_before(self, number: int) -> int:

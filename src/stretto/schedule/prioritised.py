@@ -1,20 +1,20 @@
-"""Prioritised rounds: what still moves goes first, and what would disturb each other does not go together.
+"""Prioritised schedule (`st.schedule.prioritised`): jobs that moved most first, and no conflicting jobs in a round.
 
 A round of `width` jobs is made in three steps (Algorithm 2 of Kim et al., SMPFRAME, CMU-PDL-15-103):
 
-1. Candidates, more than fit in: drawn without replacement with probability in proportion to priority, which is `by` of
-   the job's last change, (Δβ)² by default. Jobs never tried come first of all, so that the first sweep reaches
-   everyone. Jobs under way in another round are left alone.
-2. An independent set: candidates are gone through by priority, and one is taken if its correlation with all taken
-   before is below the threshold, and so is that with every job that moves and is under way in a round before, of which
-   it would not see the change.
-3. The floor: what stood still may have to move again. A share of the rounds after the first sweep, the floor, walks
-   through the rounds of the first sweep again, and so does every round where nothing moves or nothing fits. They were
-   independent sets, so this costs next to nothing. The walk leaves out jobs under way and no others, so every job has
-   its turn within `bound(size)` rounds, whatever happens.
+1. Candidates, more than `width`: drawn without replacement with probability proportional to priority. The priority is
+   `by` of the job's last change, (Δβ)² by default. Jobs that never ran come first, so that the first sweep reaches all
+   jobs. Jobs in flight in another round are left out.
+2. An independent set: candidates are tested in order of priority. A candidate is taken if its correlation with all
+   jobs taken before is below the threshold. The same holds for every moving job of a round in flight, since the
+   candidate would not read the change of that job.
+3. The floor: jobs that stopped moving may have to move again. A share of the rounds after the first sweep, the floor,
+   repeats the rounds of the first sweep in turn; so does every round for which no job moves or no candidate is taken.
+   These rounds are known to be independent sets, so they are cheap. They leave out only jobs in flight, so every job
+   runs within `bound(size)` rounds in any case.
 
-With several schedulers job j belongs to number j mod Q, and they choose in turn, each from its own jobs, so that they
-can choose at the same time.
+With Q schedulers, job j belongs to scheduler j mod Q. The schedulers choose in turn, each from its own jobs, so that
+they can choose at the same time.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class Prioritised(Schedule):
         return 2 * self.width if self.candidates is None else self.candidates
 
     def bound(self, size: int, pipeline: int = 1) -> int:
-        """Every job of `size` is in one of any so many rounds in a row, from the first on.
+        """The number n for which every job is in one of any n consecutive rounds, from the first on.
 
         >>> prioritised(width=64, floor=0.25).bound(8000)
         40001
@@ -125,7 +125,7 @@ class Prioritised(Schedule):
                 "conflicts(candidates, data) of your own, or conflicts=None to go by priority alone"
             )
         any_long = None
-        if hasattr(data, "any_long"):  # of one scheduler, see `scheduler_share`
+        if hasattr(data, "any_long"):  # columns of one scheduler, see `scheduler_share`
             data, any_long = data.whole(), data.any_long
         columns = columns_of(data)
         if columns.size != size:
@@ -137,7 +137,7 @@ class Prioritised(Schedule):
         return Learning(choice, tools, by=by)
 
     def explain(self) -> str:
-        rule = "whatever they disturb"
+        rule = "conflicts ignored"
         if self.conflicts is not None:
             rule = f"those with a {named(self.conflicts)} below {self.threshold:g} together"
         chosen = f"prioritised by {named(self.by)}: up to {self.width} of {self.drawn} candidates, {rule}"

@@ -1,11 +1,11 @@
-"""Schedulers apart from the driver: what scheduler q of Q needs to choose its rounds, and its state.
+"""Schedulers on nodes (`schedulers_on="nodes"`): data and state of scheduler q of Q, and its proxy on the driver.
 
     share = scheduler_share(spec, size, seed, data, q)      # on the driver: only the columns of its own jobs
     scheduler = share.start()                               # where it runs
     scheduler.choose([(jobs, change), …])                   # learn of its earlier rounds, then choose the next one
 
-Job j belongs to scheduler j mod Q, and round t = 1, 2, … is chosen by number (t − 1) mod Q. What one scheduler chooses
-depends on its own jobs and rounds alone, so rounds are those of one chooser with Q queues.
+Job j belongs to scheduler j mod Q, and scheduler (t − 1) mod Q chooses round t = 1, 2, … A scheduler depends only on
+its own jobs and rounds, so rounds are the same as those of one chooser with Q queues.
 """
 
 from __future__ import annotations
@@ -82,13 +82,13 @@ def own_columns(columns: Columns, first: int, step: int) -> OwnColumns:
 
 @dataclass(frozen=True, eq=False)
 class SchedulerShare:
-    """What scheduler number q needs. data: its columns; all data for a conflict function of the user's."""
+    """What one scheduler needs to choose its rounds."""
 
-    spec: Prioritised
-    size: int
-    seed: int
-    data: Any
-    number: int
+    spec: Prioritised  # the schedule
+    size: int  # number of jobs of all schedulers
+    seed: int  # of the run
+    data: Any  # columns of its own jobs; all data for a conflict function of the user's
+    number: int  # of the scheduler, from 0
 
     def start(self) -> Scheduler:
         """The scheduler before its first round."""
@@ -103,7 +103,7 @@ def scheduler_share(spec: Any, size: int, seed: int, data: Any, number: int) -> 
         )
     if spec.conflicts is correlation:
         if data is None:
-            spec.start(size, seed, data)  # says what is missing
+            spec.start(size, seed, data)  # raises an error that names what is missing
         columns = columns_of(data)
         if columns.size != size:
             raise PlanError(f"there are {size} jobs and {columns.size} columns of data; each job needs its own column")
@@ -114,24 +114,24 @@ def scheduler_share(spec: Any, size: int, seed: int, data: Any, number: int) -> 
 
 
 class Scheduler:
-    """One scheduler where it runs."""
+    """One scheduler, on its node."""
 
     def __init__(self, share: SchedulerShare) -> None:
         self._number = share.number
         self._chooser = share.spec.start(share.size, share.seed, share.data)
 
     def choose(self, learned: Sequence[Learned]) -> Ints:
-        """Learn of earlier rounds, in their order, and choose the next one."""
+        """Take the changes of earlier rounds, in order, and choose the next round."""
         for jobs, change in learned:
             self._chooser.learn(jobs, change)
         return self._chooser.choose_from(self._number)
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """Everything that decides its rounds to come."""
+        """Everything that decides its later rounds."""
         return {name: self._own(array).copy() for name, array in self._chooser.arrays().items()}
 
     def restore(self, state: dict[str, NDArray[Any]]) -> None:
-        """Continue from what `state` gave."""
+        """Continue from what `state` returned."""
         arrays = self._chooser.arrays()
         for name, array in arrays.items():
             self._own(array)[...] = state[name]
@@ -142,7 +142,7 @@ class Scheduler:
 
 
 class RemoteChooser(Chooser):
-    """The chooser of a driver whose schedulers run elsewhere: it passes on what they learn, and hands out their rounds.
+    """The driver's proxy for schedulers on nodes: forwards changes to them, and returns the rounds they chose.
 
     Attributes
     ----------
@@ -163,13 +163,13 @@ class RemoteChooser(Chooser):
             self._learned[int(jobs[0]) % self.queues].append((np.array(jobs), np.array(change)))
 
     def request(self, number: int) -> list[Learned]:
-        """What the scheduler of a round learns before it chooses that round."""
+        """The changes that the scheduler of a round receives before it chooses that round."""
         mine = (number - 1) % self.queues
         found, self._learned[mine] = self._learned[mine], []
         return found
 
     def receive(self, number: int, jobs: Ints) -> None:
-        """A scheduler has chosen a round."""
+        """Store a round that a scheduler has chosen."""
         self._chosen[number] = jobs
 
     def choose(self) -> Ints:

@@ -1,10 +1,10 @@
-"""Working sets for any program: all jobs once, then those that moved until they are solved well enough, and again.
+"""Working sets for any program: alternate a sweep over all jobs with sweeps over the jobs that moved.
 
-    survey    every job once, in rounds of `width`; those that moved become the set
-    walk      the set, sweep after sweep, until the largest change of a sweep is a tenth of what it was in the survey
+    survey    every job once, in rounds of `width`; the jobs that moved become the working set
+    walk      sweeps over the set, until the largest change of a sweep is a tenth of that in the survey
 
-Changes of rounds in flight are not known yet when a sweep ends: their jobs count as moved after a survey, and for the
-end of a walk the changes learned since the sweep before count.
+When a sweep ends, the changes of rounds in flight are not known yet. After a survey their jobs count as moved. The end
+of a walk is decided by the changes received since the previous sweep.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MOST_SWEEPS = 20  # over one set
 
 
 class SetChooser(Chooser):
-    """The state of working sets that go by what still moves."""
+    """Working sets chosen by how far jobs moved."""
 
     def __init__(self, size: int, width: int) -> None:
         if size < 1:
@@ -33,12 +33,12 @@ class SetChooser(Chooser):
         self._set: Ints = np.arange(size, dtype=np.int64)
         self._surveying, self._at, self._sweeps = True, 0, 0
         self._moved = np.zeros(size, np.uint8)  # in this survey
-        self._largest = self._first = 0.0  # change since the sweep before, and in the survey
-        self._flying: deque[int] = deque()  # whether each round that is not learned from belongs to a survey
+        self._largest = self._first = 0.0  # largest change since the previous sweep, and in the survey
+        self._flying: deque[int] = deque()  # for each round in flight: whether it belongs to a survey
 
     @property
     def working_set(self) -> Ints:
-        """The jobs that rounds walk over now."""
+        """The jobs of the current sweeps."""
         return self._set
 
     def choose(self) -> Ints:
@@ -48,7 +48,7 @@ class SetChooser(Chooser):
         self._at += self._width
         self._flying.append(int(self._surveying))
         if self._surveying:
-            self._moved[jobs] = 1  # until it is learned that they did not
+            self._moved[jobs] = 1  # until `learn` reports that they did not
         return jobs.copy()
 
     def _end_sweep(self) -> None:
@@ -58,7 +58,7 @@ class SetChooser(Chooser):
             self._set = np.flatnonzero(self._moved).astype(np.int64)
         if not self._surveying and self._sweeps and self._over:
             self._survey()
-        if not len(self._set):  # nothing moved: look at all again
+        if not len(self._set):  # no job moved: repeat the survey
             self._survey()
         self._largest = 0.0
 

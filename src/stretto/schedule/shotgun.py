@@ -1,7 +1,7 @@
-"""Random rounds, as in Shotgun: `width` different jobs, every set of so many with the same probability.
+"""Random schedule (`st.schedule.random`), as in Shotgun: `width` distinct jobs, drawn uniformly in every round.
 
-It costs nothing to choose them, and they disturb each other as chance will have it: beyond the safe width of `width`
-(the module) progress per update goes down, and far beyond it the objective goes up.
+Choosing is cheap, but jobs of a round may conflict: beyond the safe width (see `stretto.schedule.width`) progress per
+update decreases, and far beyond it the objective rises.
 
 Bradley, Kyrola, Bickson, Guestrin: Parallel coordinate descent for l1-regularized loss minimization, ICML 2011.
 """
@@ -17,9 +17,9 @@ from .spec import Schedule
 
 @dataclass(frozen=True)
 class Random(Schedule):
-    """`width` different jobs drawn evenly, by the key (seed, round)."""
+    """`width` distinct jobs drawn uniformly, by the key (seed, round)."""
 
-    width: int = 1
+    width: int = 1  # jobs of a round
 
     def __post_init__(self) -> None:
         check_width(self.width)
@@ -30,7 +30,7 @@ class Random(Schedule):
         return Compiled(new_choice(DRAWN, size, seed, min(self.width, size)))
 
     def explain(self) -> str:
-        return f"random: {self.width} different ones drawn evenly, whatever they disturb"
+        return f"random: {self.width} distinct jobs drawn uniformly, conflicts ignored"
 
 
 def random(width: int = 1) -> Random:

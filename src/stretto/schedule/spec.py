@@ -1,8 +1,8 @@
-"""What a dynamic schedule is: a frozen spec, and the state it starts.
+"""Base classes of dynamic schedules: `Schedule`, a frozen specification, and `Chooser`, its state during a run.
 
-A spec says how rounds are chosen; `start` gives a chooser, which is all the state there is: it can be saved between two
-rounds and put back. A round is an array of jobs, the most urgent first. Jobs are numbers 0 … size − 1: parameters, or
-blocks of them. How many there are in a round is a constant of the spec, never the number of workers.
+A `Schedule` specifies how rounds are chosen. `start` returns a `Chooser`, which holds all state and can be saved and
+restored between two rounds. A round is an array of jobs, the most urgent first. Jobs are numbers 0 … size − 1 of
+parameters or blocks of parameters. The size of a round is a setting of the schedule, never the number of workers.
 
     chooser = spec.start(size=1000, seed=0)
     jobs = chooser.choose()                # [at most width] int64; empty: nothing is left to do
@@ -41,7 +41,7 @@ class Chooser(ABC):
     def choose(self) -> Ints:
         """The next round's jobs, each at most once, the most urgent first; empty when no jobs are left."""
 
-    def learn(self, jobs: Ints, change: Floats) -> None:  # noqa: B027  most schedules do not look
+    def learn(self, jobs: Ints, change: Floats) -> None:  # noqa: B027  most schedules ignore changes
         """Note how far each job's parameter moved in an earlier round.
 
         Parameters

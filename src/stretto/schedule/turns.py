@@ -1,19 +1,19 @@
-"""The static engine as a spec: P logical workers, P blocks that go round, and who waits for whom.
+"""Rotation schedule for programs (`st.schedule.rotation`): P blocks rotate among P logical workers.
 
-A round is a full rotation: every worker meets every block once. In turn c worker p has block (p + c) mod P; blocks go
-from neighbour to neighbour, as in the ring of SMPFRAME's static engine. With ring=False they are exchanged in pairs
-instead (`rotation.py`), which needs a power of two. A job is a `Turn(worker, block)`. It reads and writes what belongs
-to its worker and its block and nothing else, and finds them as the jobs before it have left them.
+A round is a full rotation: every worker meets every block once. In turn c, worker p has block (p + c) mod P. Blocks
+move from neighbour to neighbour, as in the ring of SMPFRAME's static engine. With ring=False they are exchanged in
+pairs (`orders.rotation`), which needs a power of two. A job is a `Turn(worker, block)`. It reads and writes only the
+data of its worker and its block, in the state in which earlier jobs left them.
 
-Three switches change *when* a job may start and never a number:
+Three options decide *when* a job may start and never change a result:
 
     sync="micro"        a barrier after every turn
     sync="macro"        none before the round ends: a job waits for its worker's last job and its block's last job
-    first="heaviest"    of the jobs that are ready, the one on which most work hangs is taken first, by `weight`
+    first="heaviest"    of the ready jobs, the one that most work depends on starts first, by `weight`
     first="given"       turn by turn, worker 0 first
 
-With three workers and a heavy job (0, 0), `micro` makes all wait for it three times over; with `macro` worker 1 goes on
-to block 2 as soon as worker 2 has let go of it.
+With three workers and a heavy job (0, 0), `micro` makes all workers wait for it; with `macro` worker 1 continues with
+block 2 as soon as worker 2 has finished with it.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ SYNC, FIRST = ("macro", "micro"), ("heaviest", "given")
 
 
 class Turn(NamedTuple):
-    """A job of a rotation: this worker's part of the data, with this block of the parameters."""
+    """A job of a rotation."""
 
-    worker: int
-    block: int
+    worker: int  # logical worker: its part of the data
+    block: int  # block of the parameters
 
 
 def rotation(
@@ -91,7 +91,7 @@ def rotation(
 
 @dataclass(frozen=True)
 class Rotation(Schedule):
-    """See `rotation`. What changes no number is not in the `repr`, which is part of the fingerprint."""
+    """See `rotation`. Fields that change no result are not in the `repr`, which is part of the fingerprint."""
 
     blocks: int
     ring: bool = True
@@ -111,21 +111,21 @@ class Rotation(Schedule):
 
     @cached_property
     def work(self) -> Ints:
-        """[V] of each job."""
+        """[V] work of each job."""
         if self.weight is None:
             return np.ones(len(self.order), dtype=np.int64)
         return np.ascontiguousarray(self.weight[self.order.row_block, self.order.col_block])
 
     @cached_property
     def waiting(self) -> Turns:
-        """Who waits for whom, and who goes first."""
+        """Which jobs wait for which, and which ready job starts first."""
         order, work = self.order, self.work
         every = np.arange(len(order), dtype=np.int64)
         waves = tuple(every.reshape(self.blocks, self.blocks)) if self.sync == "micro" else ()
         if self.first == "given":
             return Turns(order, waves, every)
         hangs = np.zeros(len(order), dtype=np.int64)
-        for part in waves or (every,):  # beyond a barrier all jobs wait alike
+        for part in waves or (every,):  # jobs behind a barrier all wait for it
             hangs[part] = part_of(order, part).tails(work[part]) if waves else order.tails(work)
         place = np.empty(len(order), dtype=np.int64)
         place[np.lexsort((every, -hangs))] = every
@@ -137,7 +137,7 @@ class Rotation(Schedule):
         return [Turn(worker, block) for worker, block in zip(workers, blocks, strict=True)]
 
     def start(self, size: int, seed: int, data: Any = None) -> Chooser:
-        """Every round is the same, so there is nothing to remember."""
+        """A chooser without state: every round is the same."""
         return _Everything(len(self.order))
 
     def explain(self) -> str:
@@ -152,7 +152,7 @@ class Rotation(Schedule):
         )
 
     def span(self, workers: int) -> int:
-        """How long a round takes so many workers, in units of `weight`."""
+        """Time of a round on n workers, in units of `weight`."""
         return max((end for *_, end in played(self.waiting, self.work, workers)), default=0)
 
 
@@ -167,11 +167,11 @@ class _Everything(Chooser):
         return {}
 
     def restore(self, arrays: dict[str, NDArray[Any]]) -> None:
-        """There is nothing to put back."""
+        """Nothing to do: there is no state."""
 
 
 def played(turns: Turns, weight: Ints, workers: int) -> list[tuple[int, int, int, int]]:
-    """(job, worker, start, end) of one round in virtual time: what the runtime does, when work costs its weight."""
+    """Simulate one round as the runtime runs it, where a job takes its weight: (job, worker, start, end)."""
     pipeline = Pipeline(1, rounds=1)
     running: list[tuple[int, int, Any]] = []
     idle = list(range(workers - 1, -1, -1))

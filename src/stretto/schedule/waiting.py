@@ -1,9 +1,9 @@
-"""Jobs of one round that wait for each other: which may start now, and which of those goes first.
+"""Dependencies between the jobs of one round: which jobs may start now, and which of them starts first.
 
-Most rounds need none of this: their jobs read the same parameters and may run in any order. The jobs of a rotation hand
-blocks on to each other inside a round. An `Order` says who hands to whom; waves put a barrier between groups of jobs;
-a place in the queue says which of the jobs that are ready is taken first. Waves and places decide only *when* a job
-starts: whatever they are, it finds what the jobs before it in the order have left, so no number changes.
+The jobs of most rounds read the same parameters and may run in any order. The jobs of a rotation pass blocks to each
+other inside a round. An `Order` defines which job follows which; waves put a barrier between groups of jobs; a place in
+the queue decides which ready job starts first. Waves and places decide only *when* a job starts. A job always reads
+what earlier jobs in the order wrote, so no result changes.
 
     queue = Queue(turns)
     queue.ready                 # [(place, job), …], a heap
@@ -25,15 +25,11 @@ from .orders.order import Ints, Order, part_of
 
 @dataclass(frozen=True, eq=False)
 class Turns:
-    """The order of V jobs, numbered in a valid serial order.
+    """The dependencies of V jobs, numbered in a valid serial order."""
 
-    waves: jobs that run together, each wave after the one before it has ended; none: no barrier. place [V]: of the jobs
-    that are ready, the one with the smallest goes first.
-    """
-
-    order: Order
-    waves: tuple[Ints, ...]
-    place: Ints
+    order: Order  # which job follows which
+    waves: tuple[Ints, ...]  # jobs that run together, one wave after the other; (): no barriers
+    place: Ints  # [V] the ready job with the smallest place starts first
 
     def __post_init__(self) -> None:
         if len(self.place) != len(self.order):
@@ -46,7 +42,7 @@ class Turns:
 
     @cached_property
     def waits(self) -> list[int]:
-        """[V] how many jobs each waits for: at most the one before it on either of its blocks."""
+        """[V] number of jobs that each waits for: at most one for each of its two blocks."""
         waits: list[int] = ((self.order.row_turn > 0).astype(np.int64) + (self.order.col_turn > 0)).tolist()
         return waits
 
@@ -64,7 +60,7 @@ class Turns:
 
     @cached_property
     def passes(self) -> tuple[tuple[Ints, Order], ...]:
-        """What compiled workers run one after another: the jobs of each pass, and their order among themselves.
+        """Passes of compiled workers, one after another: the jobs of each pass, and their order.
 
         Workers that claim visits take `-place` as their priority.
         """
@@ -83,7 +79,7 @@ class Turns:
 
 
 class Queue:
-    """How far the jobs of one round have got."""
+    """The jobs of one round that are ready, and those that wait."""
 
     def __init__(self, turns: Turns) -> None:
         self.turns = turns
@@ -96,7 +92,7 @@ class Queue:
         self._next_wave()
 
     def finish(self, job: int) -> None:
-        """The job is done, and what it left behind is there for others to read."""
+        """Note that a job is done and its writes are visible to others."""
         self.left -= 1
         self._in_wave -= 1
         for follower in self.turns.followers[job]:

@@ -1,8 +1,8 @@
-"""How many coordinates may be updated at once when nobody looks which: the spectral radius, and the width it allows.
+"""Safe width of parallel coordinate descent: the spectral radius, and how many random coordinates may run together.
 
-For columns of norm 1, let ρ be the largest eigenvalue of XᵀX: 1 when all are orthogonal, their number when all are
-equal. P coordinates drawn at random converge if (P − 1)(ρ − 1)/M < 1, M coordinates in all (Theorem 1 of Kim et al.,
-SMPFRAME; Bradley et al., Shotgun). So M/(ρ − 1) more than one may go together.
+For columns of norm 1, let ρ be the largest eigenvalue of XᵀX: 1 if all columns are orthogonal, their number if all are
+equal. Of M coordinates, P drawn at random converge if (P − 1)(ρ − 1)/M < 1 (Theorem 1 of Kim et al., SMPFRAME; Bradley
+et al., Shotgun). So fewer than 1 + M/(ρ − 1) may run together.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def spectral_radius(
     scale = np.divide(1.0, found["norm"], out=np.zeros(columns.size), where=found["norm"] > 0)
     mean = found["total"] / columns.rows if columns.centred else np.zeros(columns.size)
     matrix = (columns.values, columns.indices, columns.indptr, columns.rows)
-    # Positive, as the leading direction of correlated features often is, and not the same for all of them.
+    # The start is positive, as the leading eigenvector of correlated features often is, and not constant.
     x = (1.0 + (np.arange(columns.size) * 0.6180339887498949) % 1.0) * (scale > 0)
     z, rho = np.empty(columns.rows), 0.0
     for _ in range(iterations):

@@ -1,4 +1,4 @@
-"""What is learned: states, accumulators and buffers that loops write to; rows cut into blocks inside models.
+"""Mutable arrays that loops and models learn: states, sparse states, accumulators and buffers.
 
 `st.state(array)` makes a state. The name is also that of this package, so the package itself can be called.
 """

@@ -1,4 +1,4 @@
-"""`Accumulator`: a number or a small array that every iteration adds to.
+"""`Accumulator` (`st.accumulator`): a reduction variable, a number or small array that every iteration adds to.
 
     loss = st.accumulator(0.0)                     worst = st.accumulator(-np.inf, op=max)
     for (i, j), r in ratings:                      for i, x in values:
@@ -6,8 +6,8 @@
     print(loss.get())
 
 Addition is the usual operator; any other commutative and associative one may be given. In a parallel loop each visit
-folds into its own part, which begins as the operator's identity, and the parts are folded in visit order (`fold`), so
-that the result does not depend on who ran what.
+folds into its own part, which begins as the operator's identity. The parts are folded in visit order (`fold`), so the
+result does not depend on which worker ran a visit.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from stretto.errors import DataError
 
-# What people write for the operators that NumPy has.
+# Python operators that stand for NumPy ufuncs.
 _KNOWN: dict[Any, np.ufunc] = {
     operator.add: np.add, operator.iadd: np.add, operator.mul: np.multiply, operator.imul: np.multiply,
     max: np.maximum, min: np.minimum, operator.or_: np.bitwise_or, operator.and_: np.bitwise_and,
@@ -123,13 +123,13 @@ class Accumulator(NDArrayOperatorsMixin):
             The parts, one for each visit.
         """
         if self.op in (np.maximum, np.minimum):
-            # NumPy does not say which of 0.0 and -0.0 it takes; here the first stays, and NaN wins.
+            # NumPy does not specify which of 0.0 and -0.0 it returns; this keeps the first, and NaN wins.
             for part in parts:
                 better = part > self.array if self.op is np.maximum else part < self.array
                 self.array[...] = np.where(better | np.isnan(part), part, self.array)
             return
         if isinstance(self.op, np.ufunc) and len(parts):
-            # NumPy accumulates strictly from the first to the last, which is the order that counts.
+            # NumPy accumulates strictly from first to last, which is the order of the visits.
             line = np.concatenate([self.array[None], parts.astype(self.dtype, copy=False)])
             self.array[...] = self.op.accumulate(line, axis=0, dtype=self.dtype)[-1]
             return
@@ -153,7 +153,7 @@ class Accumulator(NDArrayOperatorsMixin):
 
     def __setitem__(self, key: Any, value: Any) -> None:
         if isinstance(value, Place):
-            if value.owner is self:  # the end of `acc[k] += x`, which has been folded in already
+            if value.owner is self:  # second half of `acc[k] += x`, which has been folded in already
                 return
             value = np.asarray(value)
         check_kind(value, self.dtype, "an accumulator")
@@ -251,7 +251,7 @@ def accumulator(initial: ArrayLike, op: Callable[..., Any] | None = None, identi
 
 
 def check_kind(value: Any, dtype: np.dtype[Any], what: str) -> None:
-    """Refuse what NumPy's in-place operators refuse, such as a fraction added to whole numbers."""
+    """Refuse conversions that NumPy's in-place operators refuse, such as adding a float to integers."""
     given = np.asarray(value).dtype
     if not np.can_cast(given, dtype, casting="same_kind"):
         raise DataError(f"{what} of {dtype} cannot take {given}; start it as {given} or convert what is added")
@@ -269,6 +269,6 @@ def _identity(op: Any, dtype: np.dtype[Any]) -> Any:
     if known is None:
         name = getattr(op, "__name__", repr(op))
         raise DataError(
-            f"accumulator: what leaves {name} unchanged is not known; pass identity=, such as 1 for a product"
+            f"accumulator: the identity element of {name} is not known; pass identity=, such as 1 for a product"
         )
     return np.asarray(known).astype(dtype)[()]

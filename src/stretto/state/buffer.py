@@ -1,4 +1,4 @@
-"""`Buffer`: writes to a state that wait, so that iterations which would clash may run together.
+"""`Buffer` (`st.buffer`): delayed writes to a state, so that conflicting iterations can run in parallel.
 
     Wb = st.buffer(W)                                  W[k] + d: seen by this visit at once, by others later
     Wb = st.buffer(W, apply=adagrad, with_=(G,))       w, g = adagrad(w, d, g) for each waiting element
@@ -8,10 +8,10 @@
         for f, x in features:
             Wb[f] -= lr * slope(s, y) * x              writes go through the buffer
 
-Writes to one element add up while they wait. A flush takes the waiting elements in ascending order and calls
-`apply(value, delta, *helpers[, seen])` for each, which gives the new value, or with helpers a tuple of it and theirs.
-`seen` is what the `snapshot` helper held when the values the delta was computed from were read; with it, a step can
-make up for what others did meanwhile (AdaRevision).
+Pending writes to one element add up. A flush takes the elements with pending writes in ascending order and calls
+`apply(value, delta, *helpers[, seen])` for each. It returns the new value, or with helpers a tuple of the new value and
+theirs. `seen` is the value of the `snapshot` helper at the time when the inputs of the delta were read; with it, a step
+can correct for updates of others since then (AdaRevision).
 
 Without a plan every write is a flush of its own. A plan drives the buffer through `hold`, `tick`, `flush`, `take_log`,
 `replay` and `release`: a visit flushes into the arrays it sees and leaves a log, and the logs of a wave are replayed
@@ -40,11 +40,11 @@ _MOST_SPARSE = 2**28  # bytes: as many as 32 visits copy into 8 GiB
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Log:
-    """What a visit flushed, in order: element [n] int64 (row-major number), delta [n], seen [n] or None."""
+    """The writes that a visit flushed, in order."""
 
-    element: NDArray[np.int64]
-    delta: NDArray[Any]
-    seen: NDArray[Any] | None
+    element: NDArray[np.int64]  # [n] row-major index
+    delta: NDArray[Any]  # [n] what was added
+    seen: NDArray[Any] | None  # [n] value of the snapshot helper; None without one
 
     def __len__(self) -> int:
         return len(self.element)
@@ -103,7 +103,7 @@ class Buffer:
 
     @cached_property
     def _waiting(self) -> NDArray[Any]:
-        """[shape] the sum that waits for each element; made with the first write, for compiled loops keep their own."""
+        """[shape] the pending sum of each element. Allocated by the first write: compiled loops have their own."""
         return np.zeros(self.shape, dtype=self.dtype)
 
     @cached_property
@@ -134,11 +134,11 @@ class Buffer:
         return f"buffer({' x '.join(map(str, self.shape))}, {self.dtype}, {how})"
 
     def __getitem__(self, key: Any) -> Waiting:
-        """What waits there; `+=` and `-=` on it add to that."""
+        """The pending sum of some elements; `+=` and `-=` add to it."""
         return Waiting(self, key)
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        if not (isinstance(value, Waiting) and value.owner is self):  # else the end of `+=`, which was done already
+        if not (isinstance(value, Waiting) and value.owner is self):  # else the second half of `+=`, which is done
             raise DataError("a buffer takes `+=` and `-=` only; to set values, write to the state itself")
 
     def write(self, key: Any, delta: Any, sign: int = 1) -> None:
@@ -250,7 +250,7 @@ class Buffer:
 
 
 class Waiting(NDArrayOperatorsMixin):
-    """`buffer[k]`: what waits there. `+=` and `-=` add to it; otherwise it reads as a number or an array."""
+    """`buffer[k]`: a pending sum. `+=` and `-=` add to it; otherwise it reads as a number or an array."""
 
     __slots__ = ("key", "owner")
 
@@ -334,7 +334,7 @@ def _array(given: Any) -> NDArray[Any]:
         return given.array
     if isinstance(given, np.ndarray):
         return given
-    raise DataError(f"a buffer stands before a state or a NumPy array, not {type(given).__name__}")
+    raise DataError(f"buffer: the target is a state or a NumPy array, got {type(given).__name__}")
 
 
 def _small(target: Arrays) -> Arrays:

@@ -1,4 +1,4 @@
-"""New states: zeros, one number everywhere, random numbers, sparse rows, or a copy of an array."""
+"""Constructors of states: `st.zeros`, `st.full`, `st.random`, `st.sparse_rows` and `st.state`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Rows: what a model learns, cut into blocks along the leading axis.
+"""`Rows`: a learned array of a model, cut into blocks along its first axis.
 
-Rows stand in the plan's order (row r at `cut.place[r]`), so that a block is one contiguous piece, and each row is
-padded with zeros to whole lanes. Models keep these; what a user passes to a loop is a `State`.
+Rows are stored in the plan's order (row r at `cut.place[r]`), so that a block is contiguous. Each row is padded with
+zeros to whole lanes. Models use `Rows`; users pass a `State` to a loop.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from stretto.data.partition import Cut
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """`array` [n, padded] or [n]: the user's row r is at cut.place[r]; the first `width` columns mean something."""
+    """A learned array in the plan's order."""
 
-    name: str
-    array: NDArray[Any]
-    width: int
-    cut: Cut
+    name: str  # in the plan
+    array: NDArray[Any]  # [n, padded] or [n]; the user's row r is at cut.place[r]
+    width: int  # columns without the padding
+    cut: Cut  # order and blocks of the rows
 
     @property
     def nbytes(self) -> int:

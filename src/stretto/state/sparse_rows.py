@@ -1,4 +1,4 @@
-"""`SparseRows`: a state with many rows of which few are ever written.
+"""`SparseRows` (`st.sparse_rows`): a state with many rows, of which only written rows take memory.
 
     W = st.sparse_rows((100_000_000, 64))       25 GB if every row existed; no memory yet
     epoch(ratings, W, H, 0.1)                   a loop takes it as any state, with the same subscripts and the same bits
@@ -7,9 +7,9 @@
     W.save("W.safetensors")                     these rows and no others
     W.to_scipy(), W.to_dense()
 
-All rows have an address and none has memory: the array is made of pages that the system supplies when they are first
-written (`stretto.pages`). Memory is taken by pages of 4 KiB, so rows beside each other share them. A row exists while
-any of its bits is set: one that holds only zeros is the same as one that was never written.
+Address space is reserved for all rows. The operating system allocates a page when it is first written
+(`stretto.pages`). A page has 4 KiB, so neighbouring rows share pages. A row exists while any of its bits is set: a row
+of zeros is the same as a row that was never written.
 """
 
 from __future__ import annotations

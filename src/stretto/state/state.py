@@ -1,4 +1,4 @@
-"""`State`: what a loop learns. A NumPy array with a name of its own, that begins at a cache line.
+"""`State` (`st.state`): a mutable array that a loop learns, aligned to a cache line and usable as a NumPy array.
 
     W = st.random((6040, 64), scale=0.1)
     W[3]              row 3, a view: `W[3] += 1` changes the state
@@ -7,7 +7,7 @@
     W.save("W.safetensors"); W = st.State.load("W.safetensors")
     st.sparse_rows((10**9, 64))     rows take memory when they are written: `sparse_rows.SparseRows`
 
-Wherever NumPy wants an array, a state will do. A loop without its decorator therefore runs as it is.
+NumPy accepts a state wherever it accepts an array. So a loop also runs without its decorator.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class State(NDArrayOperatorsMixin):
 
     @classmethod
     def _of(cls, array: NDArray[Any]) -> State:
-        """A state that takes over an aligned array of ours, without a copy."""
+        """A state that uses an aligned array without copying it."""
         made = cls.__new__(cls)
         made._array = array
         return made
@@ -191,7 +191,7 @@ def _bare(x: Any) -> Any:
 
 
 def check_dtype(dtype: np.dtype[Any]) -> None:
-    """Refuse what a compiled loop cannot hold: objects, text, dates."""
+    """Refuse types that compiled loops do not support: objects, text, dates."""
     fields = [dtype] if dtype.fields is None else [field[0] for field in dtype.fields.values()]
     for field in fields:
         if field.kind not in "biufc":

@@ -1,1 +1,1 @@
-"""What a loop reads and writes, which iterations depend on each other, and how it may run in parallel."""
+"""Loop analysis: accesses, dependence vectors, parallelisation strategy, placements and slices."""

@@ -1,7 +1,7 @@
-"""Which elements every statement reads, writes and buffers, and how much is known of each subscript.
+"""Array accesses of a loop body: the elements that every statement reads, writes and buffers, by subscript.
 
 A subscript is exact when it is one index of the loop plus or minus a constant, a constant, or a whole axis; the number
-of a record is its own. Anything else may be any element, and `why` says what made it so.
+of a record is unique to its iteration. Any other subscript may be any element, and `why` gives the reason.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ WHOLE = Subscript("whole")
 
 
 class Accesses:
-    """Walks over a typed body and collects its references to arrays."""
+    """Traverses a typed body and collects its references to arrays."""
 
     def __init__(self, body: t.Body, infos: Mapping[str, Info], unique: frozenset[str]) -> None:
         self.body, self.infos, self.unique = body, infos, unique
         self.dims = {name: dim for dim, name in enumerate(body.indices)}
         self.shared = {array.name for array in body.arrays if array.role in ("state", "captured")}
-        self.origin: dict[str, str] = {}  # where local variables come from, in words
+        self.origin: dict[str, str] = {}  # why the value of a local variable is unknown, in words
         self.found: dict[Access, None] = {}
 
     def collect(self) -> tuple[Access, ...]:
@@ -138,7 +138,7 @@ class Accesses:
         return Subscript("any", why=self.source(k) or "it is computed")
 
     def source(self, x: Scalar) -> str:
-        """What an unknown subscript depends on, in words; '' for nothing in particular."""
+        """What an unknown subscript depends on, in words; '' if there is no single cause."""
         match x:
             case t.Element(array=array):
                 return f"it depends on the array {array}"
@@ -185,7 +185,7 @@ def children(x: Scalar | Row) -> tuple[Scalar | Row, ...]:
 
 
 def text_of(x: Scalar) -> str:
-    """An integer expression as a person would write it."""
+    """An integer expression as source text."""
     match x:
         case Const(value=value):
             return str(value)
@@ -213,7 +213,7 @@ def _is_sum(x: Scalar) -> bool:
 
 
 def shown(array: str, index: tuple[Scalar, ...]) -> str:
-    """array[i, k]."""
+    """An access as source text: array[i, k]."""
     return f"{array}[{', '.join(text_of(k) for k in index)}]" if index else array
 
 

@@ -1,4 +1,4 @@
-"""All that is decided about one loop before anything runs: space, typed body, accesses, dependences, strategy."""
+"""Analysis of one loop before it runs: iteration space, typed body, accesses, dependences and strategy."""
 
 from __future__ import annotations
 
@@ -33,39 +33,34 @@ WIDTH = 16
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a user may ask of a loop. cut: names of the indices to cut, space dimension first. blocks: parts along each.
+    """Options of `st.parallel` for one loop."""
 
-    ordered: whether dependent iterations keep the order of the loop; None where nothing was said, then ranges do.
-    width: how many visits may run at the same time; a constant of the plan, never the number of workers.
-    schedule: what chooses the iterations, round by round; seed: its random numbers; watch: the state it learns from.
-    """
-
-    ordered: bool | None = None
-    inspect: bool = False
-    cut: tuple[str, ...] = ()
-    blocks: tuple[int, ...] = ()
-    width: int = WIDTH
-    profile: str = "exact"
-    schedule: Schedule | None = None
-    seed: int = 0
-    watch: str = ""
+    ordered: bool | None = None  # whether dependent iterations keep the order of the loop; None: only in ranges
+    inspect: bool = False  # whether to read the data to find iterations that do not conflict
+    cut: tuple[str, ...] = ()  # names of the indices to cut, space dimension first
+    blocks: tuple[int, ...] = ()  # blocks along each of them
+    width: int = WIDTH  # visits that may run at the same time; a constant of the plan, not the number of workers
+    profile: str = "exact"  # numeric profile
+    schedule: Schedule | None = None  # chooses the iterations round by round
+    seed: int = 0  # of the schedule
+    watch: str = ""  # name of the state whose changes the schedule learns from
 
 
 @dataclass(frozen=True, eq=False)
 class Analysis:
-    """One loop of a function, understood."""
+    """The results of the analysis of one loop of a function."""
 
-    function: loop_tree.Function
-    loop: loop_tree.Loop
-    space: Space
-    body: t.Body
-    accesses: tuple[Access, ...]
-    vectors: tuple[Vector, ...]
-    strategy: Strategy
-    placements: tuple[tuple[str, str, str], ...]
-    options: Options
-    consulted: Mapping[str, int]  # numbers whose value the range proofs relied on
-    behind: int  # elements of the arrays behind buffers, which every visit has a copy of
+    function: loop_tree.Function  # the function
+    loop: loop_tree.Loop  # the loop
+    space: Space  # its iteration space
+    body: t.Body  # its typed body
+    accesses: tuple[Access, ...]  # of the body to arrays
+    vectors: tuple[Vector, ...]  # dependence vectors
+    strategy: Strategy  # how it runs in parallel
+    placements: tuple[tuple[str, str, str], ...]  # (array, placement, why)
+    options: Options  # of the user
+    consulted: Mapping[str, int]  # numbers whose values the range proofs used
+    behind: int  # elements of the arrays behind buffers; every visit has a copy of them
     written: frozenset[str]  # arrays that the loop changes, directly or through a buffer
 
 
@@ -76,7 +71,7 @@ def analyse(
     known: Mapping[str, Any],
     options: Options,
 ) -> Analysis:
-    """Understand a loop called with these arguments, or say why it cannot run in parallel."""
+    """Analyse a loop for these arguments; raise an error that explains why it cannot run in parallel."""
     try:
         space = space_of(loop, infos, known)
     except PlanError as problem:
@@ -145,7 +140,7 @@ def _strategy(
 
 
 def _with_sources(problem: str, function: loop_tree.Function) -> str:
-    """A refusal with the lines it names shown below them, as they were written."""
+    """Add the source of every line that a refusal names."""
     told: list[str] = []
     shown: set[int] = set()
     for said in problem.splitlines():

@@ -1,4 +1,4 @@
-"""What was worked out from values, not only from types: it holds as long as those values are the same."""
+"""Values that an analysis result depends on: the result is valid while these numbers and arrays are unchanged."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from stretto.loops.front.bind import Held
 
 @dataclass(frozen=True, eq=False)
 class Relied:
-    """Numbers, and copies of arrays, as they were."""
+    """Values at the time of the analysis."""
 
-    numbers: Mapping[str, Any] = field(default_factory=dict)
-    arrays: Mapping[str, NDArray[Any]] = field(default_factory=dict, repr=False)
+    numbers: Mapping[str, Any] = field(default_factory=dict)  # by name
+    arrays: Mapping[str, NDArray[Any]] = field(default_factory=dict, repr=False)  # copies, by name
 
     def holds(self, held: Held, known: Mapping[str, Any]) -> bool:
-        """Whether all of them are still the same."""
+        """Whether all values are unchanged."""
         now = {**held.numbers, **known}
         return all(now.get(name) == value for name, value in self.numbers.items()) and all(
             name in held.arrays and np.array_equal(held.arrays[name], value) for name, value in self.arrays.items()

@@ -1,15 +1,15 @@
-"""Dependence vectors: which iterations touch the same element, one of them writing, and how far apart they are.
+"""Dependence vectors: distances between iterations that access the same element, one of them writing.
 
-Every two references to an array are compared axis by axis, and so is a reference with itself in another iteration.
-Where both subscripts are the same index plus a constant, the distance between the two iterations in that dimension is
-exact; every other pair of subscripts either proves that the references never meet or says nothing, and what nothing is
-said about stays ∞, any distance. So a vector may claim too much and never too little.
+Every pair of references to an array is compared axis by axis, including a reference with itself in another iteration.
+If both subscripts are the same index plus a constant, the distance between the two iterations in that dimension is
+exact. Any other pair of subscripts either proves that the references never access the same element, or gives no
+information; then the distance is ∞, any distance. So vectors are conservative: no dependence is missed.
 
     for i in range(1, n):                   line 2 writes A[i]      vector (1), flow
         A[i] = A[i] + A[i - 1]              line 2 reads A[i - 1]
 
-Buffered writes and folds into accumulators are exempt: they clash with a plain write to the same array and with
-nothing else. Two names are taken for two arrays; that they share no memory is checked where the arguments come in.
+Buffered writes and folds into accumulators are exempt: they conflict only with a plain write to the same array. Two
+names count as two arrays; a check of the arguments ensures that they share no memory.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ def vectors(
 ) -> tuple[Vector, ...]:
     """The lexicographically positive dependence vectors of a body.
 
-    shapes: of every array that is accessed. Distances count iterations, so a step of 2 makes A[i] and A[i - 2] one
-    apart. Equal vectors of one kind and one array are reported once, from the earliest lines. In a space without
-    dimensions a dependence is the empty vector: any two records may clash.
+    shapes: of every array that is accessed. Distances count iterations, so with a step of 2 the distance of A[i] and
+    A[i - 2] is 1. Equal vectors of one kind and one array are reported once, from the earliest lines. In a space
+    without dimensions a dependence is the empty vector: any two records may conflict.
     """
     if any(dim.extent == 0 for dim in dims):
         return ()
@@ -51,13 +51,13 @@ def vectors(
 
 
 def conflicts_text(vector: Vector) -> str:
-    """The clash in one line: `line 7 writes W[i], line 6 reads W[i - 1]: iterations p and p + (1, 0)`."""
+    """The conflict in one line: `line 7 writes W[i], line 6 reads W[i - 1]: iterations p and p + (1, 0)`."""
     where = f"iterations p and p + {vector}" if vector.entries else "any two records"
     return f"{accesses_text(vector)}: {where}"
 
 
 def accesses_text(vector: Vector) -> str:
-    """The two accesses of a clash alone: `line 7 writes W[i], line 6 reads W[i - 1]`."""
+    """The two accesses of a conflict: `line 7 writes W[i], line 6 reads W[i - 1]`."""
     pair = (vector.first, vector.second)
     if vector.first == vector.second:
         return f"line {pair[0].line} {VERBS[pair[0].mode]} {pair[0].text} twice"
@@ -67,7 +67,7 @@ def accesses_text(vector: Vector) -> str:
 def positive(raw: tuple[Entry, ...]) -> Iterator[tuple[Entry, ...]]:
     """The lexicographically positive part of a set of distances, as disjoint vectors.
 
-    A leading ∞ is split into what lies ahead and what stays in place:
+    A leading ∞ is split into +∞ and 0:
 
     >>> [[str(entry) for entry in part] for part in positive((EVERY, Entry(1, 1)))]
     [['+∞', '1'], ['0', '1']]
@@ -87,15 +87,15 @@ def _oriented(raw: tuple[Entry, ...], a: Access, b: Access) -> Iterator[Vector]:
         return
     for entries in positive(raw):
         yield Vector(entries, _kind(a, b), a, b)
-    if a is not b:  # an access and itself: the second orientation says the same again
+    if a is not b:  # for an access and itself both orientations are the same
         for entries in positive(tuple(Entry(-entry.high, -entry.low) for entry in raw)):
             yield Vector(entries, _kind(b, a), b, a)
 
 
 def _kind(first: Access, second: Access) -> str:
-    """One word for what may be several: a read behind a write matters most, two plain stores least.
+    """The kind of a dependence: 'flow' if it may be several, 'output' only for two plain stores.
 
-    Exempt accesses, which appear here only beside a plain write, count as reading and writing.
+    Exempt accesses, which conflict only with a plain write, count as reading and writing.
     """
     if first.mode != "read" and second.mode != "write":
         return "flow"
@@ -111,7 +111,7 @@ def _lines(vector: Vector) -> tuple[int, int]:
 
 
 def _distance(a: Access, b: Access, dims: tuple[Dim, ...], shape: tuple[int, ...]) -> tuple[Entry, ...] | None:
-    """Distances from the iteration of a to that of b at which they may meet; None when they never do.
+    """Distances from the iteration of a to that of b at which they may access one element; None: they never do.
 
     The distance of all zeros, the same iteration, may be part of it.
     """
@@ -132,15 +132,15 @@ def _distance(a: Access, b: Access, dims: tuple[Dim, ...], shape: tuple[int, ...
 
 
 class _Values(NamedTuple):
-    """low, low + step, …, high; step 0 when there is one value."""
+    """The values low, low + step, …, high."""
 
-    low: int
-    high: int
-    step: int
+    low: int  # the smallest
+    high: int  # the largest
+    step: int  # 0 for a single value
 
 
 def _values(subscript: Subscript, dims: tuple[Dim, ...], size: int) -> _Values | None:
-    """Every value a subscript takes, None where nothing is known. size: of the axis; negative constants count from it.
+    """The values of a subscript; None if unknown. size: of the axis; negative constants count from its end.
 
     An index that goes below 0 is not wrapped: such a loop is refused before it runs.
     """
@@ -158,9 +158,9 @@ def _values(subscript: Subscript, dims: tuple[Dim, ...], size: int) -> _Values |
 
 
 def _meet(a: _Values | None, b: _Values | None) -> bool:
-    """Whether two sets of values may share one; steps that never fall on the same value are told apart as well."""
+    """Whether two sets of values may share one. Steps are compared too: even and odd values never meet."""
     if any(values is not None and values.low > values.high for values in (a, b)):
-        return False  # an empty slice touches nothing
+        return False  # an empty slice accesses nothing
     if a is None or b is None:
         return True
     if max(a.low, b.low) > min(a.high, b.high):

@@ -1,6 +1,6 @@
-"""What the analysis knows of a loop: its space, the accesses of its body, the dependence vectors between iterations.
+"""Value types of the loop analysis: dimensions, subscripts, accesses, dependence vectors and strategies.
 
-Pure values; `space` and `access` make them, `dependence` and `strategy` work on them, `explain` prints them.
+`space` and `access` create them, `dependence` and `strategy` use them, `explain` prints them.
 """
 
 from __future__ import annotations
@@ -11,50 +11,53 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Dim:
-    """One dimension of the iteration space: the index `name` runs over start, start + step, … below stop."""
+    """One dimension of the iteration space."""
 
-    name: str
-    start: int
-    stop: int
-    step: int = 1
+    name: str  # of the index
+    start: int  # its first value
+    stop: int  # its end, exclusive
+    step: int = 1  # between two values
 
     @property
     def extent(self) -> int:
-        """How many values the index takes."""
+        """Number of values of the index."""
         return max(0, -(-(self.stop - self.start) // self.step))
 
 
 @dataclass(frozen=True, slots=True)
 class Subscript:
-    """One position of a subscript, as far as it is known.
+    """What is known of one position of a subscript. Its kind is one of
 
-    kind: 'index'   index of dimension `dim` plus `offset`
-          'number'  the constant `offset`
-          'span'    the constants `offset` to `stop` (exclusive)
-          'whole'   every element along this axis
-          'record'  the number of the record itself: no two iterations share it
-          'any'     may be any element; `why` says what made it unknown, in words
+    'index'   index of dimension `dim` plus `offset`
+    'number'  the constant `offset`
+    'span'    the constants `offset` to `stop` (exclusive)
+    'whole'   every element along this axis
+    'record'  the number of the record: no two iterations share it
+    'any'     may be any element
     """
 
-    kind: str
-    dim: int = -1
-    offset: int = 0
-    stop: int = 0
-    why: str = ""
+    kind: str  # see above
+    dim: int = -1  # dimension of the index
+    offset: int = 0  # constant
+    stop: int = 0  # end of a span
+    why: str = ""  # why it is unknown, in words
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """One reference to an array, whichever statement it is in.
+    """One reference to an array. Its mode is one of
 
-    mode: 'read', 'write' (a plain store), 'update' (read and write: +=), 'buffer' (a write that the user exempted),
-    'fold' (into an accumulator). subscripts: one for each axis of the array, missing ones filled up with 'whole'.
+    'read'
+    'write'   a plain store
+    'update'  read and write: +=
+    'buffer'  a write through a buffer
+    'fold'    into an accumulator
     """
 
-    array: str
-    mode: str
-    subscripts: tuple[Subscript, ...]
-    line: int
+    array: str  # name
+    mode: str  # see above
+    subscripts: tuple[Subscript, ...]  # one for each axis of the array, missing ones filled up with 'whole'
+    line: int  # in the user's file
     text: str  # as the user wrote it
 
     @property
@@ -95,15 +98,12 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Vector:
-    """A dependence between iterations p and p + entries, lexicographically positive, and the two accesses behind it.
+    """A dependence between iterations p and p + entries, lexicographically positive."""
 
-    kind: 'flow' (write, then read), 'anti' (read, then write) or 'output' (write, then write).
-    """
-
-    entries: tuple[Entry, ...]
-    kind: str
-    first: Access
-    second: Access
+    entries: tuple[Entry, ...]  # one for each dimension
+    kind: str  # 'flow' (write, then read), 'anti' (read, then write) or 'output' (write, then write)
+    first: Access  # of iteration p
+    second: Access  # of iteration p + entries
 
     def __str__(self) -> str:
         return f"({', '.join(str(entry) for entry in self.entries)})"
@@ -111,39 +111,35 @@ class Vector:
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """What the strategy needs to know of an array: its shape and bytes for each element."""
+    """The size of an array, for the choice of a strategy."""
 
-    name: str
-    shape: tuple[int, ...]
-    itemsize: int
+    name: str  # of the array
+    shape: tuple[int, ...]  # its shape
+    itemsize: int  # bytes of an element
 
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """A strategy that does not apply, and why, in words."""
+    """A strategy that does not apply."""
 
-    strategy: str
-    why: str
+    strategy: str  # its name
+    why: str  # the reason, in words
 
 
 @dataclass(frozen=True, slots=True)
 class Strategy:
-    """How a loop runs.
+    """How a loop runs in parallel.
 
-    name: 'independent', '1d', '2d unordered', '2d ordered', '2d transformed', 'buffered', 'chain', 'inspected'
-    dims: dimensions that are cut, space dimension first (none for 'buffered': the records are cut as they come).
-    transform: rows of the unimodular matrix, for '2d transformed'. It maps the numbers of an iteration along `dims`,
-    here in the order of the loop, to new ones, time first and space second; index x has number (x - start) / step.
-    tiled: whether both new dimensions may be cut into ranges, otherwise one value of the first is one time step.
-    waves: visits run in waves because some writes are buffered.
-    moved: elements that change hands in an epoch, for each candidate, in words for `explain`.
+    The matrix of '2d transformed' maps the numbers of an iteration along `dims`, in the order of the loop, to new
+    numbers, time first and space second. Index x has number (x - start) / step.
     """
 
+    # 'independent', '1d', '2d unordered', '2d ordered', '2d transformed', 'buffered', 'chain' or 'inspected'
     name: str
-    dims: tuple[int, ...]
-    why: str
-    rejected: tuple[Rejected, ...] = ()
-    transform: tuple[tuple[int, ...], ...] = ()
-    tiled: bool = True
-    waves: bool = False
-    moved: tuple[tuple[str, int], ...] = ()
+    dims: tuple[int, ...]  # dimensions that are cut, space first; () for 'buffered', which cuts records in their order
+    why: str  # why it applies, in words
+    rejected: tuple[Rejected, ...] = ()  # strategies that were tried before
+    transform: tuple[tuple[int, ...], ...] = ()  # rows of the unimodular matrix of '2d transformed'
+    tiled: bool = True  # whether both new dimensions may be cut; else one value of the first is one time step
+    waves: bool = False  # whether visits run in waves because some writes are buffered
+    moved: tuple[tuple[str, int], ...] = ()  # for explain(): (candidate, elements that move between parts in an epoch)

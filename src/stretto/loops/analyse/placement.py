@@ -1,13 +1,13 @@
-"""Placements: where every array of a loop lives while a strategy runs, and how many elements change hands in an epoch.
+"""Placements of a loop's arrays (owned, rotating, served, …), and the communication volume of an epoch.
 
 With P parts along the space dimension, an array of n elements moves
 
     0          when one axis is always subscripted by the space index: owned; different offsets make a border that
-               the P - 1 neighbours hand over
+               the P - 1 neighbours exchange
     2 n        in every wave of visits, when it is buffered: read by all, changes sent back
     n (P - 1)  otherwise: passed along (rotating), copied (replicated) or used by all
 
-which is enough to tell a good cut from a bad one, and is not a prediction of time.
+This is enough to compare cuts; it does not predict time.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def moved(
     parts: int,
     waves: int,
 ) -> int:
-    """Elements that change hands in an epoch. space: the dimension that is cut into `parts`, none if no index is."""
+    """Elements that move between parts in an epoch. space: the dimension cut into `parts`; () if no index is cut."""
     total = 0
     for array, group in by_array(accesses).items():
         extent = extents.get(array)
@@ -109,9 +109,9 @@ def by_array(accesses: Sequence[Access]) -> dict[str, list[Access]]:
 
 
 def home(accesses: Sequence[Access], dims: tuple[Dim, ...], d: int) -> tuple[int, int] | None:
-    """(axis, border) where index d is the subscript of every access, None when there is no such axis.
+    """(axis, border) of the axis that every access subscripts by index d; None if there is no such axis.
 
-    border: how far the offsets lie apart; 0 when no two values of the index share an element.
+    border: largest difference of the offsets; 0 when no two values of the index share an element.
     """
     best: tuple[int, int] | None = None
     for axis in range(min(len(access.subscripts) for access in accesses)):

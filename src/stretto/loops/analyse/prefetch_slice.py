@@ -1,4 +1,4 @@
-"""Slicing a body down to what its subscripts need: the function that knows ahead what a loop will read.
+"""Program slicing for prefetch: reduce a loop body to the statements that compute its subscripts.
 
     for i, (y, features) in samples:            for i, (y, features) in samples:
         z = 0.0                                     for f, x in features:
@@ -10,13 +10,13 @@
     sliced.body         a typed body again, in which every read of `w` has become a record
     sliced.left_out     accesses that are not recorded, and why
 
-Like the elimination of dead code: a statement stays if a recorded subscript, or a test or bound on the way to one,
-depends on it, until nothing changes any more. A subscript that needs the values of arrays the loop itself writes is not
-known ahead, and neither is anything behind a branch, or in a loop, that such values decide. Arrays that the loop never
-writes are read as they are.
+This is a form of dead-code elimination: a statement stays if a recorded subscript, or a test or bound that leads to
+one, depends on it; this is repeated until nothing changes. A subscript that needs values of arrays that the loop writes
+is not known ahead, and neither is an access in a branch or loop that such values control. Arrays that the loop never
+writes are read normally.
 
-A record is written as a `Buffered` statement, which whoever runs the body hands to a hook: its buffer is the mode and
-the array (`"read w"`), its index is the first element, its value how many elements follow one another.
+A record is a `Buffered` statement, for which the executor of the body calls a hook. Its buffer is the mode and the
+array (`"read w"`), its index is the first element, its value the number of consecutive elements.
 """
 
 from __future__ import annotations
@@ -34,13 +34,15 @@ MODES = ("read", "write", "buffer")
 
 @dataclass(frozen=True, slots=True)
 class Sliced:
-    """A body of records. numbers, reads: the numbers and arrays whose values it needs. arrays: those it is given, if
-    only for their shape.
+    """A body of records.
+
+    `numbers` and `reads` are the numbers and arrays whose values it needs; `arrays` includes those of which it needs
+    only the shape.
     """
 
-    body: t.Body
-    recorded: tuple[Kept, ...]
-    left_out: tuple[LeftOut, ...]
+    body: t.Body  # the sliced body
+    recorded: tuple[Kept, ...]  # accesses that are recorded
+    left_out: tuple[LeftOut, ...]  # accesses that are not recorded, and why
 
     @property
     def numbers(self) -> tuple[str, ...]:
@@ -65,8 +67,14 @@ def slice_body(
 ) -> Sliced:
     """The smallest body that still computes the subscripts with which `arrays` are accessed.
 
-    modes: which accesses count ('read', 'write', 'buffer'). behind: for each buffer its target, then the other arrays
-    it changes. loosely: record what *may* be accessed too, on both sides of a branch that is not known ahead.
+    Parameters
+    ----------
+    modes : set of str
+        Accesses to record: 'read', 'write', 'buffer'.
+    behind : mapping
+        For each buffer its target, then the other arrays it changes.
+    loosely : bool
+        Also record what *may* be accessed, on both sides of a branch that is not known ahead.
     """
     slicer = Slicer(body, frozenset(arrays), frozenset(modes), behind or {}, loosely)
     while True:

@@ -1,9 +1,9 @@
-"""Which serial order the result of a loop is that of, in words, and when the user should hear that it is another.
+"""The serial order that a parallel loop is equivalent to, and the warning when it differs from the user's order.
 
-Ranges, ragged records and loops that were inspected keep the order in which they are written, for all iterations that
-depend on each other. Sparse and dense records may be visited in another one. Where every iteration adds to what it
-finds, as in stochastic gradient descent, any order is as good; where one *overwrites* what another wrote, the answer is
-that of whichever comes last, and a loop that was not told what to do about it warns.
+Ranges, ragged records and inspected loops keep their order for all iterations that depend on each other. Sparse and
+dense records may be visited in another order. If every iteration adds to an array, as in stochastic gradient descent,
+any order is acceptable. If an iteration *overwrites* what another wrote, the result depends on which comes last; then a
+loop without `ordered=` warns.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def keeps_order(analysis: Analysis) -> bool:
 
 
 def in_words(analysis: Analysis) -> str:
-    """The order that the result is that of."""
+    """The serial order that gives the same result, in words."""
     name, kind, ordered = analysis.strategy.name, analysis.space.kind, analysis.options.ordered
     if name.startswith("scheduled"):
         return "that of the chosen iterations, one after the other in the order they were chosen"
@@ -43,7 +43,7 @@ def in_words(analysis: Analysis) -> str:
 
 
 def overwritten(analysis: Analysis) -> Access | None:
-    """A write that clashes with other iterations, to an element that its own iteration does not read before."""
+    """A write that conflicts with other iterations, to an element that its iteration does not read first; or None."""
     read = {(access.array, access.subscripts) for access in analysis.accesses if access.reads}
     for vector in analysis.vectors:
         for access in (vector.first, vector.second):
@@ -53,7 +53,7 @@ def overwritten(analysis: Analysis) -> Access | None:
 
 
 def warning(analysis: Analysis) -> str | None:
-    """What to tell a user whose loop overwrites elements in an order that nothing was said about; None otherwise."""
+    """The warning for a loop that overwrites elements and has no `ordered=`; None if no warning is needed."""
     if analysis.options.ordered is not None or analysis.options.schedule is not None or keeps_order(analysis):
         return None
     access = overwritten(analysis)

@@ -1,8 +1,9 @@
-"""The walk that slices a body: forward, with what is not known ahead at each point, keeping what is needed.
+"""The slicer of loop bodies: a forward traversal that tracks unknown values and keeps needed statements.
 
-It is made again and again, because what is kept needs other statements, until nothing more is needed. Under a branch
-that is not known ahead nothing is kept, or, when slicing *loosely*, both sides one after the other; what either of them
-assigns is not known afterwards. A `break` or `continue` that is not known ahead does the same to the rest of its loop.
+The traversal is repeated until no more statements are needed, because a kept statement may need others. In a branch
+whose test is not known ahead no statement is kept; when slicing *loosely*, both sides are kept, one after the other.
+Variables that either side assigns are unknown afterwards. A `break` or `continue` that is not known ahead has the same
+effect on the rest of its loop.
 """
 
 from __future__ import annotations
@@ -30,23 +31,23 @@ _ONE = Const(INT, 1)
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """An access that is not recorded. why: in words, such as 'it depends on W'."""
+    """An access that is not recorded."""
 
-    line: int
-    array: str
-    mode: str
-    text: str
-    why: str
+    line: int  # in the user's file
+    array: str  # name
+    mode: str  # 'read', 'write' or 'buffer'
+    text: str  # as the user wrote it
+    why: str  # the reason, such as 'it depends on W'
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
     """An access that is recorded."""
 
-    line: int
-    array: str
-    mode: str
-    text: str
+    line: int  # in the user's file
+    array: str  # name
+    mode: str  # 'read', 'write' or 'buffer'
+    text: str  # as the user wrote it
 
 
 def mutable(body: t.Body, behind: Mapping[str, tuple[str, ...]]) -> frozenset[str]:
@@ -66,15 +67,11 @@ Unknown = dict[str, str]  # variables, local rows and local arrays that are not 
 
 @dataclass
 class Frame:
-    """The innermost loop around a statement.
+    """The innermost loop around a statement."""
 
-    left: why the rest of this round may not be made. broken: why later rounds may not. exits: what was unknown at each
-    break and continue.
-    """
-
-    left: str = ""
-    broken: str = ""
-    exits: list[Unknown] = field(default_factory=list)
+    left: str = ""  # why the rest of this iteration may be skipped
+    broken: str = ""  # why later iterations may be skipped
+    exits: list[Unknown] = field(default_factory=list)  # unknown variables at each break and continue
 
 
 def _join(into: Unknown, other: Unknown) -> None:
@@ -84,27 +81,27 @@ def _join(into: Unknown, other: Unknown) -> None:
 
 @dataclass
 class Slicer:
-    """One body being sliced: walks forward with what is unknown at each point, and keeps what is needed."""
+    """Slices one body; see `slice_body`."""
 
-    body: t.Body
-    arrays: frozenset[str]
-    modes: frozenset[str]
-    behind: Mapping[str, tuple[str, ...]]
-    loosely: bool
+    body: t.Body  # the body to slice
+    arrays: frozenset[str]  # whose accesses are recorded
+    modes: frozenset[str]  # of the accesses to record
+    behind: Mapping[str, tuple[str, ...]]  # arrays that each buffer changes
+    loosely: bool  # whether accesses that may happen are recorded too
 
     def __post_init__(self) -> None:
         self.mutable = mutable(self.body, self.behind)
         self.local = {array.name for array in self.body.arrays if array.role == "local"}
-        self.needed: set[str] = set()  # names that something kept depends on
-        self.bound: list[str] = []  # variables of the loops around, which need no statement to have a value
-        self.dead = 0  # inside a loop of which nothing can be kept
+        self.needed: set[str] = set()  # names that kept statements depend on
+        self.bound: list[str] = []  # variables of enclosing loops, which need no statement to have a value
+        self.dead = 0  # nesting depth of loops of which nothing can be kept
         self.recorded: dict[Kept, None] = {}
         self.left_out: dict[LeftOut, None] = {}
 
     # --- statements ---
 
     def block(self, steps: tuple[t.Step, ...], env: Unknown, under: str, frame: Frame) -> tuple[t.Step, ...]:
-        """The kept statements of a block. under: why it may not be run at all, '' if it surely is."""
+        """The kept statements of a block. under: why the block may not run; '' if it always runs."""
         kept: list[t.Step] = []
         for step in steps:
             kept += self.step(step, env, under or frame.left, frame)
@@ -141,7 +138,7 @@ class Slicer:
         raise AssertionError(step)
 
     def keeps(self, here: str) -> bool:
-        """Whether statements that are run only if … are kept."""
+        """Whether statements under this condition are kept."""
         return not self.dead and (not here or self.loosely)
 
     def put(self, x: t.Put, env: Unknown, here: str) -> list[t.Step]:
@@ -152,7 +149,7 @@ class Slicer:
             if not isinstance(place, t.ElementPlace | t.RowPlace):
                 continue
             uses = {name for k in subscripts(place) for name in names_of(k, self.local)}
-            # A place sees what the places before it were given, and not yet what those after it are.
+            # A target reads the values assigned to earlier targets, and the old values of later ones.
             if uses & set(names[at + 1 :]):
                 both = "it depends on names that the same statement assigns" if uses & set(names[:at]) else ""
                 kept += self.write(place, env, here or both)
@@ -196,7 +193,7 @@ class Slicer:
         yes_env, no_env = dict(env), dict(env)
         yes = self.block(x.body, yes_env, under, inside)
         if why:
-            # Both sides are kept one after the other, so the second must not rely on what the first one changes.
+            # Both sides are kept one after the other, so the second must not use what the first one changes.
             _join(no_env, dict.fromkeys(assigned(x.body, self.local), why))
         other = Frame(exits=frame.exits)
         no = self.block(x.orelse, no_env, under, other)
@@ -219,7 +216,7 @@ class Slicer:
         changed = assigned(x.body, self.local)
         kept = self.reads(bounds, env, here) if not isinstance(x, t.Repeat) else []
         why = "" if isinstance(x, t.Repeat) else next((w for b in bounds if (w := self.why(b, env))), "")
-        # First what is unknown at the head of any round, with nothing kept; then the statements themselves.
+        # First find what is unknown at the start of any iteration, keeping nothing; then slice the statements.
         head, frame = dict(env), Frame()
         self.dead += 1
         noted = dict(self.recorded), dict(self.left_out)
@@ -261,14 +258,14 @@ class Slicer:
             return kept
         self.need(*bounds)
         if body:
-            # The test itself reads, also the last time: its records come first in every round.
+            # The test reads arrays too, also the last time: its records come first in every iteration.
             assert isinstance(x, t.Repeat)
             leave = t.Branch(x.line, x.test, (), (t.Leave(x.line, "break"),))
             return [t.Repeat(x.line, Const(t.BOOL, True), (*body, leave, *rest))]
         return [*kept, replace(x, body=rest)]
 
     def enter(self, own: Iterable[str], env: Unknown, why: str) -> None:
-        """The variables of a loop are given their values."""
+        """Bind the variables of a loop."""
         for name in own:
             env.pop(name, None)
             if why:
@@ -277,7 +274,7 @@ class Slicer:
     # --- records ---
 
     def reads(self, values: Iterable[Scalar | Row], env: Unknown, here: str) -> list[t.Step]:
-        """Records of what expressions read, in the order in which they do."""
+        """Records of what expressions read, in evaluation order."""
         kept: list[t.Step] = []
         for value in values:
             kept += self.read(value, env, here)
@@ -303,7 +300,7 @@ class Slicer:
     def choice(
         self, test: Scalar, yes: tuple[Scalar, ...], no: tuple[Scalar, ...], env: Unknown, here: str
     ) -> list[t.Step]:
-        """Reads of which only one side is made."""
+        """Records of a conditional expression, of which only one side is evaluated."""
         why = self.why(test, env)
         sides = [tuple(self.reads(side, env, here or why)) for side in (yes, no)]
         if not any(sides):

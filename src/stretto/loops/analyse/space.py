@@ -1,4 +1,4 @@
-"""The iteration space of a loop: its dimensions, and the fields every record brings along.
+"""The iteration space of a loop: its dimensions, and the fields of its records.
 
 for (i, j), r in ratings              dimensions i and j, field r
 for i, (y, features) in samples       dimension i, field y, ragged field features
@@ -26,20 +26,17 @@ from .facts import Dim
 
 @dataclass(frozen=True, eq=False)
 class Space:
-    """kind: 'sparse', 'ragged', 'dense' (every element of an array, with its value) or 'grid' (ranges alone).
+    """The iteration space of a loop."""
 
-    fields: (name, column) in the order of the records; ragged likewise. source: the name of the data, '' for a grid.
-    """
-
-    kind: str
-    dims: tuple[Dim, ...]
-    source: str = ""
-    records: Records | None = None
-    fields: tuple[tuple[str, Column], ...] = ()
-    ragged: tuple[tuple[str, RaggedColumn], ...] = ()
+    kind: str  # 'sparse', 'ragged', 'dense' (every element of an array, with its value) or 'grid' (ranges alone)
+    dims: tuple[Dim, ...]  # its dimensions
+    source: str = ""  # name of the data; '' for a grid
+    records: Records | None = None  # the data; None for a grid
+    fields: tuple[tuple[str, Column], ...] = ()  # (name, column), in the order of the records
+    ragged: tuple[tuple[str, RaggedColumn], ...] = ()  # (name, column) of ragged fields
 
     def __len__(self) -> int:
-        """How many iterations there are."""
+        """Number of iterations."""
         if self.records is not None:
             return len(self.records)
         return int(np.prod([dim.extent for dim in self.dims], dtype=np.int64))
@@ -61,7 +58,7 @@ class Space:
 
 
 def kind_of_column(dtype: np.dtype[Any]) -> Kind:
-    """Data hand out plain Python numbers, so their fields are weak."""
+    """The kind of a field. Iterating over data gives plain Python numbers, so fields are weak."""
     code = short(dtype)
     return BOOL if code == "b1" else FLOAT if floating(code) else INT
 
@@ -138,7 +135,7 @@ def _expected(records: Records) -> str:
 
 
 def _number(expr: loop_tree.Expr, infos: Mapping[str, Info], known: Mapping[str, int | float | bool]) -> int:
-    """The value of a range's bound, computed on the driver."""
+    """The value of a bound of a range, computed on the driver."""
     value: int | float | bool | None
     match expr:
         case loop_tree.Number(value=int(number)):

@@ -1,26 +1,26 @@
-"""Strategies: the first way to run a loop in parallel that its dependence vectors allow, and why the others are not.
+"""Choice of the parallelisation strategy of a loop from its dependence vectors, and why other strategies do not apply.
 
-They are tried in a fixed order, from the freest to the most bound:
+Strategies are tried in a fixed order, from the least to the most restricted:
 
-    buffered        every write is exempt by the user's word: the records are cut as they come
+    buffered        every write is through a buffer: the records are cut in their own order
     independent     no vectors: cut any dimension
-    1d              a dimension that is 0 in every vector: its blocks never meet
+    1d              a dimension that is 0 in every vector: its blocks never conflict
     2d unordered    two dimensions, one of them 0 in every vector: blocks that differ in both run together (rotation)
     2d ordered      two dimensions that are ≥ 0 in every vector: block (a, b) waits for (a - 1, b) and (a, b - 1)
     2d transformed  the same after a unimodular transformation
-    inspected       the user asks to look at the data: only subscripts known at run time stand in the way
-    chain           visits follow one another in the order of the loop: where only stores over stores stand in the
-                    way, or where the order is kept and only another one would run in parallel
+    inspected       inspect=True, and only subscripts known at run time prevent the strategies above
+    chain           visits follow one another in the order of the loop: if only stores over stores conflict, or if the
+                    order must be kept and only another order would run in parallel
 
-Inside a visit the iterations keep the order of the loop, so a vector within a block is never an obstacle, and a
-dimension that is not cut needs no proof.
+Iterations inside a visit keep the order of the loop. So a vector within a block is never an obstacle, and a dimension
+that is not cut needs no proof.
 
-Nested ranges keep their order unless the user says that any will do: all of these but `2d unordered` do that, for
-iterations that depend on each other. Records come in no order that means anything, so that loops over data take the
-freest.
+Nested ranges keep their order unless the user passes ordered=False: all strategies but `2d unordered` keep it for
+iterations that depend on each other. The order of records has no meaning by default, so loops over data use the least
+restricted strategy.
 
-Among the dimensions (or pairs, space before time) that a strategy allows, one that fills more of the `width` parts
-comes first, then the one that moves fewer elements in an epoch; `placement` counts them.
+Of the dimensions (or pairs, space before time) that a strategy allows, the one that fills more of the `width` parts is
+preferred, then the one that moves fewer elements in an epoch; `placement` counts them.
 """
 
 from __future__ import annotations
@@ -42,21 +42,21 @@ __all__ = ["choose", "placements"]
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """Everything about a loop except its vectors."""
+    """The input of the choice, except the vectors."""
 
-    dims: tuple[Dim, ...]
-    accesses: tuple[Access, ...]
-    extents: Mapping[str, Extent]
-    ordered: bool
-    buffered: bool
-    prefer: tuple[int, ...] | None
-    records: int
-    width: int
+    dims: tuple[Dim, ...]  # of the iteration space
+    accesses: tuple[Access, ...]  # of the body
+    extents: Mapping[str, Extent]  # sizes of the arrays
+    ordered: bool  # whether dependent iterations keep the order of the loop
+    buffered: bool  # whether some writes are buffered
+    prefer: tuple[int, ...] | None  # dimensions that the user wants to cut
+    records: int  # number of iterations
+    width: int  # parts that should be able to run at once
     kind: str  # of the space: 'grid', 'dense', 'sparse' or 'ragged'
-    asked: bool  # whether the user said what becomes of the order
+    asked: bool  # whether the user passed ordered=
 
     def singles(self) -> list[tuple[int, ...]]:
-        """Dimensions that may be cut alone; cutting a single value gives nothing."""
+        """Dimensions that may be cut alone: those with more than one value."""
         if self.prefer is not None:
             return [self.prefer] if len(self.prefer) == 1 else []
         return [(d,) for d, dim in enumerate(self.dims) if dim.extent > 1]
@@ -94,12 +94,20 @@ def choose(
     width: int,
     kind: str = "grid",
 ) -> Strategy:
-    """The strategy of a loop; PlanError, naming the accesses that clash and the ways out, when none applies.
+    """Choose the strategy of a loop; if none applies, raise PlanError with the conflicting accesses and remedies.
 
-    ordered: dependent iterations keep the order of the loop; False: any serial order will do; None: ranges keep theirs.
-    buffered: some writes are buffered, so visits run in waves. prefer: the dimension, or (space, time), to cut instead
-    of the cheapest. records, width: how many iterations there are, and how many parts should be able to run at once.
-    kind: of the iteration space, as in `space`.
+    Parameters
+    ----------
+    ordered : bool or None
+        True: dependent iterations keep the order of the loop. False: any serial order. None: ranges keep theirs.
+    buffered : bool
+        Whether some writes are buffered, so that visits run in waves.
+    prefer : tuple of int or None
+        The dimension, or (space, time), to cut instead of the cheapest.
+    records, width : int
+        Number of iterations, and number of parts that should be able to run at once.
+    kind : str
+        Kind of the iteration space, as in `space`.
     """
     keeps, said = (kind == "grid" if ordered is None else ordered), ordered is not None
     question = _Question(dims, tuple(accesses), extents, keeps, buffered, prefer, records, width, kind, said)
@@ -116,7 +124,7 @@ def choose(
         found, rejected = _settle("chain", _chain(question, vectors), rejected)
     single = [d for d, dim in enumerate(dims) if dim.extent == 1]
     if found is None and single:
-        # Nothing was lost by refusing to cut such a dimension before, and small data should not make a loop fail.
+        # Small data must not make a loop fail, so a dimension with a single value is accepted as a last resort.
         found = Strategy("1d", (single[0],), f"{dims[single[0]].name} has a single value: one visit does it all")
     if found is None:
         raise PlanError(_refusal(question, vectors, inspect))
@@ -134,7 +142,7 @@ def _settle(name: str, answer: Answer, rejected: tuple[Rejected, ...]) -> tuple[
 
 
 def _static(question: _Question, vectors: Sequence[Vector]) -> tuple[Strategy | None, tuple[Rejected, ...]]:
-    """The first strategy that needs nothing but the vectors, and what was rejected before it."""
+    """The first strategy that needs only the vectors, and the strategies rejected before it."""
     attempts: list[tuple[str, Callable[[_Question, Sequence[Vector]], Answer]]] = [
         ("independent", _independent),
         ("1d", _one),
@@ -159,7 +167,7 @@ def _static(question: _Question, vectors: Sequence[Vector]) -> tuple[Strategy | 
 def _buffered(question: _Question, vectors: Sequence[Vector]) -> Answer:
     if vectors:
         return f"writes that are not buffered clash: {conflicts_text(vectors[0])}"
-    # Two records with the same indices would race on such a write if they were cut as they come.
+    # Two records with the same indices could be in different parts and race on such a write.
     plain = [a for a in question.accesses if a.writes and all(s.kind != "record" for s in a.subscripts)]
     if plain and question.dims:
         return f"line {plain[0].line} writes {plain[0].text} without a buffer: a cut along an index keeps that safe"
@@ -243,11 +251,11 @@ def _inspected(question: _Question, vectors: Sequence[Vector]) -> Answer:
 
 
 def _chain(question: _Question, vectors: Sequence[Vector]) -> Answer:
-    """One visit after the other, in the order of the loop; for loops that could run in parallel in another order."""
+    """Visits one after the other, in the order of the loop; for loops that could run in parallel in another order."""
     rest, _ = _static(replace(question, ordered=False), [v for v in vectors if v.kind != "output"])
     if rest is None:
         return "a read is among the accesses that clash"
-    # Records as they come, and the first index of all others, are cut in the order of the loop.
+    # Records in their own order, and the first index of other spaces, are cut in the order of the loop.
     dims = () if question.kind == "sparse" and not question.ordered else (0,)
     free, _ = _static(replace(question, ordered=False), vectors)
     if question.ordered and free is not None:
@@ -265,7 +273,7 @@ def _allowed(
     forbidden: str,
     proof: str,
 ) -> Answer:
-    """The cheapest of the cuts that meet no obstacle, or the obstacle of each."""
+    """The cheapest cut without an obstacle; if there is none, the obstacle of each cut in words."""
     obstacles = {cut: obstacle(cut) for cut in cuts}
     good = [cut for cut, vector in obstacles.items() if vector is None]
     if good:
@@ -290,7 +298,7 @@ def _unknown(vector: Vector) -> bool:
 
 
 def in_words(row: Sequence[int], names: Sequence[str]) -> str:
-    """A row of a matrix as people write it.
+    """A row of a matrix as a linear expression.
 
     >>> in_words((1, -2), ("i", "j")), in_words((0, 1), ("i", "j"))
     ('i - 2j', 'j')
@@ -330,7 +338,7 @@ def _label(question: _Question, cut: tuple[int, ...]) -> str:
 
 
 def _core(question: _Question, vectors: Sequence[Vector]) -> list[Vector]:
-    """A few of the vectors that together leave no strategy: none of them could be missing."""
+    """A minimal set of vectors that together rule out every strategy."""
     distinct = {(v.entries, v.kind == "output"): v for v in reversed(vectors)}  # the earliest of each
     core = sorted(distinct.values(), key=vectors.index)
     for vector in reversed(core):
@@ -341,20 +349,20 @@ def _core(question: _Question, vectors: Sequence[Vector]) -> list[Vector]:
 
 
 def _summed(question: _Question, name: str) -> bool:
-    """Whether an array is only ever read to be written again at the same place."""
+    """Whether every access to an array is an update of the same element."""
     mine = [access for access in question.accesses if access.array == name]
     written = {(access.line, access.text) for access in mine if access.writes}
     return all((access.line, access.text) in written for access in mine)
 
 
 def _refusal(question: _Question, vectors: Sequence[Vector], inspect: bool) -> str:
-    # Stores over stores, and the order alone, would have made a chain, so the reason lies with the others.
+    # Stores over stores, or the order alone, would give a chain, so other vectors are the reason.
     inspected = _inspected(question, vectors)
     question = replace(question, ordered=False)
     left = [v for v in vectors if v.kind != "output"]
     core: list[Vector] = []
     arrays: list[str] = []
-    while _static(question, left)[0] is None:  # each round finds arrays that are reason enough
+    while _static(question, left)[0] is None:  # each iteration finds arrays that are a sufficient reason
         core += _core(question, left)
         arrays = list(dict.fromkeys(v.first.array for v in core))
         left = [v for v in left if v.first.array not in arrays]

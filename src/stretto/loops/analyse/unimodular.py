@@ -1,8 +1,8 @@
-"""Unimodular transformations: new indices for two dimensions, so that every dependence points forward in time.
+"""Unimodular transformations (skew, interchange, reversal) of two dimensions, after which dependences point forward.
 
-A matrix of integers with determinant 1 or -1 renames the points of the plane and loses none. Skewing j to i + j turns
-the vector (1, -1) of a nine-point stencil into (1, 0): the blocks of the new plane can then run as a wavefront.
-The search is over all such matrices with small entries, simplest first, and there are few of them.
+A matrix of integers with determinant 1 or -1 maps the points of the plane one to one. Skewing j to i + j turns the
+vector (1, -1) of a nine-point stencil into (1, 0): the blocks of the new plane can then run as a wavefront. The search
+tries all such matrices with small entries, simplest first.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from stretto.loops.analyse.facts import Entry
 
 Matrix: TypeAlias = tuple[tuple[int, ...], ...]
 
-LARGEST = 3  # entries go from -3 to 3: a skew of more would leave tiles with hardly a point in them
+LARGEST = 3  # entries are from -3 to 3: a larger skew would leave almost empty tiles
 
 
 def search(vectors: Sequence[tuple[Entry, ...]]) -> tuple[Matrix, bool] | None:
@@ -24,8 +24,8 @@ def search(vectors: Sequence[tuple[Entry, ...]]) -> tuple[Matrix, bool] | None:
 
     tiled: every component of every new vector is ≥ 0, so both new dimensions may be cut into ranges. Otherwise the
     first component is > 0, and one value of the first new index is one time step. None where no matrix does either.
-    Vectors that are zero in both entries stay within one point and are no obstacle. An entry that may be any integer
-    is allowed and seldom helps: only a coefficient of 0 tames it.
+    Vectors that are zero in both entries stay within one point and are no obstacle. An entry may be any integer, but
+    then only a coefficient of 0 makes the vector point forward.
 
     >>> one, zero = Entry(1, 1), Entry(0, 0)
     >>> search([(one, zero), (zero, one), (one, one), (one, Entry(-1, -1))])
@@ -69,7 +69,7 @@ def inverse(matrix: Matrix) -> Matrix:
 def _combination(row: Sequence[int], vector: tuple[Entry, ...]) -> Entry:
     low = high = 0.0
     for factor, entry in zip(row, vector, strict=True):
-        if factor:  # 0 times ∞ is 0 here, and NaN in floating point
+        if factor:  # 0 times ∞ must be 0; floating point gives NaN
             ends = (factor * entry.low, factor * entry.high)
             low, high = low + min(ends), high + max(ends)
     return Entry(low, high)
@@ -77,7 +77,7 @@ def _combination(row: Sequence[int], vector: tuple[Entry, ...]) -> Entry:
 
 @cache
 def _matrices() -> tuple[Matrix, ...]:
-    """All candidates: small entries first, then those nearest to doing nothing, then without reversals."""
+    """All candidates: small entries first, then those nearest to the identity, then those without reversals."""
     unit = (1, 0, 0, 1)
     found = [
         flat

@@ -1,9 +1,9 @@
-"""A trap of NumPy: a tuple assignment stores one row before it reads the next.
+"""Detection of row swaps by tuple assignment, which NumPy computes wrongly because rows are views.
 
     W[0], W[1] = W[1], W[0]
 
 gives two copies of one row, because the right-hand side holds views and the second is read after the first store.
-Numbers are not affected, so whether there is a trap depends on how many axes the arrays have.
+Numbers are not affected, so the check depends on the number of axes of the arrays.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ def views_swapped(
 ) -> bool:
     """Whether a tuple assignment overwrites a row that is bare, and so a view, on its right-hand side.
 
-    ndim: the number of axes of the array of that name, 0 for a number. root: the array behind a name that stands for
-    a part of it (after `w = W[i]`, "W" for "w"); a name that is no such alias stands for itself.
-    A store to the view's own position does no harm, nor does one that comes after it, unless the view is kept by a
-    name. Rows whose subscripts are different numbers do not overlap; other subscripts are taken to.
+    ndim: the number of axes of the array of that name, 0 for a number. root: the array behind an alias of a part of it
+    (after `w = W[i]`, "W" for "w"); any other name is its own root. A store to the view's own position is harmless, and
+    so is a later store, unless a name keeps the view. Rows whose subscripts are different numbers do not overlap; other
+    subscripts may.
     """
     for k, value in enumerate(assign.values):
         kept = isinstance(assign.targets[k], loop_tree.Name)
@@ -35,13 +35,13 @@ def views_swapped(
 
 
 def refuse_swap(text: Lines, assign: loop_tree.Assign) -> LoopError:
-    """The error for it."""
+    """The error for a row swap."""
     problem = "rows are swapped as views, of which NumPy makes two copies of one row"
     return refuse(text, assign.line, problem, "write .copy() after each bare row on the right: W[0].copy()")
 
 
 def _views(value: loop_tree.Expr, ndim: Callable[[str], int]) -> Iterator[loop_tree.Item | loop_tree.Name]:
-    """The arrays an expression may hand on without copying."""
+    """The arrays that an expression may return without copying."""
     match value:
         case loop_tree.Item() if any(isinstance(at, loop_tree.Span) for at in value.index) or len(value.index) < ndim(
             value.base
@@ -58,7 +58,7 @@ def _overlap(target: loop_tree.Item, view: loop_tree.Item | loop_tree.Name, root
     name = view.base if isinstance(view, loop_tree.Item) else view.name
     if root(target.base) != root(name):
         return False
-    if target.base != name or isinstance(view, loop_tree.Name):  # an alias: which part it stands for is not compared
+    if target.base != name or isinstance(view, loop_tree.Name):  # the part that an alias stands for is not compared
         return True
     pairs = zip(target.index, view.index, strict=False)
     apart = any(

@@ -1,1 +1,1 @@
-"""From a typed tree to the source of a compiled worker."""
+"""Code generation: from a typed tree to Numba source of a worker."""

@@ -1,14 +1,14 @@
-"""Writing buffers down: a visit sees the state as of the start of its wave plus its own writes.
+"""Code generation for buffers: a visit reads the state as of the start of its wave plus its own writes.
 
-An array behind a buffer is *private*: each visit of a wave works on a copy of its own (one slot of `NAMEcopy`, taken
-when the visit begins, unless the loop never reads it). What it adds is kept apart and folded into the real array
+An array behind a buffer is *private*: each visit of a wave works on its own copy (one slot of `NAMEcopy`, copied when
+the visit begins, unless the loop never reads it). Its writes are stored separately and merged into the real array
 between waves, in the order of the visits:
 
-- addition (no `apply`): the total of the visit, an array of the target's shape in `NAMEdelta`; own writes are seen at
-  once;
-- a function: pending deltas are summed for each element and applied to the visit's own copies every `every` iterations
-  and at its end; each such *flush* leaves (element, delta, what the snapshot was) in the slot's log, and the logs are
-  applied to the real arrays by `merge_NAME_worker`.
+- addition (no `apply`): the sum of the visit, an array of the target's shape in `NAMEdelta`; a visit reads its own
+  writes at once;
+- a function: pending deltas are summed for each element and applied to the visit's copies every `every` iterations and
+  at its end. Each such *flush* appends (element, delta, snapshot) to the slot's log, and `merge_NAME_worker` applies
+  the logs to the real arrays.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 
 
 class Buffers:
-    """The buffers of a loop, as they are written."""
+    """Generates the code of the buffers of a loop."""
 
     writer: Writer
 
     def __init__(self, sheet: Sheet, body: t.Body, infos: Mapping[str, BufferInfo], applies: Mapping[str, Any]) -> None:
         self.sheet, self.body, self.infos, self.applies = sheet, body, infos, applies
         read = {array.name for array in body.arrays if array.role in ("state", "captured")}
-        # A helper array, and the target of a function, is used by the flush even where the body does not read it.
+        # The flush uses helper arrays and the target of a function even if the body does not read them.
         needed = {name for info in infos.values() if not info.plain for name in (info.target, *info.helpers)}
         behind = {name for info in infos.values() for name in (info.target, *info.helpers)}
         self.private = sorted(behind & (read | needed))
@@ -51,7 +51,7 @@ class Buffers:
         return found
 
     def begin(self) -> None:
-        """A visit begins: its copies are made."""
+        """Generate the start of a visit: its copies."""
         sheet = self.sheet
         for name in self.private:
             me = own(name)
@@ -71,7 +71,7 @@ class Buffers:
                 sheet.write(f"{me}since = 0")
 
     def tick(self) -> None:
-        """An iteration begins; the one before it may have been the last before a flush."""
+        """Generate the start of an iteration, with a flush if it is due."""
         for name, info in self.infos.items():
             if not info.plain and info.every is not None:
                 self.sheet.write(f"if {own(name)}since == {info.every}:")
@@ -82,7 +82,7 @@ class Buffers:
                 self.sheet.write(f"{own(name)}since += 1")
 
     def end(self) -> None:
-        """A visit ends."""
+        """Generate the end of a visit."""
         for name, info in self.infos.items():
             if not info.plain:
                 self.flush(name, info)
@@ -107,7 +107,7 @@ class Buffers:
         sheet.write(f"{me}many = 0")
 
     def apply(self, name: str, info: BufferInfo, arrays: list[str], delta: str, seen: str) -> None:
-        """The user's function on element k of these arrays."""
+        """Generate the call of the user's function on element k of these arrays."""
         function = self.sheet.user(self.applies[name])
         elements = [f"{array}[k]" for array in arrays]
         args = [elements[0], delta, *elements[1:], *([seen] if info.snapshot >= 0 else [])]
@@ -172,7 +172,7 @@ class Buffers:
         self.sheet.write(f"{me}pending_[{place}] += {value}")
 
     def add_row(self, x: t.Buffered, info: BufferInfo, row: t.Row) -> None:
-        """A whole row: set aside in lanes, then added element by element (or in lanes, for addition)."""
+        """Add a whole row: stored in lanes, then added element by element (or in lanes, for addition)."""
         writer, sheet = self.writer, self.sheet
         index = [
             writer.named(self.subscript(x, axis, k, check))
@@ -214,7 +214,7 @@ class Buffers:
             sheet.depth -= 1
 
     def merges(self) -> tuple[tuple[str, tuple[tuple[str, str], ...]], ...]:
-        """The workers that apply the logs of a wave to the real arrays: each visit has a range of the elements."""
+        """Generate the workers that apply the logs of a wave to the real arrays, each for a range of elements."""
         found = []
         for name, info in self.infos.items():
             if info.plain:

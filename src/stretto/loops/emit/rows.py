@@ -1,8 +1,8 @@
-"""Writing rows down: sixteen lanes at a time, unrolled where the length is known and small, else in a loop.
+"""Code generation for rows: SIMD chunks of sixteen lanes, unrolled if the length is known and small, else in a loop.
 
-A row expression is written chunk by chunk with nothing in between: loads, arithmetic in registers, stores. All chunks
-of an unrolled statement are loaded and computed before the first is stored, so the compiler may keep a row in registers
-from a product to the update that follows it.
+A row expression is computed chunk by chunk: loads, arithmetic in registers, stores. All chunks of an unrolled statement
+are loaded and computed before the first is stored, so the compiler may keep a row in registers from a product to the
+update that follows it.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _ALONE = {"neg": "neg", "abs": "absolute", "~": "invert", "sqrt": "root", "floor
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Sixteen elements from `offset` on, or the first `part` of them."""
+    """Sixteen elements of a row, or fewer."""
 
-    offset: str
-    part: str = ""
+    offset: str  # of its first element, as source
+    part: str = ""  # number of elements, as source; "" for sixteen
 
 
 def chunks(length: int) -> list[Chunk]:
@@ -40,7 +40,7 @@ def chunks(length: int) -> list[Chunk]:
 
 
 def limit(dtype: str, op: str) -> float | int:
-    """What every element beats: the start of a search for the largest ('max') or smallest."""
+    """The initial value of a search for the largest ('max') or smallest element."""
     if dtype.startswith("f"):
         return -math.inf if op == "max" else math.inf
     if dtype == "b1":
@@ -50,15 +50,15 @@ def limit(dtype: str, op: str) -> float | int:
 
 
 def unrolls(length: Scalar) -> bool:
-    """Whether rows of this length are written out."""
+    """Whether rows of this length are unrolled."""
     return isinstance(length, Const) and int(length.value) <= LANES * MOST_UNROLLED
 
 
 class Rows(Scalars):
-    """Row expressions on top of scalars."""
+    """Generates row expressions, in addition to scalars."""
 
     def base(self, row: t.RowLoad | t.RowPlace) -> str:
-        """The place of a row's first element in its array, as a name."""
+        """A variable with the flat index of a row's first element in its array."""
         axes = len(row.lead)
         text = ""
         for axis, k in enumerate(row.lead):
@@ -77,7 +77,7 @@ class Rows(Scalars):
         return self.named(text)
 
     def prepare(self, row: Row, ready: dict[int, str]) -> None:
-        """Write what a row needs before its chunks: addresses and spread scalars."""
+        """Generate what a row needs before its chunks: addresses and broadcast scalars."""
         match row:
             case t.RowLoad():
                 ready[id(row)] = self.base(row)
@@ -146,7 +146,7 @@ class Rows(Scalars):
                 self.sheet.write(f"{acc} = vx.{fold}({acc}, {value})")
                 return
             if at.part:
-                # A load fills the lanes beyond the end with zeros; arithmetic makes of them whatever it makes.
+                # A load fills the lanes beyond the end with zeros; arithmetic may change them.
                 values = [
                     value if isinstance(row, t.RowLoad) else f"vx.keep({value}, {at.part}, {NUMPY[dtype]}(0))"
                     for row, value in zip(rows, values, strict=True)
@@ -169,7 +169,7 @@ class Rows(Scalars):
         return result
 
     def size(self, length: Scalar) -> str:
-        """A length that is computed; nothing is touched once a subscript was out of range, the ends of a slice too."""
+        """A length as source; 0 once a subscript, or a bound of a slice, was out of range, so nothing is accessed."""
         if isinstance(length, Const):
             return str(length.value)
         name = self.sheet.new()
@@ -177,7 +177,7 @@ class Rows(Scalars):
         return name
 
     def each_chunk(self, length: Scalar, write: Callable[[Chunk], None]) -> None:
-        """write(chunk) for every chunk: written out, or once inside a loop and once for the rest."""
+        """Call write(chunk) for every chunk of an unrolled row, else once inside a loop and once for the rest."""
         if unrolls(length):
             assert isinstance(length, Const)
             for at in chunks(int(length.value)):

@@ -1,7 +1,7 @@
-"""Writing scalars down as source for Numba: every conversion explicit, every subscript checked or proven.
+"""Code generation for scalar expressions: Numba source with explicit conversions and subscript checks.
 
-A `Sheet` collects lines. An expression is returned as text; what it needs first (a row product, say) is written as
-lines before it. Users' names get an underscore at the end, so that ours cannot clash with them.
+A `Sheet` collects lines. An expression is returned as text; code that must run before it, such as a row product, is
+written as lines first. Users' names get an underscore at the end, so that generated names cannot collide with them.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ def literal(value: int | float | bool) -> str:
     if isinstance(value, float) and not math.isfinite(value):
         return "np.nan" if math.isnan(value) else "np.inf" if value > 0 else "(-np.inf)"
     if isinstance(value, int) and abs(value) >= 2**31:
-        # Python itself would compute with large literals, and Python's integers do not wrap around.
+        # Python would fold large literals itself, and Python's integers do not wrap around.
         return f"np.uint64({value})" if value >= 2**63 else f"np.int64({value})"
     return repr(value) if value >= 0 or isinstance(value, bool) else f"({value!r})"
 
 
 def in_bits(count: Scalar) -> bool:
-    """Whether a number of bits to shift by is a constant that is less than there are."""
+    """Whether a shift count is a constant smaller than the number of bits."""
     given = count.x if isinstance(count, t.Cast) else count
     return isinstance(given, Const) and 0 <= given.value < 8 * int(count.type.dtype[1:])
 
@@ -50,22 +50,22 @@ CHOICES = "st.integers"
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A subscript that is checked while the loop runs, for the error message. array: CHOICES for the number of them."""
+    """A subscript that is checked at run time, for the error message."""
 
-    line: int
-    array: str
-    axis: int
+    line: int  # in the user's file
+    array: str  # name; CHOICES for the first argument of `st.integers`
+    axis: int  # of the array
 
 
 @dataclass
 class Sheet:
-    """The source being written."""
+    """Source code under construction."""
 
-    lines: list[str] = field(default_factory=list)
-    depth: int = 0
-    temporaries: int = 0
-    sites: list[Site] = field(default_factory=list)
-    users: list[Any] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)  # of the source
+    depth: int = 0  # of indentation
+    temporaries: int = 0  # number of temporaries so far
+    sites: list[Site] = field(default_factory=list)  # subscripts that are checked
+    users: list[Any] = field(default_factory=list)  # functions of the user's that the source calls
     imports: dict[str, None] = field(default_factory=dict)  # modules that only some loops need
 
     def write(self, line: str) -> None:
@@ -83,12 +83,12 @@ class Sheet:
         return self.sites.index(found)
 
     def defined(self, call: str) -> str:
-        """The source of a call of `kernels.numeric.defined`, which is imported where it is needed."""
+        """The source of a call of `kernels.numeric.defined`, and an import of that module."""
         self.imports.setdefault("from stretto.kernels.numeric import defined as dx")
         return f"dx.{call}"
 
     def user(self, target: Any) -> str:
-        """The global name under which a user's function is known."""
+        """The global name of a user's function in the source."""
         known = next((k for k, other in enumerate(self.users) if other is target), None)
         if known is None:
             known = len(self.users)
@@ -97,7 +97,7 @@ class Sheet:
 
 
 class Scalars(ABC):
-    """Scalar expressions; `rows` (a subclass) adds what is made of rows."""
+    """Generates scalar expressions; the subclass `Rows` adds row expressions."""
 
     def __init__(self, sheet: Sheet) -> None:
         self.sheet = sheet
@@ -154,7 +154,7 @@ class Scalars(ABC):
         return f"{own(array)}.shape[{axis}]"
 
     def flat(self, line: int, array: str, index: tuple[Scalar, ...], checked: tuple[bool, ...]) -> str:
-        """The place of an element, counted from the start of its array."""
+        """The flat index of an element in its array."""
         text = ""
         for axis, (k, check) in enumerate(zip(index, checked, strict=True)):
             at = self.subscript(line, array, axis, k, check)
@@ -183,7 +183,9 @@ class Scalars(ABC):
                 return f"({b} if {b} {'>' if x.op == 'maximum' else '<'} {a} or {b} != {b} else {a})"
             case "//" if x.type.dtype == "i8" and (not isinstance(x.args[1], Const) or x.args[1].value == -1):
                 a, b = (self.named(arg) for arg in args)
-                return f"(-{a} if {b} == -1 else {a} // {b})"  # the least integer over -1 is itself, as in NumPy
+                return (
+                    f"(-{a} if {b} == -1 else {a} // {b})"  # the smallest integer divided by -1 is itself, as in NumPy
+                )
             case "<<" | ">>" if not in_bits(x.args[1]):
                 return self.sheet.defined(f"{'shl' if x.op == '<<' else 'shr'}({args[0]}, {args[1]})")
             case op if len(args) == 1:
@@ -193,7 +195,7 @@ class Scalars(ABC):
         return self.typed(x.type, text) if x.type.dtype in _WIDENED else text
 
     def named(self, text: str) -> str:
-        """A name for a value that is used twice; names and literals stand for themselves."""
+        """A variable for a value that is used twice; names and literals are returned unchanged."""
         if re.fullmatch(r"[\w.]+", text):
             return text
         name = self.sheet.new()
@@ -201,14 +203,14 @@ class Scalars(ABC):
         return name
 
     def apart(self, x: Scalar) -> tuple[list[str], str]:
-        """The lines an expression needs, kept apart, and its text."""
+        """The lines that an expression needs before it, without writing them, and its text."""
         lines, self.sheet.lines = self.sheet.lines, []
         text = self.scalar(x)
         needed, self.sheet.lines = self.sheet.lines, lines
         return needed, text
 
     def chain(self, op: str, args: tuple[Scalar, ...]) -> str:
-        """`and` and `or` from the left, as far as needed: parts that need lines of their own are nested."""
+        """`and` and `or` with short-circuit evaluation: operands that need lines before them are nested."""
         first, *rest = args
         text = self.scalar(first)
         for arg in rest:
@@ -238,7 +240,7 @@ class Scalars(ABC):
         return name
 
     def random(self, x: t.Random) -> str:
-        """A chain of keys, absorbed from the left."""
+        """A random number; its keys are hashed from the left."""
         keys = x.args[1:] if x.which == "integers" else x.args
         text = x.which.upper()
         for key in keys:

@@ -1,4 +1,4 @@
-"""Writing statements down: assignments of scalars and rows, branches, inner loops, folds into accumulators."""
+"""Code generation for statements: assignments of scalars and rows, branches, inner loops, folds into accumulators."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Writer(Rows):
-    """Everything a body is made of."""
+    """Generates the statements of a body."""
 
     def __init__(self, sheet: Sheet, body: t.Body, operators: Mapping[str, tuple[str, Any]], buffers: Buffers) -> None:
         super().__init__(sheet)
@@ -81,7 +81,7 @@ class Writer(Rows):
                 sheet.write(kind)
 
     def guard_repeat(self) -> None:
-        """A bad subscript must end a while loop that may be waiting for what it would have read."""
+        """Leave a while loop after a bad subscript: its condition may depend on the value that was not read."""
         self.sheet.write("if bad[0] != 0:")
         self.sheet.write("    break")
 
@@ -101,7 +101,7 @@ class Writer(Rows):
             self.put_apart(x)
 
     def put_unrolled(self, x: t.Put) -> None:
-        """All values in registers, then all stores."""
+        """Compute all values in registers, then store them."""
         stores: list[tuple[t.Place, str, Chunk | None]] = []
         for place, value in zip(x.places, x.values, strict=True):
             if not t.is_row(value):
@@ -142,7 +142,7 @@ class Writer(Rows):
             self.sheet.depth -= 1
 
     def one_loop(self, places: list[t.RowPlace | t.RowName], values: list[Scalar | Row]) -> bool:
-        """Whether chunk after chunk is the same as all at once: one length, and nothing read that was just written."""
+        """Whether storing chunk by chunk is safe: rows have one length, and no value reads what was just written."""
         lengths = {place.length for place in places}
         written = {place.array: place.start for place in places if isinstance(place, t.RowPlace)}
         touched = [place for place in places if isinstance(place, t.RowPlace)]
@@ -167,7 +167,7 @@ class Writer(Rows):
         self.each_chunk(rows[0][0].length, write)
 
     def put_apart(self, x: t.Put) -> None:
-        """Every value is set aside first: for long rows that overlap or differ in length."""
+        """Store every value in a temporary first: for long rows that overlap or differ in length."""
         aside: list[tuple[t.Place, str]] = []
         for place, value in zip(x.places, x.values, strict=True):
             name = self.sheet.new()
@@ -203,7 +203,7 @@ class Writer(Rows):
             self.each_chunk(place.length, give)
 
     def store(self, place: t.Place, value: str) -> None:
-        """A scalar to its place."""
+        """Store a scalar."""
         if isinstance(place, t.VarPlace):
             self.sheet.write(f"{own(place.name)} = {value}")
             return
@@ -217,7 +217,7 @@ class Writer(Rows):
             self.sheet.write(f"vx.put({own(place.array)}, {at}, {value})")
 
     def element(self, line: int, array: str, index: tuple[Scalar, ...], checked: tuple[bool, ...]) -> str:
-        """array[...] as a target; checked subscripts are computed on lines before it."""
+        """array[...] as a target; checked subscripts are computed in lines before it."""
         parts = []
         for axis, (k, check) in enumerate(zip(index, checked, strict=True)):
             text = self.subscript(line, array, axis, k, check)
@@ -265,12 +265,12 @@ class Writer(Rows):
             return f"{value} if {value} {'>' if op == 'max' else '<'} {old} or {value} != {value} else {old}"
         else:
             text = f"{self.sheet.user(function)}({old}, {value})"
-            if whole(dtype):  # what the function returns may be a float
+            if whole(dtype):  # the function may return a float
                 return self.sheet.defined(f"whole({text}, {NUMPY[dtype]}(0))")
         return f"{NUMPY[dtype]}({text})"
 
     def fold_row(self, x: t.Fold, row: Row) -> None:
-        """A whole row into a shaped accumulator, element by element."""
+        """Fold a whole row into an accumulator, element by element."""
         held = self.sheet.new()
         dtype = row.dtype
         self.sheet.write(f"{held} = empty({self.scalar(row.length)}, {NUMPY[dtype]})")
@@ -296,7 +296,7 @@ class Writer(Rows):
 
 
 def loads_of(row: Scalar | Row) -> list[t.RowLoad]:
-    """Every row that an expression reads from an array."""
+    """The rows that an expression reads from arrays."""
     match row:
         case t.RowLoad():
             return [row]

@@ -1,15 +1,15 @@
-"""From a typed body to the source of a compiled worker: one call per worker and pass, which visits block after block.
+"""Source of the compiled worker of a loop, which processes visit after visit in one call per worker and pass.
 
     made = lower(body, form, ...)
     made.source         a module with the function `visit_worker` (and one `merge_…` for each buffer with a function)
-    made.arguments      what to pass to it, in order, as (what, name) pairs
+    made.arguments      its arguments, in order, as (what, name) pairs
 
-How a visit walks through its iterations is its *form*:
+How a visit iterates is its *form*:
 
     entries     records laid out visit by visit:        for t in range(ptr[g], ptr[g + 1])
     range       records in their own order:             for t in range(lo[g], hi[g])
     grid        nested ranges:                          for i in range(lo[g, 0], hi[g, 0]): for j in …
-    skewed      a grid in transformed coordinates:      for y0 …: for y1 …: i = …; j = …, where they lie in the grid
+    skewed      a grid in transformed coordinates:      for y0 …: for y1 …: i = …; j = …, if inside the grid
     picked      iterations listed by their numbers:     for q in range(ptr[g], ptr[g + 1]): t = picked[q]; i = …
 """
 
@@ -31,7 +31,7 @@ from .buffers import Buffers
 from .scalars import NUMPY, Sheet, Site, own
 from .statements import Writer
 
-AHEAD = 8  # iterations
+AHEAD = 8  # iterations between a prefetch and the use
 LINE = 64  # bytes of a cache line
 MOST_LINES = 8  # of one row
 
@@ -61,24 +61,24 @@ _FIRST_NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How a visit goes through its iterations. steps: of a grid's dimensions. inverse: of the transformation."""
+    """How a visit iterates."""
 
-    kind: str
-    steps: tuple[int, ...] = ()
-    inverse: tuple[tuple[int, ...], ...] = ()
-    dense: bool = False  # records are the elements of an array: their place follows from the indices
+    kind: str  # 'entries', 'range', 'grid', 'skewed' or 'picked', see above
+    steps: tuple[int, ...] = ()  # of a grid's dimensions
+    inverse: tuple[tuple[int, ...], ...] = ()  # matrix of the inverse transformation
+    dense: bool = False  # whether records are the elements of an array: their positions follow from the indices
     pair: tuple[int, ...] = (0, 1)  # the dimensions that are transformed
 
 
 @dataclass(frozen=True, slots=True)
 class Lowered:
-    """Source and how to call it."""
+    """The generated source of a worker."""
 
-    source: str
-    arguments: tuple[tuple[str, str], ...]
+    source: str  # of the module
+    arguments: tuple[tuple[str, str], ...]  # of the worker, as (what, name)
     merges: tuple[tuple[str, tuple[tuple[str, str], ...]], ...]  # buffer → arguments of its merge worker
-    sites: tuple[Site, ...]
-    users: tuple[Any, ...]
+    sites: tuple[Site, ...]  # subscripts that are checked
+    users: tuple[Any, ...]  # functions of the user's that it calls
 
     @property
     def identity(self) -> str:
@@ -98,7 +98,15 @@ def lower(
     buffers: Mapping[str, BufferInfo],
     applies: Mapping[str, Any],
 ) -> Lowered:
-    """operators: of each accumulator, its name ('+', 'max', …, 'user') and function. applies: functions of buffers."""
+    """Generate the source of a worker.
+
+    Parameters
+    ----------
+    operators : mapping
+        Of each accumulator: the name ('+', 'max', …, 'user') and function of its operator.
+    applies : mapping
+        Functions of the buffers.
+    """
     sheet = Sheet()
     used = {name: info for name, info in buffers.items() if any(a.name == name for a in body.arrays)}
     held = Buffers(sheet, body, used, applies)
@@ -145,18 +153,18 @@ def lower(
 
 
 def source_of(sheet: Sheet, where: str) -> str:
-    """A module with what was written."""
+    """The generated module as text."""
     needed = "".join(f"{line}\n" for line in sheet.imports)
     return HEADER.format(where=where).rstrip("\n") + f"\n{needed}\n" + "\n".join(sheet.lines) + "\n"
 
 
 def _may_fail(body: t.Body) -> bool:
-    """Whether any subscript is checked as the loop runs; known before the body is written."""
+    """Whether any subscript is checked at run time."""
     return any(any(getattr(node, "checked", ())) for node in nodes(body.steps))
 
 
 def parameter(what: str, name: str) -> str:
-    """The parameter for an argument."""
+    """The name of the parameter of an argument."""
     if what in ("array", "number", "field"):
         return own(name) if what != "field" else f"{own(name)}col"
     if what.startswith("index") or what.startswith("base"):
@@ -189,11 +197,11 @@ def arguments_of(body: t.Body, form: Form, held: Buffers) -> list[tuple[str, str
 
 
 def iterate(sheet: Sheet, body: t.Body, form: Form) -> None:
-    """Open the loops over a visit's iterations and name the indices and fields."""
+    """Generate the loops over a visit's iterations, and variables for the indices and fields."""
     indices = [own(name) for name in body.indices]
     place = "t"
     if form.kind == "entries":
-        for d in range(len(indices)):  # read here: for all the compiler knows, a store to a state changes it
+        for d in range(len(indices)):  # read once: the compiler cannot exclude that a store to a state changes it
             sheet.write(f"first{d} = base{d}[g]")
         sheet.write("last = ptr[g + 1] - 1")
         sheet.write("for t in range(ptr[g], last + 1):")
@@ -228,7 +236,7 @@ def iterate(sheet: Sheet, body: t.Body, form: Form) -> None:
 
 
 def look_ahead(sheet: Sheet, body: t.Body) -> None:
-    """Ask for the rows that an iteration some way ahead will use: where they are is known from its indices alone."""
+    """Generate prefetches of rows that a later iteration will use, whose addresses follow from its indices alone."""
     wanted = rows_by_index(body)
     if not wanted:
         return
@@ -245,7 +253,7 @@ def look_ahead(sheet: Sheet, body: t.Body) -> None:
 
 
 def rows_by_index(body: t.Body) -> tuple[tuple[str, int], ...]:
-    """(array, dimension) where an iteration uses the row, or element, of its own index."""
+    """(array, dimension) of arrays of which an iteration uses the row, or element, at its own index."""
     found: dict[tuple[str, int], None] = {}
     for node in nodes(body.steps):
         if not isinstance(node, t.RowLoad | t.RowPlace | t.Element | t.ElementPlace):
@@ -258,7 +266,7 @@ def rows_by_index(body: t.Body) -> tuple[tuple[str, int], ...]:
 
 
 def _skewed(sheet: Sheet, indices: list[str], form: Form) -> None:
-    """Loops over the new coordinates, the last one cut so that the old ones, by the inverse matrix, stay in the box."""
+    """Loops over the new coordinates, the last one limited so that the old coordinates stay inside the block."""
     for d in range(len(indices)):
         sheet.write(f"start{d}, step{d}, extent{d} = box[{d}, 0], box[{d}, 1], box[{d}, 2]")
     sheet.write("for y0 in range(lo[g, 0], hi[g, 0]):")

@@ -1,1 +1,1 @@
-"""Running a planned loop: buffers, passes, rounds."""
+"""Running compiled loops: passes, waves, scheduled rounds, buffer memory and prefetch."""

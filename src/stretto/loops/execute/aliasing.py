@@ -1,7 +1,7 @@
-"""The memory behind a call: arrays as compiled code takes them, and the clashes that only a call can show.
+"""Memory of the arguments of a loop: conversion to contiguous arrays, and checks for read-only or shared memory.
 
-Compiled code takes arrays row by row, aligned and in this machine's byte order. Others are copied before the loop and,
-where it writes to them, given back after it.
+Compiled code takes C-contiguous, aligned arrays in native byte order. Other arrays are copied before the loop and, if
+the loop writes to them, copied back after it.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ Borrowed = list[tuple[NDArray[Any], NDArray[Any]]]
 def contiguous(
     arrays: dict[str, NDArray[Any]], written: Set[str] = frozenset()
 ) -> tuple[dict[str, NDArray[Any]], Borrowed]:
-    """Every array as compiled code takes it; those that are written and were copied are listed with their copies."""
+    """Every array as compiled code takes it, and a list of the written arrays that were copied, with their copies."""
     found: dict[str, NDArray[Any]] = {}
     borrowed: Borrowed = []
     for name, array in arrays.items():
         if not array.size:
-            # A subscript out of range reads element 0 before the loop stops, so there must be one.
+            # A subscript out of range reads element 0 before the loop stops, so element 0 must exist.
             room = np.zeros([max(1, size) for size in array.shape], array.dtype)
             found[name] = room[tuple(slice(size) for size in array.shape)]
         elif array.flags.c_contiguous and array.flags.aligned:
@@ -41,13 +41,13 @@ def contiguous(
 
 
 def give_back(borrowed: Borrowed) -> None:
-    """Put what the loop wrote where the user looks for it."""
+    """Copy what the loop wrote to copies back into the user's arrays."""
     for array, copy in borrowed:
         array[...] = copy
 
 
 def check(analysis: Analysis, held: Held) -> None:
-    """Refuse to write to what must not be written: read-only arrays, and the memory of the data that are read."""
+    """Refuse to write to read-only arrays and to the memory of the data that the loop reads."""
     columns = list(arrays_of(analysis.space.records)) if analysis.space.records is not None else []
     for name in sorted(analysis.written):
         array = held.arrays[name]
@@ -65,7 +65,7 @@ def check(analysis: Analysis, held: Held) -> None:
 
 
 def _folded(array: NDArray[Any]) -> bool:
-    """Whether two elements of an array may be one in memory, as `as_strided` can make them."""
+    """Whether two elements of an array may share memory, as in arrays made by `as_strided`."""
     if not array.size:
         return False
     reached = array.itemsize

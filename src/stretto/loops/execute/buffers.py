@@ -1,4 +1,4 @@
-"""Memory for buffered loops: copies of arrays for the visits of a wave, totals, and logs of flushes."""
+"""Memory of buffered loops: copies of arrays for the visits of a wave, sums of writes, and logs of flushes."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _PARTS = 16
 
 @dataclass(frozen=True, eq=False)
 class Room:
-    """The arrays of one buffer (info is set) or of one array that visits have copies of."""
+    """The memory of one buffer, or of the copies of one array."""
 
-    arrays: dict[tuple[str, str], NDArray[Any]]
-    info: BufferInfo | None = None
+    arrays: dict[tuple[str, str], NDArray[Any]]  # by (what, name): arguments of compiled code
+    info: BufferInfo | None = None  # of the buffer; None for copies of an array
 
     @classmethod
     def of_copies(cls, name: str, array: NDArray[Any], slots: int) -> Room:
@@ -51,18 +51,18 @@ class Room:
         )
 
     def ranges(self, size: int) -> Ints:
-        """Elements that each worker of a merge has to itself."""
+        """The range of elements of each worker of a merge."""
         return parts(size, _PARTS, least=4096)
 
 
 def capacity(analysis: Analysis, visits: Visits, name: str, info: BufferInfo) -> int:
-    """An upper bound on how many elements one visit flushes into a buffer: what its log must hold."""
+    """An upper bound on the number of elements that one visit flushes into a buffer: the capacity of its log."""
     size = int(np.prod(info.shape, dtype=np.int64))
     if info.every is None:
         return size
     fixed, ragged = _writes(analysis.body.steps, name, analysis)
     arrays = visits.arrays
-    if visits.form.kind == "picked":  # whichever iterations they will be: the longest
+    if visits.form.kind == "picked":  # the iterations are not known yet: assume the longest
         each_longest = sum(each * int(np.diff(arrays["ptr", field]).max(initial=0)) for field, each in ragged.items())
         bound = (fixed + each_longest) * np.diff(arrays["ptr", ""])
     elif visits.form.kind in ("entries", "range"):
@@ -74,12 +74,12 @@ def capacity(analysis: Analysis, visits: Visits, name: str, info: BufferInfo) ->
         for field, each in ragged.items():
             bound = bound + each * (arrays["ptr", field][hi] - arrays["ptr", field][lo])
     else:
-        bound = fixed * visits.weight  # iterations; of a skewed tile, at most
+        bound = fixed * visits.weight  # iterations; for a skewed tile an upper bound
     return max(1, int(bound.max(initial=0)))
 
 
 def _writes(steps: tuple[t.Step, ...], name: str, analysis: Analysis) -> tuple[int, dict[str, int]]:
-    """Elements written in one iteration: a fixed number, and so many for each entry of a ragged field."""
+    """Elements written in one iteration: a fixed number, and a number for each entry of a ragged field."""
     fixed = 0
     ragged: dict[str, int] = {}
     for step in steps:
@@ -118,7 +118,7 @@ def _writes(steps: tuple[t.Step, ...], name: str, analysis: Analysis) -> tuple[i
 
 
 def _times(start: t.Scalar, stop: t.Scalar, stride: t.Scalar, analysis: Analysis) -> int | None:
-    """How often an inner loop runs, where that is known before it starts."""
+    """Number of iterations of an inner loop; None if it is not known before the loop starts."""
 
     def number(x: t.Scalar) -> int | None:
         if isinstance(x, t.Const):

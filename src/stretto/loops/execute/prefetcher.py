@@ -1,13 +1,13 @@
-"""Running the sliced body ahead of the loop: compiled code that lists the elements a loop is going to touch.
+"""The prefetch function: compiled code that runs the sliced body and lists the elements that a loop will access.
 
     prefetch = epoch.plan(samples, w, 0.1).prefetch()
     found = prefetch.elements()
     ptr, elements = found.of("w")           elements[ptr[v] : ptr[v + 1]]: what visit v reads of w, sorted, once each
     print("\\n".join(prefetch.describe()))
 
-The sliced body is compiled like the loop's own, with records in the place of buffers: one pass counts, a second one
-writes them down. The list is kept as long as everything it was made from is the same: the data, and the numbers and
-arrays the slice reads.
+The sliced body is compiled like the loop itself, with records instead of buffers: a first pass counts them, a second
+one stores them. The list is cached while its inputs are unchanged: the data, and the numbers and arrays that the slice
+reads.
 """
 
 from __future__ import annotations
@@ -44,22 +44,18 @@ _OWN = ("sizes", "starts", "first_", "base", "ptr_", "total", "elements", "fill"
 
 @dataclass(frozen=True, eq=False)
 class Recorded:
-    """What the iterations touch, in the order of the visits.
+    """The elements that iterations access, in the order of the visits. Elements have numbers across all arrays."""
 
-    Elements are numbered through: those of arrays[k] are starts[k] to starts[k + 1]. A key is twice the element, plus
-    one where it is written. Iteration n, counted through all visits, has keys[ptr[n]] to keys[ptr[n + 1]].
-    """
-
-    arrays: tuple[str, ...]
-    starts: Ints  # [A + 1]
-    ptr: Ints  # [N + 1] iterations
-    keys: Ints  # [K]
-    bounds: Ints  # [V + 1] keys of each visit
-    visit_ptr: Ints = field(repr=False)  # [V + 1]
-    visit_elements: Ints = field(repr=False)  # elements of each visit, sorted, once each
+    arrays: tuple[str, ...]  # names
+    starts: Ints  # [A + 1] the elements of arrays[k] have numbers starts[k] to starts[k + 1]
+    ptr: Ints  # [N + 1] iteration n, counted across all visits, has keys[ptr[n]] to keys[ptr[n + 1]]
+    keys: Ints  # [K] twice the number of the element, plus one if it is written
+    bounds: Ints  # [V + 1] where the keys of each visit begin
+    visit_ptr: Ints = field(repr=False)  # [V + 1] where each visit begins in `visit_elements`
+    visit_elements: Ints = field(repr=False)  # elements of each visit, sorted, without duplicates
 
     def of(self, array: str) -> tuple[Ints, Ints]:
-        """(ptr [V + 1], elements): what each visit touches of one array, as flat element numbers in order."""
+        """(ptr [V + 1], elements): the elements of one array that each visit accesses, as sorted flat indices."""
         if array not in self.arrays:
             raise PlanError(f"nothing is recorded of {array}; there are {', '.join(self.arrays) or 'no arrays'}")
         k = self.arrays.index(array)
@@ -68,13 +64,13 @@ class Recorded:
         return before[self.visit_ptr].astype(np.int64), self.visit_elements[mine] - self.starts[k]
 
     def owner(self, element: int) -> tuple[str, int]:
-        """The array of an element numbered through, and its own number in it."""
+        """The array of an element, and its flat index in the array."""
         k = int(np.searchsorted(self.starts, element, side="right")) - 1
         return self.arrays[k], element - int(self.starts[k])
 
 
 class Prefetch:
-    """The function that lists what a loop touches. arrays: whose elements; modes: 'read', 'write', 'buffer'."""
+    """Lists the elements that a loop accesses. arrays: which arrays; modes: 'read', 'write', 'buffer'."""
 
     def __init__(
         self,
@@ -99,14 +95,14 @@ class Prefetch:
 
     @cached_property
     def sliced(self) -> Sliced:
-        """The body of records."""
+        """The sliced body."""
         return slice_body(
             self.analysis.body, self.arrays, modes=self.modes, behind=behind(self.held), loosely=self.loosely
         )
 
     @property
     def relied(self) -> Relied:
-        """What the list depends on besides the data, as it is now."""
+        """The current values that the list depends on, besides the data."""
         now = {**self.held.numbers, **self.known}
         return Relied(
             {name: now[name] for name in self.sliced.numbers},
@@ -114,7 +110,7 @@ class Prefetch:
         )
 
     def describe(self) -> list[str]:
-        """What is listed ahead and what is not, a line for each access."""
+        """Which accesses are listed ahead and which are not, a line each."""
         lines = [f"line {kept.line}: {kept.text} is {_DONE[kept.mode]}, listed ahead" for kept in self.sliced.recorded]
         lines += [
             f"line {out.line}: {out.text} is {_DONE[out.mode]}, not listed: {out.why}" for out in self.sliced.left_out
@@ -122,7 +118,7 @@ class Prefetch:
         return lines or [f"nothing to list: {', '.join(self.arrays) or 'no array'} is not {_DONE[self.modes[0]]}"]
 
     def elements(self, crew: Crew | None = None) -> Recorded:
-        """The elements, from memory if nothing they depend on has changed."""
+        """The elements; cached while nothing they depend on changes."""
         key = (self.arrays, self.modes, self.loosely)
         kept = self._kept.get(key)
         if kept is None or not kept[0].holds(self.held, self.known):
@@ -131,7 +127,7 @@ class Prefetch:
         return found
 
     def record(self, crew: Crew | None = None, *, visits: bool = True) -> Recorded:
-        """List the elements now. visits: those of whole visits too, not only of iterations."""
+        """List the elements now. visits: also those of whole visits, not only of iterations."""
         if crew is not None:
             return self._record(crew, visits)
         from stretto.runtime.chosen import here as local
@@ -195,7 +191,7 @@ class Prefetch:
 
 
 def distinct(bounds: Ints, keys: Ints, elements: int, crew: Crew) -> tuple[Ints, Ints]:
-    """(ptr [V + 1], elements): those of each visit, once each and in order."""
+    """(ptr [V + 1], elements): the elements of each visit, sorted and without duplicates."""
     from stretto.kernels.rounds.colouring import distinct_worker
     from stretto.runtime.blocks.step import Step
 
@@ -212,12 +208,12 @@ _DONE = {"read": "read", "write": "written", "buffer": "added to"}
 
 
 def behind(held: Held) -> dict[str, tuple[str, ...]]:
-    """For each buffer the arrays it changes, the target first."""
+    """The arrays that each buffer changes, its target first."""
     return {name: (info.target, *info.helpers) for name, info in held.infos.items() if isinstance(info, BufferInfo)}
 
 
 def random_arrays(analysis: Analysis, held: Held) -> frozenset[str]:
-    """Arrays read with subscripts that are known only at run time; failing those, all that are read and written."""
+    """Arrays read with subscripts known only at run time; if there are none, all arrays that are read and written."""
     read = [access for access in analysis.accesses if access.reads and access.array in held.arrays]
     found = {access.array for access in read if any(s.kind == "any" for s in access.subscripts)}
     changed = mutable(analysis.body, behind(held))
@@ -225,7 +221,7 @@ def random_arrays(analysis: Analysis, held: Held) -> frozenset[str]:
 
 
 def iterations_in(visits: Visits) -> Ints:
-    """[V] room for the iterations of each visit; a skewed grid has fewer than that."""
+    """[V] upper bound of the iterations of each visit; exact except for skewed grids."""
     arrays = visits.arrays
     if ("ptr", "") in arrays:
         return np.diff(arrays["ptr", ""]).astype(np.int64)
@@ -241,12 +237,14 @@ def iterations_in(visits: Visits) -> Ints:
 
 
 class _Records(Buffers):
-    """In the place of buffers: what is added to one is written to the list."""
+    """Replaces buffers: an addition to a buffer becomes a record in the list."""
 
     def __init__(self, sheet: Sheet, body: t.Body, axes: Mapping[str, int]) -> None:
         super().__init__(sheet, body, {}, {})
         self.number = {name: k for k, name in enumerate(axes)}
-        self.axes = dict(zip(axes, itertools.accumulate(axes.values(), initial=0), strict=False))  # places in `sizes`
+        self.axes = dict(
+            zip(axes, itertools.accumulate(axes.values(), initial=0), strict=False)
+        )  # positions in `sizes`
 
     def arguments(self) -> list[tuple[str, str]]:
         return [(name, "") for name in _OWN]
@@ -302,7 +300,7 @@ def lowered(
     sheet.write("n = first_[g]")
     sheet.write("here = base[g]")
     iterate(sheet, body, visits.form)
-    sheet.write("bad[0] = 0")  # the loop itself will say what is out of range
+    sheet.write("bad[0] = 0")  # the loop itself reports subscripts out of range
     sheet.write("ptr_[n] = here")
     sheet.write("n += 1")
     writer.block(body.steps)

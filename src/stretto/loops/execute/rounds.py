@@ -1,11 +1,11 @@
-"""Running a loop with a schedule: choose a round, make its iterations in compiled code, tell how far each one moved.
+"""Run a loop with a schedule: choose a round, run its iterations in compiled code, report changes to the schedule.
 
-A call makes rounds until as many iterations were made as the loop has. What the last round made beyond that is taken
-off the next call, so that k calls make k epochs' worth. Between calls the schedule's state (its *chooser*) stays with
-the loop, for as long as it is called with the same arrays; with others it starts anew.
+A call runs rounds until it has run as many iterations as the loop has. The next call runs fewer by the number that the
+last round exceeded, so that k calls run k epochs of iterations. Between calls the loop keeps the state of the schedule
+(its *chooser*) while it is called with the same arrays; with others it starts anew.
 
-Python works once for each round, never for each iteration: the numbers of the round's iterations are written to an
-array that compiled code walks through, and the data stay where they are.
+Python runs once for each round, never for each iteration: it writes the numbers of the round's iterations to an array
+that compiled code reads. The data are not moved.
 """
 
 from __future__ import annotations
@@ -39,39 +39,35 @@ from .scheduled import IN_TURN, TOGETHER, Columns, columns, matrices, watched
 if TYPE_CHECKING:
     from stretto.loops.loop_plan import LoopPlan
 
-ROUND_COST = RoundCost(20_000.0)  # Python chooses a round, compiled code makes its iterations
-_KEPT = 8  # sets of arrays for which a loop remembers how far its schedule has got
+ROUND_COST = RoundCost(20_000.0)  # Python chooses a round, compiled code runs its iterations
+_KEPT = 8  # sets of arrays for which a loop keeps the state of its schedule
 _FEW = 256  # iterations of a round
-_WORTH_WAKING = 300e-6  # seconds of a round that is worth waking other threads for, which takes some 80e-6
+_WORTH_WAKING = 300e-6  # seconds of a round above which other threads are woken, which takes some 80e-6
 _TRIED = 8  # rounds of a call before that is decided, by the shortest of them
 
 
 @dataclass(eq=False)
 class Progress:
-    """How far a schedule has got with one set of arrays.
+    """The state of a schedule for one set of arrays."""
 
-    watch: the state it learns from, '' if it does not learn. source: what it works conflicts out from, in words.
-    owed: iterations to be made, below 0 when the last call made more than its share.
-    """
-
-    chooser: Chooser
-    watch: str
-    source: str
-    owners: tuple[weakref.ref[Any], ...]
-    owed: int = 0
+    chooser: Chooser  # the state of the schedule
+    watch: str  # name of the state that it learns from; '' if it does not learn
+    source: str  # data from which it computes conflicts, in words
+    owners: tuple[weakref.ref[Any], ...]  # the arrays
+    owed: int = 0  # iterations still to run; below 0 when the last call ran too many
 
 
 def run_rounds(prepared: Prepared, held: Held, known: Mapping[str, Any], crew: Crew) -> tuple[float, list[Ints]]:
-    """One call: the seconds its passes took, and the iterations of every round, in order."""
+    """Run one call; return the seconds its passes took, and the iterations of every round, in order."""
     if not len(prepared.analysis.space):
         return 0.0, []
-    key, progress = _take(prepared, held)  # not put back after an error: its last round was never learned
+    key, progress = _take(prepared, held)  # dropped after an error: the changes of its last round are lost
     maker = _Maker(prepared, held, known, crew)
     progress.owed += maker.size
     try:
         seconds, made = _until_paid(progress, maker)
     except BaseException:
-        give_back(maker.call.borrowed)  # what earlier rounds did is done
+        give_back(maker.call.borrowed)  # keep the results of earlier rounds
         raise
     maker.call.end()
     _put(prepared, key, progress)
@@ -85,7 +81,7 @@ def _until_paid(progress: Progress, maker: _Maker) -> tuple[float, list[Ints]]:
     while progress.owed > 0:
         jobs = maker.checked(progress.chooser.choose())
         if not len(jobs):
-            progress.owed = 0  # nothing is left to do
+            progress.owed = 0  # the schedule has no jobs left
             break
         if rows is None:
             seconds += maker.make(jobs)
@@ -94,13 +90,13 @@ def _until_paid(progress: Progress, maker: _Maker) -> tuple[float, list[Ints]]:
             before = rows[at]
             seconds += maker.make(jobs)
             progress.chooser.learn(jobs, _moved(before, rows[at], at, maker.analysis, progress.watch))
-        made.append(jobs.copy())  # a chooser may use its array again
+        made.append(jobs.copy())  # a chooser may reuse its array
         progress.owed -= len(jobs)
     return seconds, made
 
 
 def progress_of(prepared: Prepared, held: Held) -> Progress:
-    """How far the schedule has got with these arrays; it is started if it has not been."""
+    """The state of the schedule for these arrays; new arrays start it."""
     key, progress = _take(prepared, held)
     _put(prepared, key, progress)
     return progress
@@ -118,7 +114,7 @@ def schedule_arrays(made: LoopPlan) -> dict[str, NDArray[Any]]:
 
 
 def restore_schedules(made: LoopPlan, saved: Mapping[str, NDArray[Any]]) -> None:
-    """Go on from what `schedule_arrays` gave."""
+    """Continue from what `schedule_arrays` returned."""
     for k, part in enumerate(made.parts):
         if f"{k}/owed" in saved:
             progress, start = progress_of(part.prepared, made.held), f"{k}/chooser/"
@@ -131,10 +127,10 @@ def restore_schedules(made: LoopPlan, saved: Mapping[str, NDArray[Any]]) -> None
 
 
 def _take(prepared: Prepared, held: Held) -> tuple[Any, Progress]:
-    """The progress made with these arrays, to be put back by whoever took it; new for new arrays."""
+    """Remove and return the state for these arrays, or a new one. The caller puts it back with `_put`."""
     analysis = prepared.analysis
-    # What the loop writes is what it learns, and what conflicts are worked out from must be the same too; numbers and
-    # other arrays may change from call to call, such as the weight of a penalty.
+    # The state belongs to the arrays that the loop writes and to the data from which conflicts are computed. Numbers
+    # and other arrays may change from call to call, such as the weight of a penalty.
     arrays = [held.arrays[name] for name in sorted({*analysis.written, *matrices(analysis, held)})]
     owners = [_owner(array) for array in arrays]
     key = tuple((id(owner), array.__array_interface__["data"][0], array.shape, array.strides)
@@ -146,7 +142,7 @@ def _take(prepared: Prepared, held: Held) -> tuple[Any, Progress]:
 
 
 def _put(prepared: Prepared, key: Any, progress: Progress) -> None:
-    """Keep it, and let go of what nobody can come back to: a chooser may hold on to a whole matrix."""
+    """Store a state, and drop those whose arrays no longer exist: a chooser may reference a whole matrix."""
     kept = list(prepared.progress.items())
     gone = [old for old, other in kept if any(ref() is None for ref in other.owners)]
     for old in (*gone, *[old for old, _ in kept][: 1 - _KEPT]):
@@ -155,7 +151,7 @@ def _put(prepared: Prepared, key: Any, progress: Progress) -> None:
 
 
 def _owner(array: NDArray[Any]) -> NDArray[Any]:
-    """The array whose memory this one shows: a view made for each call is the same array to us."""
+    """The base of an array: views created for each call count as the same array."""
     while isinstance(array.base, np.ndarray):
         array = array.base
     return array
@@ -184,7 +180,7 @@ def _start(analysis: Analysis, held: Held, owners: list[NDArray[Any]]) -> Progre
 
 
 def _start_auto(schedule: Auto, analysis: Analysis, held: Held, read: Columns, owners: list[NDArray[Any]]) -> Progress:
-    """A loop has no objective, so `auto` takes what is safe for it; it learns where a state can be watched."""
+    """Start `auto`. A loop has no objective, so it uses a safe candidate; it learns if a state can be watched."""
     try:
         watch = watched(analysis, held)
     except LoopError:
@@ -202,13 +198,13 @@ def _start_auto(schedule: Auto, analysis: Analysis, held: Held, read: Columns, o
 
 
 class _Maker:
-    """Makes rounds: the iterations of each are cut into visits, and those run as the strategy allows."""
+    """Runs rounds: cuts the iterations of each into visits, and runs those by the strategy."""
 
     def __init__(self, prepared: Prepared, held: Held, known: Mapping[str, Any], crew: Crew) -> None:
         self.analysis, self.crew, self.size = prepared.analysis, crew, len(prepared.analysis.space)
         longest = most(self.analysis)
         visits = visits_in(self.analysis, longest)
-        # Arrays of its own: another thread may be calling the same loop.
+        # Own copies of these arrays: another thread may call the same loop.
         self._picked, self._ptr = np.zeros(longest, np.int64), np.zeros(visits + 1, np.int64)
         self.call: Call = begin(prepared, held, known, {("picked", ""): self._picked, ("ptr", ""): self._ptr})
         self._spec = prepared.spec(held, known, crew) if crew.needs_spec else None
@@ -222,10 +218,10 @@ class _Maker:
         return jobs if dim.start == 0 and dim.step == 1 else dim.start + dim.step * jobs
 
     def checked(self, jobs: Ints) -> Ints:
-        """A round that compiled code may rely on: a schedule may be a user's own."""
+        """The round, validated for compiled code, since a schedule may be the user's own."""
         if not len(jobs):
             return jobs
-        # Python sorts a few numbers sooner than NumPy begins to.
+        # For a few numbers Python's sort is faster than NumPy's.
         different = sorted(set(jobs.tolist())) if len(jobs) <= _FEW else np.unique(jobs)
         if len(different) == len(jobs) <= len(self._picked) and different[0] >= 0 and different[-1] < self.size:
             return jobs
@@ -237,7 +233,7 @@ class _Maker:
         )
 
     def make(self, jobs: Ints) -> float:
-        """Make the iterations of one round; the seconds it took."""
+        """Run the iterations of one round; return the seconds it took."""
         if len(jobs) != self._jobs:
             self._jobs, self._visits = len(jobs), visits_in(self.analysis, len(jobs))
             self._ptr[: self._visits + 1] = cut(len(jobs), self._visits)
@@ -263,14 +259,12 @@ class _Maker:
         return self._tried >= _TRIED and self._least > _WORTH_WAKING
 
     def _way(self, visits: int, waking: bool) -> Callable[[], tuple[float, int | None]]:
-        """How rounds of so many visits are run: by this thread, or, where they are long, by the crew. Who makes a visit
-        changes no number.
-        """
+        """How to run rounds of `visits` visits: in this thread or, for long rounds, by the crew. Changes no result."""
         profile = self.analysis.options.profile
         every = np.arange(visits, dtype=np.int64)
         step = self.call.step(every, independent(visits), np.ones(visits, np.int64), self._spec)
         if self._spec is None:
-            here = Again(step, profile).run  # and with it the worker is compiled
+            here = Again(step, profile).run  # also compiles the worker
             if not waking:
                 return here
 
@@ -281,7 +275,7 @@ class _Maker:
         return by_crew
 
     def _fold(self, visits: int) -> None:
-        """Fold what the visits found into the accumulators, and let them begin again."""
+        """Fold the parts of the visits into the accumulators, and reset the parts."""
         for name, parts in self.call.partials.items():
             accumulator = self.call.held.accumulators[name]
             accumulator.fold(parts[:visits])
@@ -289,7 +283,7 @@ class _Maker:
 
 
 def _moved(before: NDArray[Any], after: NDArray[Any], at: Ints, analysis: Analysis, name: str) -> NDArray[np.float64]:
-    """[len(at)] how far each row has moved: the length of the change, its squares added up from the first on."""
+    """[len(at)] how far each row moved: the norm of the change, with squares summed in order."""
     change = np.subtract(after, before, dtype=np.float64)
     far: NDArray[np.float64]
     if change.ndim == 1:

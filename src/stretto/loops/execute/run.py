@@ -1,4 +1,4 @@
-"""Running a loop: the arrays behind its arguments, one compiled pass (or one for each wave), results folded in order.
+"""Prepare and run a loop: compile its body, run one pass (or one for each wave), fold results in visit order.
 
 `prepare` does everything that depends on types, shapes and data alone; `run` does one epoch.
 """
@@ -41,16 +41,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """A loop that is ready to run: what was decided, how it is cut, and its compiled worker."""
+    """A loop that is ready to run."""
 
-    analysis: Analysis
-    visits: Visits
-    lowered: Lowered
-    kernels: dict[str, Kernel]
-    idle: list[dict[str, Room]] = field(default_factory=list)  # memory of the buffers, of runs that have ended
-    ahead: dict[Any, Any] = field(default_factory=dict)  # what `prefetch` has listed
-    watched: Watched = field(default_factory=Watched)  # what of the records it relies on
-    progress: dict[Any, Any] = field(default_factory=dict)  # how far schedules have got, see `rounds`
+    analysis: Analysis  # of the loop
+    visits: Visits  # how its iterations are cut
+    lowered: Lowered  # its generated source
+    kernels: dict[str, Kernel]  # its compiled workers
+    idle: list[dict[str, Room]] = field(default_factory=list)  # buffer memory of runs that have ended, for reuse
+    ahead: dict[Any, Any] = field(default_factory=dict)  # cached lists of `prefetch`
+    watched: Watched = field(default_factory=Watched)  # records that the preparation depends on
+    progress: dict[Any, Any] = field(default_factory=dict)  # states of schedules, see `rounds`
     described: list[tuple[StepSpec, Relied]] = field(default_factory=list)  # `spec`, and the values it depends on
 
     @property
@@ -58,7 +58,7 @@ class Prepared:
         return self.kernels["visit_worker"]
 
     def spec(self, held: Held, known: Mapping[str, Any], crew: Crew) -> StepSpec:
-        """What its arguments are, by name; kept as long as the values are the same that it depends on."""
+        """The descriptions of its arguments; cached while the values that they depend on are unchanged."""
         from stretto.loops.layout.node_arrays import spec_of
 
         if not self.described or not self.described[0][1].holds(held, known):
@@ -67,7 +67,7 @@ class Prepared:
 
     @cached_property
     def passes(self) -> tuple[tuple[Ints, Order], ...]:
-        """What one execution runs, one after another: the visits and their order; one pass where there are no waves."""
+        """The passes of one execution: the visits of each and their order; a single pass without waves."""
         visits = self.visits
         if not visits.waves:
             return ((np.arange(len(visits), dtype=np.int64), visits.order),)
@@ -82,7 +82,7 @@ def prepare(analysis: Analysis, held: Held, known: Mapping[str, Any], crew: Crew
 
 
 def compiled(analysis: Analysis, visits: Visits, held: Held) -> tuple[Lowered, dict[str, Kernel]]:
-    """The loop's source and its compiled workers."""
+    """Generate the source of a loop and compile its workers."""
     operators = {
         name: (analysis_op, _compiled_function(held.accumulators[name].op) if analysis_op == "user" else None)
         for name, analysis_op in ((n, getattr(held.infos[n], "op", "")) for n in held.accumulators)
@@ -96,11 +96,11 @@ def compiled(analysis: Analysis, visits: Visits, held: Held) -> tuple[Lowered, d
 
 
 _FUNCTIONS: dict[Any, Any] = {}
-_SMALL = 1 << 16  # elements that are merged sooner than threads are started
+_SMALL = 1 << 16  # elements that one thread merges faster than others are started
 
 
 def _compiled_function(function: Any) -> Any:
-    """The user's function, compiled if it is not: one object for each function, so that its code is made once."""
+    """The user's function, compiled if it is not: one object for each function, so that it is compiled once."""
     if hasattr(function, "py_func"):
         return function
     key = function, digest(function)  # a constant it uses may have changed since
@@ -113,20 +113,17 @@ def _compiled_function(function: Any) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class Call:
-    """One execution under way: what compiled code is given, and what is put back when it is over.
+    """One execution of a loop."""
 
-    again: it has run like this before, so that there is nothing to compile.
-    """
-
-    prepared: Prepared
-    held: Held
-    arrays: dict[str, NDArray[Any]]
-    borrowed: aliasing.Borrowed
-    partials: dict[str, NDArray[Any]]
-    rooms: dict[str, Room]
-    again: bool
-    fault: Ints
-    args: tuple[Any, ...]
+    prepared: Prepared  # the loop
+    held: Held  # its arguments
+    arrays: dict[str, NDArray[Any]]  # by name, as compiled code takes them
+    borrowed: aliasing.Borrowed  # written arrays that were copied, with their copies
+    partials: dict[str, NDArray[Any]]  # [V, …] parts of accumulators, by name
+    rooms: dict[str, Room]  # memory of the buffers, by name
+    again: bool  # whether it has run before with these types, so that nothing has to be compiled
+    fault: Ints  # where a visit that fails stores the reason
+    args: tuple[Any, ...]  # of the kernel
 
     def step(self, visits: Ints, order: Order, weight: Ints, spec: StepSpec | None = None) -> Step:
         """One pass over some of the visits."""
@@ -135,13 +132,13 @@ class Call:
         return Step("visit", self.prepared.worker, order, weight, args, np.zeros(len(visits)), visits=which, spec=spec)
 
     def check(self, failed: int | None) -> None:
-        """RunError where a visit has failed."""
+        """Raise RunError if a visit has failed."""
         if failed is not None:
             aliasing.give_back(self.borrowed)
             raise _out_of_range(self.prepared, self.fault)
 
     def merge(self, slots: int, crew: Crew) -> float:
-        """Fold what the visits of a wave wrote to buffers into the arrays; the seconds it took."""
+        """Merge the buffered writes of a wave into the arrays; return the seconds it took."""
         return _merge(self.prepared, self.rooms, self.arrays, slots, crew, again=self.again)
 
     def fold(self) -> None:
@@ -150,7 +147,7 @@ class Call:
             self.held.accumulators[name].fold(parts)
 
     def end(self) -> None:
-        """Give back what was borrowed; not after a failure, which leaves in the rooms what was never merged."""
+        """Copy results back and release the buffer memory. Not called after a failure: unmerged writes would remain."""
         aliasing.give_back(self.borrowed)
         self.prepared.idle.append(self.rooms)
 
@@ -161,7 +158,7 @@ def begin(
     known: Mapping[str, Any],
     own: Mapping[tuple[str, str], NDArray[Any]] | None = None,
 ) -> Call:
-    """Everything that compiled code needs for one execution. own: arrays to take instead of those of the visits."""
+    """Collect the arguments of compiled code for one execution. own: arrays that replace those of the visits."""
     analysis, visits = prepared.analysis, prepared.visits
     laid = {**visits.arrays, **(own or {})}
     aliasing.check(analysis, held)
@@ -173,7 +170,7 @@ def begin(
     }
     try:
         rooms, again = prepared.idle.pop(), True
-    except IndexError:  # the first run, or others are under way
+    except IndexError:  # the first run, or all memory is in use by other runs
         rooms, again = _rooms(prepared, held, arrays), False
 
     def value(what: str, name: str) -> Any:
@@ -195,7 +192,7 @@ def begin(
 
 
 def run(prepared: Prepared, held: Held, known: dict[str, Any], crew: Crew) -> float:
-    """One execution of the loop; the seconds its passes took."""
+    """Run the loop once; return the seconds its passes took."""
     analysis, visits = prepared.analysis, prepared.visits
     if not len(analysis.space):
         return 0.0
@@ -215,7 +212,7 @@ def run(prepared: Prepared, held: Held, known: dict[str, Any], crew: Crew) -> fl
 
 
 def _rooms(prepared: Prepared, held: Held, arrays: dict[str, NDArray[Any]]) -> dict[str, Room]:
-    """The memory that buffers need: made for the first run of a loop over its data, and used again every epoch."""
+    """Allocate the memory of the buffers, for the first run of a loop over its data; later epochs reuse it."""
     visits = prepared.visits
     slots = max((len(wave) for wave in visits.waves), default=0)
     rooms = {}
@@ -233,7 +230,7 @@ def _rooms(prepared: Prepared, held: Held, arrays: dict[str, NDArray[Any]]) -> d
 def _merge(
     prepared: Prepared, rooms: dict[str, Room], arrays: dict[str, NDArray[Any]], slots: int, crew: Crew, *, again: bool
 ) -> float:
-    """Between waves: what the visits wrote is folded into the real arrays, visit after visit."""
+    """Merge the buffered writes of a wave into the arrays, visit after visit."""
     seconds = 0.0
     for name, room in rooms.items():
         if room.info is None:
@@ -266,7 +263,7 @@ def _merge(
 
 @contextmanager
 def compiling(analysis: Analysis) -> Iterator[None]:
-    """What Numba cannot compile is a function of the user's, or the way it is used."""
+    """Turn a compile error of Numba, caused by a user's function or its use, into a PlanError."""
     from numba.core.errors import NumbaError
 
     try:
@@ -281,7 +278,7 @@ def compiling(analysis: Analysis) -> Iterator[None]:
 
 
 def _out_of_range(prepared: Prepared, fault: Ints) -> RunError:
-    """The error for a subscript that was found out of range while the loop ran."""
+    """The error for a subscript out of range."""
     site = prepared.lowered.sites[int(fault[SITE]) - 1]
     function = prepared.analysis.function
     row = site.line - function.line

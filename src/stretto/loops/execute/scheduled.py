@@ -1,4 +1,4 @@
-"""Loops with a schedule: which iterations run next is chosen round by round, from how far the earlier ones moved.
+"""Planning of loops with a schedule (`schedule=`): strategy of a round, watched state, and columns for conflicts.
 
     @st.parallel(schedule=st.schedule.prioritised(width=64))
     def sweep(columns, r, beta, scale, lam):
@@ -6,10 +6,9 @@
             ...
             beta[j] = new
 
-Here is what can be decided before anything runs: how the iterations of a round may run (all at once, in visits that do
-not see each other's buffered writes, or one after the other), which state is *watched* for the changes that a schedule
-learns from, and which data tell it how much two iterations disturb each other. `loops.layout.round_visits` cuts rounds
-into visits, `rounds` runs them.
+Decided before the run: how the iterations of a round run (in parallel, in parallel with buffered writes, or one after
+the other), which state is *watched* for the changes that a schedule learns from, and from which data it computes
+conflicts between iterations. `loops.layout.round_visits` cuts rounds into visits, `rounds` runs them.
 """
 
 from __future__ import annotations
@@ -35,14 +34,11 @@ TOGETHER, BUFFERED, IN_TURN = "scheduled together", "scheduled buffered", "sched
 
 @dataclass(frozen=True, eq=False)
 class Columns:
-    """What the iterations read, one column for each; None where that cannot be told, and why.
+    """The data of the iterations, one column for each."""
 
-    source: where they come from, in words.
-    """
-
-    matrix: Any = None
-    source: str = ""
-    why: str = ""
+    matrix: Any = None  # None if unknown
+    source: str = ""  # where the columns come from, in words
+    why: str = ""  # why they are unknown, in words
 
 
 def check(options: Options) -> None:
@@ -81,7 +77,7 @@ def strategy_of(
     vectors: Sequence[Vector],
     accesses: Sequence[Access],
 ) -> Strategy:
-    """How the iterations of a round run. LoopError where a schedule cannot choose among the iterations."""
+    """How the iterations of a round run. Raise LoopError if a schedule cannot choose among the iterations."""
     loops = [step for step in function.steps if isinstance(step, loop_tree.Loop)]
     if len(loops) > 1:
         problem = f"a schedule chooses the iterations of one loop, and {function.name} has {len(loops)}"
@@ -105,7 +101,7 @@ def strategy_of(
     return Strategy(TOGETHER, (0,), "no iteration writes what another one touches")
 
 
-# --- what a schedule is told ----------------------------------------------------------------------------------------
+# --- input of a schedule --------------------------------------------------------------------------------------------
 
 
 def watched(analysis: Analysis, held: Held) -> str:
@@ -164,7 +160,7 @@ def _name(options: Options) -> str:
 
 
 def columns(analysis: Analysis, held: Held) -> Columns:
-    """The columns that a schedule may work out from how much two iterations disturb each other.
+    """The columns from which a schedule may compute conflicts between iterations.
 
     A ragged field of (row, value) entries gives a sparse matrix; an array that is read at [j] and nowhere else gives
     [n, p], a view.

@@ -1,1 +1,1 @@
-"""From a user's function to a loop tree: its source, its names, its arguments."""
+"""Parsing of `st.parallel` functions: source text to loop tree, name resolution, and argument binding."""

@@ -1,9 +1,9 @@
-"""What a call brings: the arguments and captured values of a loop, described by type and shape, never by value.
+"""Bind the arguments and captured values of a call: descriptions by type and shape for the analysis.
 
     infos = bind({"ratings": data, "W": W, "lr": 0.01})
     infos["W"]      ArrayInfo("W", "f4", (6040, 64), "state")
 
-The arrays themselves stay with whoever runs the plan (`Held`); the analysis sees the descriptions.
+The executor of the plan keeps the arrays themselves (`Held`); the analysis reads only the descriptions.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from stretto.state.state import State
 
 @dataclass(frozen=True, slots=True)
 class ArrayInfo:
-    """role: 'state' (an argument) or 'captured'."""
+    """An array."""
 
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-    role: str
+    name: str  # in the function
+    dtype: str  # NumPy's short name, such as 'f4'
+    shape: tuple[int, ...]  # its shape
+    role: str  # 'state' (an argument) or 'captured'
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,17 +60,17 @@ class AccumulatorInfo:
 
 @dataclass(frozen=True, slots=True)
 class BufferInfo:
-    """target: the name under which the loop knows the buffered array. helpers: names of the arrays that apply uses."""
+    """A buffer."""
 
-    name: str
-    target: str
-    helpers: tuple[str, ...]
-    dtype: str
-    shape: tuple[int, ...]
-    every: int | None
-    plain: bool  # apply is addition
-    snapshot: int  # which helper is seen as it was when the value was read; −1 for none
-    helper_dtypes: tuple[str, ...] = ()
+    name: str  # in the function
+    target: str  # name of the buffered array in the loop
+    helpers: tuple[str, ...]  # names of the arrays that `apply` uses
+    dtype: str  # of the target
+    shape: tuple[int, ...]  # of the target
+    every: int | None  # iterations between two flushes; None: at the end of a visit
+    plain: bool  # whether `apply` is addition
+    snapshot: int  # index of the snapshot helper; −1 for none
+    helper_dtypes: tuple[str, ...] = ()  # types of the helpers
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,14 +84,14 @@ Info: TypeAlias = ArrayInfo | StructInfo | NumberInfo | AccumulatorInfo | Buffer
 
 @dataclass(frozen=True, eq=False)
 class Held:
-    """The real things behind the descriptions."""
+    """The arguments and captured values themselves, by name."""
 
-    infos: Mapping[str, Info]
-    arrays: dict[str, NDArray[Any]] = field(default_factory=dict)
-    numbers: dict[str, Any] = field(default_factory=dict)
-    accumulators: dict[str, Accumulator] = field(default_factory=dict)
-    buffers: dict[str, Buffer] = field(default_factory=dict)
-    data: dict[str, Any] = field(default_factory=dict)
+    infos: Mapping[str, Info]  # their descriptions
+    arrays: dict[str, NDArray[Any]] = field(default_factory=dict)  # states and arrays
+    numbers: dict[str, Any] = field(default_factory=dict)  # numbers
+    accumulators: dict[str, Accumulator] = field(default_factory=dict)  # accumulators
+    buffers: dict[str, Buffer] = field(default_factory=dict)  # buffers
+    data: dict[str, Any] = field(default_factory=dict)  # data that loops iterate over
     overlaps: list[tuple[str, str]] = field(default_factory=list)  # names of arrays that share memory
 
 
@@ -105,7 +105,7 @@ def kind_of(value: Any) -> Kind:
 
 
 def bind(arguments: Mapping[str, Any], captured: Mapping[str, Any]) -> Held:
-    """Describe what the loop was called with, and what it captures from around it."""
+    """Describe the arguments of a loop and the values that it captures from enclosing scopes."""
     held = Held(infos={})
     infos: dict[str, Info] = held.infos  # type: ignore[assignment]
     for role, values in (("state", arguments), ("captured", captured)):
@@ -136,7 +136,7 @@ def _describe(name: str, value: Any, role: str, held: Held) -> Info:
     if isinstance(value, Accumulator) or (isinstance(value, np.ndarray) and value.ndim == 0):
         accumulator = value if isinstance(value, Accumulator) else Accumulator(value)
         if isinstance(value, np.ndarray):
-            accumulator.array = value  # a 0-d array of the user's own: results go there
+            accumulator.array = value  # a 0-d array of the user's, which receives the result
         held.accumulators[name] = accumulator
         array = accumulator.array
         return AccumulatorInfo(name, _dtype(name, array), array.shape, operator_of(name, accumulator.op))
@@ -164,7 +164,7 @@ def _describe(name: str, value: Any, role: str, held: Held) -> Info:
 
 
 def _instead(name: str, value: Any) -> str:
-    """What to give instead of something a loop cannot use."""
+    """What to pass instead of a value that a loop cannot use."""
     room = type(value).__module__.partition(".")[0]
     if room == "scipy":
         return f"give st.as_data({name}) for its entries one by one, or st.samples({name}) for its rows"
@@ -180,7 +180,7 @@ _OPERATORS = {np.add: "+", np.multiply: "*", np.maximum: "max", np.minimum: "min
 
 
 def operator_of(name: str, op: Any) -> str:
-    """Our name of an accumulator's operator; 'user' for a function of the user's."""
+    """The internal name of an accumulator's operator; 'user' for a user's function."""
     if op in _OPERATORS:
         return _OPERATORS[op]
     if isinstance(op, np.ufunc):
@@ -203,7 +203,7 @@ def _dtype(name: str, array: NDArray[Any]) -> str:
 
 
 def _buffer(name: str, buffer: Buffer, held: Held) -> BufferInfo:
-    """Find the names of a buffer's arrays among the arguments; those that are not there get names of their own."""
+    """Find the names of a buffer's arrays among the arguments; arrays that are not arguments get new names."""
 
     def named(array: NDArray[Any], suffix: str) -> str:
         for known, held_array in held.arrays.items():
@@ -229,7 +229,7 @@ def _buffer(name: str, buffer: Buffer, held: Held) -> BufferInfo:
 
 
 def _same(a: NDArray[Any], b: NDArray[Any]) -> bool:
-    """Whether two arrays are one: W and W.T of a square matrix begin at the same place and have the same shape."""
+    """Whether two arrays are the same view. W and W.T of a square matrix differ in strides only."""
     begin = a.__array_interface__["data"] == b.__array_interface__["data"]
     return begin and a.shape == b.shape and a.strides == b.strides and a.dtype == b.dtype
 
@@ -242,7 +242,7 @@ def _overlaps(held: Held) -> list[tuple[str, str]]:
         for second in names[k + 1 :]:
             owner = first.partition(".")[0]
             if owner == second.partition(".")[0] and isinstance(held.infos[owner], StructInfo):
-                continue  # two fields of one array of structs lie beside each other
+                continue  # two fields of one array of structs are interleaved and share no element
             a, b = held.arrays[first], held.arrays[second]
             if np.may_share_memory(a, b) and np.shares_memory(a, b):
                 found.append((first, second))
@@ -250,7 +250,7 @@ def _overlaps(held: Held) -> list[tuple[str, str]]:
 
 
 def refuse_overlap(held: Held, written: Set[str]) -> None:
-    """Arrays that share memory may be read by two names, but not written: the analysis takes them for two arrays."""
+    """Refuse writes to arrays that share memory, since the analysis treats two names as two arrays."""
     for first, second in held.overlaps:
         if first in written or second in written:
             raise PlanError(

@@ -1,8 +1,9 @@
-"""Functions a body may call, known by identity: `math.exp`, `np.exp` and `from math import exp` are one function here.
+"""Functions that a loop body may call (math, NumPy, builtins, `st.uniform`), and hints for those that it may not.
 
-Where two spellings differ in what they give, the difference is written into the tree. The functions of `math` make a
-Python float of their argument, so `math.exp(x)` of a float32 is computed and kept in double precision while `np.exp(x)`
-stays float32; `math.floor` gives an int, `np.floor` a float.
+Functions are recognised by identity: `math.exp`, `np.exp` and `from math import exp` become one function. If two of
+them differ in their result, the tree contains the difference. The functions of `math` convert their argument to a
+Python float, so `math.exp(x)` of a float32 is computed and kept in double precision while `np.exp(x)` stays float32;
+`math.floor` returns an int, `np.floor` a float.
 """
 
 from __future__ import annotations
@@ -23,21 +24,20 @@ MANY = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What a call of a known function becomes, and how many arguments it takes.
+    """A function that a body may call.
 
-    name: one of tree.FUNCTIONS; or '@', 'empty', 'zeros', 'len', 'range', 'product', which are more than a call.
-    before, after: a conversion of the arguments and of the result, or ''. After a function of NumPy's comes 'numpy':
-    what it makes of a Python number is one of NumPy's, which widens what it meets.
+    The conversion after a NumPy function is 'numpy': its result for a Python number is a NumPy number, which takes part
+    in type promotion.
     """
 
-    name: str
-    least: int = 1
-    most: int = 1
-    before: str = ""
-    after: str = ""
+    name: str  # one of loop_tree.FUNCTIONS; or '@', 'empty', 'zeros', 'len', 'range', 'product', with special handling
+    least: int = 1  # the fewest arguments
+    most: int = 1  # the most arguments
+    before: str = ""  # conversion of the arguments, or ''
+    after: str = ""  # conversion of the result, or ''
 
     def arity(self) -> str:
-        """How many arguments, in words.
+        """The number of arguments, in words.
 
         >>> Known("where", 3, 3).arity(), Known("range", 1, 3).arity(), Known("max", 1, MANY).arity()
         ('3 arguments', '1 to 3 arguments', 'at least 1 argument')
@@ -48,7 +48,7 @@ class Known:
         return f"{count} argument{'s' * (self.most > 1)}"
 
     def call(self, line: int, args: tuple[loop_tree.Expr, ...]) -> loop_tree.Expr:
-        """The call as a tree, for '@' and for everything in tree.FUNCTIONS."""
+        """The call as a tree, for '@' and for the functions in loop_tree.FUNCTIONS."""
         if self.name == "@":
             return loop_tree.Binary(line, "@", args[0], args[1])
         if self.before:
@@ -58,7 +58,7 @@ class Known:
 
 
 def known(value: object) -> Known | None:
-    """What Stretto knows of a function object; None for any other object."""
+    """The entry of a function object; None for an unknown object."""
     found = _table().get(id(value))
     if found is not None:
         return found
@@ -70,14 +70,14 @@ def known(value: object) -> Known | None:
 
 def is_plain(value: object) -> bool:
     """Whether it is a Python function that its author could decorate, rather than one of NumPy's."""
-    return isinstance(value, types.FunctionType) and _room(value) != "numpy"
+    return isinstance(value, types.FunctionType) and _package(value) != "numpy"
 
 
 def remedy(value: object) -> str:
     """What to write instead of a function that a body cannot call."""
     if id(value) in _hints():
         return _hints()[id(value)]
-    if _room(value) == "random" or str(getattr(value, "__module__", "")).startswith("numpy.random"):
+    if _package(value) == "random" or str(getattr(value, "__module__", "")).startswith("numpy.random"):
         return RANDOM
     if is_plain(value):
         return "decorate it with numba.njit"
@@ -97,8 +97,8 @@ def dtype_name(value: object) -> str | None:
     return dtype.str[1:] if dtype is not None and dtype.kind in "biuf" and dtype.isnative else None
 
 
-def _room(value: object) -> str:
-    """The package a function comes from; bound methods, such as those of `random`, come from that of their owner."""
+def _package(value: object) -> str:
+    """The package that defines a function; for bound methods, such as those of `random`, that of their owner."""
     owner = getattr(value, "__self__", None)
     module = getattr(value, "__module__", None) or type(owner).__module__
     return str(module).partition(".")[0]
@@ -111,7 +111,7 @@ METHODS = {name: Known(name) for name in ("sum", "max", "min", "copy")} | {"dot"
 
 _ROW = "work on one row at a time: np.{0}(W[i])"
 
-# How a function is called here, for those who call it otherwise.
+# How to call a function that was called with unsupported arguments.
 USAGE = dict.fromkeys(loop_tree.FUNCTIONS, "pass just that") | {
     "sum": _ROW.format("sum"),
     "max": _ROW.format("max"),
@@ -127,7 +127,7 @@ USAGE = dict.fromkeys(loop_tree.FUNCTIONS, "pass just that") | {
     "product": "write product(range(m), range(n))",
 }
 
-# Attributes and methods that NumPy has and a body has not.
+# Attributes and methods of NumPy arrays that a body does not support, and what to write instead.
 ATTRIBUTES = {
     "shape": "write A.shape[0], or unpack the shape in a line above the loop",
     "size": "write len(w), or multiply the entries of A.shape",
@@ -148,7 +148,7 @@ def _is_float(node: loop_tree.Expr) -> bool:
 
 @cache
 def _table() -> dict[int, Known]:
-    """By the identity of the function; all of them live as long as Python does."""
+    """The supported functions by id; all of them exist as long as the process."""
     rows: list[tuple[object, Known]] = []
     for name in ("exp", "log", "sqrt"):
         rows += [(getattr(np, name), Known(name, after="numpy")), (getattr(math, name), Known(name, before="float"))]

@@ -1,7 +1,7 @@
-"""The loop tree: a user's function as frozen values with line numbers, and nothing of Python's own syntax tree left.
+"""The loop tree: node types of the parsed function, frozen and with line numbers, independent of Python's `ast`.
 
-`parse` makes it; every later part reads it. Names are not yet resolved to arrays or numbers (that needs the arguments
-of a call), but functions are: a `Call` names one of the functions in `FUNCTIONS` or carries the user's own compiled
+`parse` creates it; all later stages read it. Names are not yet resolved to arrays or numbers (that needs the arguments
+of a call), but functions are: a `Call` has the name of one of the functions in `FUNCTIONS` or the user's own compiled
 function.
 
     for (i, j), r in ratings:               Loop(levels=(Level(((i, j), r), Source("ratings")),),
@@ -15,12 +15,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-# Functions a body may call, by the one name we give them. Users write them as math.exp, np.exp, abs, st.uniform, …
+# Functions that a body may call, by their internal names. Users write math.exp, np.exp, abs, st.uniform, …
 FUNCTIONS = (
     "abs", "ceil", "exp", "floor", "log", "max", "maximum", "min", "minimum", "sqrt", "sum", "where",
     "uniform", "integers", "normal",  # random numbers with explicit keys
     "float32", "float64", "int32", "int64", "bool", "float", "int",  # conversions
-    "numpy",  # a Python number as NumPy's of the same size; rows and NumPy's numbers stay as they are
+    "numpy",  # converts a Python number to a NumPy number of the same size; no effect on rows and NumPy numbers
 )  # fmt: skip
 
 
@@ -205,7 +205,7 @@ Pattern: TypeAlias = "str | tuple[Pattern, ...]"
 
 @dataclass(frozen=True, slots=True)
 class For:
-    """An inner loop, run as it stands by whoever makes the iteration. over: Range, or Source of a ragged field."""
+    """An inner loop, which runs serially inside an iteration. over: Range, or Source of a ragged field."""
 
     line: int
     pattern: Pattern
@@ -247,24 +247,21 @@ class Loop:
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """A statement between the loops, such as `n, m = A.shape`: Python itself runs it, on the driver.
+    """A statement between the loops, such as `n, m = A.shape`: Python runs it on the driver."""
 
-    names: what it assigns. code: its source, ready for exec.
-    """
-
-    line: int
-    names: tuple[str, ...]
-    code: str
+    line: int  # in the user's file
+    names: tuple[str, ...]  # that it assigns
+    code: str  # its source, for exec
 
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A whole decorated function. captured: names read from the enclosing scopes that are data, not functions."""
+    """A whole decorated function."""
 
-    name: str
-    file: str
-    line: int
-    params: tuple[str, ...]
-    steps: tuple[Loop | Setup, ...]
-    captured: tuple[str, ...]
+    name: str  # of the function
+    file: str  # that defines it
+    line: int  # of its def
+    params: tuple[str, ...]  # names of its parameters
+    steps: tuple[Loop | Setup, ...]  # loops and statements between them
+    captured: tuple[str, ...]  # names read from enclosing scopes that are data, not functions
     lines: tuple[str, ...]  # the source, lines[0] is line `line` of the file

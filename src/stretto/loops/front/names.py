@@ -1,8 +1,8 @@
-"""What a name means: something of the function's own, a value of the enclosing scopes, or nothing known yet.
+"""Name resolution in a function: local names, values of enclosing scopes, and unknown names.
 
-Python decides by the text which names are a function's own: its parameters and everything it assigns. The rest is
-looked up in the closure, the module, the builtins. Functions and modules are resolved here, by identity, however they
-were spelled; data keep their name, because a captured array or number may be another at the next call.
+As in Python, the parameters of a function and all names it assigns are local. Other names are looked up in the closure,
+the module and the builtins. Functions and modules are resolved to objects during parsing. Data keep their names,
+because a captured array or number may be another object at the next call.
 """
 
 from __future__ import annotations
@@ -18,25 +18,21 @@ from stretto.errors import LoopError
 from stretto.loops.front.refusals import not_compiled, refuse_node
 from stretto.loops.front.source_text import Text, parameters
 
-UNKNOWN = object()  # nothing is known by that name, or what is known depends on the call
+UNKNOWN = object()  # the value of a name that is not defined or depends on the call
 
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """Where a statement stands.
+    """The names in scope at a statement."""
 
-    own: parameters and names the function assigns. outside: what the enclosing scopes hold.
-    indices: loop indices that may not be assigned here. inner: whether a `break` has an inner loop to leave.
-    """
-
-    text: Text
-    own: frozenset[str]
-    outside: Mapping[str, object]
-    indices: frozenset[str] = frozenset()
-    inner: bool = False
+    text: Text  # source of the function
+    own: frozenset[str]  # local names: parameters and names that the function assigns
+    outside: Mapping[str, object]  # values of the enclosing scopes
+    indices: frozenset[str] = frozenset()  # loop indices, which may not be assigned
+    inner: bool = False  # whether the statement is in an inner loop, which `break` may leave
 
     def within(self, indices: frozenset[str], inner: bool) -> Names:
-        """The same in a loop's body."""
+        """The names in the body of a loop."""
         return replace(self, indices=self.indices | indices, inner=inner)
 
     def refuse(self, node: ast.expr | ast.stmt, problem: str, remedy: str = "") -> LoopError:
@@ -46,7 +42,7 @@ class Names:
         return not_compiled(self.text, node)
 
     def value(self, node: ast.expr) -> object:
-        """What a name or a dotted path through modules stands for outside the function; UNKNOWN for all else."""
+        """The value of a name, or of a dotted path through modules, outside the function; else UNKNOWN."""
         if isinstance(node, ast.Name):
             return UNKNOWN if node.id in self.own else self.outside.get(node.id, UNKNOWN)
         if isinstance(node, ast.Attribute):
@@ -61,7 +57,7 @@ class Names:
 
 
 def names_of(fn: types.FunctionType, text: Text) -> Names:
-    """What names mean where the body of a function begins."""
+    """The names in scope at the start of the body of a function."""
     closure: dict[str, object] = {}
     for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True):
         try:
@@ -73,10 +69,10 @@ def names_of(fn: types.FunctionType, text: Text) -> Names:
 
 
 def stored(node: ast.AST) -> dict[str, None]:
-    """Every name that is assigned somewhere inside, by whatever statement, once each and in order."""
+    """Every name that is assigned inside a node, without duplicates and in order."""
     return {n.id: None for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
 
 
 def is_function(value: object) -> bool:
-    """Whether a captured value is something to call, rather than data."""
+    """Whether a captured value is callable, rather than data."""
     return callable(value) and (hasattr(value, "__name__") or hasattr(value, "__stretto_function__"))

@@ -1,4 +1,4 @@
-"""The first step of the door: a user's function, read from its source, as a loop tree. Nothing is run.
+"""The parser of `st.parallel` functions: from the source of a function to a loop tree, without running it.
 
 A function is a sequence of steps: `for` loops, which become parallel loops, and plain assignments between them, which
 Python runs on the driver. A perfect nest of ranges is one loop of several levels:
@@ -7,8 +7,8 @@ Python runs on the driver. A perfect nest of ranges is one loop of several level
         for j in range(n):                  Loop(levels=(Level("i", Range(0, m)), Level("j", Range(0, n))), body=…)
             G[i, j] = …
 
-`text` finds the source, `names` and `functions` say what it refers to, `parse_expressions` and `parse_statements`
-translate it, `refuse` turns down what has no place here.
+`source_text` finds the source, `names` and `functions` resolve names, `parse_expressions` and `parse_statements`
+translate, `refusals` creates the errors for what is not supported.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from stretto.loops.front.source_text import Text, parameters, read
 
 
 def parse(fn: Callable[..., Any]) -> loop_tree.Function:
-    """The loop tree of a plain Python function; LoopError, with file and line, for what cannot be compiled."""
+    """The loop tree of a Python function; raise LoopError, with file and line, for what cannot be compiled."""
     text = read(fn)
     names = names_of(cast(types.FunctionType, fn), text)
     _check_parameters(text, names)
@@ -49,7 +49,7 @@ def parse(fn: Callable[..., Any]) -> loop_tree.Function:
 
 
 def read_names(node: object) -> Iterator[str]:
-    """Every name of data in a piece of the tree, in the order of the text; names may come again."""
+    """Every name of data in a subtree, in the order of the text; names may repeat."""
     match node:
         case tuple():
             for part in node:
@@ -78,7 +78,7 @@ def _check_parameters(text: Text, names: Names) -> None:
 
 
 def _body(node: ast.FunctionDef) -> list[ast.stmt]:
-    """The statements that do something; a `return` of nothing at the end is not among them."""
+    """The statements with an effect; a `return` without a value at the end is left out."""
     body = [statement for statement in node.body if not idle(statement)]
     match body[-1:]:
         case [ast.Return(value=None | ast.Constant(value=None))]:
@@ -87,7 +87,7 @@ def _body(node: ast.FunctionDef) -> list[ast.stmt]:
 
 
 def _steps(text: Text, names: Names) -> Iterator[loop_tree.Loop | loop_tree.Setup]:
-    """Loops and the statements between them, which know what was made between the loops before, and nothing else."""
+    """Loops and the statements between them. A statement may use names assigned between loops, not those of loops."""
     made = set(parameters(text.node))
     for node in _body(text.node):
         if isinstance(node, ast.For):
@@ -105,7 +105,7 @@ def _steps(text: Text, names: Names) -> Iterator[loop_tree.Loop | loop_tree.Setu
 
 # --- between the loops ----------------------------------------------------------------------------------------------
 
-# These make a scope of their own, or do more than give a value: the line alone would mean something else.
+# These create a scope or have side effects, so the line cannot run on its own.
 _NOT_IN_SETUP = (
     ast.Lambda,
     ast.ListComp,
@@ -120,7 +120,7 @@ _NOT_IN_SETUP = (
 
 
 def _setup(node: ast.stmt, names: Names) -> loop_tree.Setup:
-    """A statement that Python runs: an assignment of names, from whatever Python can compute."""
+    """A statement that Python runs: an assignment of names, from any expression."""
     match node:
         case ast.Assign():
             plain: ast.stmt = node
@@ -169,7 +169,7 @@ def _loop(node: ast.For, names: Names) -> loop_tree.Loop:
 
 
 def _levels(node: ast.For, names: Names) -> tuple[loop_tree.Level, ...]:
-    """One level; as many as there are ranges for itertools.product."""
+    """The levels of a `for`: one, or one for each range of itertools.product."""
     no_else(node, names)
     factors = _factors(node.iter, names)
     if factors is None:
@@ -214,7 +214,7 @@ def _only_loop(node: ast.For) -> ast.For | None:
 
 
 def _may_merge(node: ast.For, names: Names, rebound: frozenset[str], changed: frozenset[str]) -> bool:
-    """Whether an inner loop may be a level: over ranges that are the same in every iteration, and never cut short.
+    """Whether an inner loop may be a level: over ranges that are the same in every iteration, and without `break`.
 
     An array that is written to keeps its shape.
     """
@@ -230,7 +230,7 @@ def _may_merge(node: ast.For, names: Names, rebound: frozenset[str], changed: fr
 
 
 def _shapes(node: object) -> Iterator[loop_tree.Shape]:
-    """Every shape that is asked for in a piece of the tree."""
+    """Every use of a shape in a subtree."""
     if isinstance(node, loop_tree.Shape):
         yield node
     elif isinstance(node, tuple):
@@ -254,7 +254,7 @@ def _written(node: ast.For) -> frozenset[str]:
 
 
 def _breaks(nodes: list[ast.stmt]) -> bool:
-    """Whether a `break` among these statements leaves the loop they are the body of."""
+    """Whether a `break` among these statements leaves the loop whose body they are."""
     for node in nodes:
         match node:
             case ast.Break():

@@ -1,4 +1,4 @@
-"""From Python's expressions to those of the loop tree; whatever has no place there is refused where it stands."""
+"""Parse Python expressions into the loop tree; refuse unsupported ones with file and line."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def expression(node: ast.expr, names: Names) -> loop_tree.Expr:
 
 
 def literal(node: ast.Constant, names: Names) -> int | float | bool:
-    """A number written as such."""
+    """The value of a literal number."""
     value = node.value
     if isinstance(value, int | float):
         if isinstance(value, int) and value >= 2**64:
@@ -78,7 +78,7 @@ def literal(node: ast.Constant, names: Names) -> int | float | bool:
 
 
 def data_name(node: ast.Name, names: Names) -> str:
-    """The name, if it may stand for data: a variable, a parameter, or something captured that is no function."""
+    """The name, if it may be data: a variable, a parameter, or a captured value that is not a function."""
     value = names.value(node)
     if isinstance(value, types.ModuleType):
         raise names.refuse(node, f"{node.id} is a module", f"name what you need of it: {node.id}.something")
@@ -118,8 +118,8 @@ def _attribute(node: ast.Attribute, names: Names) -> loop_tree.Expr:
 
 
 def _constant(node: ast.Attribute, value: object, names: Names) -> loop_tree.Expr:
-    """A number that lives in a module, such as math.pi."""
-    if isinstance(value, np.generic):  # typed: it widens what it meets, which a Python number does not
+    """A number defined in a module, such as math.pi."""
+    if isinstance(value, np.generic):  # typed: takes part in type promotion, unlike a Python number
         function = value.dtype.name
         if function in loop_tree.FUNCTIONS:
             return loop_tree.Call(node.lineno, function, (loop_tree.Number(node.lineno, value.item()),))
@@ -265,7 +265,7 @@ def _method(node: ast.Call, func: ast.Attribute, names: Names) -> loop_tree.Expr
     if not function.least <= len(args) <= function.most:
         count = function.most - 1 or "no"
         raise names.refuse(node, f"{spelled} takes {count} argument here: {shorten(node)}", USAGE[function.name])
-    # A copy is a value like any other expression, and no longer a view: +w is just that.
+    # A copy is a value and not a view; +w has the same meaning.
     return loop_tree.Unary(node.lineno, "+", args[0]) if func.attr == "copy" else function.call(node.lineno, args)
 
 

@@ -1,4 +1,4 @@
-"""From Python's statements to those of the loop tree: assignments, if, while, inner loops; all else is refused."""
+"""Parse Python statements into the loop tree: assignments, if, while and inner loops; refuse all others."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from stretto.loops.front.refusals import shorten
 
 
 def block(nodes: list[ast.stmt], names: Names) -> tuple[loop_tree.Stmt, ...]:
-    """The statements of a body, without those that do nothing."""
+    """The statements of a body, without those that have no effect."""
     return tuple(made for node in nodes for made in _statement(node, names))
 
 
 def idle(node: ast.stmt) -> bool:
-    """Whether a statement does nothing: pass, a docstring, a bare string, `...`, or the declaration of a type."""
+    """Whether a statement has no effect: pass, a docstring, a bare string, `...`, or a type declaration."""
     match node:
         case ast.Pass() | ast.AnnAssign(target=ast.Name(), value=None):
             return True
@@ -91,7 +91,7 @@ def _assign(node: ast.Assign, names: Names) -> tuple[loop_tree.Stmt, ...]:
 
 
 def _summed(node: ast.Assign, names: Names) -> list[ast.stmt] | None:
-    """`s = sum(x for k, x in entries)` as the loop it stands for: s = 0, then s += x for each; None for all else."""
+    """`s = sum(x for k, x in entries)` as a loop: s = 0, then s += x for each; None for other assignments."""
     match node:
         case ast.Assign(
             targets=[ast.Name(id=name)],
@@ -145,14 +145,14 @@ def _target(node: ast.expr, names: Names) -> loop_tree.Target:
 
 
 def _bare_expression(node: ast.expr, names: Names) -> Exception:
-    """Why an expression on a line of its own is refused: nothing in a tree happens but by assignment."""
+    """The error for an expression on a line of its own: the loop tree has no effects except assignments."""
     if not isinstance(node, ast.Call):
         if isinstance(node, ast.Yield | ast.YieldFrom | ast.Await | ast.NamedExpr | ast.JoinedStr):
             return names.not_compiled(node)
         return names.refuse(node, f"the value of this line is not used: {shorten(node)}", "assign it, or drop the line")
     value = names.value(node.func)
     if isinstance(node.func, ast.Attribute) and value is UNKNOWN:
-        expression(node, names)  # most methods are refused here, each with its own advice
+        expression(node, names)  # refuses most methods, each with its own advice
     if value is not UNKNOWN and known(value) is None and not hasattr(value, "py_func"):
         return names.refuse(node, f"{shorten(node.func)} cannot be called in a loop", remedy(value))
     advice = "assign it: x = f(…); what a function writes into its arguments is not seen by the analysis"
@@ -178,7 +178,7 @@ def no_else(node: ast.For | ast.While, names: Names) -> None:
 
 
 def iterated(node: ast.expr, names: Names) -> loop_tree.Range | loop_tree.Source:
-    """What stands after `in`: range(...) or the name of data."""
+    """The iterable after `in`: range(...) or the name of data."""
     if isinstance(node, ast.Name):
         name, value = data_name(node, names), names.value(node)
         if isinstance(value, np.ndarray | list | tuple | range | str | dict | set):
@@ -218,14 +218,14 @@ def _range(node: ast.Call, names: Names) -> loop_tree.Range:
 
 
 def pattern(node: ast.expr, over: loop_tree.Range | loop_tree.Source, names: Names) -> loop_tree.Pattern:
-    """The names that a `for` binds, checked against what it goes through."""
+    """The names that a `for` binds, checked against its iterable."""
     if isinstance(over, loop_tree.Range) and not isinstance(node, ast.Name):
         raise names.refuse(node, f"a range gives one number, not {shorten(node)}", "write for k in range(...)")
     return bound(node, names)
 
 
 def bound(node: ast.expr, names: Names) -> loop_tree.Pattern:
-    """The names of a target as nested tuples, each new and used once (but `_`, which is nobody)."""
+    """The names of a target as nested tuples, each new and used once (except `_`, which is ignored)."""
     parts = [n for n in ast.walk(node) if isinstance(n, ast.Name)]
     for k, part in enumerate(parts):
         if part.id != "_" and part.id in names.indices.union(other.id for other in parts[:k]):

@@ -1,4 +1,4 @@
-"""Guessing what an argument is that `explain` was not given: only accumulators look different from numbers."""
+"""Placeholders for missing arguments of `explain`: recognise accumulators and arrays by their use in the function."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def folded_into(function: loop_tree.Function, name: str) -> bool:
 
 
 def subscripted_at(function: loop_tree.Function, name: str) -> int:
-    """The first line on which a name is subscripted, measured or iterated over, and so is no number; 0 if none."""
+    """The first line on which a name is used as an array (subscript, length, iteration); 0 if there is none."""
 
     def lines(x: object) -> Iterator[int]:
         if isinstance(x, loop_tree.Item | loop_tree.Shape) and x.base == name:

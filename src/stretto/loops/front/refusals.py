@@ -1,4 +1,4 @@
-"""Saying no: an error that names what was found, shows where, and says what to write instead.
+"""Errors for unsupported code in a loop, with file, line, source and what to write instead.
 
 epochs.py:14: a list comprehension cannot be compiled: [x for x in y]; write a for loop over range(...)
     e = [x for x in y]
@@ -15,7 +15,7 @@ from stretto.errors import LoopError, PlanError
 
 
 class Lines(Protocol):
-    """Anything that holds the lines of a function: what `text.read` gives, and a `tree.Function`."""
+    """An object with the lines of a function: `source_text.Text` or `loop_tree.Function`."""
 
     @property
     def file(self) -> str: ...
@@ -26,9 +26,9 @@ class Lines(Protocol):
 
 
 def refuse(text: Lines, line: int, problem: str, remedy: str = "", columns: tuple[int, int] | None = None) -> LoopError:
-    """The error for something at `line` of the file, ready to be raised.
+    """Create the error for `line` of the file.
 
-    columns: first character and the one after the last, of what to point at; without it, the whole line.
+    columns: first character to mark and the one after the last; None marks the whole line.
     """
     row = line - text.line
     if not 0 <= row < len(text.lines):
@@ -41,13 +41,13 @@ def refuse(text: Lines, line: int, problem: str, remedy: str = "", columns: tupl
 
 
 def placed(text: Lines, problem: PlanError) -> PlanError:
-    """An error that begins with `line 12: …`, from a part that does not know the file, with the file and the line."""
+    """Add the file to an error that begins with `line 12: …`, from a stage that does not know the file."""
     found = re.match(r"line (\d+): (.*)", str(problem), re.DOTALL)
     return refuse(text, int(found[1]), found[2]) if found else problem
 
 
 def refuse_node(text: Lines, node: ast.expr | ast.stmt, problem: str, remedy: str = "") -> LoopError:
-    """The same for a piece of Python's own syntax tree; its line numbers are those of the file."""
+    """Create the error for a node of Python's syntax tree; its line numbers are those of the file."""
     row, stop = node.lineno - text.line, node.end_col_offset
     if not 0 <= row < len(text.lines):
         return refuse(text, node.lineno, problem, remedy)
@@ -58,20 +58,20 @@ def refuse_node(text: Lines, node: ast.expr | ast.stmt, problem: str, remedy: st
 
 
 def not_compiled(text: Lines, node: ast.expr | ast.stmt) -> LoopError:
-    """The error for a construct that has no place in a loop, whatever it says."""
+    """The error for a kind of statement or expression that loops do not support."""
     what, remedy = CONSTRUCTS.get(type(node), (f"{type(node).__name__}", "write it with arithmetic, if, while and for"))
     said = f": {shorten(node)}" if isinstance(node, ast.expr) else ""
     return refuse_node(text, node, f"{what} cannot be compiled{said}", remedy)
 
 
 def shorten(node: ast.AST, width: int = 60) -> str:
-    """Its source on one line, cut where it is long."""
+    """The source of a node on one line, at most `width` characters."""
     source = " ".join(ast.unparse(node).split())
     return source if len(source) <= width else f"{source[: width - 1]}…"
 
 
 def _characters(line: str, offset: int) -> int:
-    """Python counts columns in bytes of UTF-8."""
+    """Convert a column from UTF-8 bytes, as Python counts, to characters."""
     return len(line.encode()[:offset].decode(errors="ignore"))
 
 

@@ -1,4 +1,4 @@
-"""The text of a function: found where Python keeps it, parsed, and numbered as in the user's file.
+"""Read the source of a function and parse it with Python's `ast`, with the line numbers of the user's file.
 
 Files, notebooks and IPython keep the source of what they run (in `linecache`); a plain interactive prompt does not.
 """
@@ -19,16 +19,16 @@ from stretto.errors import LoopError
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A function's source; lines[0] is line `line` of the file, its def. node: its syntax tree, numbered likewise."""
+    """The source of a function."""
 
-    file: str
-    line: int
-    lines: tuple[str, ...]
-    node: ast.FunctionDef
+    file: str  # that defines it
+    line: int  # of its def in the file
+    lines: tuple[str, ...]  # lines[0] is line `line` of the file
+    node: ast.FunctionDef  # its syntax tree, with line numbers of the file
 
 
 def read(fn: Callable[..., Any]) -> Text:
-    """The text of a plain Python function, or an error that says why it cannot be had."""
+    """Read the source of a Python function; raise LoopError with the reason if it is not available."""
     if not isinstance(fn, types.FunctionType):
         what = getattr(fn, "__name__", None) or type(fn).__name__
         remedy = "decorate a plain Python function, and leave out numba.njit: the loop is compiled anyway"
@@ -58,8 +58,8 @@ def _definition(lines: list[str], first: int) -> ast.FunctionDef | ast.AsyncFunc
     """The function that begins on the first of these lines (at its decorators), which is line `first` of the file."""
     try:
         block = "".join(inspect.getblock(lines))
-        # A method or a function in a function is indented. An `if` above it, rather than taking the blanks away,
-        # keeps the columns and leaves strings of several lines alone.
+        # A method or nested function is indented. Putting an `if` above it, instead of removing the indent, keeps
+        # the columns and does not change multi-line strings.
         above = 1 if block[:1].isspace() else 0
         tree = ast.parse("if True:\n" * above + block)
     except (SyntaxError, tokenize.TokenError, IndexError):
@@ -77,5 +77,5 @@ def _same(node: ast.FunctionDef, code: types.CodeType) -> bool:
 
 
 def parameters(node: ast.FunctionDef) -> tuple[str, ...]:
-    """Names of the parameters, those by keyword only last."""
+    """Names of the parameters, keyword-only ones last."""
     return tuple(arg.arg for arg in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs))

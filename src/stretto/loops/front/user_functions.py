@@ -1,4 +1,4 @@
-"""A user's own function: what it gives back, found by compiling it, and a hash of all that its machine code holds."""
+"""User functions that a loop calls: their result type, found by compiling, and a hash of their code and constants."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _NAMES = {"b1": "boolean", "f4": "float32", "f8": "float64", "i1": "int8", "i2":
 
 
 def result_kind(target: Any, kinds: Sequence[Kind]) -> Kind:
-    """Plain Python numbers come back, as they do when the function is called from Python: the kind is weak."""
+    """The kind of the result. It is weak, since the function returns plain Python numbers when called from Python."""
     from numba import types as nb
     from numba.core.errors import NumbaError
 
     signature = tuple(getattr(nb, _NAMES[kind.dtype]) for kind in kinds)
-    digest(target)  # before it is compiled, which settles its constants
+    digest(target)  # before it is compiled, because compiling fixes its constants
     try:
         target.compile(signature)
         returns = target.overloads[signature].signature.return_type
@@ -40,15 +40,15 @@ def result_kind(target: Any, kinds: Sequence[Kind]) -> Kind:
     raise TypeError(f"it returns {returns}; a loop can use a number")
 
 
-# What was found of functions that Numba has compiled: their machine code keeps the constants of that time.
+# Digests of functions that Numba has compiled: their machine code keeps the constants from the time of compiling.
 _FOUND: WeakKeyDictionary[Any, tuple[str, tuple[Any, ...]]] = WeakKeyDictionary()
 
 
 def digest(target: Any) -> str:
     """A hash of a function's code, of every function of the user's it calls, and of the constants they use.
 
-    Of the code as Python runs it, not of the source, which may have been edited since. Numbers, tuples and arrays that
-    a function reads from around it are constants of its machine code, also those it reaches through a module.
+    The hash is of Python's code object, not of the source, which may have been edited since. Numbers, tuples and arrays
+    that a function reads from enclosing scopes or modules are constants of its machine code.
     """
     found = hashlib.sha256()
     met: list[Any] = []
@@ -65,7 +65,7 @@ def digest(target: Any) -> str:
 
 
 def _described(target: Any) -> tuple[str, tuple[Any, ...]]:
-    """A function's own code and constants, and the functions it calls; of a compiled one as it was first seen."""
+    """Code and constants of a function, and the functions it calls; for a compiled one those at its first use."""
     compiled = hasattr(target, "py_func")
     if compiled and target in _FOUND:
         return _FOUND[target]
@@ -81,7 +81,7 @@ def _described(target: Any) -> tuple[str, tuple[Any, ...]]:
 
 
 def around(plain: Any) -> dict[str, Any]:
-    """What a function, with those inside it, reads from around it: globals, closure, and attributes of modules."""
+    """Values that a function and its nested functions read: globals, closure, and attributes of modules."""
     names = _names(plain.__code__)
     found: dict[str, Any] = {name: plain.__globals__[name] for name in names if name in plain.__globals__}
     for name, cell in zip(plain.__code__.co_freevars, plain.__closure__ or (), strict=True):
@@ -101,7 +101,7 @@ def _names(code: types.CodeType) -> set[str]:
 
 
 def _code(code: types.CodeType) -> tuple[Any, ...]:
-    """What a code object does, without where it stands."""
+    """The contents of a code object, without file and lines."""
     consts = [_code(x) if isinstance(x, types.CodeType) else repr(x) for x in code.co_consts]
     return code.co_code, consts, code.co_names, code.co_varnames, code.co_freevars, code.co_argcount
 

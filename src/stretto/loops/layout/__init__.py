@@ -1,1 +1,1 @@
-"""How the iterations of a loop are cut into visits, and in which order they go."""
+"""Layout of loops: cutting iterations into visits, their order, and the arrays that nodes need."""

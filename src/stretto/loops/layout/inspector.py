@@ -1,5 +1,4 @@
-"""Inspecting the data: loops whose subscripts come from the records are run once for their subscripts alone, and
-iterations that do not meet are grouped.
+"""The inspector (`inspect=True`): read the subscripts of a loop from the data, and group non-conflicting iterations.
 
     @st.parallel(inspect=True)
     def epoch(samples, w, lr):
@@ -8,10 +7,10 @@ iterations that do not meet are grouped.
             for f, x in features:
                 w[f] += lr * g * x
 
-The prefetch function lists what every iteration reads and writes of the arrays that the loop writes, with everything
-that a branch may decide as it runs (better a conflict too many than one too few); `schedule.orders.conflicts` makes
-groups of it. Iterations in conflict keep the order of the data, so the arrays end up as the serial loop leaves them.
-The groups are made once, and hold as long as the data and all that the subscripts are made of.
+The prefetch function lists the elements of written arrays that every iteration reads and writes, including those on
+both sides of branches that are decided at run time, so no conflict is missed. `schedule.orders.conflicts` groups the
+iterations. Conflicting iterations keep the order of the data, so the result is that of the serial loop. The groups are
+computed once and stay valid while the data and the inputs of the subscripts are unchanged.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ from .visits import Visits, entries, even, lay
 
 
 def lay_inspected(analysis: Analysis, held: Held, known: Mapping[str, Any], crew: Crew) -> Visits:
-    """The visits of an inspected loop: waves of groups without conflicts. LoopError where there is little to gain."""
+    """The visits of an inspected loop: waves of groups without conflicts. LoopError if there is too little to gain."""
     from stretto.kernels.rounds import colouring
 
     as_they_come = replace(analysis, strategy=Strategy("independent", (), ""))
@@ -121,7 +120,7 @@ def _words(groups: Groups, hot: Hot | None, width: int) -> str:
 
 
 def _too_little(groups: Groups, hot: Hot | None, recorded: Recorded, held: Held, width: int) -> tuple[str, str]:
-    """(problem, remedy) where the iterations share too much."""
+    """(problem, remedy) of a loop whose iterations share too many elements."""
     found = f"inspect=True finds too little to run together: parallelism {groups.parallelism:.2f} of at most {width}"
     if groups.parallelism < LEAST:
         found += f", and {LEAST} is the least worth having"

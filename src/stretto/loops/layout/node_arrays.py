@@ -1,12 +1,12 @@
-"""Loops on several nodes: what each argument of a compiled loop is to a node that makes some of the visits.
+"""Array descriptions of a loop for clusters: which arguments are owned, rotating, replicated or served on nodes.
 
-The node of a visit is the node of its row block (`plan.arrays`). So an array that is always subscripted by
-the index that is cut along the rows of the grid is *owned*: a node has the part of its own blocks. One that is always
-subscripted by the other cut index, and written, is *rotating*: its blocks go from node to node. The records are stored
-with their visits. An array that is only read is *replicated*, or, where its subscripts come from the data, *served*:
-a node gets the elements that its visits touch. So is everything else that is written: what several visits touch across
-the borders of their blocks, what an inspected or transformed loop writes, and what is behind a buffer. Visits that may
-write what others touch are kept apart by the order, or by the waves, of the loop.
+The node of a visit is the node of its row block (`plan.arrays`). So an array that is always subscripted by the index
+that is cut along the rows of the grid is *owned*: a node stores the part of its own blocks. An array that is always
+subscripted by the other cut index, and written, is *rotating*: its blocks move from node to node. The records are
+stored with their visits. An array that is only read is *replicated*, or *served* if its subscripts come from the data:
+a node receives the elements that its visits access. All other written arrays are served too: those that several visits
+access across the borders of their blocks, those of inspected or transformed loops, and those behind a buffer. The order
+or the waves of the loop separate visits that may write what others access.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ if TYPE_CHECKING:
 
     from .visits import Visits
 
-_RETURNED = ("delta", "keys", "deltas", "seen", "count")  # what the visits of a wave leave of a buffer, see `room`
+_RETURNED = ("delta", "keys", "deltas", "seen", "count")  # arrays of a buffer that nodes return after a wave
 _SCRATCH = ("copy", "pending", "mark", "touched")
 
 
 def spec_of(prepared: Prepared, held: Held, known: Mapping[str, Any], crew: Crew) -> tuple[StepSpec, Relied]:
-    """What each argument of the loop's kernel is, and the values that this depends on."""
+    """The description of each argument of the loop's kernel, and the values that it depends on."""
     analysis, visits, lowered = prepared.analysis, prepared.visits, prepared.lowered
     groups = by_array(analysis.accesses)
     found = {
@@ -88,15 +88,15 @@ def spec_of(prepared: Prepared, held: Held, known: Mapping[str, Any], crew: Crew
 
 
 def _name(what: str, name: str) -> str:
-    """Of an argument: an array has the name that the user gave it."""
+    """The name of an argument in the plan; arrays keep the user's name."""
     return name if what == "array" else f"{what} {name}".strip()
 
 
 def _cut(analysis: Analysis, visits: Visits, name: str, group: Sequence[Access]) -> Array | None:
-    """An array of the user's that is owned, rotating or replicated; None: it is served."""
+    """The description of a user's array that is owned, rotating or replicated; None if it is served."""
     strategy, dims, written = analysis.strategy, analysis.space.dims, name in analysis.written
-    # The blocks of a transformed loop are not those of an index, all visits of a chain are one row block, and which
-    # iterations a schedule gives to a visit changes from round to round.
+    # Blocks of a transformed loop are not ranges of an index, all visits of a chain are in one row block, and the
+    # iterations of a visit of a scheduled loop change from round to round.
     blockless = strategy.name in ("2d transformed", "chain") or visits.form.kind == "picked"
     cut = () if blockless else strategy.dims
     for d, make, blocks in zip(cut, (by_rows, by_cols), (visits.rows, visits.cols), strict=False):
@@ -111,24 +111,24 @@ def _cut(analysis: Analysis, visits: Visits, name: str, group: Sequence[Access])
 
 
 def _served(analysis: Analysis, name: str, touched: Touched) -> Array:
-    """An array that no node owns; one that is only read, and of which nothing is known, is sent to all."""
+    """The description of a served array; one that is only read, with unknown subscripts, is replicated."""
     written = name in analysis.written
     return served(name, touched, written=written) if written or touched.ptr is not None else replicated(name)
 
 
 def _reach(cut: Cut, dim: Dim, low: int, high: int) -> tuple[Any, Any]:
-    """first, last [B]: the elements that each block of an index touches when its subscripts are index + low … high."""
+    """first, last [B]: the elements that each block of an index accesses with subscripts index + low … high."""
     begin, end = cut.bounds[:-1], cut.bounds[1:] - 1
     ends = np.stack([dim.start + dim.step * begin, dim.start + dim.step * end])
     first, last = ends.min(axis=0) + low, ends.max(axis=0) + high + 1
     empty = end < begin
-    # A subscript may lie outside the array: the loop finds out, and touches element 0 at most.
+    # A subscript may be outside the array: the loop detects it, and accesses element 0 at most.
     first, last = np.maximum(first, 0), np.maximum(last, 0)
     return np.where(empty, 0, first), np.where(empty, 0, last)
 
 
 def _record(analysis: Analysis, visits: Visits, what: str, name: str) -> Array:
-    """What a visit reads of the records: its own part, where records lie visit by visit or in order."""
+    """The description of a record array: a visit reads its own part if records are stored by visit or in order."""
     arrays, kind, called = visits.arrays, visits.form.kind, _name(what, name)
     if kind == "entries":
         lo, hi = arrays["ptr", ""][:-1], arrays["ptr", ""][1:]

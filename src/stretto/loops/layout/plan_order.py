@@ -1,7 +1,7 @@
-"""The records of a loop in the order of its plan, for the function as it was written, run by Python itself.
+"""Records in the order of the plan, to run the undecorated function in Python with the results of the compiled loop.
 
-With buffers, a visit must see the state as of the start of its wave plus its own writes: between visits the arrays
-behind the buffers are put back, and after the last visit of a wave what each of them wrote is replayed in order.
+With buffers, a visit must read the state as of the start of its wave plus its own writes. So the arrays behind the
+buffers are restored between visits, and after the last visit of a wave the writes of each visit are replayed in order.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .traversal import iterations
 
 
 def in_order(prepared: Prepared, held: Held) -> Iterator[Any]:
-    """(index, value) of every record, visit by visit; buffers are held and replayed as the plan says."""
+    """(index, value) of every record, visit by visit; buffers are held and replayed by the plan."""
     visits, space = prepared.visits, prepared.analysis.space
     buffers = [held.buffers[a.name] for a in prepared.analysis.body.arrays if a.role == "buffer"]
     every = np.arange(len(visits), dtype=np.int64)
@@ -54,7 +54,7 @@ def _wave(prepared: Prepared, space: Space, buffers: list[Buffer], wave: list[in
 
 
 def _value(prepared: Prepared, space: Space, at: int) -> Any:
-    """The value of a record as the data give it: a number, a tuple, a list of entries."""
+    """The value of a record as iteration over the data gives it: a number, a tuple, a list of entries."""
     assert space.records is not None
     value = space.records.value
     names = iter([name for name, _ in space.fields])

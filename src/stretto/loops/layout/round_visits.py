@@ -1,7 +1,7 @@
-"""Rounds of a scheduled loop as visits: each is cut into a number of visits that is a constant of the plan.
+"""Visits of a scheduled loop: each round is cut into a number of visits that the plan fixes.
 
-A visit holds neighbouring iterations of the round, so that what is most urgent comes first. Iterations that have to
-see each other's writes are one visit.
+A visit has consecutive iterations of the round, so that the most urgent ones run first. Iterations that have to read
+each other's writes form one visit.
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ def most(analysis: Analysis) -> int:
 
 
 def visits_in(analysis: Analysis, jobs: int) -> int:
-    """Into how many visits a round of so many iterations is cut: a constant of the plan, never of the workers."""
+    """Number of visits of a round of `jobs` iterations: fixed by the plan, independent of the workers."""
     return 1 if analysis.strategy.name == IN_TURN else max(1, min(analysis.options.width, jobs))
 
 
 def cut(jobs: int, visits: int) -> Ints:
-    """[visits + 1] bounds of neighbouring iterations, nearly equal in number."""
+    """[visits + 1] bounds of consecutive iterations, nearly equal in number."""
     return np.arange(visits + 1, dtype=np.int64) * jobs // visits
 
 
 def lay_round(analysis: Analysis) -> Visits:
-    """One round of the most iterations, standing for those to come."""
+    """One round of the largest size, as an example of later rounds."""
     first = np.arange(min(most(analysis), len(analysis.space)), dtype=np.int64)
     return replace(lay_rounds(analysis, [first]), example=True)
 
 
 def lay_rounds(analysis: Analysis, rounds: Sequence[Ints]) -> Visits:
-    """Rounds that were made, as visits: a wave for each."""
+    """Visits of rounds that have run: a wave for each round."""
     space, dim = analysis.space, analysis.space.dims[0]
     ptr, waves, at = [np.zeros(1, np.int64)], [], 0
     for jobs in rounds:
@@ -70,7 +70,7 @@ def lay_rounds(analysis: Analysis, rounds: Sequence[Ints]) -> Visits:
 
 
 def recorded(plan: LoopPlan, rounds: Sequence[Ints]) -> LoopPlan:
-    """The plan of rounds that were made."""
+    """The plan of rounds that have run."""
     if not rounds:
         raise PlanError(f"{plan.loop.plain.__name__} has made no rounds; give it a schedule= and call it first")
     part = plan.parts[0]

@@ -1,9 +1,9 @@
-"""Which elements of an array each visit of a loop touches, known before it runs.
+"""Elements of an array that each visit of a loop accesses, computed before the loop runs.
 
-Over a grid of ranges the subscripts say it: index plus constant, constants, whole axes. Where subscripts come from the
-data, or visits are tiles of transformed indices, the prefetch function lists them (`prefetcher`). Where a subscript
-depends on what the loop itself writes nobody knows: such a visit may touch any element. So may one of a scheduled loop,
-whose iterations are chosen as it runs.
+Over a grid of ranges they follow from the subscripts: index plus constant, constants, whole axes. If subscripts come
+from the data, or visits are tiles of transformed indices, the prefetch function lists them (`execute.prefetcher`). If a
+subscript depends on what the loop writes, the elements are unknown and the visit may access any element. So may a visit
+of a scheduled loop, whose iterations are chosen at run time.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _MODES = ("read", "write", "buffer")
 def touched_by(
     prepared: Prepared, held: Held, known: Mapping[str, Any], names: Sequence[str], crew: Crew
 ) -> tuple[dict[str, Touched], Relied]:
-    """What visits touch of some arrays, and the values that this depends on."""
+    """The elements of some arrays that visits access, and the values that the result depends on."""
     analysis, visits = prepared.analysis, prepared.visits
     groups = by_array(analysis.accesses)
     found: dict[str, Touched] = {}
@@ -65,10 +65,10 @@ def touched_by(
 
 
 def _boxes(visits: Visits, dims: tuple[Dim, ...], group: Sequence[Access], shape: tuple[int, ...]) -> Touched:
-    """From subscripts that are all exact, over nested ranges.
+    """The elements for exact subscripts over nested ranges.
 
-    The elements of a visit are those of a box: along every axis what some access touches. A corner of it that none does
-    is fetched too, which costs less than leaving it out. Where that would be far more, each access has its own box.
+    The elements of a visit form a box: along every axis the union over all accesses. The box may include unused
+    corners, which are cheaper to fetch than to leave out. If it is far too large, each access gets its own box.
     """
     lo, hi = visits.arrays["lo", ""], visits.arrays["hi", ""]
     forms = list(dict.fromkeys(access.subscripts for access in group))
@@ -88,7 +88,7 @@ def _elements(boxes: list[list[NDArray[Any]]], shape: tuple[int, ...]) -> NDArra
 
 
 def _flat(axes: list[NDArray[Any]], shape: tuple[int, ...]) -> NDArray[Any]:
-    """The flat numbers of a box."""
+    """Flat indices of the elements of a box."""
     at = np.zeros(1, np.int64)
     for axis, size in zip(axes, shape, strict=True):
         at = (at[:, None] * size + axis).reshape(-1)
@@ -98,7 +98,7 @@ def _flat(axes: list[NDArray[Any]], shape: tuple[int, ...]) -> NDArray[Any]:
 def _axes(
     dims: tuple[Dim, ...], lo: NDArray[Any], hi: NDArray[Any], form: tuple[Subscript, ...], shape: tuple[int, ...]
 ) -> list[NDArray[Any]]:
-    """Along every axis the elements that one access of a visit may touch, those outside the array left out."""
+    """The indices along every axis that one access of a visit may use, without those outside the array."""
     found = []
     for subscript, size in zip(form, shape, strict=True):
         match subscript.kind:

@@ -1,4 +1,4 @@
-"""Walking through a visit in plain Python: which iterations it makes, in order, and where their fields lie."""
+"""Iterate over a visit in plain Python: its iterations in order, and the positions of their fields."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def iterations(visits: Visits, space: Space, visit: int) -> Iterator[tuple[tuple[int, ...], int]]:
-    """(indices, place of the fields) of every iteration of a visit, in order."""
+    """(indices, position of the fields) of every iteration of a visit, in order."""
     visits.check_known()
     arrays, form = visits.arrays, visits.form
     if form.kind == "entries":

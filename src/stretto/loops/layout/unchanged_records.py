@@ -1,14 +1,13 @@
-"""Whether the records of a loop are still those that it was prepared for.
+"""Detection of changed input data between two calls of a loop, by checksums and value ranges.
 
-Data share the arrays that they were made from, which the caller may change between two calls. What a loop checked
-must be what it uses, so every call reads once what the preparation relies on:
+Data share memory with the arrays they were made from, which the caller may change between two calls. So every call
+checks what the preparation of the loop depends on:
 
-    copied      arrays that were laid out anew, visit by visit: their content, by two sums over all bytes where it is
-                large
-    ranges      integers that are read where they are, and used as subscripts: that none is below or above those of then
+    copied      arrays that were copied in the order of the visits: their content, by two checksums if they are large
+    ranges      integers that are used in place as subscripts: that none is outside the range found before
 
-A loop whose records have changed is prepared again. The sums take 0.24 ms for a million ratings (12 MB), about 2 % of
-an epoch of matrix factorization at rank 16 on two cores; large arrays are shared out to threads.
+A loop whose records have changed is prepared again. The checksums take 0.24 ms for a million ratings (12 MB), about 2 %
+of an epoch of matrix factorization at rank 16 on two cores; threads share the work for large arrays.
 """
 
 from __future__ import annotations
@@ -31,27 +30,27 @@ if TYPE_CHECKING:
 
     from .visits import Visits
 
-_SMALL = 1 << 14  # words of eight bytes that are compared as they are
-_ALONE = 1 << 20  # words that one worker reads sooner than others are woken
+_SMALL = 1 << 14  # words of eight bytes up to which bytes are compared instead of checksums
+_ALONE = 1 << 20  # words that one worker reads faster than others are woken
 _PART = 1 << 18  # words that one worker takes at a time
 
 
 @dataclass(frozen=True, eq=False)
 class Watched:
-    """copied: arrays and their sums. ranges: arrays with the least and the greatest value that was found in them."""
+    """Arrays that a prepared loop depends on."""
 
-    copied: tuple[tuple[NDArray[Any], bytes], ...] = ()
-    ranges: tuple[tuple[NDArray[Any], int, int], ...] = ()
+    copied: tuple[tuple[NDArray[Any], bytes], ...] = ()  # (array, checksum)
+    ranges: tuple[tuple[NDArray[Any], int, int], ...] = ()  # (array, smallest, largest value)
 
     def unchanged(self, crew: Crew) -> bool:
-        """Whether what was prepared still holds."""
+        """Whether the preparation is still valid."""
         return all(low <= values.min() and values.max() <= high for values, low, high in self.ranges) and all(
             summed(array, crew) == before for array, before in self.copied
         )
 
 
 def watch(analysis: Analysis, visits: Visits, crew: Crew) -> Watched:
-    """What to look at when the loop is called again."""
+    """The arrays to check when the loop is called again."""
     space, laid = analysis.space, list(visits.arrays.values())
     if space.records is None:
         return Watched()
@@ -71,9 +70,9 @@ def watch(analysis: Analysis, visits: Visits, crew: Crew) -> Watched:
 
 
 def summed(array: NDArray[Any], crew: Crew | None = None) -> bytes:
-    """What any change of a flat array changes: its bytes where they are few, otherwise two sums over them.
+    """The checksum of a flat array: its bytes if it is small, otherwise two sums over them.
 
-    crew: whose workers share out what is large.
+    crew: workers that share the work for large arrays.
     """
     whole = array.nbytes // 8
     if whole < _SMALL:
@@ -106,7 +105,7 @@ def _together(words: NDArray[np.uint64], crew: Crew) -> NDArray[np.uint64]:
 
 
 def check(space: Space) -> None:
-    """DataError where the records are not what they were checked for when they were made: indices and bounds."""
+    """Raise DataError if indices or bounds of the records are no longer valid."""
     if space.records is None:
         return
     for index, dim in zip(space.records.index, space.dims, strict=False):

@@ -1,10 +1,10 @@
-"""The visits of a loop: how its iterations are cut into blocks, in which order the blocks go, and where they lie.
+"""Visits of a loop: cut its iterations into blocks, order the blocks, and lay out the records by visit.
 
     visits = lay(analysis, crew)
-    visits.order, visits.weight         what runs together, and how many iterations each visit has
-    visits.form, visits.arrays          how a visit walks through its iterations, and the arrays it walks through
+    visits.order, visits.weight         order of the visits, and number of iterations of each
+    visits.form, visits.arrays          how compiled code iterates over a visit, and the arrays that it reads
 
-Nothing here depends on the number of workers.
+The result does not depend on the number of workers.
 """
 
 from __future__ import annotations
@@ -38,28 +38,24 @@ FEWEST_WAVES, MOST_WAVES = 32, 256
 
 @dataclass(frozen=True, eq=False)
 class Visits:
-    """V visits over a grid of blocks. waves: visits that run together in each wave, for loops that need them.
+    """V visits over a grid of blocks."""
 
-    relied, found: of an inspected loop, the values its visits were made from, and what was found, in words.
-    example: one round of a loop with a schedule, standing for those that will be chosen as it runs.
-    """
-
-    order: Order
-    weight: Ints
-    form: Form
-    rows: Cut
-    cols: Cut
-    arrays: dict[tuple[str, str], NDArray[Any]] = field(repr=False)
-    waves: tuple[Ints, ...] = ()
-    relied: Relied = field(default_factory=Relied)
-    found: str = ""
-    example: bool = False
+    order: Order  # of the visits
+    weight: Ints  # [V] iterations of each visit
+    form: Form  # how compiled code iterates over a visit
+    rows: Cut  # the blocks of rows
+    cols: Cut  # the blocks of columns
+    arrays: dict[tuple[str, str], NDArray[Any]] = field(repr=False)  # by (what, name): arguments of compiled code
+    waves: tuple[Ints, ...] = ()  # visits that run together in each wave, for loops with waves
+    relied: Relied = field(default_factory=Relied)  # of an inspected loop: the values that the visits depend on
+    found: str = ""  # of an inspected loop: the result of the inspection, in words
+    example: bool = False  # of a scheduled loop: these visits are one round as an example
 
     def __len__(self) -> int:
         return len(self.order)
 
     def check_known(self) -> None:
-        """Refuse where the iterations are not known before the loop has run."""
+        """Refuse a loop whose iterations are not known before it runs."""
         if self.example:
             raise PlanError(
                 "which iterations a schedule chooses shows as the loop runs; call it, and ask loop.recorded(...) for "
@@ -68,7 +64,7 @@ class Visits:
 
 
 def lay(analysis: Analysis, crew: Crew, held: Held | None = None, known: Mapping[str, Any] | None = None) -> Visits:
-    """Cut the iterations of a loop as its strategy says. held, known: values, which only an inspected loop looks at."""
+    """Cut the iterations of a loop by its strategy. held, known: values, which only an inspected loop reads."""
     space, strategy = analysis.space, analysis.strategy
     if analysis.options.schedule is not None:
         from .round_visits import lay_round
@@ -94,8 +90,10 @@ def lay(analysis: Analysis, crew: Crew, held: Held | None = None, known: Mapping
 
 
 def _in_waves(visits: Visits, width: int) -> Visits:
-    """Groups of at most `width` visits that could run together: those of one step of a rotation, or of one diagonal of
-    a wavefront. Visits of a wave that share a block still take their turns.
+    """Group visits that could run together into waves of at most `width`.
+
+    A wave is taken from one step of a rotation or one diagonal of a wavefront. Visits of a wave that share a block
+    still run in order.
     """
     order = visits.order
     every = np.arange(len(visits), dtype=np.int64)
@@ -110,12 +108,12 @@ def _in_waves(visits: Visits, width: int) -> Visits:
 
 
 def even(n: int, blocks: int) -> Cut:
-    """n indices in `blocks` runs of equal length."""
+    """n indices cut into `blocks` ranges of equal length."""
     return Cut(np.arange(n, dtype=np.int32), np.linspace(0, n, blocks + 1).astype(np.int64))
 
 
 def _wanted(analysis: Analysis, axis: int, most: int) -> int:
-    """How many blocks along the first or second cut axis: what the user asked for, or what the plan's width gives."""
+    """Number of blocks along the first or second cut axis: the user's, or the one for the plan's width."""
     asked = analysis.options.blocks
     if axis < len(asked):
         if asked[axis] < 1:
@@ -134,12 +132,11 @@ def _parts(analysis: Analysis, extent: int) -> int:
 
 
 def _stale(analysis: Analysis, extent: int) -> int:
-    """Visits of a loop in which all see the state as of the start of their wave: many, so that it is never very old.
+    """Number of visits of a buffered loop, whose visits read the state as of the start of their wave.
 
-    What the visits of a wave add to an element that all of them touch is `width` times one step, so waves must be short
-    for the steps of an ordinary learning rate to converge: some iterations for each visit, or some dozens of waves. On
-    the other side a wave takes a tenth of a millisecond or two to begin and to merge, and every visit copies what lies
-    behind the buffers.
+    The visits of a wave together add `width` times one step to an element that all of them access. So waves must be
+    short for an ordinary learning rate to converge: a few iterations for each visit, or some dozens of waves. On the
+    other hand, a wave takes 0.1 to 0.2 ms to begin and to merge, and every visit copies the arrays behind the buffers.
     """
     n, width = len(analysis.space), analysis.options.width
     work = n + sum(len(column.parts[0]) for _, column in analysis.space.ragged if column.parts)
@@ -149,7 +146,7 @@ def _stale(analysis: Analysis, extent: int) -> int:
 
 
 def _square(analysis: Analysis, shape: tuple[int, int]) -> tuple[int, int]:
-    """Blocks along the two axes of a grid: 2 × width, or width where a wave waits for its slowest visit anyway."""
+    """Blocks along the two axes of a grid: 2 × width, or width with waves, which wait for the slowest visit anyway."""
     width = max(1, analysis.options.width // 2) if analysis.strategy.waves else analysis.options.width
     blocks = choose_blocks(max(1, len(analysis.space)), (max(1, shape[0]), max(1, shape[1])), width)
     if analysis.options.blocks:
@@ -281,7 +278,7 @@ def ragged_arrays(space: Space, which: NDArray[Any] | None = None) -> dict[tuple
 
 
 def _ragged(analysis: Analysis) -> Visits:
-    """Runs of records that carry equal work: one for each record and one for each entry of its ragged fields."""
+    """Ranges of records with equal work: 1 for each record and 1 for each entry of its ragged fields."""
     space = analysis.space
     work = np.ones(len(space), np.int64)
     for _, column in space.ragged:
@@ -299,7 +296,7 @@ def _ragged(analysis: Analysis) -> Visits:
 def entries(
     space: Space, indices: Sequence[NDArray[Any]], weight: Ints, which: NDArray[Any] | None
 ) -> dict[tuple[str, str], NDArray[Any]]:
-    """Records laid out visit by visit, each with its indices; `which` sorts them, None leaves them as they are."""
+    """Records laid out by visit, each with its indices. which: their order; None keeps it."""
     arrays: dict[tuple[str, str], NDArray[Any]] = {("ptr", ""): np.concatenate([[0], np.cumsum(weight)])}
     for d, index in enumerate(indices):
         arrays[f"base{d}", ""] = np.zeros(len(weight), np.int64)
@@ -314,7 +311,7 @@ def _entries(space: Space, order: Order, weight: Ints, which: NDArray[Any] | Non
 
 
 def _sparse_one(analysis: Analysis) -> Visits:
-    """Sparse records cut along one index, or, where no index is cut, as they come."""
+    """Sparse records cut along one index, or in their own order if no index is cut."""
     space, dims = analysis.space, analysis.strategy.dims
     assert space.records is not None
     n = len(space)
@@ -334,7 +331,7 @@ def _sparse_one(analysis: Analysis) -> Visits:
 
 
 def _sorted(analysis: Analysis, visit: NDArray[Any]) -> NDArray[Any]:
-    """Positions of the records, visit by visit; inside a visit as they came, or in index order for an ordered loop."""
+    """Positions of the records by visit; inside a visit in their own order, or in index order for an ordered loop."""
     assert analysis.space.records is not None
     if analysis.options.ordered or analysis.strategy.name == "2d ordered":
         return np.lexsort((*reversed(analysis.space.records.index), visit))

@@ -1,1 +1,1 @@
-"""From a loop tree to a typed tree: every type and conversion spelled out."""
+"""Type inference of loop bodies: from the loop tree to a typed tree with explicit types and conversions."""

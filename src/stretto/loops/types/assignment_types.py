@@ -1,7 +1,7 @@
-"""Typing assignments: where a value goes, and what becomes of the name it is given.
+"""Type inference of assignments: targets, views, local rows and variables.
 
-A name for part of an array stays a name for it (`w = W[i]`), a row value is kept in registers or in an array of the
-iteration's own, a number becomes a variable whose kind is that of all its values.
+A name for part of an array is a view (`w = W[i]`). A row value is kept in registers or in an array local to the
+iteration. A number becomes a variable whose kind holds all its values.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from .scope import assigned, subscripted
 from .typed_nodes import cast, cast_row, row_op
 from .typed_tree import INT, Const, Kind, Row, Scalar
 
-_MANY = 128  # elements of a local row that stay in registers
+_MANY = 128  # the most elements of a local row that is kept in registers
 
 
 class Assignments(Expressions):
-    """One walk over a body: its assignments."""
+    """One pass over a body: its assignments."""
 
     def __init__(
         self,
@@ -43,8 +43,8 @@ class Assignments(Expressions):
     ) -> None:
         super().__init__(function, infos, space, known)
         self.kinds = dict(kinds)
-        self.wide = wide  # variables that must be int64, because a Python integer that they hold needs it
-        self.loose: set[str] = set()  # variables of this walk whose type may not hold a Python integer they are given
+        self.wide = wide  # variables that must be int64 to hold a Python integer
+        self.loose: set[str] = set()  # variables of this pass whose type may be too small for a Python integer
         self.counts = assigned(body)
         self.subscripted = subscripted(body)
         self.folded: set[str] = set()
@@ -72,7 +72,7 @@ class Assignments(Expressions):
             )
 
     def note(self, name: str, kind: Kind, line: int, value: Scalar | None = None) -> Kind:
-        """A local scalar is given a value of `kind`; the kind it has as a variable."""
+        """Note that a local scalar is assigned a value of `kind`; return the kind of the variable."""
         if name in self.registers or name in self.locals:
             self.no(line, f"{name} is a row in one place and a number in another", "use two names")
         if name in self.wide and kind.dtype == "u8":
@@ -116,7 +116,7 @@ class Assignments(Expressions):
             steps.append(t.Put(x.line, tuple(places), tuple(stored)))
 
     def axes(self, name: str) -> int:
-        """How many axes a name has: 0 for a number."""
+        """Number of axes of a name: 0 for a number."""
         info = self.infos.get(name)
         if isinstance(info, ArrayInfo):
             return len(info.shape)
@@ -132,7 +132,7 @@ class Assignments(Expressions):
     def place(
         self, target: loop_tree.Target, value: Scalar | Row, steps: list[t.Step], *, alone: bool
     ) -> t.Place | None:
-        """Where a value goes; None when the target only becomes another name for part of an array."""
+        """The place that is assigned; None when the target only becomes a view of an array."""
         if isinstance(target, loop_tree.Item):
             return self.item_place(target)
         name, line = target.name, target.line
@@ -148,7 +148,7 @@ class Assignments(Expressions):
         return t.VarPlace(kind, name)
 
     def row_place(self, name: str, value: Row, steps: list[t.Step], line: int) -> t.Place | None:
-        """A name for a row: a view stays a view, a value is kept in registers or in a local array."""
+        """The place of a row with a name: None for a view, else registers or a local array."""
         if name in self.found:
             self.no(line, f"{name} is a number in one place and a row in another", "use two names")
         if isinstance(value, t.RowLoad | t.RowLocal) and name not in self.locals and name not in self.registers:
@@ -165,7 +165,7 @@ class Assignments(Expressions):
             self.no(
                 line,
                 f"the length of {name} is not known before the loop starts",
-                f"make room first: {name} = np.empty(n), and assign {name}[:k]",
+                f"allocate it first: {name} = np.empty(n), and assign {name}[:k]",
             )
         size = length[0]
         self.views.pop(name, None)
@@ -181,7 +181,7 @@ class Assignments(Expressions):
         return t.RowName(value.dtype, Const(INT, size), name)
 
     def alone(self, name: str, line: int) -> None:
-        """Refuse a new row for a name while another name stands for its old one: there is room for one only."""
+        """Refuse a new row for a name while another name is a view of its old row, since both share one array."""
         for other, view in self.views.items():
             whose = view.array if isinstance(view, t.RowLoad) else view.name if isinstance(view, t.RowLocal) else ""
             if other != name and whose == name and (name in self.locals or name in self.registers):
@@ -189,7 +189,7 @@ class Assignments(Expressions):
                         f"write .copy() where {other} is assigned")  # fmt: skip
 
     def pin(self, row: t.RowLoad, steps: list[t.Step]) -> t.RowLoad:
-        """The same row, with subscripts that may change later kept in variables of their own."""
+        """The same row, with subscripts that may change later saved in variables."""
 
         def kept(x: Scalar) -> Scalar:
             if self.steady(x):
@@ -215,7 +215,7 @@ class Assignments(Expressions):
         return False
 
     def fresh(self, name: str, x: loop_tree.Fresh, steps: list[t.Step]) -> None:
-        """p = np.zeros(n): an array of the iteration's own, made once for each worker."""
+        """p = np.zeros(n): an array local to the iteration, allocated once for each worker."""
         self.writable(name, x.line)
         self.alone(name, x.line)
         sizes = tuple(self.integer(size) for size in x.shape)
@@ -249,7 +249,7 @@ class Assignments(Expressions):
         return t.RowPlace(found.dtype, found.length, x.line, found.array, found.lead, found.start, found.checked)
 
     def writable_array(self, array: str, line: int) -> None:
-        """Refuse to write to an array from around the function, by its own name or by one for a part of it."""
+        """Refuse to write to a captured array, by its own name or through a view."""
         info = self.infos.get(array)
         if array not in self.locals and isinstance(info, ArrayInfo) and info.role == "captured":
             name = array.partition(".")[0]
@@ -260,7 +260,7 @@ class Assignments(Expressions):
             )
 
     def fit(self, line: int, place: t.Place, value: Scalar | Row) -> Scalar | Row:
-        """The value as the place holds it."""
+        """The value, converted to the type of the place."""
         if not isinstance(place, t.VarPlace):
             self.stored(line, Kind(place.dtype), value)
         if isinstance(place, t.RowPlace | t.RowName):
@@ -286,7 +286,7 @@ class Assignments(Expressions):
         if x.op == "@":
             self.no(x.line, "@= is not supported")
         if isinstance(x.target, loop_tree.Name) and (base in self.known or isinstance(info, NumberInfo)):
-            self.writable(base, x.line)  # says what is wrong with it
+            self.writable(base, x.line)  # raises the specific error
         old = self.expr(x.target)
         if isinstance(old, t.Element | t.RowLoad):
             self.writable_array(old.array, x.line)

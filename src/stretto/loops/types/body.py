@@ -1,4 +1,4 @@
-"""A typed loop body, whole: what it is made of, and the arrays, fields and numbers it refers to."""
+"""`Body`: a typed loop body with the arrays, fields and numbers it refers to."""
 
 from __future__ import annotations
 
@@ -11,42 +11,41 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Array:
-    """An array the body uses. role: 'state' (an argument), 'captured' (read only), 'local' (private to an iteration;
-    shape is then a tuple of scalars evaluated once), 'buffer' (delta of a buffer), 'accumulator'.
+    """An array that the body uses. Its role is one of
 
-    shape: sizes known when compiled; None for an axis that may differ from call to call.
+    'state'        an argument
+    'captured'     read only
+    'local'        private to an iteration
+    'buffer'       the sum of writes of a buffer
+    'accumulator'
     """
 
-    name: str
-    dtype: str
-    shape: tuple[int | None, ...]
-    role: str
-    sizes: tuple[Scalar, ...] = ()  # of a local array
+    name: str  # in the function
+    dtype: str  # NumPy's short name, such as 'f4'
+    shape: tuple[int | None, ...]  # sizes known when compiled; None for an axis that may differ from call to call
+    role: str  # see above
+    sizes: tuple[Scalar, ...] = ()  # of a local array: its shape, evaluated once
 
 
 @dataclass(frozen=True, slots=True)
 class Ragged:
-    """A ragged field of the record: the types of its parts."""
+    """A ragged field of the record."""
 
-    name: str
-    types: tuple[Kind, ...]
+    name: str  # of the field
+    types: tuple[Kind, ...]  # of the numbers of an entry
 
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """A typed loop body and what it refers to.
+    """A typed loop body and what it refers to."""
 
-    indices: the names of the loop's indices, outermost first. fields: scalar fields of the record with their types.
-    numbers: arguments and captured numbers. arrays: everything that is subscripted.
-    """
-
-    line: int
-    indices: tuple[str, ...]
-    fields: tuple[tuple[str, Kind], ...]
-    ragged: tuple[Ragged, ...]
-    numbers: tuple[tuple[str, Kind], ...]
-    arrays: tuple[Array, ...]
-    steps: tuple[Step, ...]
+    line: int  # of the loop in the user's file
+    indices: tuple[str, ...]  # names of the loop's indices, outermost first
+    fields: tuple[tuple[str, Kind], ...]  # scalar fields of the record with their types
+    ragged: tuple[Ragged, ...]  # ragged fields of the record
+    numbers: tuple[tuple[str, Kind], ...]  # arguments and captured numbers
+    arrays: tuple[Array, ...]  # everything that is subscripted
+    steps: tuple[Step, ...]  # the statements
 
     def array(self, name: str) -> Array:
         """The array of that name."""

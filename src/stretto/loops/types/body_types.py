@@ -1,9 +1,8 @@
-"""Typing a body: statements of the loop tree become statements over scalars and rows, with nothing left to guess.
+"""Type inference of a loop body: its statements, branches and inner loops, repeated until types no longer change.
 
     body = fuse(function, loop, infos, space, known)
 
-The body is walked until the kinds of its variables no longer change: in `z = 0.0` followed by `z += W[k] * x`, z is
-float32 when W is, as it would be in NumPy after the first addition.
+In `z = 0.0` followed by `z += W[k] * x`, z is float32 if W is, as it would be in NumPy after the first addition.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from .promote import whole
 from .scope import assigned, names_in
 from .typed_tree import INT, Kind
 
-_WALKS = 24  # kinds only ever grow, along a chain shorter than this
+_WALKS = 24  # the most passes: kinds only become wider, along a chain shorter than this
 
 
 def fuse(
@@ -31,7 +30,7 @@ def fuse(
     space: Space,
     known: Mapping[str, Any],
 ) -> tuple[t.Body, dict[str, int]]:
-    """The typed body of a loop called with these arguments, and the numbers whose value was relied on."""
+    """The typed body of a loop for these arguments, and the numbers whose values it depends on."""
     kinds: dict[str, Kind] = {}
     wide: frozenset[str] = frozenset()
     for _ in range(_WALKS):
@@ -61,7 +60,7 @@ def fuse(
 
 
 class Statements(Assignments):
-    """One walk over a body: its branches and inner loops."""
+    """One pass over a body: its branches and inner loops."""
 
     def block(self, statements: tuple[loop_tree.Stmt, ...]) -> tuple[t.Step, ...]:
         steps: list[t.Step] = []
@@ -84,7 +83,7 @@ class Statements(Assignments):
         return tuple(steps)
 
     def inside(self, body: tuple[loop_tree.Stmt, ...]) -> tuple[t.Step, ...]:
-        """A block that may run any number of times: what it defines is not certain afterwards."""
+        """Type a block that may run any number of times; names that it defines may be undefined afterwards."""
         self.unsettle(body)
         defined, views = set(self.defined), dict(self.views)
         steps = self.block(body)
@@ -93,7 +92,7 @@ class Statements(Assignments):
         return steps
 
     def unsettle(self, body: tuple[loop_tree.Stmt, ...]) -> None:
-        """A name for part of an array that a loop's body moves may stand for another part in the second round."""
+        """Mark views that the body of a loop reassigns: in the second iteration they may be of another part."""
         for name in assigned(body):
             if self.views.pop(name, None) is not None:
                 self.moved.add(name)
@@ -108,7 +107,7 @@ class Statements(Assignments):
         no = self.block(x.orelse)
         either = self.views.keys() | seen.keys()
         self.views, other = {name: row for name, row in self.views.items() if seen.get(name) == row}, self.defined
-        # A name for part of an array on one path, and a row of its own on the other, is neither afterwards.
+        # A name that is a view on one path and a local row on the other is neither afterwards.
         self.defined = {name for name in after & other if name in self.views or name not in either}
         self.moved |= either - self.views.keys()
         steps.append(t.Branch(x.line, test, yes, no))

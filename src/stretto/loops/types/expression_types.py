@@ -1,4 +1,4 @@
-"""Typing expressions: from the loop tree to the typed tree, scalars and rows alike, every conversion made visible."""
+"""Type inference of expressions, scalars and rows: operators, comparisons, calls and conversions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .typed_tree import BOOL, FLOAT, INT, MOST_CHOICES, Const, Kind, Row, Scalar
 _CONVERT = {"float32": Kind("f4"), "float64": Kind("f8"), "int32": Kind("i4"), "int64": Kind("i8"), "bool": BOOL,
             "float": FLOAT, "int": INT}  # fmt: skip
 _POWERS = range(2, 9)
-_EXTREMES = ("max", "min", "maximum", "minimum")  # Python's, and those of NumPy: NaN wins there
+_EXTREMES = ("max", "min", "maximum", "minimum")  # Python's, and NumPy's, which return NaN if there is one
 
 
 class Expressions(Integers):
@@ -51,7 +51,7 @@ class Expressions(Integers):
         raise AssertionError(x)
 
     def literal(self, line: int, value: int | float | bool) -> Const:
-        """A number as it was written; integers that only uint64 holds are of that type."""
+        """A literal; integers that only uint64 holds have that type."""
         if isinstance(value, bool | float):
             return Const(BOOL if isinstance(value, bool) else FLOAT, value)
         if value < -(2**63):
@@ -59,7 +59,7 @@ class Expressions(Integers):
         return Const(INT if value < 2**63 else Kind("u8"), value)
 
     def logic(self, x: loop_tree.Logic) -> Scalar:
-        """`and` and `or` as a value: Python gives one of the operands, which is a bool only where all of them are."""
+        """`and` and `or` as a value: Python returns one of the operands, so all of them must be bools."""
         values = [self.scalar(value) for value in x.values]
         if any(value.type.dtype != "b1" for value in values):
             self.no(
@@ -99,7 +99,7 @@ class Expressions(Integers):
         return self.combine(x.line, x.op, left, right)
 
     def combine(self, line: int, op: str, left: Scalar | Row, right: Scalar | Row) -> Scalar | Row:
-        """left op right, converted as NumPy converts."""
+        """left op right, with NumPy's type promotion."""
         a, b = _kind(left), _kind(right)
         kind = promote.arithmetic(op, a, b) if op not in _EXTREMES else self.holding(line, left, right)
         if kind is None:
@@ -120,7 +120,7 @@ class Expressions(Integers):
         return row_op(op[:3] if op in _EXTREMES else op, *self.level(line, kind.dtype, left, right))
 
     def level(self, line: int, dtype: str, *values: Scalar | Row) -> tuple[Row, ...]:
-        """Rows of one dtype and one length; scalars are spread."""
+        """Convert values to rows of one dtype and one length; scalars are broadcast."""
         rows = [value for value in values if t.is_row(value)]
         for other in rows[1:]:
             if rows[0].length != other.length:
@@ -179,13 +179,13 @@ class Expressions(Integers):
         return t.Test(result, op, cast(kind, left), cast(kind, right))
 
     def compare_signs(self, line: int, op: str, left: Scalar | Row, right: Scalar | Row) -> Scalar | Row:
-        """An integer that may be negative and a uint64: no type holds both, so the sign is looked at first."""
+        """Compare an integer that may be negative with a uint64: no type holds both, so the sign is tested first."""
         signed, unsigned = left, right
         if _kind(left).dtype == "u8":
             signed, unsigned, op = right, left, {"<": ">", "<=": ">=", ">": "<", ">=": "<="}.get(op, op)
         negative = self.test(line, "<", _kind(signed), signed, Const(INT, 0))
         values = self.test(line, op, Kind("u8"), signed, unsigned)
-        less = op in ("<", "<=", "!=")  # what holds for every negative number
+        less = op in ("<", "<=", "!=")  # the result for every negative number
         if t.is_row(values) or t.is_row(negative):
             test = negative if less else self.test(line, ">=", _kind(signed), signed, Const(INT, 0))
             return row_op("|" if less else "&", *self.level(line, "b1", test, values))

@@ -1,8 +1,8 @@
-"""Integers of several types beside each other: which type holds two of them, and what is refused because none does.
+"""Mixed integer types: the common type of two integers, and errors for values that do not fit.
 
-A Python integer takes the type of what it meets, and NumPy raises an OverflowError where it is none of that type.
-Whether it is can often be told before the loop runs, from the intervals of `scope`; what certainly is not is refused
-here, and where a value is kept rather than computed with, the type is one that holds it.
+A Python integer takes the type of the other operand, and NumPy raises an OverflowError if it does not fit. The
+intervals of `scope` often decide this before the loop runs: values that certainly do not fit are refused. If a value is
+stored rather than computed with, the type is one that holds it.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from .typed_tree import INT, Const, Kind, Row, Scalar
 
 
 class Integers(Lookup):
-    """What integers fit where."""
+    """Checks whether integers fit a type."""
 
     def proven(self, value: Scalar, kind: Kind) -> bool:
-        """Whether a Python integer is known to be one of a NumPy type, whatever its value as the loop runs."""
+        """Whether all possible values of a Python integer fit a NumPy type."""
         found, (low, high) = self.scope.of(value), promote.limits(kind.dtype)
         return found is not None and low <= found[0] and found[1] <= high
 
     def meets(self, line: int, kind: Kind, *values: Scalar | Row) -> None:
-        """Refuse a Python integer that is none of the type it is computed in."""
+        """Refuse a Python integer that does not fit the type of the computation."""
         if said := self.misfit(kind, values):
             problem = f"{said} is out of bounds for {NAMES[kind.dtype]}, the type it meets"
             self.no(line, problem, "convert the other side: np.int64(...)")
 
     def stored(self, line: int, kind: Kind, value: Scalar | Row) -> None:
-        """Refuse a number that is none of the type it is converted to: an integer, or a float that is written down."""
+        """Refuse a number that does not fit the type it is converted to: an integer, or a literal float."""
         said = self.misfit(kind, (value,))
         if isinstance(value, Const) and isinstance(value.value, float) and whole(kind):
             low, high = promote.limits(kind.dtype)
@@ -38,7 +38,7 @@ class Integers(Lookup):
             self.no(line, f"{said} is out of bounds for {NAMES[kind.dtype]}", "use a wider type, or a float")
 
     def misfit(self, kind: Kind, values: tuple[Scalar | Row, ...]) -> str:
-        """The first Python integer that is certainly none of a NumPy type, in words; '' where there is none."""
+        """The first Python integer that certainly does not fit a NumPy type, in words; '' if there is none."""
         if kind.weak or not whole(kind) or kind.dtype == "i8":
             return ""
         low, high = promote.limits(kind.dtype)
@@ -49,7 +49,7 @@ class Integers(Lookup):
         return ""
 
     def holding(self, line: int, left: Scalar | Row, right: Scalar | Row) -> Kind:
-        """The kind that holds the values of both as they are: of a choice between them."""
+        """The kind that holds the values of both, for a choice between them."""
         a, b = (Kind(value.dtype) if t.is_row(value) else value.type for value in (left, right))
         kind = promote.join(a, b)
         if floating(kind) and whole(a) and whole(b):

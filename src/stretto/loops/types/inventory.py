@@ -1,6 +1,6 @@
-"""What a typed body computes with: types of its variables, fused multiply-adds, and which subscripts are proven.
+"""Inventory of a typed body for explain(): types of variables, fused multiply-adds, proven and checked subscripts.
 
-Everything here is read off the tree that is compiled and interpreted, so it is what happens, not what was meant.
+It is collected from the tree that is compiled and interpreted, so it describes what is executed.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def variables(body: t.Body) -> dict[str, str]:
     for array in body.arrays:
         if array.role == "local":
             found.setdefault(array.name, f"{array.dtype} array")
-    return {name: kind for name, kind in found.items() if "." not in name}  # others are of our own making
+    return {name: kind for name, kind in found.items() if "." not in name}  # names with a dot are generated
 
 
 def fused(body: t.Body) -> list[tuple[int, int, int]]:
@@ -57,7 +57,7 @@ def fused(body: t.Body) -> list[tuple[int, int, int]]:
 
 
 def checked(body: t.Body) -> tuple[list[str], list[str]]:
-    """(proven, checked as it runs): references whose every subscript is known to be in range, and the others."""
+    """(proven, checked at run time): references whose subscripts are all proven to be in range, and the others."""
     proven: dict[str, None] = {}
     unsure: dict[str, None] = {}
     local = {array.name for array in body.arrays if array.role == "local"}

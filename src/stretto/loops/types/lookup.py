@@ -1,6 +1,6 @@
-"""Names and subscripts of a body: what each name stands for, and which elements of an array are meant.
+"""Resolution of names and subscripts in a body to arrays, rows and elements.
 
-Every subscript gets one integer for each axis, proven to lie inside it or marked for checking as the loop runs.
+Every subscript becomes one integer for each axis, proven to be in range or marked for a check at run time.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from .typed_tree import BOOL, INT, Const, Kind, Row, Scalar
 
 
 class Lookup(ABC):
-    """The state of one walk over a body: what its names mean, and which elements its subscripts name."""
+    """The state of one pass over a body: its names, and the elements of its subscripts."""
 
     def __init__(
         self, function: loop_tree.Function, infos: Mapping[str, Info], space: Space, known: Mapping[str, Any]
     ) -> None:
         self.function, self.infos, self.space, self.known = function, infos, space, known
-        self.kinds: dict[str, Kind] = {}  # of local scalars, from the walk before
-        self.found: dict[str, Kind] = {}  # of local scalars, in this walk
+        self.kinds: dict[str, Kind] = {}  # of local scalars, from the previous pass
+        self.found: dict[str, Kind] = {}  # of local scalars, in this pass
         self.locals: dict[str, t.Array] = {}  # local arrays
         self.registers: dict[str, tuple[str, int]] = {}  # local rows: dtype and length
         self.views: dict[str, Row] = {}  # names for parts of arrays
-        self.moved: set[str] = set()  # names that stood for part of an array, and may now stand for another
+        self.moved: set[str] = set()  # views that may now be of another part of an array
         self.defined: set[str] = set()
         self.numbers: dict[str, Kind] = {}  # arguments that are used
         self.arrays: dict[str, t.Array] = {}  # arguments that are used
@@ -64,7 +64,7 @@ class Lookup(ABC):
         raise refuse(self.function, line, problem, remedy)
 
     def size(self, array: str, axis: int) -> int | None:
-        """Elements along an axis, as far as known now."""
+        """Elements along an axis; None if unknown."""
         if array in self.locals:
             found = self.scope.of(self.locals[array].sizes[axis])
             return found[0] if found and found[0] == found[1] else None
@@ -72,7 +72,7 @@ class Lookup(ABC):
         return info.shape[axis] if isinstance(info, ArrayInfo | BufferInfo | AccumulatorInfo) else None
 
     def array(self, name: str, line: int, field: str = "") -> t.Array | None:
-        """The array behind a name (or a struct's field), noted as used; None if the name is no array."""
+        """The array of a name (or of a struct's field), noted as used; None if the name is not an array."""
         info = self.infos.get(name)
         if isinstance(info, StructInfo):
             if not field:
@@ -90,7 +90,7 @@ class Lookup(ABC):
         return self.arrays[name]
 
     def extent(self, name: str, axis: int, line: int) -> Scalar:
-        """array.shape[axis]: a constant but for the first axis."""
+        """array.shape[axis]: a constant except for the first axis."""
         info = self.infos.get(name)
         if isinstance(info, ArrayInfo) and info.role == "captured" and axis < len(info.shape):
             return Const(INT, info.shape[axis])
@@ -122,7 +122,7 @@ class Lookup(ABC):
         """The typed form of an expression."""
 
     def scalar(self, x: loop_tree.Expr) -> Scalar:
-        """A scalar, or a refusal where the expression is a row."""
+        """The typed form of a scalar expression; refuse rows."""
         found = self.expr(x)
         if t.is_row(found):
             self.no(x.line, "a whole row stands where one number is needed", "subscript it, or use @, sum, min or max")
@@ -138,7 +138,7 @@ class Lookup(ABC):
         return t.Test(BOOL, "!=", found, cast(found.type, Const(INT, 0)))
 
     def integer(self, x: loop_tree.Expr) -> Scalar:
-        """A subscript or bound: an integer of 64 bits."""
+        """A subscript or bound: a 64-bit integer."""
         found = self.scalar(x)
         if not whole(found.type) and found.type.dtype != "b1":
             self.no(x.line, "a float stands where a whole number is needed", "write int(...) around it")
@@ -197,7 +197,7 @@ class Lookup(ABC):
         )
 
     def need(self, name: str, line: int) -> None:
-        """Refuse a local that some path leaves without a value."""
+        """Refuse a local that is undefined on some path."""
         if name not in self.defined:
             self.no(line, f"{name} may have no value here", "assign it before the if or the inner loop")
 
@@ -224,7 +224,7 @@ class Lookup(ABC):
             return self.part(x, row)
         array = self.array(x.base, x.line, x.field)
         if array is None:
-            self.name(loop_tree.Name(x.line, x.base))  # says what is wrong with the name, if anything
+            self.name(loop_tree.Name(x.line, x.base))  # raises the specific error, if there is one
             self.no(x.line, f"{x.base} is a number and cannot be subscripted")
         if array.role == "local":
             self.need(x.base, x.line)
@@ -237,7 +237,7 @@ class Lookup(ABC):
     def row_at(
         self, x: loop_tree.Item, array: t.Array, index: tuple[Scalar, ...], span: loop_tree.Span | None
     ) -> t.RowLoad:
-        """The row that a subscript names: all but the last axis are numbers, the last is whole or a span."""
+        """The row of a subscript: all axes but the last have numbers, the last is whole or a span."""
         if len(index) != len(array.shape) - 1:
             have, need = len(index), len(array.shape) - 1
             self.no(
@@ -251,7 +251,7 @@ class Lookup(ABC):
         return row if span is None else self.cut(row, span)
 
     def cut(self, row: t.RowLoad, span: loop_tree.Span) -> t.RowLoad:
-        """row[start:stop]; nothing wraps, and a stop beyond the end is an error, not a shorter row."""
+        """row[start:stop]. Negative bounds do not wrap, and a stop beyond the end is an error, not a shorter row."""
         start = Const(INT, 0) if span.start is None else self.integer(span.start)
         stop = row.length if span.stop is None else self.integer(span.stop)
         length = simple("-", stop, start)
@@ -281,7 +281,7 @@ class Lookup(ABC):
         inside = bool(found and length and found[0] >= 0 and found[1] < length[0] and not row.checked[-1])
         place = simple("+", row.start, k)
         if not inside and not (isinstance(row.start, Const) and row.start.value == 0):
-            # Inside the array is not inside the span: w[k] must not reach the elements beside it.
+            # In range of the array is not in range of the span: w[k] must not access elements outside the span.
             self.no(
                 x.line, f"{x.base}[{'k'}] may lie outside the slice that {x.base} names", "subscript the array itself"
             )
@@ -289,7 +289,7 @@ class Lookup(ABC):
         return t.Element(Kind(row.dtype), x.line, row.array, (*row.lead, place), checked)
 
     def subscripts(self, x: loop_tree.Item, array: t.Array) -> tuple[tuple[Scalar, ...], loop_tree.Span | None]:
-        """The integers of a subscript, and the span of the last axis where there is one."""
+        """The integers of a subscript, and the span of the last axis, if any."""
         if len(x.index) > len(array.shape):
             self.no(x.line, f"{x.base} has {len(array.shape)} axes and is given {len(x.index)} subscripts")
         index: list[Scalar] = []
@@ -311,5 +311,5 @@ class Lookup(ABC):
 
 
 def text_of(x: Scalar) -> str:
-    """A constant as it was written."""
+    """A constant as source text."""
     return str(x.value) if isinstance(x, Const) else "…"

@@ -1,4 +1,4 @@
-"""NumPy 2's promotion for scalar kinds: plain Python numbers are weak and take the type of what they meet.
+"""NumPy 2's type promotion for scalar kinds: plain Python numbers are weak and take the type of the other operand.
 
 >>> arithmetic("*", FLOAT, Kind("f4")), arithmetic("+", Kind("i4"), FLOAT), arithmetic("/", INT, INT)
 (Kind(dtype='f4', weak=False), Kind(dtype='f8', weak=False), Kind(dtype='f8', weak=True))
@@ -37,7 +37,7 @@ def limits(dtype: str) -> tuple[int, int]:
 
 
 def short(dtype: np.dtype[np.generic]) -> str:
-    """Our name of a dtype: 'f4', 'i8', 'b1'."""
+    """The short name of a dtype: 'f4', 'i8', 'b1'."""
     return "b1" if dtype == np.bool_ else f"{dtype.kind}{dtype.itemsize}"
 
 
@@ -52,7 +52,7 @@ def join(a: Kind, b: Kind) -> Kind:
         weak, strong = (a, b) if a.weak else (b, a)
         if weak.dtype == "b1" or floating(strong) or (whole(strong) and whole(weak)):
             return strong
-        # A Python float beside integers, or a Python int beside bools, brings its own type with it.
+        # A Python float with integers, or a Python int with bools, keeps its own type.
         return Kind(weak.dtype)
     return Kind(short(np.promote_types(np.dtype(a.dtype), np.dtype(b.dtype))))
 
@@ -71,7 +71,7 @@ def arithmetic(op: str, a: Kind, b: Kind) -> Kind | None:
     if op in SHIFTS:
         return kind if whole(kind) else None
     if kind.dtype == "b1":
-        # Two NumPy bools: + and * are logical there; nobody means that.
+        # For two NumPy bools + and * are logical, which is hardly intended.
         return None
     if op == "/" and not floating(kind):
         return FLOAT if kind.weak else Kind("f8")

@@ -1,8 +1,8 @@
-"""What is known of the names in a body while it is typed: kinds, views, and the range of every integer.
+"""Value-range analysis of integers in a body, to prove subscripts in range.
 
-Ranges are intervals over the whole loop: an index runs through its dimension, a field of the data from its smallest
-value to its largest, a variable assigned once through whatever its expression can give. A subscript whose interval lies
-inside the array needs no check while the loop runs; any other is checked there.
+Ranges are intervals over the whole loop: an index takes the values of its dimension, a field of the data those from its
+smallest to its largest, a variable that is assigned once those of its expression. A subscript whose interval is in
+range of the array needs no check at run time; any other subscript is checked.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _FAR = 2**62
 
 @dataclass
 class Scope:
-    """Intervals of variables, and the sizes behind Extent."""
+    """Intervals of variables and sizes of arrays."""
 
-    sizes: Callable[[str, int], int | None]
-    ranges: dict[str, Interval] = field(default_factory=dict)
-    consulted: set[str] = field(default_factory=set)  # variables whose range was asked for
+    sizes: Callable[[str, int], int | None]  # (array, axis) -> elements, None if unknown
+    ranges: dict[str, Interval] = field(default_factory=dict)  # intervals of variables
+    consulted: set[str] = field(default_factory=set)  # variables whose interval was used
 
     def of(self, x: Scalar) -> Interval:
-        """All values an integer expression can take, or None where that is not known."""
+        """The interval of an integer expression; None if unknown."""
         match x:
             case Const(value=value) if isinstance(value, int):
                 return int(value), int(value)
@@ -59,7 +59,7 @@ class Scope:
 
 
 def _held(kind: Kind, found: Interval) -> Interval:
-    """The interval, if integers of this kind hold all of it; otherwise they may have wrapped around."""
+    """The interval, if it fits integers of this kind; otherwise None, because they may wrap around."""
     if found is None or kind.dtype[0] not in "iu":
         return None
     bits = 8 * int(kind.dtype[1:]) - (kind.dtype[0] == "i")
@@ -90,7 +90,7 @@ def _arithmetic(op: str, a: Interval, b: Interval) -> Interval:
 
 
 def assigned(body: tuple[loop_tree.Stmt, ...]) -> Mapping[str, int]:
-    """How often each local name is assigned, counting loops over it; a range check holds for those assigned once."""
+    """Number of assignments of each local name, including loops over it; intervals hold for those assigned once."""
     counts: dict[str, int] = {}
 
     def note(name: str, times: int = 1) -> None:

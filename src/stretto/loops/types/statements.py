@@ -1,4 +1,4 @@
-"""Looking over typed statements: what they assign, which names an expression uses, what can be left out."""
+"""Queries on typed statements: names they assign and use, arrays they read, and removal of unused parts."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def parts_of(x: Scalar | Row) -> tuple[Scalar | Row, ...]:
 
 
 def every_step(steps: tuple[t.Step, ...]) -> Iterator[t.Step]:
-    """All statements, those inside others too."""
+    """All statements, including nested ones."""
     for step in steps:
         yield step
         for block in blocks_of(step):
@@ -55,7 +55,7 @@ def blocks_of(step: t.Step) -> tuple[tuple[t.Step, ...], ...]:
 
 
 def assigned(steps: tuple[t.Step, ...], local: set[str]) -> frozenset[str]:
-    """Names that statements give new values."""
+    """Names that statements assign."""
     found: set[str] = set()
     for step in every_step(steps):
         match step:
@@ -76,14 +76,14 @@ def substantive(steps: tuple[t.Step, ...]) -> bool:
 
 
 def trimmed(steps: tuple[t.Step, ...]) -> tuple[t.Step, ...]:
-    """Without what comes after the last statement that does something: a `continue` there changes nothing."""
+    """The statements up to the last one with an effect: a `continue` after it has none."""
     while steps and not substantive(steps[-1:]) and "break" not in repr(steps[-1]):
         steps = steps[:-1]
     return steps
 
 
 def expressions(step: t.Step) -> tuple[Scalar | Row, ...]:
-    """The expressions of one statement, those in its places too, without what is inside its blocks."""
+    """The expressions of one statement, including those of its places, without those of nested blocks."""
     match step:
         case t.Put(places=places, values=values):
             found: list[Scalar | Row] = list(values)

@@ -1,7 +1,7 @@
-"""Small constructors of typed nodes: conversions, folded integer arithmetic, fused multiply-adds.
+"""Constructors of typed nodes: conversions, constant folding of integers, fused multiply-adds.
 
-Products that are added in a row become fused multiply-adds, here and nowhere else, so that the interpreter and the
-compiled code agree on where they are: x·y + z, z + x·y, x·y − z and z − x·y of float32 rows (the left product first).
+Only this module creates fused multiply-adds, so that the interpreter and the compiled code use the same ones: x·y + z,
+z + x·y, x·y − z and z − x·y of float32 rows (the left product first).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _FOLDED = ("+", "-", "*", "<<")
 
 
 def cast(kind: Kind, x: Scalar) -> Scalar:
-    """x as `kind`; constants are converted now where that loses nothing."""
+    """x as `kind`; constants are converted now if that is exact."""
     if x.type == kind:
         return x
     if isinstance(x, Const) and kind.weak and (kind.dtype != "i8" or abs(x.value) < 2**63):
@@ -29,12 +29,12 @@ def cast_row(dtype: str, row: Row) -> Row:
 
 
 def simple(op: str, a: Scalar, b: Scalar, kind: Kind = INT) -> Scalar:
-    """a op b, with the arithmetic on integer constants done and zeros dropped, so that subscripts stay readable."""
+    """a op b, with integer constants folded and zeros dropped, so that subscripts stay readable."""
     if kind == INT and isinstance(a, Const) and isinstance(b, Const) and op in _FOLDED:
         x, y = int(a.value), int(b.value)
         shifted = x << y if op == "<<" and 0 <= y < 64 else 0
         found = {"+": x + y, "-": x - y, "*": x * y, "<<": shifted}[op]
-        return Const(INT, (found + 2**63) % 2**64 - 2**63)  # as integers wrap around while the loop runs
+        return Const(INT, (found + 2**63) % 2**64 - 2**63)  # integers wrap around at run time too
     if kind == INT and isinstance(b, Const) and b.value == 0 and op in ("+", "-"):
         return a
     if kind == INT and isinstance(a, Const) and a.value == 0 and op == "+":
@@ -43,7 +43,7 @@ def simple(op: str, a: Scalar, b: Scalar, kind: Kind = INT) -> Scalar:
 
 
 def row_op(op: str, *args: Row) -> Row:
-    """op of rows that have one dtype and length already."""
+    """op of rows of one dtype and length."""
     dtype, length = args[0].dtype, args[0].length
     if op == "neg":
         return negated(args[0])
@@ -64,7 +64,7 @@ def _factors(row: Row) -> tuple[Row, Row] | None:
 
 
 def negated(row: Row) -> Row:
-    """−row, with the sign put where it is cheapest; the bits are the same wherever it stands."""
+    """−row, with the sign moved to where it is cheapest, which does not change the bits."""
     match row:
         case t.Splat(dtype=dtype, length=length, x=x) if floating(dtype):
             return t.Splat(dtype, length, t.Op(x.type, "neg", (x,)))

@@ -1,8 +1,8 @@
-"""The typed tree: a loop body with every type, conversion and element spelled out. What is compiled and interpreted.
+"""The typed tree: node types of a loop body with explicit types and conversions, which is compiled and interpreted.
 
-`fuse` makes it from the loop tree and the types of the arguments, by NumPy 2's promotion: a Python number (*weak*)
-takes the type of what it meets, so a Python float does not widen float32. The reference interpreter
-(`stretto.testing`) runs this tree in plain Python; `lower` writes it down as compiled code; both give the same bits.
+`body_types.fuse` creates it from the loop tree and the types of the arguments, by NumPy 2's promotion: a Python number
+(*weak*) takes the type of the other operand, so a Python float does not widen float32. The reference interpreter
+(`stretto.testing`) runs this tree in plain Python; `emit.worker_source.lower` compiles it; both give the same bits.
 
 Scalars. Every node has a `type`; the operands of an `Op`, `Test` or `Fma` already have that type (a `Cast` says where
 they were converted). Integers wrap around as NumPy's do; `/` is of floats only; integer `//` and `%` round down and
@@ -30,17 +30,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A scalar type: NumPy's short dtype name ('b1', 'i4', 'f8', …), and whether it is a plain Python number."""
+    """A scalar type."""
 
-    dtype: str
-    weak: bool = False
+    dtype: str  # NumPy's short name: 'b1', 'i4', 'f8', …
+    weak: bool = False  # whether it is a plain Python number
 
     def __str__(self) -> str:
         return {"b1": "bool", "i8": "int", "f8": "float"}[self.dtype] if self.weak else self.dtype
 
 
 INT, FLOAT, BOOL = Kind("i8", True), Kind("f8", True), Kind("b1", True)
-MOST_CHOICES = 2**31  # of `st.integers`
+MOST_CHOICES = 2**31  # the most possible values of `st.integers`
 
 
 # --- scalars --------------------------------------------------------------------------------------------------------
@@ -71,7 +71,7 @@ class Extent:
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """How many entries the record's ragged field `ragged` has, of type INT."""
+    """The number of entries of the record's ragged field `ragged`, of type INT."""
 
     type: Kind
     ragged: str
@@ -79,8 +79,10 @@ class Count:
 
 @dataclass(frozen=True, slots=True)
 class Element:
-    """array[index...], one integer for each axis. checked: for each axis whether the range must be checked as it runs
-    (False where it was proven before). A number outside 0 ≤ k < extent is an error; nothing wraps.
+    """array[index...], one integer for each axis.
+
+    checked: for each axis, whether the range must be checked at run time; False if it is proven. A subscript outside
+    0 ≤ k < extent is an error; negative subscripts do not wrap.
     """
 
     type: Kind
@@ -92,8 +94,9 @@ class Element:
 
 @dataclass(frozen=True, slots=True)
 class Cast:
-    """x converted to `type` as NumPy's astype does: floats to integers by dropping the fraction; what a float outside
-    the integer's range, or NaN, becomes is said in `kernels.numeric.defined`.
+    """x converted to `type` as by NumPy's astype: floats to integers by dropping the fraction.
+
+    `kernels.numeric.defined` defines the result for NaN and for a float outside the integer's range.
     """
 
     type: Kind
@@ -185,8 +188,10 @@ class User:
 
 @dataclass(frozen=True, slots=True)
 class Random:
-    """A random number from integer keys (type i8). which: 'uniform', 'normal' (float64) or 'integers' (the first
-    argument is the number of possible values, from 1 to 2³¹; checked says whether that has to be looked at as it runs).
+    """A random number from integer keys (type i8).
+
+    which: 'uniform', 'normal' (float64) or 'integers'. For 'integers' the first argument is the number of possible
+    values, from 1 to 2³¹; checked: whether that number must be checked at run time.
     """
 
     type: Kind
@@ -338,7 +343,7 @@ Place: TypeAlias = VarPlace | ElementPlace | RowPlace | RowName
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """Every value is evaluated, then every place is written, in order. Rows go to row places, scalars to the others."""
+    """Evaluate every value, then write every place, in order. Rows go to row places, scalars to the others."""
 
     line: int
     places: tuple[Place, ...]
@@ -347,7 +352,7 @@ class Put:
 
 @dataclass(frozen=True, slots=True)
 class Clear:
-    """The local array `array` is made anew: every element zero (for np.zeros)."""
+    """Set every element of the local array `array` to zero (for np.zeros)."""
 
     line: int
     array: str

@@ -1,1 +1,1 @@
-"""`SparseRegression`: coordinate descent by rounds, in compiled code."""
+"""`SparseRegression`: coordinate descent in scheduled rounds, in compiled code."""

@@ -1,4 +1,4 @@
-"""What a sparse regression is given, checked."""
+"""Validation of the arguments of `SparseRegression`."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ MOST_BLOCKS, _ROWS_OF_BLOCK = 16, 256
 
 
 def check_options(loss: Any, by: Any, alpha: Any, l1_ratio: Any) -> None:
-    """Refuse options that there are not."""
+    """Refuse unknown losses and ways to sum, and penalties out of range."""
     if loss not in LOSSES:
-        raise PlanError(f"SparseRegression: no loss {loss!r}; there are {', '.join(LOSSES)}")
+        raise PlanError(f"SparseRegression: loss={loss!r} is not one of {', '.join(LOSSES)}")
     if by not in WAYS:
         raise PlanError(f"SparseRegression: by={by!r} is not one of {', '.join(WAYS)}")
     numbers = all(isinstance(value, Real) for value in (alpha, l1_ratio))
@@ -42,7 +42,7 @@ def row_blocks(blocks: Any, rows: int) -> int:
 
 
 def checked_schedule(schedule: Any) -> Schedule:
-    """A schedule that coordinates can go by."""
+    """Return the schedule; refuse one that cannot choose single coordinates."""
     schedule = ready_schedule(schedule)
     if instead := uncalled(schedule):
         raise PlanError(f"SparseRegression: schedule is a function that makes one; write schedule={instead}")

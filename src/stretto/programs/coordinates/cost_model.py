@@ -1,6 +1,6 @@
-"""The compiled engine of rounds, as Python drives it: arrays to begin with, and so many rounds further.
+"""The compiled engine of `SparseRegression` in one memory: advance a run by n rounds, restart it with another chooser.
 
-Between two calls everything that is under way stays in the arrays, so where a call ends changes no number.
+Rounds in flight stay in the arrays between two calls, so the length of a call changes no result.
 """
 
 from __future__ import annotations
@@ -51,30 +51,38 @@ class Machine:
             np.zeros(line * len(state.problem.count), np.int64),
             np.zeros(line * cut.blocks, np.int64),
             np.zeros((workers, line), np.int64),
-            *_room(0, cut, self.state.width),
+            *_empty_record(0, cut, self.state.width),
         )
         self._step = 0  # the next step of the sequence
         self._read: list[tuple[int, Ints, Ints, Ints]] = []
         self.schedule_seconds = self.busy_seconds = 0.0
-        self._call()  # of no steps: if it has to be compiled, that happens here and not in the time that is measured
+        self._call()  # of no steps: compiles the engine before time is measured
 
     def advance(self, to: int) -> float:
-        """Make rounds until `to` of them are applied; the seconds it took."""
+        """Run rounds until `to` of them are applied; return the seconds it took."""
         span, own = self._engine.span, to - self.state.base
         span[rounds.FIRST], span[rounds.END] = self._step, own + self._depth
         self._step = own + self._depth
         if self._recording:
             first, end = max(1, int(span[rounds.FIRST])), min(int(span[rounds.END]), int(span[rounds.LAST]) + 1)
-            fresh = _room(max(0, end - first), self.state.cut, self.state.width)
+            fresh = _empty_record(max(0, end - first), self.state.cut, self.state.width)
             self._engine = self._engine._replace(read_jobs=fresh[0], read_count=fresh[1], read_from=fresh[2])
             self._read.append((self.state.base, *fresh))
         return self._call()
 
     def restart(self, chooser: Compiled, done: int, last: int | None) -> None:
-        """Go on with another chooser when all rounds up to `done` are applied and no further one was chosen.
+        """Continue with another chooser, once all rounds up to `done` are applied and no later one was chosen.
 
-        last: the last round before the next restart. A chooser has one scheduler. The first rounds all read the
-        parameters as they are now, as at the start of a run.
+        The first rounds all read the current parameters, as at the start of a run.
+
+        Parameters
+        ----------
+        chooser : Compiled
+            The new chooser; it has one scheduler.
+        done : int
+            Rounds applied so far.
+        last : int or None
+            The last round before the next restart.
         """
         engine = self._engine
         self.state.restart(done)
@@ -104,16 +112,16 @@ class Machine:
 
     @property
     def limit(self) -> int:
-        """The round that `advance` may not go beyond: none."""
+        """The last round that `advance` may reach: no limit."""
         return ENDLESS
 
     @property
     def choices(self) -> tuple[Decision, ...]:
-        """Choices of `schedule="auto"`: none was made."""
+        """Choices of `schedule="auto"`: always empty."""
         return ()
 
     def record(self, done: int) -> tuple[Round, ...]:
-        """The rounds up to `done` as they were made. Where tasks have seen several states, the one furthest off."""
+        """The rounds up to `done`. Of several versions that a round's tasks read, the most unexpected is recorded."""
         found: list[Round] = []
         for base, jobs, count, seen in self._read:
             for k in range(len(count)):
@@ -124,7 +132,7 @@ class Machine:
         return tuple(found[:done])
 
 
-def _room(count: int, cut: Cut, width: int) -> tuple[Ints, Ints, Ints]:
+def _empty_record(count: int, cut: Cut, width: int) -> tuple[Ints, Ints, Ints]:
     return (
         np.zeros((count, width), np.int64),
         np.zeros(count, np.int64),

@@ -1,4 +1,4 @@
-"""The driver of a sparse regression in several memories: it chooses coordinates, folds their sums, and changes β."""
+"""The driver of a distributed sparse regression: it chooses coordinates, adds up partial sums and updates β."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SAVED = ("beta", "moved", "z", "touched", "jobs", "count", "change", "before", 
 
 
 class Coordinates:
-    """The driver's part of the rounds, and the `Source` of their jobs.
+    """The driver of the rounds, and the `Source` of their jobs.
 
     Parameters
     ----------
@@ -67,12 +67,12 @@ class Coordinates:
 
     @property
     def base(self) -> int:
-        """The round before the segment: the rounds of a segment read its parameters or newer ones."""
+        """The last round before the segment. Rounds of the segment read the parameters after it or later."""
         return self.arrays.base
 
     @property
     def last(self) -> int | None:
-        """The last round of the segment: the next one is chosen when it is aggregated."""
+        """The last round of the segment; the next round is chosen after it is aggregated."""
         return None if self.segments is None else self.segments.limit
 
     @property
@@ -86,7 +86,7 @@ class Coordinates:
         self._chooser, self._learns_after = chooser, _learns_after(chooser, self.depth)
 
     def choose(self, now: Situation) -> tuple[tuple[RoundJob, ...], None]:
-        """The job of a round; the schedule first learns what became of its earlier rounds."""
+        """The job of a round. The schedule first receives the changes of its earlier rounds."""
         number = now.round
         if self.segments is not None and number == self.segments.limit + 1:
             self.segments.end(number - 1)
@@ -105,25 +105,25 @@ class Coordinates:
         return (RoundJob(number, chosen, samples, moved),), None
 
     def _learn(self, own: int) -> None:
-        """Learn what became of the last round of the scheduler whose turn it is."""
+        """Pass the changes of its last round to the scheduler whose turn it is."""
         problem = self.arrays.problem
         if (before := own - self._learns_after) >= 1:
             jobs = self._jobs(before)
             self._chooser.learn(jobs, problem.change[before % len(problem.count), : len(jobs)])
 
     def request(self, number: int, last: Any) -> Any:
-        """What the scheduler of a round, on a node, learns before it chooses it."""
+        """What the scheduler of a round, on a node, receives before it chooses the round."""
         assert isinstance(self._chooser, RemoteChooser)
         self._learn(number - self.base)
         return self._chooser.request(number)
 
     def receive(self, number: int, jobs: Any) -> None:
-        """A scheduler on a node has chosen a round."""
+        """Store a round that a scheduler on a node has chosen."""
         assert isinstance(self._chooser, RemoteChooser)
         self._chooser.receive(number, jobs)
 
     def _checked(self, chosen: Any, number: int) -> Ints:
-        """The coordinates of a round; those that a user's schedule chose are compared with what there is."""
+        """The coordinates of a round; those of a user's schedule are validated."""
         if isinstance(self._chooser, Compiled | RemoteChooser):
             return chosen  # type: ignore[no-any-return]
         found, size, width = np.asarray(chosen), self.arrays.columns.size, self.arrays.width
@@ -148,7 +148,7 @@ class Coordinates:
         return found
 
     def rows(self, jobs: Sequence[Any]) -> None:
-        """A job is no row of a parameter."""
+        """None: a job is not a row of a parameter."""
         return None
 
     def listed(self, jobs: Sequence[RoundJob]) -> tuple[int, ...]:
@@ -156,7 +156,7 @@ class Coordinates:
         return tuple(coordinate for job in jobs for coordinate in job.coordinates.tolist())
 
     def renew(self) -> int:
-        """Fold what the parts gathered for the next round, and change β; the round."""
+        """Add up the partial sums of the next round, update β, and return the number of the round."""
         problem = self.arrays.problem
         self.done += 1
         renew_round(problem, self.done - self.base, self.depth)
@@ -165,7 +165,7 @@ class Coordinates:
         return self.done
 
     def remember(self, number: int) -> None:
-        """Keep what a round changed for blocks of rows to apply. Changes of zero have no effect on them."""
+        """Keep the changes of a round until blocks of rows have applied them. Changes of zero are left out."""
         problem = self.arrays.problem
         slot, jobs = (number - self.base) % len(problem.count), self._jobs(number - self.base)
         change = problem.change[slot, : len(jobs)]
@@ -173,12 +173,12 @@ class Coordinates:
         self.moved[number] = Change(number, jobs[which], change[which], float(problem.level[slot]))
 
     def forget(self, number: int) -> None:
-        """All blocks of rows have applied the changes up to a round, and need them no more."""
+        """Drop the changes up to a round, which all blocks of rows have applied."""
         for known in [known for known in self.moved if known <= number]:
             del self.moved[known]
 
     def finish(self) -> None:
-        """Decide what would come next where a run ends with a segment, as the engine in one memory does."""
+        """Choose the next segment if the run ends with a segment, as the engine in one memory does."""
         if self.segments is not None and self.done == self.segments.limit:
             self.segments.end(self.done)
 
@@ -205,7 +205,7 @@ class Coordinates:
 
 
 def _learns_after(chooser: Chooser, depth: int) -> int:
-    """Rounds until a scheduler learns of one of its own: at least `depth` later."""
+    """Rounds after which a scheduler receives the changes of one of its rounds: at least `depth`."""
     queues = chooser.queues if isinstance(chooser, RemoteChooser) else 1
     if isinstance(chooser, Compiled):
         queues = len(chooser.choice.place)

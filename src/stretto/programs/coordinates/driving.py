@@ -1,7 +1,7 @@
-"""Driving the compiled engine: calls one after another, looks at the objective in between, and an end.
+"""The main loop of the compiled engine: call it, evaluate the objective in between, and check whether to stop.
 
-How many rounds a call makes is chosen so that it takes a twentieth of a second, which lets Ctrl-C and a limit of time
-be heeded soon; it changes no number.
+A call takes about a twentieth of a second, so that Ctrl-C and a time limit take effect soon. The number of rounds of a
+call changes no result.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _CALL = 0.05  # seconds
 
 
 def drive(name: str, machine: Machine | SegmentMachine, options: Options, plan: Callable[[], str]) -> Result:
-    """Run a machine to its end. name: what messages call the program; plan: its plan in words."""
-    with telling(name, options, plan) as told:
-        driver = _Driver(name, machine, options, told)
+    """Run an engine to its end. name: of the program, for messages; plan: its plan in words."""
+    with telling(name, options, plan) as progress:
+        driver = _Driver(name, machine, options, progress)
         with heeding_ctrl_c(driver) as ctrl_c:
             stopped = driver.run()
             if ctrl_c.heard():  # also when it came too late to stop anything
                 stopped = "interrupted"
-        told.ended(stopped)
+        progress.ended(stopped)
     return Result(
         params=machine.state.params(driver.done),
         rounds=driver.done,
@@ -44,18 +44,18 @@ def drive(name: str, machine: Machine | SegmentMachine, options: Options, plan: 
 
 
 class _Driver:
-    def __init__(self, name: str, machine: Machine | SegmentMachine, options: Options, told: Told) -> None:
-        self._name, self._machine, self._options, self._told = name, machine, options, told
+    def __init__(self, name: str, machine: Machine | SegmentMachine, options: Options, progress: Told) -> None:
+        self._name, self._machine, self._options, self._progress = name, machine, options, progress
         self.done, self.seconds = 0, 0.0
         self.history: list[Look] = []
         self._asked = False
 
     def ask(self) -> None:
-        """End as soon as the rounds of the present call are made."""
+        """Request the end of the run after the current call."""
         self._asked = True
 
     def run(self) -> str:
-        """Make rounds until something ends it; what it was."""
+        """Run rounds until a stopping rule applies; return its name."""
         options, chunk = self._options, 1
         self._look()
         while True:
@@ -94,6 +94,6 @@ class _Driver:
         samples, updates, _ = self._machine.state.counts
         look = Look(self.done, self.seconds, samples, self._machine.state.objective(self.done), updates)
         if self.history:
-            self._told.look(look, self.history[-1])
+            self._progress.look(look, self.history[-1])
         self.history.append(look)
         return look

@@ -1,4 +1,4 @@
-"""A sparse regression in words: how rounds are chosen, how the data are held and why, and how wide is safe."""
+"""explain() and plan() of a sparse regression: schedule, storage of the data, safe width of a round."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from stretto.schedule.width import safe_width, spectral_radius
 if TYPE_CHECKING:
     from .regression import SparseRegression
 
-_ITERATIONS = 30  # of the spectral radius, which is only told
+_ITERATIONS = 30  # of the power iteration for the spectral radius, which is only printed
 
 
 def explain(program: SparseRegression, pipeline: int = 1, runtime: Runtime | None = None) -> str:
@@ -36,7 +36,7 @@ def explain(program: SparseRegression, pipeline: int = 1, runtime: Runtime | Non
 
 
 def plan(program: SparseRegression, pipeline: int, seed: int, runtime: Runtime) -> JobPlan:
-    """The plan of a run; nothing of it is made yet."""
+    """The plan of a run. Nothing is allocated."""
     rows, size = program.design.shape
     facts = [fact for fact in _facts(program, pipeline, runtime) if fact[0] not in ("grade", "runs on")]
     kind = f"{program.loss} loss, alpha={program.alpha:g}, l1_ratio={program.l1_ratio:g}, seed={seed}"
@@ -115,6 +115,6 @@ def _facts(program: SparseRegression, pipeline: int, runtime: Runtime) -> list[t
         )
     )
     if not isinstance(schedule, Prioritised | Clustered | Auto) and width > safe:
-        text = f"{width} coordinates go together whatever they disturb, more than the safe {safe}: progress will slow"
+        text = f"{width} coordinates run together and may conflict, more than the safe {safe}: progress will slow"
         facts.append(("warning", f"{text} down or turn back; take a smaller width, or st.schedule.prioritised()"))
     return [*facts, ("runs on", runtime_words(runtime))]

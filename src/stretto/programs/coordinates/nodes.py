@@ -1,9 +1,9 @@
-"""A sparse regression in several memories: rounds of coordinates as a program over parts of the data.
+"""Distributed sparse regression: rounds of coordinates as a program over parts of the data.
 
     result = run_in_parts(program, arrays, chooser, options)
 
-A round is one job, which every part gets. The parts gather with the compiled code of the engine in one memory, and the
-driver folds what they gathered in its order. So the bits are the same.
+A round is one job for every part. The parts compute partial sums with the compiled code of the engine in one memory,
+and the driver adds them up in the same order as that engine. So the bits are the same.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class _InParts(Program, ABC):
-    """Rounds of coordinates. `schedule` is the driver's part, which nodes do not get."""
+    """Rounds of coordinates. `schedule` stays on the driver and is not sent to nodes."""
 
     schedule: Coordinates
 
@@ -53,7 +53,7 @@ class _InParts(Program, ABC):
         return sum(job.samples for job in jobs)
 
     def merge(self, a: tuple[Any, ...], b: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Keep what the parts gathered, in part order."""
+        """Concatenate the partial sums, in part order."""
         return a + b
 
     def objective(self, data: Any, params: Any) -> float:
@@ -66,7 +66,7 @@ class _InParts(Program, ABC):
 
 
 class _ByRows(_InParts):
-    """Parts are blocks of rows, and their state is the residual there."""
+    """Parts are blocks of rows; the state of a part is its residual."""
 
     def __init__(self, name: str, driver: Coordinates, shape: Shape) -> None:
         super().__init__(name, driver, shape)
@@ -76,7 +76,7 @@ class _ByRows(_InParts):
         self.start = float(problem.level[0])
 
     def local(self, part: Part) -> BlockState:
-        """Before the first round."""
+        """The state of a part before the first round."""
         state = BlockState(part.v.copy(), part.z.copy(), 0.0)
         if self.shape.loss == LOGISTIC:
             problem = state.problem(part, self.shape)
@@ -86,7 +86,7 @@ class _ByRows(_InParts):
         return state
 
     def update(self, job: RoundJob, part: Part, params: Any, local: BlockState) -> tuple[tuple[Floats, float], ...]:
-        """Apply changes to a block, then gather: partial inner products, and the sum of v."""
+        """Apply changes to a block, then compute partial inner products and the sum of v."""
         problem = local.problem(part, self.shape)
         ring, count = len(problem.count), len(job.coordinates)
         for number, moved, change, level in job.moved:
@@ -101,7 +101,7 @@ class _ByRows(_InParts):
         return ((problem.partial[slot, 0, :count].copy(), local.pull),)
 
     def aggregate(self, results: Any, params: Any) -> None:
-        """Fold what the blocks gathered, and change β."""
+        """Add up the partial sums of the blocks, and update β."""
         driver = self.schedule
         problem, own = driver.arrays.problem, driver.done + 1 - driver.base
         ring = len(problem.count)
@@ -137,7 +137,7 @@ class _ByRows(_InParts):
 
 
 class _ByColumns(_InParts):
-    """Parts are columns. The driver applies changes to v, a parameter of which nodes receive what changed."""
+    """Parts are columns. The driver updates the parameter v; nodes receive its changed elements."""
 
     def __init__(self, name: str, driver: Coordinates, shape: Shape, parts: int) -> None:
         super().__init__(name, driver, shape)
@@ -171,7 +171,7 @@ class _ByColumns(_InParts):
 
 
 class _Run(Run):
-    """A run that forgets the changes that no block of rows has to apply again."""
+    """A run that drops changes once no block of rows can need them again."""
 
     program: _InParts
 
@@ -183,7 +183,7 @@ class _Run(Run):
         return [scheduler_share(spec, columns.size, options.seed, columns, q) for q in range(spec.schedulers)]
 
     def checks(self, number: int, update: int) -> str:
-        """Updates are compiled code of ours, whose bits tests compare."""
+        """Never run an update twice: its code is ours, and tests compare its bits."""
         return ""
 
     def saved(self, number: int, states: dict[int, Outcome]) -> None:

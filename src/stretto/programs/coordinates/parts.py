@@ -1,10 +1,10 @@
-"""Parts of a sparse regression: what a node holds of the data, and what it does in a round.
+"""Data parts of a distributed sparse regression: blocks of rows or sets of columns, and their state on a node.
 
-By rows, a part is a block of rows. Its state is what is left of y there (and what is fitted, for the logistic loss).
-Round t first applies the changes up to round t − pipeline to the block, then gathers partial inner products.
+By rows, a part is a block of rows. Its state is the residual of its rows (and, for the logistic loss, the fitted
+values). Round t first applies the changes up to round t − pipeline to the block, then computes partial inner products.
 
-By columns, a part is every k-th column. It gathers whole inner products of its columns with v, a parameter that the
-driver keeps and of which nodes receive what changed.
+By columns, a part is every k-th column. It computes whole inner products of its columns with the parameter v. The
+driver keeps v, and nodes receive its changed elements.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ from stretto.schedule.spec import Floats, Ints
 
 
 class Change(NamedTuple):
-    """What a round changed, as blocks of rows apply it."""
+    """The changes of a round, which blocks of rows apply."""
 
-    round: int
+    round: int  # its number
     coordinates: Ints  # those that moved
     change: Floats  # by how much
-    level: float  # after the round
+    level: float  # the intercept after the round
 
 
 class RoundJob(NamedTuple):
-    """A round of coordinates, the one job that all parts get."""
+    """A round of coordinates: one job for all parts."""
 
-    round: int
-    coordinates: Ints
+    round: int  # its number
+    coordinates: Ints  # columns to update
     samples: int  # entries of their columns
-    moved: tuple[Change, ...]  # of the rounds that it reads and the one before it did not; by columns none
+    moved: tuple[Change, ...]  # changes of rounds that this round reads and the one before did not; empty by columns
 
 
 @dataclass(frozen=True)
 class Shape:
-    """What is the same for all parts.
+    """Settings that all parts share.
 
     Attributes
     ----------
@@ -67,7 +67,7 @@ class Shape:
         cuts = np.zeros((max(0, len(part.indptr) - 1), 2), np.int32)
         if len(cuts):
             cuts[:, 1] = np.diff(part.indptr)
-        numbers, whole = np.empty(0), np.empty(0, np.int64)  # what only the driver uses
+        numbers, whole = np.empty(0), np.empty(0, np.int64)  # used by the driver only
         return coordinate.Problem(
             facts, np.zeros(2), part.values, part.indices, part.indptr, cuts, np.array([0, part.rows]),
             part.y, numbers, numbers, numbers, whole, z, v, np.zeros(part.rows if logistic else 0, np.int64),
@@ -128,7 +128,7 @@ class BlockState:
     _problem: Any = field(default=None, repr=False)
 
     def problem(self, part: Part, shape: Shape) -> Any:
-        """The arrays of the block, made once."""
+        """The arrays of the block, created once."""
         if self._problem is None:
             self._problem = shape.problem(part, self.v, self.z)
         return self._problem
@@ -138,7 +138,7 @@ class BlockState:
 
 
 def row_parts(columns: Columns, problem: Any) -> list[Part]:
-    """The data by blocks of rows, as the driver's `problem` cuts them."""
+    """Blocks of rows, cut as in the driver's `problem`."""
     found = []
     for block, (low, high) in enumerate(zip(problem.bounds[:-1], problem.bounds[1:], strict=True)):
         rows = slice(low, high)
@@ -157,7 +157,7 @@ def row_parts(columns: Columns, problem: Any) -> list[Part]:
 
 
 def column_parts(columns: Columns, count: int) -> list[Part]:
-    """The data by columns: part k has the columns k, k + count, …"""
+    """Sets of columns: part k has the columns k, k + count, …"""
     found, nothing = [], np.empty(0)
     for part in range(count):
         if columns.dense:
@@ -171,7 +171,7 @@ def column_parts(columns: Columns, count: int) -> list[Part]:
 
 
 def _entries(starts: Ints, lengths: Ints) -> tuple[Ints, Ints]:
-    """Where some ranges of entries are, one after another, and the `indptr` of the result."""
+    """Concatenated indices of some ranges of entries, and the `indptr` of the result."""
     indptr = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=indptr[1:])
     return np.repeat(starts - indptr[:-1], lengths) + np.arange(indptr[-1]), indptr

@@ -1,4 +1,4 @@
-"""Sparse regression as a program: coordinate descent by rounds of any schedule, run by compiled code.
+"""`st.SparseRegression`: L1 and elastic-net regression by coordinate descent with any schedule, in compiled code.
 
     program = SparseRegression(X, y, alpha=0.01, schedule=st.schedule.prioritised(width=64), intercept=True)
     print(program.explain())
@@ -8,9 +8,9 @@
 minimises (1/n) Σ loss(y, Xβ + b) + alpha·(l1_ratio·‖β‖₁ + ½·(1 − l1_ratio)·‖β‖²); the squared loss is ½(y − z)², as
 scikit-learn's Lasso and ElasticNet have it, the logistic one log(1 + exp(−y z)).
 
-All jobs of a round read what was there after round t − pipeline, and their changes are applied together. In one memory
-ready schedules run in compiled code; with a schedule of your own, with functions of yours in a ready one, with
-checkpoints and on several nodes rounds are made part by part, with the same bits and more slowly.
+All jobs of round t read the parameters after round t − pipeline, and their changes are applied together. In one memory,
+ready schedules run in compiled code. With a schedule or functions of the user's, with checkpoints and on several nodes,
+rounds run part by part: slower, with the same bits.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ class SparseRegression(Program):
         return Cut(by_rows, blocks, blocks if by_rows else max(1, min(MOST_BLOCKS, width // _JOBS_OF_TASK))), why
 
     def _check(self) -> None:
-        """All was checked when it was made; rounds need no functions of the program's own."""
+        """Nothing to do: the constructor checks all arguments, and the program has no functions of the user's."""
 
     def launch(self, options: Options) -> Result:
         """Run the program: in one memory by the compiled engine, otherwise the same rounds part by part.
@@ -185,14 +185,14 @@ class SparseRegression(Program):
         return self._left(run_in_parts(self, arrays, chooser, options))
 
     def _state(self, options: Options, cut: int, width: int, queues: int = 1) -> CoordinateState:
-        """The arrays of a run. cut: the width of the rounds that decides how they are cut; queues: schedulers."""
+        """The arrays of a run. cut: width of a round, which decides how it is cut; queues: number of schedulers."""
         return CoordinateState(
             self.columns, self.y, self.cut(cut)[0], self.params, loss=self.loss, penalty=self.penalty,
             depth=options.pipeline, width=width, queues=queues,
         )  # fmt: skip
 
     def _left(self, result: Result) -> Result:
-        """Leave what was learned in the parameters."""
+        """Copy the result into the parameters of the program."""
         for name, array in self.params.items():
             array[...] = result.params[name]
         return result
@@ -204,7 +204,7 @@ class SparseRegression(Program):
         options: Options,
         begin: Callable[[Restarted], Segments] | None = None,
     ) -> Result:
-        """Rounds in one memory. begin: makes the segments of the schedule, where it goes by segments."""
+        """Run rounds in one memory. begin: creates the segments of a schedule that has segments."""
         workers = options.runtime.workers
         with closing(Team(workers)) as team:
             machine = Machine(

@@ -1,9 +1,9 @@
-"""Rounds in segments: another chooser may take over where one ends.
+"""Segments of rounds: the schedule may be replaced between two segments, as `schedule="auto"` does.
 
-The last round of a segment is known before it begins, so no round beyond it is chosen, and the chooser can be replaced
-while nothing is in flight. `Segments` decides what comes next and knows no engine: `Machine` makes the rounds in one
-memory, the driver of `coordinate_driver` in several. `AutoSegments` ends segments where the trials of `schedule="auto"`
-need the objective, which depends on the data and the schedule alone.
+The last round of a segment is known before the segment begins. So no later round is chosen, and the chooser is replaced
+while nothing is in flight. `Segments` decides what comes next, independent of the engine: `Machine` runs the rounds in
+one memory, `coordinates.driver` on several nodes. `AutoSegments` ends segments where the trials of `schedule="auto"`
+need the objective. That depends on the data and the schedule alone.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .state import CoordinateState
 
 
 class Restarted(Protocol):
-    """What makes the rounds of segments."""
+    """An engine that runs the rounds of segments."""
 
     @property
     def state(self) -> CoordinateState:
@@ -32,7 +32,7 @@ class Restarted(Protocol):
         ...
 
     def restart(self, chooser: Compiled, done: int, last: int | None) -> None:
-        """Go on after round `done`, up to round `last`, with another chooser."""
+        """Continue after round `done`, up to round `last`, with another chooser."""
         ...
 
 
@@ -84,14 +84,14 @@ class Segments(ABC):
         return self._engine.state
 
     def _restart(self, chooser: Compiled, done: int, rounds: int) -> None:
-        """Begin a segment of so many rounds."""
+        """Begin a segment of `rounds` rounds."""
         if self._last is None or done < self._last:
             self.goal = done + rounds
             self._engine.restart(chooser, done, self.limit)
 
 
 class Start(NamedTuple):
-    """How a sparse regression begins whose schedule goes by segments."""
+    """The start of a sparse regression whose schedule has segments."""
 
     chooser: Compiled  # of the first segment
     width: int  # the most coordinates of a round of any segment
@@ -109,7 +109,7 @@ class SegmentMachine:
 
     @property
     def limit(self) -> int:
-        """The round that `advance` may not go beyond."""
+        """The last round that `advance` may reach."""
         return self._segments.limit
 
     @property
@@ -118,7 +118,7 @@ class SegmentMachine:
         return self._segments.choices
 
     def advance(self, to: int) -> float:
-        """Make rounds until `to` of them are applied, at most `limit`; the seconds it took."""
+        """Run rounds until `to` of them are applied, at most `limit`; return the seconds it took."""
         seconds = self._machine.advance(to)
         if to == self.limit and not self.state.counts[2]:
             began = time.perf_counter()
@@ -135,7 +135,7 @@ class SegmentMachine:
 
     @property
     def schedule_seconds(self) -> float:
-        """Thread time spent in choosing, between segments too."""
+        """Thread time spent in choosing, including between segments."""
         return self._machine.schedule_seconds + self._seconds
 
     @property
@@ -149,7 +149,7 @@ class SegmentMachine:
 
 
 class AutoSegments(Segments):
-    """Segments of `schedule="auto"`. entries: of a column, on average."""
+    """Segments of `schedule="auto"`. entries: mean number of entries of a column."""
 
     def __init__(self, engine: Restarted, chooser: AutoChooser, entries: float, last: int | None) -> None:
         super().__init__(engine, last)
@@ -168,7 +168,7 @@ class AutoSegments(Segments):
         return trials.work_of(self._each * width, width, 1, trials.current)
 
     def _begin(self, done: int, each: float) -> None:
-        """Begin a segment. each: the work of a round, as far as that is known."""
+        """Begin a segment. each: estimated work of a round."""
         trials = self._chooser.trials
         rounds = max(trials.rounds_left, math.ceil(trials.work_left / max(1.0, each)))
         self._restart(compiled(self._chooser), done, rounds)

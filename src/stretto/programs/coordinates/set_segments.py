@@ -1,8 +1,8 @@
-"""Segments of `st.schedule.working_sets()`: rounds over a set, and a new set between two segments.
+"""Working sets in `SparseRegression`: rounds over a set of columns, and a new set between two segments.
 
 A set is chosen by the distance of each column to its constraint, (l1 − |pull|)/norm, after columns that the duality gap
-proves zero have left the pool permanently (gap-safe spheres). Its columns are walked over, as many together as their
-spectral radius allows, until a sweep lowers the objective by less than a tenth of what the first one did.
+proves zero have left the pool permanently (gap-safe spheres). Sweeps update the columns of the set, as many together as
+their spectral radius allows, until a sweep lowers the objective by less than a tenth of what the first one did.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _LEAST_ROUNDS = 8  # of a segment, for each round in flight
 
 
 class SetSegments(Segments):
-    """Segments that walk over working sets."""
+    """Segments that sweep over working sets."""
 
     def __init__(self, engine: Restarted, program: SparseRegression, spec: WorkingSets, options: Options) -> None:
         super().__init__(engine, options.rounds)
@@ -63,7 +63,7 @@ class SetSegments(Segments):
         self._begin(done)
 
     def _begin(self, done: int) -> None:
-        """Walk over the set once or a few times."""
+        """Begin a segment: one sweep over the set, or a few."""
         sweep = -(-len(self._set) // min(self._width, len(self._set)))
         self._restart(self._chooser(), done, sweep * math.ceil(_LEAST_ROUNDS * self._depth / sweep))
 
@@ -88,7 +88,7 @@ class SetSegments(Segments):
         return self._chooser()
 
     def _choose(self, done: int) -> None:
-        """Screen, and choose a set."""
+        """Screen the columns, and choose a set."""
         columns, problem = self._program.columns, self.state.problem
         pull, norm = self._pulls(done)
         l1, support = float(problem.penalty[0]), np.flatnonzero(problem.beta)
@@ -128,9 +128,9 @@ class SetSegments(Segments):
         return v - self.state.params(done)["intercept"][0] if squared and self._program.intercept else v
 
     def _screen(self, pull: Floats, norm: Floats, l1: float, done: int) -> None:
-        """Take out of the pool what the gap proves zero.
+        """Remove the columns that the duality gap proves zero from the pool.
 
-        With a free intercept a dual point needs pulls that add up to zero, which only the squared loss has at hand.
+        With a free intercept a dual point needs pulls that add up to zero; only the squared loss provides them.
         """
         logistic = self._program.loss == "logistic"
         if l1 <= 0.0 or (logistic and self._program.intercept):

@@ -1,4 +1,4 @@
-"""The arrays of a sparse regression by rounds, wherever its rounds run, and what can be read from them."""
+"""State of a sparse regression between rounds: coefficients, residuals, rounds in flight, and the objective."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from stretto.schedule.spec import Floats
 
 @dataclass(frozen=True)
 class Cut:
-    """How a round is cut, constants of the plan. blocks: of rows. tasks: that gather; by rows one a block."""
+    """How a round is cut into tasks; constants of the plan."""
 
-    by_rows: bool
-    blocks: int
-    tasks: int
+    by_rows: bool  # whether sums are computed by blocks of rows, else by columns
+    blocks: int  # blocks of rows
+    tasks: int  # tasks that compute sums; by rows, one for each block
 
 
 def curvature(columns: Columns, loss: str) -> Floats:
-    """[p] how fast the slope along a column changes: ‖x‖² for the squared loss, at most a quarter for the logistic."""
+    """[p] bound of the second derivative along a column: ‖x‖² for the squared loss, ‖x‖²/4 for the logistic."""
     square = columns.measured["norm"] ** 2
     return square / 4 if loss == "logistic" else square
 
@@ -35,8 +35,8 @@ def curvature(columns: Columns, loss: str) -> Floats:
 def diverged(name: str, number: int) -> Diverged:
     """The error of a program whose coefficients are not finite after a round."""
     return Diverged(
-        f"{name}: a coefficient is no finite number after round {number}; too many coordinates that disturb each other "
-        "went together: take a smaller width, or schedule=st.schedule.prioritised()"
+        f"{name}: a coefficient is not finite after round {number}; too many correlated coordinates were updated "
+        "together: take a smaller width, or schedule=st.schedule.prioritised()"
     )
 
 
@@ -106,14 +106,14 @@ class CoordinateState:
             loss -= pull * pull / (2 * rows)
         l1, l2 = problem.penalty
         beta = problem.beta[support]
-        with np.errstate(over="ignore"):  # rounds that disturb each other; `Diverged` says so when they are over
+        with np.errstate(over="ignore"):  # a diverging run overflows; `Diverged` is raised after the round
             squares = _sum(beta * beta) if l2 else 0.0
             return float((loss + l1 * _sum(np.abs(beta)) + 0.5 * l2 * squares) / rows)
 
     def progress(self, done: int) -> float:
-        """The objective over n after round `done` from what is fitted, in one pass over the rows.
+        """The objective over n after round `done`, from the fitted values, in one pass over the rows.
 
-        Rounding of many rounds adds up in what is fitted, so this is for comparing schedules and not for results.
+        Rounding errors accumulate in the fitted values, so this is for comparing schedules and not for results.
         """
         problem, rows = self.problem, self.columns.rows
         with np.errstate(over="ignore", invalid="ignore"):
@@ -154,7 +154,7 @@ def _problem(
 ) -> Any:
     """The arrays before the first round."""
     rows, size = columns.rows, columns.size
-    # Long enough that nobody writes over what a slower task still reads; see `kernels/rounds` for who reads what.
+    # Long enough that no task overwrites what a slower one still reads; see `stretto.kernels.rounds.engine`.
     ring = depth + queues * -(-depth // queues) + 1
     logistic = CODES[loss] == LOGISTIC
     bounds = np.linspace(0, rows, cut.blocks + 1).astype(np.int64)

@@ -1,10 +1,11 @@
-"""`schedule="auto"`: the schedule is chosen from what is measured of the data, and changed when progress says so.
+"""`schedule="auto"` (`st.schedule.auto`): choose the schedule by the correlation of the data and by measured progress.
 
     st.SparseRegression(X, y, alpha, schedule="auto")            # short for st.schedule.auto()
     result = st.run(program, rounds=2000)
     result.choices                                               # round, schedule, why
 
-`candidates` says what is tried, `trials` which of them is used. Same program, seed and kind of runtime: same choices.
+`candidates` lists the schedules to try, `trials` chooses between them. Same program, seed and kind of runtime: same
+choices.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ from .trials import Decision, Trials
 class Auto(Schedule):
     """The schedule that makes most progress per unit of work; see `auto`."""
 
-    width: int = 256
-    latency: float | None = None
+    width: int = 256  # the most jobs of a round
+    latency: float | None = None  # seconds of a message between nodes; None: that of the runtime
 
     def __post_init__(self) -> None:
         whole("width", self.width)
@@ -46,7 +47,7 @@ class Auto(Schedule):
         return f"Auto(width={self.width}{known})"
 
     def start(self, size: int, seed: int, data: Any = None) -> AutoChooser:
-        """A chooser without an objective to go by, so a safe one; see `begin`."""
+        """A chooser that has no objective to compare candidates by and uses a safe one; see `begin`."""
         return self.begin(size, seed, data, objective=False)
 
     def begin(
@@ -71,7 +72,7 @@ class Auto(Schedule):
         return AutoChooser(trials, size, seed, data, entries, observes=objective, lines=found.lines())
 
     def candidates(self, size: int, data: Any, cost: RoundCost = COMPILED, **how: Any) -> Candidates:
-        """What would be tried for `size` jobs."""
+        """The candidates for `size` jobs."""
         return candidates(size, data, cost, widest=min(self.width, size), **how)
 
     def explain(self) -> str:
@@ -109,14 +110,14 @@ def auto(width: int = 256, *, latency: float | None = None) -> Auto:
 
 
 def ready_schedule(schedule: Any) -> Any:
-    """A schedule as the user gave it, "auto" replaced by what it is short for."""
+    """Replace "auto" by `auto()`; return any other schedule unchanged."""
     return auto() if isinstance(schedule, str) and schedule == "auto" else schedule
 
 
 class AutoChooser(Chooser):
-    """The choosers of the candidates, and which of them is in use.
+    """The choosers of the candidates, one of them in use.
 
-    Rounds in flight belong to the chooser that chose them, whichever is in use when they are learned from.
+    The changes of a round go to the chooser that chose the round, even if another one is in use by then.
     """
 
     def __init__(
@@ -133,7 +134,7 @@ class AutoChooser(Chooser):
         self.trials, self._size, self._seed, self._data, self._entries = trials, size, seed, data, entries
         self._observes, self.lines = observes, tuple(lines)  # lines: the candidates in words
         self._started: dict[int, Chooser] = {}
-        self._owners: deque[int] = deque()  # of rounds that were not learned from, in their order
+        self._owners: deque[int] = deque()  # choosers of the rounds in flight, oldest first
 
     @property
     def due(self) -> bool:
@@ -142,7 +143,7 @@ class AutoChooser(Chooser):
 
     @property
     def learns(self) -> bool:
-        """Whether any candidate goes by how far jobs moved."""
+        """Whether any candidate uses how far jobs moved."""
         return any(one.learns for one in self.trials.candidates)
 
     @property

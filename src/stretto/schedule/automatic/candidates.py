@@ -1,12 +1,12 @@
-"""What `auto` may choose from: a few schedules, the cost of a round of each, and why others are left out.
+"""Candidates of `schedule="auto"`: a few schedules with the estimated cost of a round, and why others are left out.
 
 Work is counted in entries: one entry of a column takes one unit. A round costs the entries of its columns, a constant
-for each job, a constant for the round (synchronisation and, between machines, latency) and what choosing it costs.
-Nothing here depends on time measured or on the number of workers, so the same data give the same candidates.
+for each job, a constant for the round (synchronisation and, between machines, latency) and the cost of choosing it.
+Candidates depend neither on measured time nor on the number of workers, so the same data give the same candidates.
 
 Measured of the columns:
 
-- the spectral radius, which gives the width that is safe without looking at conflicts;
+- the spectral radius, which gives the width that is safe without checking for conflicts;
 - the share of pairs that correlate above the threshold of `prioritised`, which predicts how many of its candidates
   fit into one round, and with it what choosing costs for each job.
 """
@@ -25,10 +25,10 @@ from stretto.schedule.prioritised import Prioritised, prioritised
 from stretto.schedule.spec import Schedule
 from stretto.schedule.width import safe_width, spectral_radius
 
-NARROWER = 8  # the second cyclic candidate has rounds that many times narrower
+NARROWER = 8  # ratio of the widths of the first and the second cyclic candidate
 WIDTHS = (16, 64, 256)  # of prioritised candidates
 WORTH = 2.5  # prioritised is left out if a job costs more than this many times a job of a cyclic round
-FIRST = 1.25  # and begins if it costs less than this
+FIRST = 1.25  # prioritised is tried first if it costs less than this
 _PAIRED = 64  # columns whose pairs are compared
 _ROWS, _ITERATIONS, _TOLERANCE = 512, 5, 0.02  # of the spectral radius: rows of dense columns, passes, precision
 _MARGIN = 1.15  # an estimate by few iterations is up to 15 % below the true radius
@@ -83,10 +83,10 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Candidates:
-    """The schedules to try, the first one to begin with, and what was left out and why."""
+    """The schedules to try."""
 
-    tried: tuple[Candidate, ...]
-    left_out: tuple[str, ...]
+    tried: tuple[Candidate, ...]  # the run begins with the first one
+    left_out: tuple[str, ...]  # schedules that are not tried, and why, in words
     measured: str  # what was measured of the columns, in words
 
     def lines(self) -> list[str]:
@@ -111,13 +111,22 @@ def candidates(
 
     Parameters
     ----------
-    data : a matrix with a column for each job, or None: correlations are unknown
-    cost : of a round and a job
-    widest : most jobs of a round
-    depth : rounds in flight, which share the safe width
-    objective : whether progress can be measured; if not, there is one candidate, a safe one
-    learns : whether it is known how far each job moves
-    free : jobs of a round never disturb each other, whatever the data are
+    size : int
+        Number of jobs.
+    data : matrix or None
+        A column for each job; None: correlations are unknown.
+    cost : RoundCost
+        Cost of a round and of a job.
+    widest : int
+        The most jobs of a round.
+    depth : int
+        Rounds in flight, which share the safe width.
+    objective : bool
+        Whether progress can be measured; if not, there is one candidate, a safe one.
+    learns : bool
+        Whether it is known how far each job moves.
+    free : bool
+        Whether the jobs of a round never conflict, for any data.
     """
     columns = columns_or_none(data, size)
     if columns is None or free:
@@ -130,7 +139,7 @@ def candidates(
     plain = [Candidate(cyclic(safe, shuffle=True), _CYCLIC_JOB * safe, False, None, limit)]
     if safe > 1:
         narrow = cyclic(max(1, safe // NARROWER), shuffle=True)
-        plain.append(Candidate(narrow, _CYCLIC_JOB * narrow.width, False, None, "fewer that disturb each other"))
+        plain.append(Candidate(narrow, _CYCLIC_JOB * narrow.width, False, None, "fewer conflicts"))
     entries = float(columns.length.mean()) + cost.job
     spec, each, jobs = _best_prioritised(columns, entries, cost, share, widest)
     ratio = each / (entries + _CYCLIC_JOB + cost.round / safe)
@@ -154,18 +163,18 @@ def candidates(
 
 
 def measured_width(columns: Columns, widest: int, depth: int = 1) -> tuple[float, int]:
-    """The spectral radius, rather too large than too small, and the width that is safe at `depth` rounds in flight."""
+    """An upper estimate of the spectral radius, and the width that is safe with `depth` rounds in flight."""
     rho = _MARGIN * spectral_radius(_some_rows(columns), iterations=_ITERATIONS, tolerance=_TOLERANCE)
     return rho, max(1, min(widest, safe_width(rho, columns.size) // depth))
 
 
 def _some_rows(columns: Columns) -> Columns:
-    """Dense columns on a sample of the rows, whose radius is rather larger; sparse columns as they are."""
+    """Dense columns on a sample of the rows, which tends to increase the radius; sparse columns unchanged."""
     return sampled_rows(columns, np.zeros(columns.size, bool), 0, _ROWS)[0] if columns.dense else columns
 
 
 def columns_or_none(data: Any, size: int) -> Columns | None:
-    """The columns of the jobs, where the data are a matrix with one for each."""
+    """The columns of the jobs; None if the data are not a matrix with a column for each job."""
     if isinstance(data, Columns):
         return data if data.size == size else None
     shape: tuple[int, ...] = getattr(data, "shape", ())
@@ -175,7 +184,7 @@ def columns_or_none(data: Any, size: int) -> Columns | None:
 
 
 def _without_columns(size: int, widest: int, *, objective: bool, learns: bool, free: bool) -> Candidates:
-    """Nothing is known of correlations: one job at a time, and wider step by step while the objective falls."""
+    """Candidates for unknown correlations: one job at a time, then wider step by step while the objective falls."""
     top = min(widest, size)
     if free:
         one = Candidate(cyclic(top), _CYCLIC_JOB * top, False, None, "no job reads an outdated value")
@@ -196,7 +205,7 @@ def _without_columns(size: int, widest: int, *, objective: bool, learns: bool, f
 
 
 def conflicting_share(columns: Columns) -> float:
-    """The share of pairs of columns that `prioritised` would not take together, on some of the columns."""
+    """The share of pairs of columns that `prioritised` would not run together, estimated on some of the columns."""
     from stretto.kernels.rounds.correlation import correlations
 
     count = min(_PAIRED, columns.size)
@@ -211,7 +220,7 @@ def conflicting_share(columns: Columns) -> float:
 
 
 def some_columns(columns: Columns, which: Any) -> Columns:
-    """A few of the columns."""
+    """A subset of the columns."""
     if columns.dense:
         values = columns.values.reshape(columns.size, columns.rows)[which].ravel()
         return Columns(columns.rows, len(which), values, columns.indices, columns.indptr, columns.centred)
@@ -236,7 +245,7 @@ def expected_jobs(drawn: int, width: int, share: float) -> float:
 
 
 def choosing_cost(spec: Schedule, columns: Columns) -> float:
-    """Work of choosing a round."""
+    """Estimated work of choosing a round."""
     if not isinstance(spec, Prioritised):
         return _CYCLIC_JOB * float(getattr(spec, "width", 1))
     each = _DENSE_CANDIDATE * min(columns.rows, _DENSE_ROWS) if columns.dense else _SPARSE_CANDIDATE
@@ -246,7 +255,7 @@ def choosing_cost(spec: Schedule, columns: Columns) -> float:
 def _best_prioritised(
     columns: Columns, entries: float, cost: RoundCost, share: float, widest: int
 ) -> tuple[Prioritised, float, float]:
-    """The prioritised schedule whose jobs cost least: its spec, the work of a job, jobs of a round."""
+    """The prioritised schedule with the lowest cost of a job: its spec, the work of a job, jobs of a round."""
     found = []
     for width in sorted({min(width, widest, columns.size) for width in WIDTHS}):
         spec = prioritised(width)

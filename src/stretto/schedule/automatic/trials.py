@@ -1,4 +1,4 @@
-"""Which of several schedules makes most progress per unit of work: a pure state machine.
+"""Trials of `schedule="auto"`: a state machine that measures the progress of candidate schedules and chooses one.
 
     trials = Trials(candidates, cost, sweep)
     trials.account(entries, jobs, rounds, trials.current)     # work that was done
@@ -6,11 +6,11 @@
         trials.observe(round, objective)                      # trials.current may be another one now
 
 *Progress* is the decrease of the objective per unit of work (see `candidates`), never per second, so every decision is
-the same on every machine. The decrease of any schedule becomes smaller as a run converges, so candidates are tried
-between two trials of the same reference, A B C A, and each is compared with what the reference would have made of its
-place: the rate of A interpolated geometrically. The best one runs until its rate has fallen to a small share of what it
-was, and as much work was done as earns another series of trials, or until it stalls; then they are tried again. A
-candidate under which the objective rises is dropped for the rest of the run.
+the same on every machine. The decrease of any schedule becomes smaller as a run converges. So candidates are tried
+between two trials of the same reference, A B C A, and each is compared with the rate of A, interpolated geometrically
+to the time of the trial. The best candidate runs until its rate has fallen to a small share of what it was and enough
+work has been done to justify another series of trials, or until it stalls; then all are tried again. A candidate under
+which the objective rises is dropped for the rest of the run.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ class Decision:
         The reason.
     """
 
-    round: int
-    schedule: str
-    why: str
+    round: int  # after which it was made
+    schedule: str  # from then on, in words
+    why: str  # the reason
 
 
 class Trials:
@@ -76,12 +76,12 @@ class Trials:
         self.work = 0.0
         self.current = 0
         self._dropped: list[int] = []
-        self._warm: list[int] = []  # candidates that learn and have seen every job
+        self._warm: list[int] = []  # candidates that learn and have updated every job
         self._reference = 0
         self._waiting: list[int] = []  # candidates to try in this series, the next one first
         self._tried: list[tuple[int, float, float]] = []  # of this series: candidate, rate, work at the middle
         self._trying = False
-        self._met: list[int] = []  # candidates that had their turn in this series
+        self._met: list[int] = []  # candidates that were tried in this series
         self._entries, self._rounds = 0.0, 0  # since the last evaluation
         self._from: tuple[float, float] | None = None  # objective and work at the last evaluation
         self._began = 0.0  # work at the start of the series
@@ -91,7 +91,7 @@ class Trials:
 
     @property
     def candidates(self) -> tuple[Candidate, ...]:
-        """All candidates; the last one is the fallback, where every other one was dropped."""
+        """All candidates; the last one is the fallback for when every other one was dropped."""
         return (*self._candidates, self._fallback)
 
     @property
@@ -107,7 +107,7 @@ class Trials:
 
     @property
     def _cold(self) -> bool:
-        """Whether the current candidate learns and has not seen every job."""
+        """Whether the current candidate learns and has not updated every job."""
         return self.candidates[self.current].learns and self.current not in self._warm
 
     def work_of(self, entries: float, jobs: float, rounds: int, owner: int) -> float:
@@ -132,7 +132,7 @@ class Trials:
         self._rounds += rounds
 
     def observe(self, number: int, objective: float) -> None:
-        """The objective after round `number`, when it is due."""
+        """Take the objective after round `number`, when it is due."""
         if self._from is None:
             self._start(number, 0, "to begin with")
         elif not objective <= self._from[0] + _RISE * abs(self._from[0]):
@@ -145,7 +145,7 @@ class Trials:
         self._entries, self._rounds = 0.0, 0
 
     def _measured(self, number: int, objective: float, before: float, work: float) -> None:
-        """The current candidate made this of the work since the last evaluation."""
+        """Record the progress of the current candidate since the last evaluation."""
         rate = (before - objective) / max(self.work - work, 1.0)
         if self._trying:
             self._tried.append((self.current, rate, 0.5 * (work + self.work)))
@@ -166,7 +166,7 @@ class Trials:
         ]
 
     def _start(self, number: int, reference: int, why: str) -> None:
-        """Begin a series of trials, if there is anything to try."""
+        """Begin a series of trials, if there are candidates to try."""
         self._reference, self._tried, self._began, self._met = reference, [], self.work, [reference]
         self._waiting = self._rivals(reference)
         self._trying = bool(self._waiting)
@@ -174,7 +174,7 @@ class Trials:
         self._use(number, reference, why)
 
     def _next(self, number: int) -> None:
-        """Go on with the next trial of the series, or choose."""
+        """Start the next trial of the series, or choose the best candidate."""
         if self._waiting:
             self._met.append(self._waiting[0])
             return self._use(number, self._waiting.pop(0), "on trial")
@@ -196,7 +196,7 @@ class Trials:
         return self._use(number, best, f"chosen as the best of {len(self._met)}{than}")
 
     def _best(self) -> tuple[int, float]:
-        """The best candidate of the series and its score: its rate over that of the reference at the same place."""
+        """The best candidate of the series and its score: its rate over the interpolated rate of the reference."""
         own = [(work, rate) for k, rate, work in self._tried if k == self._reference and rate > 0]
         best, top = self._reference, 1.0 if own else 0.0
         for k, rate, work in self._tried:
@@ -207,7 +207,7 @@ class Trials:
         return best, top
 
     def _drop(self, number: int) -> None:
-        """The objective rose under the current candidate: it is not used again."""
+        """Drop the current candidate, under which the objective rose."""
         gone = self.current
         if gone == len(self._candidates):
             return None
@@ -230,13 +230,13 @@ class Trials:
     )  # fmt: skip
 
     def array(self) -> NDArray[np.uint8]:
-        """Everything that decides what comes, as bytes."""
+        """The state of the trials as bytes, for a checkpoint."""
         state: dict[str, Any] = {name: getattr(self, name) for name in self._SAVED}
         state["decisions"] = [(one.round, one.schedule, one.why) for one in self.decisions]
         return np.frombuffer(json.dumps(state).encode(), np.uint8)
 
     def restore(self, array: NDArray[np.uint8]) -> None:
-        """Go on from what `array` gave."""
+        """Continue from what `array` returned."""
         state = json.loads(array.tobytes())
         self.decisions = [Decision(*one) for one in state.pop("decisions")]
         for name, value in state.items():
@@ -245,7 +245,7 @@ class Trials:
 
 
 def _between(known: list[tuple[float, float]], work: float) -> float:
-    """The rate of the reference at `work`: between two trials geometrically, beyond them that of the nearest."""
+    """The rate of the reference at `work`: geometric between two trials, that of the nearest trial outside them."""
     if not known:
         return 0.0
     before = [one for one in known if one[0] <= work] or known[:1]

@@ -1,1 +1,1 @@
-"""Static schedules: partial orders over block visits."""
+"""Static schedules: partial orders over block visits (rotation, wavefront, conflict-free waves), and their bounds."""

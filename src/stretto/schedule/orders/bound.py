@@ -1,8 +1,8 @@
-"""How busy an order can keep W workers: the chain that no number of workers can shorten, and a list schedule.
+"""Parallel efficiency of an order on W workers: critical path, and a simulated list schedule.
 
-A hot row is indivisible: all its visits follow one another. `longest` is the heaviest such chain through the whole
-order; `span` is the time the rule the runtime follows (heaviest ready visit first) takes when an entry costs one unit
-of time.
+All visits of a row block follow one another. `longest` is the heaviest chain of such visits in the whole order (the
+critical path). `span` is the time of the runtime's list schedule (heaviest ready visit first) if an entry costs one
+unit of time.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from .order import Ints, Order, part_of
 
 @dataclass(frozen=True)
 class Bound:
-    """In entries: what must be done, the longest chain, and the span of a list schedule on `workers`."""
+    """Bounds of the run time of an order, in entries."""
 
-    workers: int
-    total: int
-    longest: int
-    span: int
+    workers: int  # number of workers
+    total: int  # all work
+    longest: int  # work on the critical path
+    span: int  # time of a list schedule on these workers
 
     @property
     def efficiency(self) -> float:
-        """Share of the workers' time that is useful under the list schedule; 1 is perfect."""
+        """Share of time that workers are busy in the list schedule, at most 1."""
         return self.total / (self.workers * self.span) if self.span else 1.0
 
     @property
     def limit(self) -> float:
-        """No schedule of this order can do better than this share."""
+        """Upper bound of `efficiency` for any schedule of this order."""
         return min(1.0, self.total / (self.workers * self.longest)) if self.longest else 1.0
 
 
@@ -41,7 +41,7 @@ def longest_chain(order: Order, weight: Ints) -> int:
 
 
 def play(order: Order, weight: Ints, workers: int) -> list[tuple[int, int, int, int]]:
-    """(visit, worker, start, end) of the list schedule: a free worker takes the visit on which most hangs."""
+    """Simulate the list schedule: (visit, worker, start, end). A free worker takes the visit with the heaviest tail."""
     row_next = order.row_first[:-1].tolist()
     row_end = order.row_first[1:].tolist()
     visits = order.row_visits.tolist()
@@ -85,7 +85,7 @@ def play(order: Order, weight: Ints, workers: int) -> list[tuple[int, int, int, 
 
 
 def play_waves(order: Order, weight: Ints, workers: int, waves: tuple[Ints, ...]) -> list[tuple[int, int, int, int]]:
-    """The same for visits that run in waves, each of which waits for the one before it; no waves: all in one."""
+    """As `play`, for visits that run in waves, one wave after the other; no waves: all visits are one wave."""
     if not waves:
         return play(order, weight, workers)
     now, done = 0, []

@@ -1,24 +1,23 @@
-"""Conflicts: iterations that touch common elements, put into groups that may run together.
+"""Conflict-free waves of iterations: group iterations that access common elements so that groups run in parallel.
 
-Given is which elements every iteration touches, and which of them it writes. Two iterations *conflict* when they touch
-an element that one of them writes. The schedule is a row of waves; a wave holds at most `width` visits, and no two
-visits of a wave conflict. Iterations that do conflict keep the order they came in, so the result is that of the serial
-loop itself.
+The input is the elements that every iteration reads and writes. Two iterations *conflict* when they access an element
+that one of them writes. The schedule is a sequence of waves; a wave has at most `width` visits, and no two visits of a
+wave conflict. Conflicting iterations keep their order, so the result is that of the serial loop.
 
-How it is found. A sequence of the iterations is cut into batches; in each batch the connected components of the
-conflicts are packed into visits of equal work, and the batches follow one another. Two kinds of sequence are tried:
+The algorithm cuts a sequence of the iterations into batches. In each batch it packs the connected components of the
+conflict graph into visits of equal work; the batches follow one another. It tries two kinds of sequence:
 
     batches     the order of the data: few waves, good where conflicts are rare
-    levels      sorted by level, which is one more than that of the last earlier iteration in conflict: a level has no
-                conflicts at all, so that it is a colour class. There are at least as many levels as iterations share
-                the hottest element; small levels (the tail, above all) are put together until a batch is worth a wave
+    levels      sorted by level, which is one more than that of the last earlier conflicting iteration: a level has no
+                conflicts, so it is a colour class. There are at least as many levels as iterations that share the
+                hottest element; small levels (especially at the end) are merged until a batch is worth a wave
 
-Both keep conflicting iterations in their order, and neither ever writes the pairs in conflict down: a hot element has
-a square number of them. Every step is linear in the number of touches. A first-fit colouring would find fewer classes,
-but needs the set of colours of every element, and gives up the order.
+Both keep conflicting iterations in their order. Neither stores the pairs in conflict: their number is quadratic for a
+hot element. Every step is linear in the number of accesses. A first-fit colouring would find fewer classes, but needs
+the set of colours of every element and does not keep the order.
 
-Of all cuts that are tried, the one wins that takes least time on `width` workers, where a wave costs STEP for waiting;
-cuts of large data are judged by some of their batches.
+Of all cuts that are tried, the one that takes least time on `width` workers is used, where a wave costs STEP for
+waiting; cuts of large data are evaluated on some of their batches.
 """
 
 from __future__ import annotations
@@ -31,15 +30,15 @@ from numpy.typing import NDArray
 
 from stretto.schedule.orders.order import Ints
 
-LEAST = 1.5  # parallelism below which running in groups is not worth the trouble
+LEAST = 1.5  # parallelism below which waves are not worthwhile
 STEP = 30_000  # work that a worker does in the time one more wave costs: touches of an element
-FEW_WAVES = 200  # so many cost so little that they are never too many
-_SAMPLE = 4_000_000  # work on which a cut is judged
-_FACTOR = 4  # batches of one cut are so much smaller than those of the one before
+FEW_WAVES = 200  # up to this number of waves, the cost of waiting is negligible
+_SAMPLE = 4_000_000  # work on which a cut is evaluated
+_FACTOR = 4  # ratio of the batch sizes of two successive cuts
 
 
 class Colour(Protocol):
-    """The compiled loops that the work is left to: `stretto.kernels.rounds.colouring`, handed in by whoever asks."""
+    """The compiled functions of `stretto.kernels.rounds.colouring`, passed in by the caller."""
 
     @property
     def settle(self) -> Any: ...
@@ -53,67 +52,60 @@ class Colour(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Touches:
-    """Iteration s touches keys[ptr[s]] to keys[ptr[s + 1]]: twice the element, plus one where it is written.
+    """Elements that each iteration accesses, each at most once (`touches` removes duplicates)."""
 
-    Each element at most once for an iteration (`touches` makes it so). elements: how many there are.
-    """
-
-    ptr: Ints  # [N + 1]
-    keys: Ints  # [K]
-    elements: int
+    ptr: Ints  # [N + 1] iteration s accesses keys[ptr[s]] to keys[ptr[s + 1]]
+    keys: Ints  # [K] twice the element, plus one if it is written
+    elements: int  # number of elements
 
     def __len__(self) -> int:
         return len(self.ptr) - 1
 
     @property
     def work(self) -> Ints:
-        """[N] one for each iteration and each element it touches."""
+        """[N] work of each iteration: 1, plus 1 for each element it accesses."""
         return np.diff(self.ptr) + 1
 
 
 @dataclass(frozen=True, eq=False)
 class Hot:
-    """The written element that most iterations touch: they must follow one another."""
+    """The written element that most iterations access; these iterations must follow one another."""
 
-    element: int
-    iterations: int
+    element: int  # its index
+    iterations: int  # number of iterations that access it
 
 
 @dataclass(frozen=True, eq=False)
 class Groups:
-    """Visit v makes the iterations picked[ptr[v]] to picked[ptr[v + 1]]; wave k has visits waves[k] to waves[k + 1].
+    """Iterations grouped into visits, and visits into waves."""
 
-    parallelism: all work over the work of the heaviest visits of the waves, one after another. waiting: what waiting
-    for each other between waves costs, in units of all the work.
-    """
-
-    picked: Ints  # [N]
-    ptr: Ints  # [V + 1]
-    waves: Ints  # [W + 1]
-    weight: Ints  # [V]
-    parallelism: float
-    waiting: float
+    picked: Ints  # [N] iterations; visit v runs picked[ptr[v]] to picked[ptr[v + 1]]
+    ptr: Ints  # [V + 1] where each visit begins in `picked`
+    waves: Ints  # [W + 1] wave k has visits waves[k] to waves[k + 1]
+    weight: Ints  # [V] work of each visit
+    parallelism: float  # all work over the sum of the heaviest visit of each wave
+    waiting: float  # cost of the barriers between waves, as a multiple of all work
     kind: str  # 'batches' or 'levels'
-    levels: int
+    levels: int  # number of levels
 
     def __len__(self) -> int:
         return len(self.ptr) - 1
 
     @property
     def worthwhile(self) -> bool:
-        """Whether there is parallelism, and waiting does not eat it up."""
+        """Whether the parallelism outweighs the cost of waiting."""
         few = len(self.waves) - 1 <= FEW_WAVES
         return self.parallelism >= LEAST and (few or self.waiting + 1 / self.parallelism < 1)
 
 
 @dataclass(frozen=True, eq=False)
 class _Cut:
-    """One sequence cut one way. path: work on its critical path, estimated from some batches if there are many."""
+    """A sequence of iterations cut into batches."""
 
-    kind: str
-    order: Ints
-    bounds: Ints
-    path: int
+    kind: str  # 'batches' or 'levels'
+    order: Ints  # [N] the sequence
+    bounds: Ints  # where each batch begins in it
+    path: int  # work on the critical path, estimated from some batches if there are many
 
     @property
     def batches(self) -> int:
@@ -125,7 +117,7 @@ class _Cut:
 
 
 def touches(ptr: Ints, keys: Ints, elements: int, colour: Colour) -> Touches:
-    """Touches from keys in which an element may come several times for an iteration; they are not changed."""
+    """Touches from keys that may repeat an element within an iteration. The input is not changed."""
     ptr, keys = ptr.copy(), keys.copy()
     kept = colour.settle(ptr, keys, np.full(elements, -1, np.int64))
     return Touches(ptr, keys[:kept], elements)
@@ -142,7 +134,7 @@ def hottest(given: Touches, colour: Colour) -> Hot | None:
 
 
 def group(given: Touches, width: int, colour: Colour) -> Groups:
-    """The best schedule found. Its parallelism may be as low as 1; whether that is enough is for the caller to say."""
+    """The best schedule found. Its parallelism may be as low as 1; the caller decides whether that is enough."""
     n, work = len(given), given.work
     if n == 0:
         none = np.zeros(0, np.int64)
@@ -171,7 +163,7 @@ def group(given: Touches, width: int, colour: Colour) -> Groups:
     for share in _shares(total, int(work.max()), width):
         offer("batches", as_they_come, _bounds(work, total // share))
         if best is not None and best.batches == 1 and most >= 0.75 * width:
-            break  # one wave that keeps every worker busy: nothing is better
+            break  # one wave that keeps every worker busy is optimal
         if share > 1:
             offer("levels", by_level, _merged(work[by_level], ends, total // share))
     else:
@@ -181,12 +173,12 @@ def group(given: Touches, width: int, colour: Colour) -> Groups:
 
 
 def _rank(cut: _Cut, enough: bool) -> tuple[int, int]:
-    """What is small for a good cut: its time if it is worth running at all, else its critical path."""
+    """Sort key of cuts, smaller is better: the time of a worthwhile cut, else its critical path."""
     return (cut.cost, cut.path) if enough else (cut.path, cut.cost)
 
 
 def _shares(total: int, heaviest: int, width: int) -> list[int]:
-    """Into how many batches of equal work to cut: 1, 4, 16, … as long as waiting does not outweigh the work by far."""
+    """Numbers of batches to try: 1, 4, 16, … as long as the cost of waiting does not far outweigh the work."""
     smallest = max(heaviest, min(STEP // 8, total // 256))
     found = [1]
     while total // (found[-1] * _FACTOR) >= smallest:
@@ -203,7 +195,7 @@ def _bounds(work: Ints, share: int) -> Ints:
 
 
 def _merged(work: Ints, ends: Ints, share: int) -> Ints:
-    """Whole levels put together until their work is at least `share`; what is left at the end joins the last."""
+    """Merge levels until their work is at least `share`; the rest at the end joins the last batch."""
     running = np.cumsum(work)[ends - 1]
     bounds, start = [0], 0
     for end, done in zip(ends.tolist(), running.tolist(), strict=True):
@@ -216,7 +208,7 @@ def _merged(work: Ints, ends: Ints, share: int) -> Ints:
 
 
 def _path(given: Touches, work: Ints, order: Ints, bounds: Ints, width: int, colour: Colour) -> int:
-    """Work on the critical path of a cut: of every batch, or of batches here and there where that is much."""
+    """Work on the critical path of a cut, from all batches or from a sample of them."""
     batches = len(bounds) - 1
     every = max(1, min(batches, int(work.sum()) // _SAMPLE))
     if every > 1:
@@ -231,7 +223,7 @@ def _path(given: Touches, work: Ints, order: Ints, bounds: Ints, width: int, col
 def _packed(
     given: Touches, work: Ints, order: Ints, bounds: Ints, width: int, colour: Colour
 ) -> tuple[NDArray[np.int32], int]:
-    """To which visit of its batch every position goes, and the work on the critical path."""
+    """The visit of each position within its batch, and the work on the critical path."""
     n = len(order)
     place, path = np.empty(n, np.int32), np.zeros(len(bounds) - 1, np.int64)
     owner, parent, size = np.full(given.elements, -1, np.int32), np.empty(n, np.int32), np.empty(n, np.int64)

@@ -1,8 +1,8 @@
-"""A partial order over block visits: what every static schedule ends in.
+"""`Order`: a partial order over block visits, the common form of all static schedules.
 
-Each visit touches one row block and one column block. Visits that share a block happen in a fixed order (the block's
-*turns*); visits that share none are free to overlap. Any execution that respects the turns gives the same bits, because
-each visit then reads exactly what the serial order would have given it.
+Each visit accesses one row block and one column block. Visits that share a block run in a fixed order (the block's
+*turns*); visits that share none may overlap. Any execution that respects the turns gives the same bits, because each
+visit then reads exactly the values of the serial order.
 
     order = rotation(4)                     # 16 visits over a 4 × 4 grid
     order.row_block[v], order.col_block[v]  # what visit v touches
@@ -28,13 +28,13 @@ Ints = NDArray[np.int64]
 class Order:
     """V visits over `rows` row blocks and `cols` column blocks, numbered in a valid serial order."""
 
-    name: str
-    rows: int
-    cols: int
-    row_block: Ints  # [V]
-    col_block: Ints  # [V]
-    row_turn: Ints = field(init=False)  # [V]
-    col_turn: Ints = field(init=False)  # [V]
+    name: str  # of the schedule, for explain()
+    rows: int  # number of row blocks
+    cols: int  # number of column blocks
+    row_block: Ints  # [V] row block of each visit
+    col_block: Ints  # [V] column block of each visit
+    row_turn: Ints = field(init=False)  # [V] earlier visits of the same row block
+    col_turn: Ints = field(init=False)  # [V] earlier visits of the same column block
     _kept: dict[str, tuple[Ints, Ints]] = field(init=False, repr=False, default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -58,9 +58,9 @@ class Order:
         return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
 
     def tails(self, weight: Ints) -> Ints:
-        """[V] the weight of the heaviest chain of visits that begins with each: what hangs on it.
+        """[V] the weight of the heaviest chain of visits that begins with each visit.
 
-        Visits that wait for none have no chain but themselves. The last answer is kept: passes ask again every epoch.
+        The last result is cached, because passes need it every epoch.
         """
         kept = self._kept.get("tails")
         if kept is not None and np.array_equal(kept[0], weight):
@@ -97,7 +97,7 @@ class Order:
 
 
 def part_of(order: Order, which: Ints) -> Order:
-    """The same turns for some of the visits, with the blocks they touch numbered anew."""
+    """The order restricted to some visits, with their blocks renumbered."""
     rows, row = np.unique(order.row_block[which], return_inverse=True)
     cols, col = np.unique(order.col_block[which], return_inverse=True)
     return Order(order.name, len(rows), len(cols), row.astype(np.int64), col.astype(np.int64))

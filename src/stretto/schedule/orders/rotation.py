@@ -1,4 +1,4 @@
-"""Rotation: every row block meets every column block once an epoch, and no two visits of a step share a block.
+"""Rotation order: every row block meets every column block once an epoch, and no two visits of a step share a block.
 
 With B = 4 the steps of the two patterns are (row block → column block)
 
@@ -8,10 +8,9 @@ With B = 4 the steps of the two patterns are (row block → column block)
     2         0→2 1→3 2→0 3→1         0→2 1→3 2→0 3→1
     3         0→3 1→0 2→1 3→2         0→3 1→2 2→1 3→0
 
-`ring` hands a column block on to the neighbour, as STRADS's static engine does. `exchange` pairs i with i XOR step: in
-every run of 2ᵐ steps, aligned groups of 2ᵐ row blocks meet only their own group of column blocks. So a group of blocks
-can be worked on for a long while before anything else is needed, which is what lets the same order, and so the same
-bits, run from a disk with only a tile of the grid in memory. `exchange` needs a power of two.
+`ring` passes a column block to the neighbour, as in STRADS's static engine. `exchange` pairs i with i XOR step: in
+every run of 2ᵐ steps, aligned groups of 2ᵐ row blocks meet only their own group of column blocks. So the same order,
+and so the same bits, can run from disk with only a tile of the grid in memory. `exchange` needs a power of two.
 
 There is no barrier between steps: a visit waits only for the earlier visits of its own two blocks.
 """
@@ -44,15 +43,15 @@ def rotation(blocks: int, pattern: str = "exchange") -> Order:
             raise PlanError(f"the exchange pattern needs a power of two, got {blocks} blocks; use pattern='ring'")
         col = row ^ step
     else:
-        raise PlanError(f"no rotation pattern {pattern!r}; there are {', '.join(PATTERNS)}")
+        raise PlanError(f"rotation pattern {pattern!r} is not one of {', '.join(PATTERNS)}")
     return Order(f"rotation/{pattern}", blocks, blocks, row, col)
 
 
 def panels(blocks: int, count: int) -> Order:
     """`count` rotations one after the other, each over row blocks of its own and the same column blocks.
 
-    A panel is a long run of rows: all its visits come before those of the next panel as far as they share a column
-    block, so a panel's rows are read once an epoch however little of the data fits in memory.
+    A panel is a contiguous range of rows. Its visits of a column block come before those of the next panel, so the rows
+    of a panel are read once an epoch, however little of the data fits in memory.
 
     >>> order = panels(2, 3)
     >>> order.rows, order.cols, order.row_block.tolist()

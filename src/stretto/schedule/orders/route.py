@@ -1,7 +1,7 @@
-"""Which node makes which visits, and where column blocks are, turn by turn.
+"""Routes of column blocks between nodes: which node runs which visits, and which node holds a column block when.
 
-A node makes all visits of its row blocks. A column block travels: after the last of its visits on a node it goes to the
-node of the next.
+A node runs all visits of its row blocks. A column block moves: after the last of its consecutive visits on a node it
+goes to the node of its next visit.
 
     owner = owners(order, weight, nodes)              # [R] the node of each row block
     route = Route(order, owner)
@@ -16,17 +16,17 @@ from .order import Ints, Order
 
 
 def owners(order: Order, weight: Ints, nodes: int) -> Ints:
-    """[R] the node of each row block: runs of neighbours with about equal weight.
+    """[R] the node of each row block: contiguous ranges with about equal weight.
 
-    Neighbours, because the exchange order keeps aligned groups of row and column blocks together for a long while: with
-    32 blocks and 4 nodes a column block changes its node 4 times an epoch, and not 32 times.
+    Contiguous, because the exchange order keeps aligned groups of row and column blocks together: with 32 blocks and 4
+    nodes a column block changes its node 4 times an epoch instead of 32 times.
 
     >>> from stretto.schedule.orders.rotation import rotation
     >>> owners(rotation(4), np.ones(16, np.int64), 2).tolist()
     [0, 0, 1, 1]
     """
     work = np.bincount(order.row_block, weights=weight, minlength=order.rows)
-    # Panels of an order follow one another: each is shared by all nodes.
+    # Panels of an order follow one another, so each panel is distributed over all nodes.
     panels = order.rows // order.cols if "panels" in order.name else 1
     owner = np.zeros(order.rows, np.int64)
     for rows in np.split(np.arange(order.rows), panels):
@@ -37,10 +37,10 @@ def owners(order: Order, weight: Ints, nodes: int) -> Ints:
 
 
 class Route:
-    """Where column blocks go: the node of every visit of each, in turn order.
+    """The nodes that each column block visits, in turn order.
 
-    A block rests with the node of its next visit; after its last it goes home, to the node of its first, for the next
-    epoch. A block that no visit touches is at home on node 0 and stays there.
+    A block waits on the node of its next visit. After its last visit it returns to the node of its first, for the next
+    epoch. A block without visits stays on node 0.
     """
 
     def __init__(self, order: Order, owner: Ints) -> None:
@@ -54,14 +54,14 @@ class Route:
         self._leaves: dict[int, list[list[int]]] | None = None  # by node and block: turns at which it leaves
 
     def holder(self, block: int, turn: int) -> int:
-        """The node that has a block after `turn` of its visits."""
+        """The node that holds a block after `turn` of its visits."""
         nodes = self._nodes[block]
         if not nodes:
             return 0
         return nodes[turn] if turn < len(nodes) else nodes[0]
 
     def held(self, node: int, turns: Ints) -> Ints:
-        """The blocks that a node has when turns[c] visits of each are made."""
+        """The column blocks that a node holds after turns[c] visits of each block."""
         holder = np.zeros(self.order.cols, np.int64)
         some = self.turns > 0
         at = self._first + np.where(turns < self.turns, turns, 0)
@@ -77,12 +77,12 @@ class Route:
         return np.flatnonzero(self.node == node).astype(np.int64)
 
     def own(self, node: int, turns: Ints) -> dict[str, Ints]:
-        """The blocks of a node when turns[c] visits of each column block are made, by what arrays are cut by."""
+        """The row and column blocks of a node after turns[c] visits of each column block, by "rows" and "cols"."""
         return {"rows": self.own_rows(node), "cols": self.held(node, turns), "visits": self.own_visits(node)}
 
     def departures(self, node: int, turns: Ints) -> list[list[int]]:
-        """By block: the turns, after turns[c], at which it leaves the node."""
-        if self._leaves is None:  # of all nodes in one go: a simulation asks for each of them
+        """By block: the turns after turns[c] at which it leaves the node."""
+        if self._leaves is None:  # computed for all nodes at once: a simulation needs each of them
             self._leaves = {}
             for block, nodes in enumerate(self._nodes):
                 for turn, here in enumerate(nodes, 1):
@@ -93,6 +93,6 @@ class Route:
         return [[turn for turn in leaves if turn > made[c]] for c, leaves in enumerate(every)]
 
     def moves(self) -> int:
-        """Times that a block changes its node in an epoch."""
+        """Number of moves of blocks between nodes in an epoch."""
         nodes = range(int(self.owner.max(initial=0)) + 1)
         return sum(len(turns) for node in nodes for turns in self.departures(node, 0 * self.turns))

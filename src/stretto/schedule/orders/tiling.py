@@ -1,14 +1,14 @@
-"""The grid in tiles: visits that are made one tile after the other, so that only a tile has to be in memory.
+"""Tiles of the block grid, for out-of-core runs: visits run tile by tile, so that only one tile has to be in memory.
 
-A tile of side m holds the visits of m neighbouring row blocks and m neighbouring column blocks. Tiles are made in the
-order of their first visits. That is allowed where every visit still comes after the earlier visits of its two blocks:
-in the exchange pattern for any aligned side, for visits that wait for none, for a grid that is walked in order. Where
-it is not, smaller sides are tried; a tile of one visit is always allowed.
+A tile of side m has the visits of m neighbouring row blocks and m neighbouring column blocks. Tiles run in the order of
+their first visits. This is valid if every visit still comes after the earlier visits of its two blocks: in the exchange
+pattern for any aligned side, for independent visits, and for a grid in row-major order. Otherwise smaller sides are
+tried; a tile of one visit is always valid.
 
     tiling = choose_tiling(order, held, budget)      # the largest side whose tiles fit; held(visits) -> bytes
     for visits in tiling.tiles: ...
 
-The side follows from the memory and changes no number.
+The side follows from the memory budget and changes no result.
 """
 
 from __future__ import annotations
@@ -24,19 +24,16 @@ from .order import Ints, Order
 
 @dataclass(frozen=True, eq=False)
 class Tiling:
-    """side: blocks along one side of a tile. tiles: the visits of each, in the order in which they are made.
+    """The visits of an order, tile by tile."""
 
-    ahead: whether the next tile is read while one is worked on. need: bytes that are held at most.
-    """
-
-    side: int
-    tiles: tuple[Ints, ...]
-    need: int
-    ahead: bool
+    side: int  # blocks along one side of a tile
+    tiles: tuple[Ints, ...]  # visits of each tile, in the order in which they run
+    need: int  # peak memory in bytes
+    ahead: bool  # whether the next tile is read while the current one is processed
 
 
 def tiles_of(order: Order, side: int) -> tuple[Ints, ...] | None:
-    """The visits of an order in tiles of a side, None where that would break the order.
+    """The visits of an order in tiles of a side; None if that would violate the order.
 
     >>> from .rotation import rotation
     >>> [tile.tolist() for tile in tiles_of(rotation(4), 2)]
@@ -60,7 +57,7 @@ def _allowed(order: Order, sequence: Ints) -> bool:
     at = np.empty(len(order), np.int64)
     at[sequence] = np.arange(len(order))
     for block in (order.row_block, order.col_block):
-        # Visits are numbered in a valid order, so those of one block should keep their order.
+        # Visits are numbered in a valid order, so those of one block must keep their order.
         by_block = np.argsort(block, kind="stable")
         same = block[by_block[1:]] == block[by_block[:-1]]
         if np.any(np.diff(at[by_block])[same] < 0):
@@ -69,10 +66,9 @@ def _allowed(order: Order, sequence: Ints) -> bool:
 
 
 def choose_tiling(order: Order, held: Callable[[Ints], int], budget: int | None) -> Tiling:
-    """The largest tiles of which two neighbours fit the budget; else the largest that fit one at a time, or the
-    smallest.
+    """Choose the largest tiles of which two fit the budget, else the largest of which one fits, else the smallest.
 
-    held(visits): bytes that are needed for visits to be made.
+    held(visits): bytes that these visits need.
     """
     side = 1 << (max(order.rows, order.cols, 1) - 1).bit_length()
     alone: Tiling | None = None

@@ -1,4 +1,4 @@
-"""Wavefront: blocks of a grid in row-major order, each waiting for its neighbours above and to the left.
+"""Wavefront order: blocks of a grid in row-major order, each waiting for its neighbours above and to the left.
 
     0 1 2 3         a block may start when the one before it in its row and the one above it in its column are done,
     1 2 3 4         so the blocks with one number run together: M + N − 1 steps for N workers and M blocks each, where
@@ -30,6 +30,6 @@ def wavefront(rows: int, cols: int) -> Order:
 
 
 def chain(visits: int) -> Order:
-    """Visits that follow one another: all of them need the same row block."""
+    """Visits that run one after another: all of them need the same row block."""
     every = np.arange(visits, dtype=np.int64)
     return Order("chain", 1, max(1, visits), np.zeros(visits, dtype=np.int64), every)
