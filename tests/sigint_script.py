@@ -38,7 +38,7 @@ def main(kind: str) -> None:
         elif kind == "loop":
             loop(data, W, H)
         else:
-            result = st.run(worker, workers=2, tables={"x": st.Table(rows=2)}, runtime=runtime)
+            result = st.run(worker, workers=2, tables={"x": st.tables.Table(rows=2)}, runtime=runtime)
             if result.stopped == "interrupted":
                 raise KeyboardInterrupt
         print("round", flush=True)

@@ -156,7 +156,7 @@ REFUSED: dict[str, Callable[[], Any]] = {
     '`LogisticRegression(solver="sgd")`': lambda: st.LogisticRegression(solver="sgd", runtime=NODES).fit(X, CLASSES),
     "`schedule=`": lambda: st.Lasso(schedule=st.schedule.prioritised(4), runtime=NODES).fit(X, Y),
     '`placement="shared"`': lambda: st.run(
-        lambda w: None, tables={"x": st.Table(rows=2, placement="shared")}, runtime=NODES
+        lambda w: None, tables={"x": st.tables.Table(rows=2, placement="shared")}, runtime=NODES
     ),
 }
 _PARAGRAPH = re.search(r"^Refused with a `PlanError`(.*?)\n\n", CLUSTER, re.DOTALL | re.MULTILINE)

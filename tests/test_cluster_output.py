@@ -18,7 +18,7 @@ import stretto as st
 from stretto.errors import RunError
 from stretto.runtime.cluster.hosts.output import Output, WorkerLines
 
-TABLES = {"x": st.Table(rows=2)}
+TABLES = {"x": st.tables.Table(rows=2)}
 
 
 @pytest.fixture(autouse=True)

@@ -36,7 +36,7 @@ def worker(w: Any) -> None:
 
 
 def run(runtime: Any) -> Any:
-    found = st.run(worker, workers=4, tables={"x": st.Table(rows=ROWS, cols=2, dtype="f4")}, runtime=runtime)
+    found = st.run(worker, workers=4, tables={"x": st.tables.Table(rows=ROWS, cols=2, dtype="f4")}, runtime=runtime)
     return found.tables["x"]
 
 
@@ -287,7 +287,7 @@ def test_a_host_that_the_kernel_ends_for_lack_of_memory_is_said_to_be(little_mem
         pytest.warns(RuntimeWarning, match=r"host 1 on .* \(log: .*\) was lost when that machine ran out of memory"),
         pytest.raises(RunError, match=r"host 1 on .*out of memory.*third time; use more nodes"),
     ):
-        st.run(hungry, workers=2, tables={"x": st.Table(rows=4)}, runtime=cluster())
+        st.run(hungry, workers=2, tables={"x": st.tables.Table(rows=4)}, runtime=cluster())
 
 
 # -- finding Ray ------------------------------------------------------------------------------------------------------

@@ -315,7 +315,7 @@ def tables(runtime: Any) -> Callable[[], Any]:
             w.table("x").read()
 
     def run() -> None:
-        result = st.run(worker, workers=3, tables={"x": st.Table(rows=3)}, runtime=runtime)
+        result = st.run(worker, workers=3, tables={"x": st.tables.Table(rows=3)}, runtime=runtime)
         if result.stopped == "interrupted":
             raise KeyboardInterrupt
 

@@ -149,7 +149,7 @@ def test_tables_hold_their_folder_too(tmp_path: Path) -> None:
             w.table("x").add([0], np.ones(1))
 
     def run() -> Any:
-        return st.run(worker, tables={"x": st.Table(rows=1)}, checkpoint=tmp_path / "saved", checkpoint_every=1)
+        return st.run(worker, tables={"x": st.tables.Table(rows=1)}, checkpoint=tmp_path / "saved", checkpoint_every=1)
 
     run()
     with held(tmp_path / "saved"), pytest.raises(RunError, match="is being written by process"):

@@ -30,7 +30,7 @@ def _program(runtime: Any) -> None:
 
 
 def _tables(runtime: Any) -> None:
-    st.run(lambda w: w.tick(), tables={"x": st.Table(rows=2)}, runtime=runtime)
+    st.run(lambda w: w.tick(), tables={"x": st.tables.Table(rows=2)}, runtime=runtime)
 
 
 FRONT_ENDS: dict[str, Callable[[Any], Any]] = {

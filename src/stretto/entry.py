@@ -35,8 +35,9 @@ def _run(what: Any, **options: Any) -> Any:
 
     A function worker(w)
     --------------------
-    tables : name → st.Table. workers : how many logical workers, which is part of what is computed
-    sync : st.BSP(), the default, st.SSP(s) or st.ASP(). comm : st.Eager(), the default, st.Managed(budget) or st.Lazy()
+    tables : name → st.tables.Table. workers : how many logical workers, which is part of what is computed
+    sync : st.tables.BSP(), the default, st.tables.SSP(s) or st.tables.ASP()
+    comm : st.tables.Eager(), the default, st.tables.Managed(budget) or st.tables.Lazy()
     watch : function(view) -> objective
     record : "rows" or "full", for the replay checker
 
@@ -58,7 +59,7 @@ def _run(what: Any, **options: Any) -> Any:
     if "tables" in known and "tables" not in options:
         raise PlanError(
             f"run: {getattr(what, '__name__', what)!r} is a function, so it is called with a worker, and that needs "
-            "tables={name: st.Table(…)}; to run rounds of updates give an st.Program"
+            "tables={name: st.tables.Table(…)}; to run rounds of updates give an st.Program"
         )
     return chosen(what, **options)
 

@@ -144,10 +144,10 @@ def regression(
         work,
         workers=workers,
         tables={
-            "weights": st.Table(rows=features, cols=classes),
-            "biases": st.Table(rows=1, cols=classes, apply=st.adagrad(0.1)),
+            "weights": st.tables.Table(rows=features, cols=classes),
+            "biases": st.tables.Table(rows=1, cols=classes, apply=st.tables.adagrad(0.1)),
         },
-        sync=st.BSP() if sync == "BSP" else st.SSP(2),
+        sync=st.tables.BSP() if sync == "BSP" else st.tables.SSP(2),
         watch=lambda view: float((np.argmax(X @ view["weights"] + view["biases"][0], axis=1) == y).mean()),
         every=clocks // 6,
         runtime=runtime,
@@ -172,7 +172,7 @@ def failing(runtime: Any) -> dict[str, Any]:
             if w.number == 3 and clock == 4:
                 raise ValueError("the well is dry")
 
-    st.run(work, workers=4, tables={"x": st.Table(rows=4)}, runtime=runtime)
+    st.run(work, workers=4, tables={"x": st.tables.Table(rows=4)}, runtime=runtime)
     return {}
 
 

@@ -53,7 +53,9 @@ class SSP:
         except TypeError:
             raise PlanError(f"SSP(s={self.s!r}): the bound is a whole number of clocks, 0 or more") from None
         if s < 0:
-            raise PlanError(f"SSP(s={s}): the bound is a whole number of clocks, 0 or more; st.ASP() has no bound")
+            raise PlanError(
+                f"SSP(s={s}): the bound is a whole number of clocks, 0 or more; st.tables.ASP() has no bound"
+            )
         if not isinstance(self.speculate, bool):
             raise PlanError(f"SSP(speculate={self.speculate!r}): give True or False")
 

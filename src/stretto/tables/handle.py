@@ -150,7 +150,7 @@ class Handle(ABC):
 
     def announce(self, keys: ArrayLike, clock: int | None = None) -> None:
         """In this clock (None: the present one) this worker will add to these rows of the table and to no others:
-        others may then read what is not among them past the bound (st.SSP(s, speculate=True)).
+        others may then read what is not among them past the bound (st.tables.SSP(s, speculate=True)).
         """
         if self._state.over:
             raise self._ended("announce")

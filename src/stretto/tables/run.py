@@ -48,17 +48,17 @@ def run(
 
     Parameters
     ----------
-    tables : name → st.Table
+    tables : name → st.tables.Table
     workers : how many logical workers; part of what is computed, unlike the number of threads or nodes
-    sync : st.BSP(), the default, st.SSP(s) or st.ASP(): how fresh a read must be
-    comm : st.Eager(), the default, st.Managed(budget, …) or st.Lazy(): what is sent when
+    sync : st.tables.BSP(), the default, st.tables.SSP(s) or st.tables.ASP(): how fresh a read must be
+    comm : st.tables.Eager(), the default, st.tables.Managed(budget, …) or st.tables.Lazy(): what is sent when
     runtime : st.Threads(n), the default, st.Serial(), st.Simulated(…) or st.Cluster(…)
     watch : function(view) -> objective, evaluated at the start and at the end, and in between as `every` and
         `every_seconds` say: `Result.history`
     every : clocks of the slowest worker between two evaluations; 1 unless `every_seconds` is given
     every_seconds : seconds between two evaluations, such as 0.5 or "500ms", or a list of seconds of the run; virtual
-        seconds on st.Simulated. Under st.BSP() the tables are evaluated at the next clock that ends, otherwise as they
-        are at that second
+        seconds on st.Simulated. Under st.tables.BSP() the tables are evaluated at the next clock that ends, otherwise
+        as they are at that second
     until : function(look) -> bool, asked after each evaluation; the run ends when it is true
     record : "full" keeps everything the replay checker of stretto.testing needs, "rows" how often rows travelled (on a
         cluster that has lost a node, since all began again)
@@ -117,8 +117,8 @@ def plan(
     Returns
     -------
     JobPlan
-        Grade "identical" under st.BSP(), "replayable" under st.SSP(s) and st.ASP(), "statistical" where a table has
-        placement="shared". `run(runtime=…)` gives the `Result` of `st.run`.
+        Grade "identical" under st.tables.BSP(), "replayable" under st.tables.SSP(s) and st.tables.ASP(), "statistical"
+        where a table has placement="shared". `run(runtime=…)` gives the `Result` of `st.run`.
     """
     where = _where(runtime)
     asked = Asked.of(

@@ -4,8 +4,8 @@
     x.array                     [rows, cols] the table itself, no copy; pass it to compiled code
 
 Nothing is cached, sent or checked while a clock lasts. What the rule asks for is seen to at the end of one: `tick`
-waits until no worker is further behind than the rule allows (st.BSP(): a barrier). Two workers that write the same
-number at the same time may lose one of the two writes, so a run with shared tables is only promised to converge
+waits until no worker is further behind than the rule allows (st.tables.BSP(): a barrier). Two workers that write the
+same number at the same time may lose one of the two writes, so a run with shared tables is only promised to converge
 (grade: statistical), as with Hogwild!; `add` is safe against other calls of `add`.
 """
 

@@ -1,12 +1,12 @@
 """`Table`: what a parameter table is, before anybody runs with it.
 
-    st.Table(rows=10_000, cols=64)                                 64 float32 a row, added to
-    st.Table(rows=10_000, apply=st.adarevision(0.1))               a number a row; what is added are gradients
-    st.Table(dtype="i8")                                           counts by any int64 key
-    st.Table(rows=50_000, cols=1_000, unit="element")              sparse rows: memory only for numbers that are touched
-    st.Table(rows=5_000_000, cols=64, sparse=True)                 memory only for rows that are touched
-    st.Table(rows=500, fields={"w": 64, "b": 1})                   rows with named parts
-    st.Table(rows=10_000, cols=64, placement="shared")             one array in this process, read and written in place
+    st.tables.Table(rows=10_000, cols=64)                          64 float32 a row, added to
+    st.tables.Table(rows=10_000, apply=st.tables.adarevision(0.1)) a number a row; what is added are gradients
+    st.tables.Table(dtype="i8")                                    counts by any int64 key
+    st.tables.Table(rows=50_000, cols=1_000, unit="element")       sparse rows: memory only for numbers touched
+    st.tables.Table(rows=5_000_000, cols=64, sparse=True)          memory only for rows that are touched
+    st.tables.Table(rows=500, fields={"w": 64, "b": 1})            rows with named parts
+    st.tables.Table(rows=10_000, cols=64, placement="shared")      one array in this process, read and written in place
 
 A table is a value: a run begins with what it says and changes nothing in it. `result.table(name)` is a table that
 begins where a run ended.
@@ -43,7 +43,8 @@ class Table:
     rows : how many; keys are 0 to rows − 1. None: any int64 key is a row
     cols : numbers in a row; a table of width 1 is a vector by key
     dtype : "f2" (kept as f4, sent as f2), "f4", "f8", "i4" or "i8"
-    apply : the server function, what the shard does with what is added: st.add, the default, st.adarevision(0.1), …
+    apply : the server function, what the shard does with what is added: st.tables.add, the default,
+        st.tables.adarevision(0.1), …
     start : what rows hold before anything is added: a number, an array [rows, cols], or function(keys) -> [n, cols]
     partition : "hash", "range" or function(keys, shards) -> [n]: which shard has a row
     shards : the nodes that hold rows of this table; None for all
@@ -265,8 +266,9 @@ def _function(apply: Any, snapshots: int | None) -> ServerFunction:
         apply = add
     if not isinstance(apply, ServerFunction):
         raise PlanError(
-            f"Table(apply={apply!r}) is not a server function; give st.add, st.adagrad(rate), st.adarevision(rate), "
-            "st.average, st.proximal(…), or make one with st.server_function(…)"
+            f"Table(apply={apply!r}) is not a server function; give st.tables.add, st.tables.adagrad(rate), "
+            "st.tables.adarevision(rate), st.tables.average, st.tables.proximal(…), or make one with "
+            "st.tables.server_function(…)"
         )
     if snapshots is not None:
         if not apply.versioned:

@@ -93,8 +93,8 @@ class Whole(Mapping[str, Any]):
 class View:
     """What `watch` is called with: the tables as the shards have them when a clock has been closed.
 
-    `view["weights"]` is an array as in `Result.tables`. Under st.BSP() it holds exactly the updates of clocks below
-    `clock`, otherwise these and maybe more. `local` are the workers' own arrays, as they are at the moment: other
+    `view["weights"]` is an array as in `Result.tables`. Under st.tables.BSP() it holds exactly the updates of clocks
+    below `clock`, otherwise these and maybe more. `local` are the workers' own arrays, as they are at the moment: other
     workers may be writing theirs.
     """
 

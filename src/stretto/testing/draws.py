@@ -28,7 +28,10 @@ ITEM = 1e-3  # virtual seconds of one item of work
 
 @dataclass(frozen=True, eq=False)
 class Schedule:
-    """One run to be made and checked. tables: {name: arguments of st.Table}; cluster: arguments of st.Simulated."""
+    """One run to be made and checked.
+
+    tables: {name: arguments of st.tables.Table}; cluster: arguments of st.Simulated.
+    """
 
     seed: int
     workers: int

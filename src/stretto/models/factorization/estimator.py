@@ -94,7 +94,7 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
     optimizer : {"sgd", "adagrad", "adarevision"}
         For solver="sgd". "adagrad" has a step for each row, by the size of its gradients so far; "adarevision" one for
         each element and bias, in its serial limit, as here no gradient is ever late: its steps shrink by themselves,
-        and it converges with learning rates from 0.05 to 0.4. With delays: `st.adarevision` on tables.
+        and it converges with learning rates from 0.05 to 0.4. With delays: `st.tables.adarevision` on tables.
     biases : bool
         Learn the mean and one bias for each row and column.
     implicit : bool

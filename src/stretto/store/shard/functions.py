@@ -24,7 +24,7 @@ Momentum, for one:
             row[k] -= params[0] * state[0, k]
         return params[0]
 
-    st.Table(rows=1000, apply=st.server_function(momentum, states=1, params=(0.1, 0.9)))
+    st.tables.Table(rows=1000, apply=st.tables.server_function(momentum, states=1, params=(0.1, 0.9)))
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class ServerFunction:
         if self.floating and dtype[0] != "f":
             raise PlanError(
                 f"table {table!r}: {self.name} needs floats, and the table holds {dtype}; choose dtype 'f4' or 'f8', "
-                "or apply=st.add"
+                "or apply=st.tables.add"
             )
 
     def __repr__(self) -> str:
