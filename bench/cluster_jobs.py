@@ -336,12 +336,12 @@ def rotation(
         def teardown(self, estimator: Any, context: Any) -> None: ...
 
     model = st.MatrixFactorization(
-        rank=size, epochs=passes, random_state=0, duplicates="last", biases=False, width=width or nodes,
+        n_components=size, max_iter=passes, random_state=0, duplicates="last", biases=False, width=width or nodes,
         runtime=runtime(where, nodes, more),
     )  # fmt: skip
     model.set_callbacks(Watch()).fit(data)
     each = [b - a for a, b in pairwise(seconds[:passes])]
-    found = hashlib.sha256(model.row_factors_.tobytes() + model.col_factors_.tobytes()).hexdigest()[:16]
+    found = hashlib.sha256(model.user_factors_.tobytes() + model.item_factors_.tobytes()).hexdigest()[:16]
     looks = [[k + 1, 0.0, 0, -float(epoch["objective"])] for k, epoch in enumerate(model.history_)]
     pace = sum(each) / max(1, len(each))
     return {"took": pace * passes, "pace": pace, "looks": looks, "items": len(data) * passes, "bits": found,

@@ -89,7 +89,7 @@ def ratings() -> tuple[Array, None]:
 _LINEAR = ("predict", "score")
 _CLASSES = ("predict", "score", "decision_function", "predict_proba")
 _FACTORS = ("transform", "score", "fold_in")
-_MF: dict[str, Any] = {"rank": 3, "epochs": 3, "random_state": 0, "n_jobs": 1}
+_MF: dict[str, Any] = {"n_components": 3, "max_iter": 3, "random_state": 0, "n_jobs": 1}
 
 SUBJECTS: dict[str, Subject] = {
     "Lasso": Subject(st.Lasso, regression, _LINEAR, {"alpha": 0.1, "n_jobs": 1}),
@@ -119,25 +119,25 @@ SUBJECTS: dict[str, Subject] = {
         st.LatentDirichletAllocation,
         counts,
         ("transform", "score", "perplexity"),
-        {"n_components": 3, "epochs": 3, "random_state": 0, "n_jobs": 1},
-        ("epochs", "mh_steps", "n_components"),
+        {"n_components": 3, "max_iter": 3, "random_state": 0, "n_jobs": 1},
+        ("max_iter", "mh_steps", "n_components"),
     ),
-    "MatrixFactorization sgd": Subject(st.MatrixFactorization, ratings, _FACTORS, _MF, ("epochs",)),
+    "MatrixFactorization sgd": Subject(st.MatrixFactorization, ratings, _FACTORS, _MF, ("max_iter",)),
     "MatrixFactorization adagrad": Subject(
-        st.MatrixFactorization, ratings, _FACTORS, {**_MF, "optimizer": "adagrad"}, ("epochs",)
+        st.MatrixFactorization, ratings, _FACTORS, {**_MF, "optimizer": "adagrad"}, ("max_iter",)
     ),
     "MatrixFactorization als": Subject(
-        st.MatrixFactorization, ratings, _FACTORS, {**_MF, "solver": "als"}, ("epochs", "inner")
+        st.MatrixFactorization, ratings, _FACTORS, {**_MF, "solver": "als"}, ("max_iter", "inner")
     ),
     "MatrixFactorization implicit": Subject(
         st.MatrixFactorization,
         ratings,
         ("transform", "fold_in"),
         {**_MF, "solver": "als", "implicit": True},
-        ("epochs",),
+        ("max_iter",),
     ),
     "MatrixFactorization ccd": Subject(
-        st.MatrixFactorization, ratings, _FACTORS, {**_MF, "solver": "ccd"}, ("epochs", "inner")
+        st.MatrixFactorization, ratings, _FACTORS, {**_MF, "solver": "ccd"}, ("max_iter", "inner")
     ),
 }
 

@@ -371,7 +371,7 @@ def test_a_vocabulary_beside_the_file_is_found(name: str, tmp_path: Path) -> Non
         (["train", "lda", "DOCS", "--out", "RUN"], "stretto resume"),
         (["train", "lda", "DOCS", "--topics", "0"], "topics"),
         (["train", "lda", "DOCS", "--sampler", "magic"], "magic"),
-        (["train", "lda", "DOCS", "--alpha", "-1"], "doc_topic_prior"),
+        (["train", "lda", "DOCS", "--alpha", "-1"], "--alpha must be"),
         (["train", "lda", "DOCS", "--vocab", "gone.txt"], "gone.txt"),
         (["train", "lda", "DOCS", "--memory", "plenty"], "memory"),
         (["train", "lda", "DOCS", "--memory", "1GiB", "--test", "0.1"], "leave --test out"),

@@ -34,9 +34,9 @@ NODES = st.Cluster("processes", nodes=2)  # refused before a process is started
 def test_factorisation_by_sgd(optimizer: str, schedule: str) -> None:
     def factors(runtime: Any) -> bytes:
         model = st.MatrixFactorization(
-            rank=3, epochs=3, random_state=0, optimizer=optimizer, schedule=schedule, runtime=runtime
+            n_components=3, max_iter=3, random_state=0, optimizer=optimizer, schedule=schedule, runtime=runtime
         )
-        return bytes(model.fit(RATINGS).row_factors_.tobytes())
+        return bytes(model.fit(RATINGS).user_factors_.tobytes())
 
     assert factors(InProcess(2)) == factors(st.Serial())
 

@@ -52,8 +52,8 @@ def ratings() -> Any:
 
 
 def factors(data: Any, runtime: Any) -> Any:
-    model = st.MatrixFactorization(rank=4, epochs=3, random_state=0, runtime=runtime).fit(data)
-    return model.row_factors_
+    model = st.MatrixFactorization(n_components=4, max_iter=3, random_state=0, runtime=runtime).fit(data)
+    return model.user_factors_
 
 
 class Kill:

@@ -281,7 +281,7 @@ class At:
 
 
 def factorise(runtime: Any) -> Callable[[], Any]:
-    return lambda: st.MatrixFactorization(rank=4, epochs=6, random_state=0, runtime=runtime).fit(DATA)
+    return lambda: st.MatrixFactorization(n_components=4, max_iter=6, random_state=0, runtime=runtime).fit(DATA)
 
 
 def sweep(x: Any, y: Any) -> None:

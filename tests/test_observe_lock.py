@@ -132,7 +132,7 @@ def test_a_fit_holds_its_folders_and_lets_go(tmp_path: Path) -> None:
         seen.append(is_written(tmp_path / "run") and is_written(tmp_path / "saved"))
 
     ratings = st.generate_ratings(500, 60, 40).data
-    model = st.MatrixFactorization(rank=2, epochs=2, random_state=0)
+    model = st.MatrixFactorization(n_components=2, max_iter=2, random_state=0)
     session = Session(record=tmp_path / "run", saving=Saving(tmp_path / "saved", every_epochs=1), listeners=[look])
     model.fit(ratings, session=session)
     assert seen[0]

@@ -21,7 +21,7 @@ from plan_cases import documents, ratings
 
 GOLDEN = Path(__file__).parent / "golden" / "explain"
 WHERE: dict[str, Any] = {"runtime": st.Threads(2)}
-SMALL: dict[str, Any] = {"epochs": 3, "random_state": 5, "width": 4, **WHERE}
+SMALL: dict[str, Any] = {"max_iter": 3, "random_state": 5, "width": 4, **WHERE}
 
 
 @st.parallel(runtime=st.Threads(2))

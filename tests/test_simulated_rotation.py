@@ -85,16 +85,16 @@ def test_the_same_loops(name: str, nodes: int) -> None:
 def test_estimators_take_it() -> None:
     runtime = st.Simulated(nodes=6, threads=2, failures=[st.faults.Crash(1, at=0.01, back_after=0.1)], detect=0.05)
     one, other = (
-        st.MatrixFactorization(rank=4, epochs=3, solver="sgd", random_state=0, runtime=where).fit(DATA)
+        st.MatrixFactorization(n_components=4, max_iter=3, solver="sgd", random_state=0, runtime=where).fit(DATA)
         for where in (runtime, st.Serial())
     )
-    assert np.array_equal(one.row_factors_, other.row_factors_)
+    assert np.array_equal(one.user_factors_, other.user_factors_)
     pairs = np.array([[0, 1], [5, 3]])
     assert np.array_equal(one.predict(pairs), other.predict(pairs))
     assert [loss.node for loss in runtime.report.losses] == [1]
     counts = np.random.default_rng(0).poisson(0.3, (60, 50))
     topic = [
-        st.LatentDirichletAllocation(4, epochs=3, random_state=0, runtime=where).fit(counts).components_
+        st.LatentDirichletAllocation(4, max_iter=3, random_state=0, runtime=where).fit(counts).components_
         for where in (st.Simulated(nodes=3, threads=1), st.Serial())
     ]
     assert np.array_equal(*topic)
@@ -337,11 +337,17 @@ def test_nodes_read_their_own_ratings(tmp_path: Path) -> None:
     file = tmp_path / "ratings.csv"
     columns = zip(DATA.rows.tolist(), DATA.cols.tolist(), DATA.values.tolist(), strict=True)
     file.write_text("".join(f"{row},{col},{value}\n" for row, col, value in columns))
-    options: dict[str, Any] = {"rank": 3, "epochs": 2, "solver": "sgd", "random_state": 0, "duplicates": "keep"}
+    options: dict[str, Any] = {
+        "n_components": 3,
+        "max_iter": 2,
+        "solver": "sgd",
+        "random_state": 0,
+        "duplicates": "keep",
+    }
     runtime = st.Simulated(nodes=3, threads=1)
     mine = st.MatrixFactorization(**options, runtime=runtime, memory="1MiB").fit(file)
     theirs = st.MatrixFactorization(**options, runtime=st.Serial()).fit(file)
-    assert np.array_equal(mine.row_factors_, theirs.row_factors_)
+    assert np.array_equal(mine.user_factors_, theirs.user_factors_)
     # Entries do not pass the driver's link.
     st.MatrixFactorization(**options, runtime=(sent := st.Simulated(nodes=3, threads=1))).fit(file)
     assert runtime.report.driver_bytes < sent.report.driver_bytes - 4 * len(DATA.values)

@@ -64,11 +64,11 @@ uses["two classes, large"] = lambda: st.LogisticRegression(C=10.0).fit(large, ta
 thirds = np.digitize(target, [-1, 1])
 uses["sgd, three classes"] = lambda: st.LogisticRegression(solver="sgd", max_iter=2).fit(large, thirds)
 settings = [{}, {"solver": "als"}, {"solver": "ccd"}, {"solver": "als", "implicit": True}, {"biases": False},
-            {"optimizer": "adagrad"}, {"early_stopping": True}, {"rank": 32}]
+            {"optimizer": "adagrad"}, {"early_stopping": True}, {"n_components": 32}]
 
 
 def factorise(A, given):
-    model = st.MatrixFactorization(**{"rank": 8, "epochs": 2, "random_state": 0} | given).fit(A)
+    model = st.MatrixFactorization(**{"n_components": 8, "max_iter": 2, "random_state": 0} | given).fit(A)
     model.predict([[0, 1]]), model.recommend([0], 3), model.similar_items([0], 3), model.score(A), model.transform(A)
 
 
@@ -78,7 +78,7 @@ for given in settings:
 
 
 def find_topics(count):
-    st.LatentDirichletAllocation(count, epochs=2, random_state=0).fit(counts).transform(counts)
+    st.LatentDirichletAllocation(count, max_iter=2, random_state=0).fit(counts).transform(counts)
 
 
 for count in (2, 20, 200, 1000):

@@ -136,7 +136,7 @@ def current_parameters(function: Callable[..., Any], given: Mapping[str, Any]) -
 
 
 class deprecated_attribute:
-    """An attribute of a class that is now called `new`; the old name can still be read.
+    """An attribute of a class that is now called `new`; the old name can still be read and set.
 
     Parameters
     ----------
@@ -171,6 +171,10 @@ class deprecated_attribute:
         value = getattr(instance, self._new)  # before the warning: an estimator that is not fitted has neither
         warn_deprecated(f"{owner.__name__}.{self._old}", self._new, removed_in=self._removed_in)
         return value
+
+    def __set__(self, instance: object, value: Any) -> None:
+        warn_deprecated(f"{type(instance).__name__}.{self._old}", self._new, removed_in=self._removed_in)
+        setattr(instance, self._new, value)
 
 
 def deprecated_names(module: str, moved: Mapping[str, str], *, removed_in: str) -> Callable[[str], Any]:

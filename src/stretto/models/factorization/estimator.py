@@ -1,9 +1,9 @@
 """`MatrixFactorization`: the estimator.
 
-    model = st.MatrixFactorization(rank=32, random_state=0).fit(X)      # X: users × items, sparse
+    model = st.MatrixFactorization(n_components=32, random_state=0).fit(X)      # X: users × items, sparse
     model.predict([[0, 10], [3, 7]])
     ids, scores = model.recommend([0, 1, 2], n=10)
-    print(st.MatrixFactorization(rank=32).plan(X))                      # what fit would do, before it does it
+    print(st.MatrixFactorization(n_components=32).plan(X))                      # what fit would do, before it does it
 
 Same seed, same bits, whatever `n_jobs` is.
 """
@@ -24,12 +24,15 @@ from stretto.checks import parse_bytes
 from stretto.data.records.data import Data
 from stretto.data.records.duplicates import POLICIES
 from stretto.data.records.ids import IdMap
+from stretto.deprecation import deprecated_attribute, deprecated_parameter
 from stretto.errors import DataError
 from stretto.kernels.core.profiles import PROFILES
 from stretto.models import checks
+from stretto.models.renamed import RenamedParameters
 from stretto.models.sklearn_base import (
     BaseEstimator,
     CallbackSupportMixin,
+    ClassNamePrefixFeaturesOutMixin,
     TransformerMixin,
     check_is_fitted,
     with_callbacks,
@@ -48,30 +51,38 @@ from stretto.solvers.factorization import factors as mf_serve
 from stretto.solvers.factorization.counted_plan import Counted
 from stretto.solvers.factorization.held_out import named
 from stretto.solvers.factorization.ndcg import METRIC
-from stretto.solvers.factorization.problem import Moments, Problem
+from stretto.solvers.factorization.problem import Moments, Problem, parameter_of
 
 from . import persistence, scoring
 from .align import Aligned, entries_of, has_ids
 from .arguments import as_pairs, known_indices
 from .build import Earlier, FactorJob, count, going_on, lay_out_factors, put_factors, refuse_duplicates
 from .continue_fit import Batches, WithSgd, grown, moved, refuse_unlike
-from .fold_in import Learned, NewRows, new_rows
+from .fold_in import Learned, NewRows, labelled, new_rows
 from .input import Feed, feed_from, read_by_nodes
 from .options import refuse_unused
 
 Array = NDArray[Any]
 
 
-class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+class MatrixFactorization(
+    RenamedParameters,
+    CallbackSupportMixin,  # type: ignore[misc]
+    ClassNamePrefixFeaturesOutMixin,  # type: ignore[misc]
+    TransformerMixin,  # type: ignore[misc]
+    BaseEstimator,  # type: ignore[misc]
+):
     """Factorise a sparse matrix of ratings: r ≈ p = mean + b_i + c_j + w_i·h_j.
 
     Over the ratings (i, j), each counted once, the fit minimises
 
-        Σ (r − p)² + reg·(‖w_i‖² + ‖h_j‖²) + bias_reg·(b_i² + c_j²)
+        Σ (r − p)² + λ·(‖w_i‖² + ‖h_j‖²) + μ·(b_i² + c_j²)
+
+    where λ is `l2_regularization` and μ is `bias_l2_regularization`.
 
     Parameters
     ----------
-    rank : int
+    n_components : int
         Length of the factors w_i and h_j. More than the smaller side of the matrix cannot help, and is refused above
         1,024.
     solver : {"sgd", "als", "ccd"}
@@ -80,13 +91,13 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
     loss : {"squared", "absolute", "logistic"}
         What takes the place of (r − p)²; for "logistic", ratings above 0 are positive and p is the log odds. als and
         ccd solve "squared".
-    reg : float
-        Penalty on factors, in the units of the ratings: ratings and reg multiplied by c give the same model in other
-        units (factors · √c, mean and biases · c). A very strong reg leaves mean and biases alone.
-    bias_reg : float
-        Penalty on biases, without unit: b_i is 1 / (1 + bias_reg) of the mean of what the rest leaves over.
-    epochs : int
-        Passes over the ratings.
+    l2_regularization : float
+        Penalty λ on factors, in the units of the ratings: ratings and penalty multiplied by c give the same model in
+        other units (factors · √c, mean and biases · c). A very strong penalty leaves mean and biases alone.
+    bias_l2_regularization : float
+        Penalty μ on biases, without unit: b_i is 1 / (1 + μ) of the mean of what the rest leaves over.
+    max_iter : int
+        Epochs: passes over the ratings.
     learning_rate : float or None
         Step of sgd for ratings of spread 1; None: 0.04, adagrad 0.1, adarevision 0.08.
     schedule : {"linear", "constant"} or None
@@ -99,7 +110,7 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
         Learn the mean and one bias for each row and column.
     implicit : bool
         The values are counts of what was done, not ratings: every pair counts, with preference 1 where the value is
-        positive and 0 elsewhere, and `score` ranks. For solver="als"; there are no biases, and reg is multiplied by the
+        positive and 0 elsewhere, and `score` ranks. For solver="als"; there are no biases, and λ is multiplied by the
         confidence of each entry.
     alpha : float
         For implicit: a value has confidence 1 + alpha·value / mean |value|, a missing one 1. A negative value is a
@@ -109,8 +120,8 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
     inner : int
         Steps of "cg", or inner sweeps of ccd.
     init_scale : float or None
-        The first factors have standard deviation init_scale / √rank, for ratings of spread 1; None: 0.05 for sgd, 1 for
-        the others.
+        The first factors have standard deviation init_scale / √n_components, for ratings of spread 1; None: 0.05 for
+        sgd, 1 for the others.
     early_stopping : bool
         Hold out a part (or give `fit` a validation set) and stop when its error no longer falls.
     validation_fraction : float
@@ -142,8 +153,9 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
 
     Attributes
     ----------
-    row_factors_, col_factors_ : [m, rank], [n, rank] float32
-    row_bias_, col_bias_ : [m], [n] float32
+    user_factors_, item_factors_ : [m, n_components], [n, n_components] float32
+        Factors of the rows and of the columns of the matrix.
+    user_bias_, item_bias_ : [m], [n] float32
     mean_, scale_ : float
         Mean and standard deviation of the ratings (0 and their root mean square without biases).
     confidence_ : float
@@ -152,29 +164,31 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
         Ratings learned from, with those of earlier calls of `partial_fit`.
     n_iter_ : int
         Epochs done.
+    n_features_in_ : int
+        Columns of the matrix, n.
     history_ : list of dict
         Objective and errors after each epoch.
     plan_, fingerprint_ : Plan, str
         The plan, and its hash.
-    row_ids_, col_ids_ : IdMap or None
+    user_ids_, item_ids_ : IdMap or None
         Ids of rows and columns, where the data had them.
     squares_ : dict of arrays
-        Sums of squared gradients, for ratings of spread 1: {"zw": [m, rank], "zh": [n, rank], "zb": [m], "zc": [n]} of
-        adarevision, {"gw": [m], "gh": [n]} of adagrad, {} of the others.
+        Sums of squared gradients, for ratings of spread 1: {"zw": [m, k], "zh": [n, k], "zb": [m], "zc": [n]} of
+        adarevision for k components, {"gw": [m], "gh": [n]} of adagrad, {} of the others.
 
     Examples
     --------
     >>> import numpy as np, scipy.sparse as sp, stretto as st
     >>> X = sp.random(50, 40, density=0.3, format="csr", random_state=0)
-    >>> model = st.MatrixFactorization(rank=4, epochs=5, random_state=0).fit(X)
+    >>> model = st.MatrixFactorization(4, max_iter=5, random_state=0).fit(X)
     >>> model.predict([[0, 1], [2, 3]]).shape
     (2,)
     """
 
-    row_factors_: NDArray[np.float32]
-    col_factors_: NDArray[np.float32]
-    row_bias_: NDArray[np.float32]
-    col_bias_: NDArray[np.float32]
+    user_factors_: NDArray[np.float32]
+    item_factors_: NDArray[np.float32]
+    user_bias_: NDArray[np.float32]
+    item_bias_: NDArray[np.float32]
     mean_: float
     scale_: float
     confidence_: float
@@ -184,22 +198,38 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
     history_: list[dict[str, float]]
     plan_: Plan
     fingerprint_: str
-    row_ids_: IdMap | None
-    col_ids_: IdMap | None
+    user_ids_: IdMap | None
+    item_ids_: IdMap | None
     squares_: dict[str, NDArray[np.float32]]
     _learned: Learned
     _seen: mf_serve.Seen | None
     _trained_on: Source | None
 
+    # Former names, which still work and warn.
+    row_factors_ = deprecated_attribute("user_factors_", removed_in="0.3")
+    col_factors_ = deprecated_attribute("item_factors_", removed_in="0.3")
+    row_bias_ = deprecated_attribute("user_bias_", removed_in="0.3")
+    col_bias_ = deprecated_attribute("item_bias_", removed_in="0.3")
+    row_ids_ = deprecated_attribute("user_ids_", removed_in="0.3")
+    col_ids_ = deprecated_attribute("item_ids_", removed_in="0.3")
+    rank = deprecated_attribute("n_components", removed_in="0.3")
+    epochs = deprecated_attribute("max_iter", removed_in="0.3")
+    reg = deprecated_attribute("l2_regularization", removed_in="0.3")
+    bias_reg = deprecated_attribute("bias_l2_regularization", removed_in="0.3")
+
+    @deprecated_parameter("rank", "n_components", removed_in="0.3")
+    @deprecated_parameter("epochs", "max_iter", removed_in="0.3")
+    @deprecated_parameter("reg", "l2_regularization", removed_in="0.3")
+    @deprecated_parameter("bias_reg", "bias_l2_regularization", removed_in="0.3")
     def __init__(
         self,
-        rank: int = 32,
+        n_components: int = 32,
         *,
         solver: str = "sgd",
         loss: str = "squared",
-        reg: float = 0.05,
-        bias_reg: float = 0.05,
-        epochs: int = 20,
+        l2_regularization: float = 0.05,
+        bias_l2_regularization: float = 0.05,
+        max_iter: int = 20,
         learning_rate: float | None = None,
         schedule: str | None = None,
         optimizer: str = "sgd",
@@ -223,12 +253,12 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
         memory: int | str | None = None,
         verbose: int = 0,
     ) -> None:
-        self.rank = rank
+        self.n_components = n_components
         self.solver = solver
         self.loss = loss
-        self.reg = reg
-        self.bias_reg = bias_reg
-        self.epochs = epochs
+        self.l2_regularization = l2_regularization
+        self.bias_l2_regularization = bias_l2_regularization
+        self.max_iter = max_iter
         self.learning_rate = learning_rate
         self.schedule = schedule
         self.optimizer = optimizer
@@ -320,7 +350,7 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
                 crew = stack.enter_context(where.open())
             feed = self._feed(X, y, validation, seed, where, scratch, crew)
             problem, earlier = self._start(problem, feed)
-            self._learn(problem, feed, self.epochs, earlier, session, seed, scratch, made, where, crew)
+            self._learn(problem, feed, self.max_iter, earlier, session, seed, scratch, made, where, crew)
         return self
 
     def _feed(
@@ -383,7 +413,7 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
             return self
         refuse_unlike(problem, self._learned.problem, "partial_fit")
         before = Batches.of(self._trained_on, self._seen)
-        data = grown(data, (self.row_ids_, self.col_ids_), (len(self.row_factors_), len(self.col_factors_)))
+        data = grown(data, (self.user_ids_, self.item_ids_), (len(self.user_factors_), len(self.item_factors_)))
         feed = Feed(InMemory(data), data, None, data.shape, data.row_ids, data.col_ids)
         earlier = self._earlier(feed)
         feed = replace(feed, every=before.joined(earlier.rows, earlier.cols, data))
@@ -393,17 +423,17 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
 
     def _earlier(self, feed: Feed) -> Earlier:
         """What was learned so far, and where its rows and columns are in the ratings to come."""
-        sizes = (len(self.row_factors_), feed.shape[0]), (len(self.col_factors_), feed.shape[1])
+        sizes = (len(self.user_factors_), feed.shape[0]), (len(self.item_factors_), feed.shape[1])
         return Earlier(
-            self.row_factors_,
-            self.col_factors_,
-            self.row_bias_,
-            self.col_bias_,
+            self.user_factors_,
+            self.item_factors_,
+            self.user_bias_,
+            self.item_bias_,
             self.squares_,
             Moments(self.n_ratings_, self.mean_, self.scale_),
             self.n_iter_,
-            moved(self.row_ids_, feed.row_ids, sizes[0], "row"),
-            moved(self.col_ids_, feed.col_ids, sizes[1], "column"),
+            moved(self.user_ids_, feed.row_ids, sizes[0], "row"),
+            moved(self.item_ids_, feed.col_ids, sizes[1], "column"),
         )
 
     def _policy(self) -> str:
@@ -419,8 +449,8 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
     def _problem(self) -> Problem:
         """The problem that the parameters describe; PlanError for one that is wrong, or would have no effect."""
         given = self.get_params(deep=False)
-        names = [field.name for field in fields(Problem) if field.name in given]
-        problem = Problem(**{name: given[name] for name in names}).checked()
+        names = {field.name: parameter_of(field.name) for field in fields(Problem)}
+        problem = Problem(**{name: given[own] for name, own in names.items() if own in given}).checked()
         check = checks.of(self)
         check.choice("profile", self.profile, PROFILES)
         check.choice("duplicates", self.duplicates, POLICIES)
@@ -536,7 +566,7 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
         found |= {"plan_": job.plan, "fingerprint_": job.plan.fingerprint, "n_ratings_": len(feed.trained_on)}
         found |= {"_learned": Learned(job.problem, factors.mean, factors.scale, factors.confidence)}
         found |= {"_seen": None, "_trained_on": feed.trained_on, "_scratch": None}
-        return found | {"n_features_in_": feed.shape[1], "row_ids_": feed.row_ids, "col_ids_": feed.col_ids}
+        return found | {"n_features_in_": feed.shape[1], "user_ids_": feed.row_ids, "item_ids_": feed.col_ids}
 
     def _keep(self, job: FactorJob, feed: Feed, scratch: Any) -> None:
         on_disk = job.plan.physical.tile is not None
@@ -549,9 +579,9 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
 
     @property
     def components_(self) -> Array:
-        """[rank, n] the column factors, as transformers name them."""
+        """[n_components, n] the column factors, as transformers name them."""
         check_is_fitted(self)
-        return np.asarray(self.col_factors_.T)
+        return np.asarray(self.item_factors_.T)
 
     def predict(self, X: Any) -> NDArray[np.float32]:
         """Ratings of n pairs, given as (n, 2) rows and columns (ids when the data had ids); unknown ones get the mean
@@ -560,17 +590,23 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
         With the logistic loss the number is the log odds.
         """
         check_is_fitted(self)
-        rows, cols = as_pairs(X, self.row_ids_, self.col_ids_)
+        rows, cols = as_pairs(X, self.user_ids_, self.item_ids_)
         with self._here().open() as crew:
             return mf_serve.predict(mf_serve.served(self), rows, cols, crew)
 
     def transform(self, X: Any) -> NDArray[np.float32]:
-        """[m, rank] factors of rows from their ratings alone, whether they were in the training data or not.
+        """[m, n_components] factors of rows from their ratings alone, whether they were in the training data or not.
 
         X: ratings, as for `fit`; a matrix has the columns of `fit`. Row k is that of `fold_in(X).ids[k]`; `fold_in` has
-        the rows' biases as well, and recommends to them.
+        the rows' biases as well, and recommends to them. With `set_output(transform="pandas")` the frame of a table of
+        ratings is indexed by these ids.
         """
-        return self.fold_in(X).factors
+        new = self.fold_in(X)
+        return cast("NDArray[np.float32]", labelled(self, new.factors, new.ids, X))
+
+    @property
+    def _n_features_out(self) -> int:
+        return int(self.user_factors_.shape[1])
 
     def fold_in(self, X: Any, y: Any = None) -> NewRows:
         """Rows from their ratings alone, the columns staying as they were learned: factors, biases, recommendations.
@@ -596,13 +632,13 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
         check_is_fitted(self)
         checks.of("recommend").number("n", n, least=1, whole=True)
         try:
-            rows = known_indices(users, self.row_ids_, len(self.row_factors_), "row")
+            rows = known_indices(users, self.user_ids_, len(self.user_factors_), "row")
         except DataError as error:
             raise DataError(f"{error}; to rows that are new: model.fold_in(their ratings).recommend(n=10)") from None
         allowed = None
         if items is not None:
-            allowed = np.zeros(len(self.col_factors_), bool)
-            allowed[known_indices(items, self.col_ids_, len(self.col_factors_), "column")] = True
+            allowed = np.zeros(len(self.item_factors_), bool)
+            allowed[known_indices(items, self.item_ids_, len(self.item_factors_), "column")] = True
         model = mf_serve.served(self)
         base = model.b + np.float32(model.mean)
         with self._here().open() as crew:
@@ -611,16 +647,16 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
             found, scores = search.best(model.W, rows, n, crew, base=base, seen=seen, allowed=allowed)
         if not self._learned.problem.biases:
             mf_serve.leave_blank((found, scores), model.W, rows)
-        return mf_serve.names(found, self.col_ids_), scores
+        return mf_serve.names(found, self.item_ids_), scores
 
     def similar_items(self, items: Any, n: int = 10) -> tuple[Array, NDArray[np.float32]]:
         """The n columns whose factors point most nearly the same way (cosine), without the column itself."""
         check_is_fitted(self)
         checks.of("similar_items").number("n", n, least=1, whole=True)
-        cols = known_indices(items, self.col_ids_, len(self.col_factors_), "column")
+        cols = known_indices(items, self.item_ids_, len(self.item_factors_), "column")
         with self._here().open() as crew:
-            found, scores = mf_serve.similar(self.col_factors_, cols, n, crew)
-        return mf_serve.names(found, self.col_ids_), scores
+            found, scores = mf_serve.similar(self.item_factors_, cols, n, crew)
+        return mf_serve.names(found, self.item_ids_), scores
 
     def score(self, X: Any, y: Any = None) -> float:
         """How well ratings are predicted, higher is better: minus the RMSE (mean absolute error, log loss) of the loss
@@ -663,7 +699,7 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
         return cast("Self", persistence.load(cls, path))
 
     def _is_fitted(self) -> bool:
-        return hasattr(self, "row_factors_")
+        return hasattr(self, "user_factors_")
 
     __sklearn_is_fitted__ = _is_fitted
 

@@ -24,9 +24,9 @@ def _unused(given: Mapping[str, Any]) -> dict[str, str]:
     if not implicit:
         found["alpha"] = "it belongs to implicit=True"
     if implicit:
-        found["bias_reg"] = "implicit feedback has no biases"
+        found["bias_l2_regularization"] = "implicit feedback has no biases"
     elif not given["biases"]:
-        found["bias_reg"] = "it belongs to biases=True"
+        found["bias_l2_regularization"] = "it belongs to biases=True"
     if not given["early_stopping"]:
         found |= dict.fromkeys(_STOPPING, "it belongs to early_stopping=True")
     return found

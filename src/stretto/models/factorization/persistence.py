@@ -11,6 +11,7 @@ import numpy as np
 
 from stretto.data.records.ids import IdMap
 from stretto.errors import DataError
+from stretto.models.renamed import under_current_names
 from stretto.solvers.factorization.factors import Seen
 from stretto.solvers.factorization.problem import Problem
 
@@ -18,7 +19,13 @@ from .fold_in import Learned
 
 _FORMAT = "stretto/matrix-factorization/2"
 _FORMER = "stretto/matrix-factorization/1"
-_ARRAYS = ("row_factors_", "col_factors_", "row_bias_", "col_bias_")
+_ARRAYS = {  # attribute → its name in the file, which is the one that the first version gave it
+    "user_factors_": "row_factors_",
+    "item_factors_": "col_factors_",
+    "user_bias_": "row_bias_",
+    "item_bias_": "col_bias_",
+}
+_IDS = {"user_ids_": "row_ids/", "item_ids_": "col_ids/"}
 _PLAIN = ("mean_", "scale_", "confidence_", "n_ratings_", "n_iter_", "n_features_in_", "fingerprint_", "history_")
 # Of the problem that was learned, what using the model needs.
 _PROBLEM = ("rank", "solver", "loss", "reg", "bias_reg", "biases", "implicit", "alpha")
@@ -32,14 +39,14 @@ def plain(parameters: dict[str, Any]) -> dict[str, Any]:
 
 def save(model: Any, path: str | Path) -> None:
     """Write the model; the file appears whole or not at all."""
-    arrays = {name: np.ascontiguousarray(getattr(model, name)) for name in _ARRAYS}
+    arrays = {stored: np.ascontiguousarray(getattr(model, name)) for name, stored in _ARRAYS.items()}
     arrays |= {f"squares/{name}": np.ascontiguousarray(a) for name, a in model.squares_.items()}
     seen: Seen = model.seen()
     arrays |= {"seen/indptr": seen.indptr, "seen/indices": seen.indices}
-    for side in ("row", "col"):
-        ids: IdMap | None = getattr(model, f"{side}_ids_")
+    for attribute, prefix in _IDS.items():
+        ids: IdMap | None = getattr(model, attribute)
         if ids is not None:
-            arrays |= {f"{side}_ids/{name}": np.ascontiguousarray(a) for name, a in ids.to_arrays().items()}
+            arrays |= {f"{prefix}{name}": np.ascontiguousarray(a) for name, a in ids.to_arrays().items()}
     parameters = model.get_params(deep=False)
     parameters["runtime"] = None
     problem = {name: getattr(model._learned.problem, name) for name in _PROBLEM}
@@ -99,15 +106,15 @@ def load(kind: Any, path: str | Path) -> Any:
         )
         raise DataError(f"{source}: not a matrix factorisation saved by Stretto (format {found!r}); {remedy}")
     about = json.loads(notes["model"])
-    model = kind(**about["parameters"])
-    for name in _ARRAYS:
-        setattr(model, name, arrays[name])
+    model = kind(**under_current_names(about["parameters"]))
+    for name, stored in _ARRAYS.items():
+        setattr(model, name, arrays[stored])
     for name, value in about["fitted"].items():
         setattr(model, name, value)
     model.squares_ = _under(arrays, "squares/")
-    for side in ("row", "col"):
-        own = _under(arrays, f"{side}_ids/")
-        setattr(model, f"{side}_ids_", IdMap.from_arrays(own) if own else None)
+    for attribute, prefix in _IDS.items():
+        own = _under(arrays, prefix)
+        setattr(model, attribute, IdMap.from_arrays(own) if own else None)
     problem = Problem(**about["problem"])
     model._learned = Learned(problem, model.mean_, model.scale_, model.confidence_)
     model._seen, model._trained_on, model._scratch = Seen(arrays["seen/indptr"], arrays["seen/indices"]), None, None

@@ -20,9 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.checks import parse_bytes
+from stretto.deprecation import deprecated_attribute, deprecated_parameter
 from stretto.errors import DataError
 from stretto.kernels.core.profiles import PROFILES
 from stretto.models import checks
+from stretto.models.renamed import RenamedParameters
 from stretto.models.sklearn_base import (
     BaseEstimator,
     CallbackSupportMixin,
@@ -54,6 +56,7 @@ _prepared: WeakKeyDictionary[Topics, Inferrer] = WeakKeyDictionary()
 
 
 class LatentDirichletAllocation(
+    RenamedParameters,
     CallbackSupportMixin,  # type: ignore[misc]
     ClassNamePrefixFeaturesOutMixin,  # type: ignore[misc]
     TransformerMixin,  # type: ignore[misc]
@@ -68,7 +71,7 @@ class LatentDirichletAllocation(
         from alias tables, whose cost does not grow with the topics of a document; "auto" chooses.
     doc_topic_prior : prior of a topic in a document: a number for all, or one for each. None: 5 / n_components.
     topic_word_prior : prior of a word in a topic. None: 0.01.
-    epochs : passes over the tokens.
+    max_iter : epochs, passes over the tokens.
     first_topics : "progressive" draws the first topics from what has been counted so far, "random" does what it says.
     warm_up : epochs in which topic_word_prior falls from ten times its value to itself: topics settle later, and
         foretell unseen words better. 0 for plain Gibbs sampling from the start.
@@ -97,6 +100,7 @@ class LatentDirichletAllocation(
     ----------
     components_ : [topics, words] float32, how often each word has each topic, the prior added.
     doc_topic_prior_, topic_word_prior_ : the priors, as learned.      topic_tokens_ : [topics] tokens of each topic.
+    n_features_in_, feature_names_in_ : the words that fit saw.
     n_iter_ : epochs done.      history_ : one dict for each epoch.      fingerprint_ : the plan's hash.
     plan_ : the plan (not in models that were loaded).
     vocabulary_ : the words, when the data named them.
@@ -105,7 +109,7 @@ class LatentDirichletAllocation(
     --------
     >>> import numpy as np, stretto as st
     >>> X = np.array([[3, 2, 0, 0], [2, 4, 0, 0], [0, 0, 3, 2], [0, 0, 2, 5]])
-    >>> model = st.LatentDirichletAllocation(2, epochs=20, random_state=0).fit(X)
+    >>> model = st.LatentDirichletAllocation(2, max_iter=20, random_state=0).fit(X)
     >>> model.transform(X).shape
     (4, 2)
     """
@@ -118,6 +122,10 @@ class LatentDirichletAllocation(
     fingerprint_: str
     vocabulary_: list[str] | None
 
+    # Former name, which still works and warns.
+    epochs = deprecated_attribute("max_iter", removed_in="0.3")
+
+    @deprecated_parameter("epochs", "max_iter", removed_in="0.3")
     def __init__(
         self,
         n_components: int = 10,
@@ -125,7 +133,7 @@ class LatentDirichletAllocation(
         sampler: str = "auto",
         doc_topic_prior: Any = None,
         topic_word_prior: float | None = None,
-        epochs: int = 100,
+        max_iter: int = 100,
         first_topics: str = "progressive",
         warm_up: int = 30,
         optimize_every: int = 0,
@@ -150,7 +158,7 @@ class LatentDirichletAllocation(
         self.sampler = sampler
         self.doc_topic_prior = doc_topic_prior
         self.topic_word_prior = topic_word_prior
-        self.epochs = epochs
+        self.max_iter = max_iter
         self.first_topics = first_topics
         self.warm_up = warm_up
         self.optimize_every = optimize_every
@@ -198,7 +206,7 @@ class LatentDirichletAllocation(
             With `explain()`, `draw()`, `cost` and `fingerprint`; `run(runtime=…, session=…)` fits this estimator by it.
         """
         self._check()
-        settings = self._settings(self._seed(), self.epochs, self._held(validation))
+        settings = self._settings(self._seed(), self.max_iter, self._held(validation))
         made = plan_topics(clone(self), X, settings, vocabulary)
         return replace(made, runner=partial(self._run_plan, made, X, validation, vocabulary))
 
@@ -222,7 +230,7 @@ class LatentDirichletAllocation(
         seed = self._seed() if made is None else made.logical.seed
         session = session or Session(verbose=self.verbose, unit="tokens")
         scratch = scratch_folder(session) if self.memory is not None else None
-        settings = self._settings(seed, self.epochs, self._held(validation), runtime=runtime)
+        settings = self._settings(seed, self.max_iter, self._held(validation), runtime=runtime)
         learned = learn(
             self, X, settings, session, vocabulary=vocabulary, scratch=scratch, stop=self._callbacks, made=made
         )
@@ -237,13 +245,13 @@ class LatentDirichletAllocation(
     def partial_fit(self, X: Any, y: Any = None) -> Self:
         """Learn from more documents: what was learned stays as counts, and the documents of X are added to it.
 
-        Their tokens are passed over twenty times (or `epochs` times, if that is fewer), and `burn_in` counts those
+        Their tokens are passed over twenty times (or `max_iter` times, if that is fewer), and `burn_in` counts those
         passes. Priors that were learned are kept.
         """
         self._check()
         going_on = self._is_fitted()
         before, done = (self.history_, self.n_iter_) if going_on else ([], 0)
-        epochs = min(self.epochs, _BATCH_EPOCHS)
+        epochs = min(self.max_iter, _BATCH_EPOCHS)
         warm_up = 0 if going_on else min(self.warm_up, epochs // 2)  # what is known already needs none
         seed = (self._seed() + done) % (2**31 - 1)  # other documents, other draws
         settings = self._settings(seed, epochs, None, warm_up=warm_up)
@@ -259,7 +267,7 @@ class LatentDirichletAllocation(
         check = checks.of(self)
         number = check.number
         number("n_components", self.n_components, least=1, most=1 << 20, whole=True)
-        number("epochs", self.epochs, least=1, whole=True)
+        number("max_iter", self.max_iter, least=1, whole=True)
         number("width", self.width, least=1, whole=True)
         number("mh_steps", self.mh_steps, least=1, whole=True)
         number("n_iter_no_change", self.n_iter_no_change, least=1, whole=True)

@@ -11,6 +11,7 @@ import numpy as np
 from stretto.errors import DataError
 from stretto.models.factorization.persistence import plain as plain_parameters
 from stretto.models.factorization.persistence import read_model, write_model
+from stretto.models.renamed import under_current_names
 
 from .topics import Topics
 
@@ -55,7 +56,7 @@ def load(kind: Any, path: str | Path) -> Any:
         )
         raise DataError(f"{path}: not a topic model saved by Stretto (format {found!r}); {remedy}")
     about = json.loads(notes["model"])
-    model = kind(**about["parameters"])
+    model = kind(**under_current_names(about["parameters"]))
     priors = arrays["priors"]
     model.topics_ = Topics(
         arrays["indptr"], arrays["topic"], arrays["count"], arrays["totals"], priors[:-1].copy(), float(priors[-1])
