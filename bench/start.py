@@ -58,10 +58,10 @@ FITS = {
     "Lasso, sparse": "st.Lasso(0.01).fit(S, y)",
     "ElasticNet": "st.ElasticNet(0.01).fit(X, y)",
     "LassoCV": "st.LassoCV(cv=3).fit(X, y)",
-    "LogisticRegression, two classes, dense": "st.LogisticRegression().fit(X, y > 0)",
-    "LogisticRegression, two classes, sparse": "st.LogisticRegression().fit(S, y > 0)",
-    "LogisticRegression, three classes, dense": "st.LogisticRegression().fit(X, classes)",
-    "LogisticRegression, three classes, sparse": "st.LogisticRegression().fit(S, classes)",
+    "LogisticRegression, two classes, dense": "st.LogisticRegression(l1_ratio=1.0).fit(X, y > 0)",
+    "LogisticRegression, two classes, sparse": "st.LogisticRegression(l1_ratio=1.0).fit(S, y > 0)",
+    "LogisticRegression, three classes, dense": "st.LogisticRegression(l1_ratio=1.0).fit(X, classes)",
+    "LogisticRegression, three classes, sparse": "st.LogisticRegression(l1_ratio=1.0).fit(S, classes)",
     "README's loop": "loop()",
 }
 LOOP = """

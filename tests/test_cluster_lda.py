@@ -334,4 +334,6 @@ def test_what_does_not_run_on_a_cluster_is_refused() -> None:
     with pytest.raises(PlanError, match=r"runtime=3 is not a runtime; give .*st.Cluster\(…\)"):
         model_on(3).fit(X)
     with pytest.raises(PlanError, match=r"mini-batches of solver='sgd' are drawn from all samples in one memory"):
-        st.LogisticRegression(solver="sgd", runtime=st.Cluster("processes")).fit(np.ones((4, 3)), np.arange(4))
+        st.LogisticRegression(solver="sgd", runtime=st.Cluster("processes"), l1_ratio=1.0).fit(
+            np.ones((4, 3)), np.arange(4)
+        )

@@ -66,8 +66,10 @@ PLANS: dict[str, Callable[[], Any]] = {
     "mf-ccd": lambda: st.MatrixFactorization(6, solver="ccd", **SMALL).plan(ratings()),
     "lda": lambda: st.LatentDirichletAllocation(8, **SMALL).plan(documents()),
     "lasso": _lasso,
-    "logistic": lambda: st.LogisticRegression(0.5, **WHERE).plan(_numbers()[0], _numbers()[1] > 0),
-    "logistic-joint": lambda: st.LogisticRegression(**WHERE).plan(_numbers()[0], np.digitize(_numbers()[1], [-1, 1])),
+    "logistic": lambda: st.LogisticRegression(0.5, l1_ratio=1.0, **WHERE).plan(_numbers()[0], _numbers()[1] > 0),
+    "logistic-joint": lambda: st.LogisticRegression(l1_ratio=1.0, **WHERE).plan(
+        _numbers()[0], np.digitize(_numbers()[1], [-1, 1])
+    ),
     "loop": _loop,
     "tables-replayable": _tables,
     "tables-identical": lambda: _tables(sync=st.tables.BSP(), comm=st.tables.Managed("100Mbit", codec="f2")),

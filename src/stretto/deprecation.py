@@ -20,6 +20,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_CALLBACKS = os.path.join("sklearn", "callback", "")  # what scikit-learn wraps around `fit`
 
 
 class Renamed(NamedTuple):
@@ -49,7 +50,7 @@ def warn_deprecated(old: str, new: str, *, removed_in: str) -> None:
 
 
 def _users_frame() -> FrameType:
-    """The innermost frame outside Stretto and outside Python's import machinery, or the outermost one of all."""
+    """The innermost frame outside Stretto, Python's import machinery and scikit-learn's callbacks, or the outermost."""
     frame = sys._getframe()
     while frame.f_back is not None and _is_internal(frame.f_code.co_filename):
         frame = frame.f_back
@@ -57,7 +58,7 @@ def _users_frame() -> FrameType:
 
 
 def _is_internal(file: str) -> bool:
-    return file.startswith((_PACKAGE, "<frozen importlib"))
+    return file.startswith((_PACKAGE, "<frozen importlib")) or _CALLBACKS in file
 
 
 def deprecated_parameter(old: str, new: str, *, removed_in: str) -> Callable[[Callable[P, R]], Callable[P, R]]:

@@ -142,9 +142,9 @@ def _regress(kind: str, dtype: str) -> None:
             large = matrix.shape[1] > 500
             Lasso(1e-4 if large else 0.01, max_iter=6).fit(matrix, target)
             if not large:
-                LogisticRegression().fit(matrix, target > np.median(target))
+                LogisticRegression(l1_ratio=1.0).fit(matrix, target > np.median(target))
             elif kind == "sparse":  # conjugate gradients, too
-                LogisticRegression(100.0, max_iter=20).fit(matrix, target > np.median(target))
+                LogisticRegression(100.0, max_iter=20, l1_ratio=1.0).fit(matrix, target > np.median(target))
 
 
 def _classify(kind: str, dtype: str) -> None:
@@ -159,8 +159,8 @@ def _classify(kind: str, dtype: str) -> None:
     matrix: Any = scipy.sparse.csr_array(X) if kind == "sparse" else X
     with _without_warnings():
         for classes in (3, 8, 10, 20) if dtype == "float64" else (3,):
-            LogisticRegression(max_iter=30).fit(matrix, which * classes // len(X))
-        LogisticRegression(solver="sgd", max_iter=1, random_state=0).fit(matrix, which % 3)
+            LogisticRegression(max_iter=30, l1_ratio=1.0).fit(matrix, which * classes // len(X))
+        LogisticRegression(solver="sgd", max_iter=1, random_state=0, l1_ratio=1.0).fit(matrix, which % 3)
 
 
 def _samples(n: int, p: int, dtype: str) -> Any:

@@ -90,6 +90,10 @@ class LinearModel(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
             )
         return found
 
+    def _plan_parameters(self) -> dict[str, Any]:
+        """Parameters as the plan and its fingerprint have them."""
+        return dict(self.get_params(deep=False))
+
     def _seed(self) -> int:
         # Working sets draw nothing, so two fits agree unless the caller asks otherwise.
         if self.random_state is None:

@@ -1,9 +1,10 @@
-"""`LogisticRegression`: classes from a linear model, most of whose coefficients are zero.
+"""`LogisticRegression`: classes from a linear model.
 
-    model = st.LogisticRegression(C=0.5).fit(X, y)      # l1_ratio=1: the Lasso's penalty
+    model = st.LogisticRegression(C=0.5).fit(X, y)                    # an L2 penalty
+    model = st.LogisticRegression(C=0.5, l1_ratio=1.0).fit(X, y)      # the Lasso's penalty: most coefficients are zero
     model.predict_proba(X), model.dual_gap_
 
-More than two classes are learned jointly (softmax), as scikit-learn does, or each against the rest.
+More than two classes are learned jointly (softmax), as scikit-learn does.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 
 from stretto.data.design.design import LARGEST
 from stretto.data.design.design_files import DesignFiles
+from stretto.deprecation import warn_deprecated
 from stretto.errors import DataError, PlanError
 from stretto.models import checks
 from stretto.models.sklearn_base import ClassifierMixin, check_classification_targets, clone, with_callbacks
@@ -35,6 +37,7 @@ from .logistic_options import refuse_unused
 from .plan import Words
 
 Floats = NDArray[np.float64]
+_PLAIN = "LogisticRegression(…)"
 
 
 class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
@@ -45,20 +48,21 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
 
     Parameters
     ----------
-    C : weight of the data against the penalty, more than 0; a smaller C sets more coefficients to zero.
-    l1_ratio : share of the penalty that is ‖w‖₁: 1 gives the sparsest models, 0 plain L2.
+    C : weight of the data against the penalty, more than 0; a smaller C gives smaller coefficients.
+    l1_ratio : share of the penalty that is ‖w‖₁: 0, the default, is plain L2, 1 gives the sparsest models.
     fit_intercept : learn b, which is not penalised.
     standardize : penalise as if every column had standard deviation 1. X itself is not touched, so sparsity is kept.
     tol : stop when the duality gap, which bounds how far the objective is from its minimum, is at most tol times the
         objective; for a joint model of several classes, tol times the loss of the model without features.
     class_weight : {class: weight}, or "balanced" for weights that make the classes count alike.
-    multi_class : for more than two classes: "multinomial", one model of all, or "ovr", each class against the rest.
+    multi_class : deprecated. Several classes are learned jointly; for each class against the rest use
+        `sklearn.multiclass.OneVsRestClassifier(st.LogisticRegression(…))`.
     solver : of the joint model: "auto" for quasi-Newton steps, "sgd" for stochastic ones; max_iter then counts epochs.
     optimizer : of "sgd": "adagrad", "adarevision" (AdaGrad that allows for gradients which are out of date), or "sgd".
         Refused with solver="auto", which does not use it.
     learning_rate : of "sgd"; None chooses one. Refused with solver="auto".
     max_iter, warm_start, schedule, n_jobs, runtime, profile, random_state, verbose : as in `st.Lasso`; schedule is for
-        two classes and "ovr".
+        two classes.
 
     Attributes
     ----------
@@ -70,12 +74,12 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
     --------
     >>> import numpy as np, stretto as st
     >>> X = np.random.default_rng(0).normal(size=(100, 20))
-    >>> model = st.LogisticRegression(C=0.2).fit(X, X[:, 4] > 0)
+    >>> model = st.LogisticRegression(C=0.2, l1_ratio=1.0).fit(X, X[:, 4] > 0)
     >>> np.flatnonzero(model.coef_)
     array([4])
     >>> model.predict_proba(X[:3]).shape
     (3, 2)
-    >>> st.LogisticRegression(C=0.2).fit(X, np.digitize(X[:, 4], [-1, 1])).coef_.shape
+    >>> st.LogisticRegression(C=0.2, l1_ratio=1.0).fit(X, np.digitize(X[:, 4], [-1, 1])).coef_.shape
     (3, 20)
     """
 
@@ -90,13 +94,13 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
         self,
         C: float = 1.0,
         *,
-        l1_ratio: float = 1.0,
+        l1_ratio: float = 0.0,
         fit_intercept: bool = True,
         standardize: bool = False,
         tol: float = 1e-4,
         max_iter: int = 100,
         class_weight: Any = None,
-        multi_class: str = "multinomial",
+        multi_class: str = "deprecated",
         solver: str = "auto",
         optimizer: str = "adagrad",
         learning_rate: float | None = None,
@@ -133,7 +137,16 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
         check.number("C", self.C, above=0, why="for a model without a penalty take a large C, such as 1e6")
         check.number("C", self.C, least=1.0 / LARGEST, most=LARGEST)
         check.number("l1_ratio", self.l1_ratio, least=0, most=1)
-        check.choice("multi_class", self.multi_class, ("multinomial", "ovr"))
+        check.choice("multi_class", self.multi_class, ("deprecated", "multinomial", "ovr"))
+        if self.multi_class != "deprecated":
+            rest = self.multi_class == "ovr"
+            warn_deprecated(
+                f"LogisticRegression(multi_class={self.multi_class!r})",
+                f"sklearn.multiclass.OneVsRestClassifier({_PLAIN})"
+                if rest
+                else f"{_PLAIN}, which learns classes jointly,",
+                removed_in="0.3",
+            )
         check.choice("solver", self.solver, ("auto", "sgd"))
         check.choice("optimizer", self.optimizer, ("sgd", "adagrad", "adarevision"))
         check.optional("learning_rate", self.learning_rate, above=0)
@@ -295,19 +308,22 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
                 runtime,
                 owner=type(self).__name__,
                 why=what if files else f"{what} drawn from all samples in one memory",
-                give="use st.Threads(n), or multi_class='ovr', which runs on a cluster",
+                give="use st.Threads(n), or sklearn.multiclass.OneVsRestClassifier, whose fits run on a cluster",
             )
 
     @property
     def _joint(self) -> bool:
         """Whether there is one model of all classes."""
-        several = len(self.classes_) > 2
-        if self.solver != "auto" and not (several and self.multi_class == "multinomial"):
+        joint = len(self.classes_) > 2 and self.multi_class != "ovr"
+        if self.solver != "auto" and not joint:
             raise PlanError(
-                f"solver={self.solver!r} learns three classes or more jointly; for two, or multi_class='ovr', "
-                "leave solver='auto'"
+                f"solver={self.solver!r} learns three classes or more jointly; for two classes leave solver='auto'"
             )
-        return several and self.multi_class == "multinomial"
+        return joint
+
+    def _plan_parameters(self) -> dict[str, Any]:
+        # Fingerprints have always named how several classes are learned.
+        return super()._plan_parameters() | {"multi_class": "ovr" if self.multi_class == "ovr" else "multinomial"}
 
     def _classes(self, given: Given) -> tuple[NDArray[Any], NDArray[np.int64], Floats]:
         """(classes [k], the number of each sample's class [n], the samples' weights [n] with those of the classes)."""
