@@ -172,7 +172,7 @@ def test_what_is_not_a_model_is_refused(tmp_path: Path) -> None:
     from safetensors.numpy import save_file
 
     save_file({"x": np.zeros(3)}, str(tmp_path / "other"))
-    with pytest.raises(DataError, match="not a matrix factorisation saved by Stretto"):
+    with pytest.raises(DataError, match="not a model of MatrixFactorization saved by Stretto"):
         MatrixFactorization.load(tmp_path / "other")
 
 

@@ -28,6 +28,7 @@ from stretto.deprecation import deprecated_attribute, deprecated_parameter
 from stretto.errors import DataError
 from stretto.kernels.core.profiles import PROFILES
 from stretto.models import checks
+from stretto.models.persistence import plain
 from stretto.models.renamed import RenamedParameters
 from stretto.models.sklearn_base import (
     BaseEstimator,
@@ -513,7 +514,7 @@ class MatrixFactorization(
             )
             settings: dict[str, Any] = {
                 "estimator": type(self).__name__,
-                "parameters": persistence.plain(self.get_params(deep=False)),
+                "parameters": plain(self.get_params(deep=False)),
             }
             settings |= {"seed": seed, "data": repr(feed), "workers": runtime.workers}
             outcome = session.drive(trainer, epochs, settings)
