@@ -127,10 +127,12 @@ def test_where_it_runs_changes_no_bit(more: list[str], docword: Path, whole: Pat
 
 
 @pytest.mark.parametrize(
-    "more", [["--sampler", "mh", "--mh-steps", "1"], ["--average-every", "2", "--topics", "300"]], ids=" ".join
+    "more",
+    [["--sampler", "mh", "--mh-steps", "1"], ["--average-every", "2", "--burn-in", "2", "--topics", "300"]],
+    ids=" ".join,
 )
 def test_other_ways_of_training(more: list[str], docword: Path, tmp_path: Path) -> None:
-    options = ["--topics", "4", "--epochs", "6", "--burn-in", "2", "--out", str(tmp_path / "run")]
+    options = ["--topics", "4", "--epochs", "6", "--out", str(tmp_path / "run")]
     assert "result" in stretto("train", "lda", docword, *options, *more).out
 
 

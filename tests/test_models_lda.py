@@ -280,7 +280,7 @@ def test_saving_loading_and_pickling(corpus: Any, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no such model file"):
         st.LatentDirichletAllocation.load(tmp_path / "nothing")
     st.MatrixFactorization(2, max_iter=1).fit(X[:20]).save(tmp_path / "other")
-    with pytest.raises(DataError, match="not a topic model"):
+    with pytest.raises(DataError, match=r"not a model of LatentDirichletAllocation .*`stretto recommend`"):
         st.LatentDirichletAllocation.load(tmp_path / "other")
 
 

@@ -14,14 +14,14 @@ import numpy as np
 
 from stretto.errors import DataError, PlanError
 
-# Format, without its version → the class that reads it, and the command that trains such a model, if there is one.
+# Format, without its version → the class that reads it, and the commands that train and use such a model, if any.
 _KINDS = {
-    "matrix-factorization": ("MatrixFactorization", "`stretto train mf`"),
-    "latent-dirichlet-allocation": ("LatentDirichletAllocation", "`stretto train lda`"),
-    "lasso": ("Lasso", ""),
-    "elastic-net": ("ElasticNet", ""),
-    "lasso-cv": ("LassoCV", ""),
-    "logistic-regression": ("LogisticRegression", ""),
+    "matrix-factorization": ("MatrixFactorization", "`stretto train mf`", "`stretto recommend`"),
+    "latent-dirichlet-allocation": ("LatentDirichletAllocation", "`stretto train lda`", "`stretto topics`"),
+    "lasso": ("Lasso", "", ""),
+    "elastic-net": ("ElasticNet", "", ""),
+    "lasso-cv": ("LassoCV", "", ""),
+    "logistic-regression": ("LogisticRegression", "", ""),
 }
 
 
@@ -63,7 +63,7 @@ def read_model(path: str | Path, format_: str, former: tuple[str, ...] = ()) -> 
     """
     from safetensors import SafetensorError, safe_open
 
-    source, (owner, trainer) = Path(path), _KINDS[_kind(format_)]
+    source, (owner, trainer, _) = Path(path), _KINDS[_kind(format_)]
     if not source.is_file():
         made = f", or {trainer}" if trainer else ""
         raise DataError(f"{source}: no such model file; train one with fit and save{made}")
@@ -97,7 +97,8 @@ def _remedy(found: str | None, wanted: str) -> str:
     if kind == _kind(wanted):
         return "it was saved by another version of Stretto; read it with that one, or train and save it again"
     if kind in _KINDS:
-        return f"it is a model of {_KINDS[kind][0]}: {_KINDS[kind][0]}.load reads it"
+        owner, _, user = _KINDS[kind]
+        return f"it is a model of {owner}: {owner}.load reads it" + (f", and {user}" if user else "")
     trainer = _KINDS[_kind(wanted)][1]
     return f"name one that {trainer} or save has written" if trainer else "name one that save has written"
 

@@ -28,6 +28,7 @@ from stretto.deprecation import deprecated_attribute, deprecated_parameter
 from stretto.errors import DataError
 from stretto.kernels.core.profiles import PROFILES
 from stretto.models import checks
+from stretto.models.options import refuse_unused
 from stretto.models.persistence import plain
 from stretto.models.renamed import RenamedParameters
 from stretto.models.sklearn_base import (
@@ -44,7 +45,6 @@ from stretto.runtime.blocks.crew import Crew
 from stretto.runtime.blocks.job import Report
 from stretto.runtime.blocks.source import InMemory, Source
 from stretto.runtime.blocks.train import Patience, Trainer
-from stretto.runtime.chosen import here as local
 from stretto.runtime.chosen import name_of, one_memory
 from stretto.runtime.runtimes import Runtime
 from stretto.runtime.session import Session, scratch_folder
@@ -61,7 +61,7 @@ from .build import Earlier, FactorJob, count, going_on, lay_out_factors, put_fac
 from .continue_fit import Batches, WithSgd, grown, moved, refuse_unlike
 from .fold_in import Learned, NewRows, labelled, new_rows
 from .input import Feed, feed_from, read_by_nodes
-from .options import refuse_unused
+from .options import unused_options
 
 Array = NDArray[Any]
 
@@ -142,7 +142,8 @@ class MatrixFactorization(
     random_state : int, RandomState or None
         Seed of the plan and the first factors.
     n_jobs : int or None
-        Threads; None uses every core this process may use. Never changes the answer.
+        Threads; None uses those of joblib's context (`joblib.parallel_config(n_jobs=…)`), or else every core this
+        process may use. Never changes the answer.
     runtime : st.Serial, st.Threads, st.Cluster, st.Simulated or None
         Where to run; overrides n_jobs.
     memory : int, str or None
@@ -318,7 +319,7 @@ class MatrixFactorization(
             Pairs that are rated twice are found by `fit`, when it lays the ratings out.
         """
         problem, runtime, seed = self._problem(), self._runtime(), self._seed()
-        with local(runtime, self.n_jobs).open() as crew:
+        with checks.here(runtime, self.n_jobs).open() as crew:
             feed = self._feed(X, y, validation, seed, runtime, None, crew, counting=True)
             problem, _ = self._start(problem, feed)
             made = self._counted(problem, feed, crew, runtime, seed, stream=self.memory is not None).plan
@@ -463,7 +464,7 @@ class MatrixFactorization(
         check.level(self.verbose)
         self._budget()
         self._runtime()
-        refuse_unused(given, type(self)().get_params(deep=False))
+        refuse_unused(self, unused_options(given), chosen=f"solver={self.solver!r}")
         # Every pair counts in implicit feedback, seen or not: there is no bias to learn.
         return replace(problem, biases=False) if problem.implicit else problem
 

@@ -88,7 +88,8 @@ class ElasticNet(LeastSquares):
     warm_start : start from the coefficients of the last fit.
     schedule : a spec of `st.schedule`, to run the same problem by parallel coordinate descent; None takes working sets.
     random_state : seed of a schedule that draws; None is 0. Working sets draw nothing.
-    n_jobs : threads; None uses every core this process may use. Never changes the answer.
+    n_jobs : threads; None uses those of joblib's context (`joblib.parallel_config(n_jobs=…)`), or else every core this
+        process may use. Never changes the answer.
     runtime : `st.Serial()`, `st.Threads(n)`, `st.Cluster(…)` or `st.Simulated(…)`; overrides n_jobs. Nodes of a cluster
         hold some of the features each. Never changes the answer.
     profile : "exact" (same bits on every x86-64 processor) or "fast".

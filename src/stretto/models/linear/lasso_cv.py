@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from stretto.data.records.digest import digest_of
 from stretto.errors import DataError
 from stretto.models import checks
+from stretto.models.options import refuse_unused
 from stretto.models.sklearn_base import clone, with_callbacks
 from stretto.plan.job import JobPlan
 from stretto.runtime.runtimes import Runtime
@@ -40,7 +41,7 @@ class LassoCV(LeastSquares):
     Parameters
     ----------
     eps, n_alphas : the grid of α: so many, evenly spaced in the logarithm, the smallest eps times the largest.
-    alphas : the values of α themselves, or how many; overrides eps and n_alphas.
+    alphas : the values of α themselves, or how many; then n_alphas is refused, and for values eps too.
     cv : folds: a number (None is 5), a splitter of scikit-learn, or pairs of train and test indices.
     max_iter : rounds at most for each α.
     verbose : 0 quiet, 1 a line for each fold, 2 a line for each α too.
@@ -102,6 +103,11 @@ class LassoCV(LeastSquares):
         super()._check_parameters()
         check = checks.of(self)
         check_grid(check, self.n_alphas, self.eps)
+        if self.alphas is not None:
+            counted = isinstance(self.alphas, Integral)
+            unused = {"n_alphas": "alphas says how many penalties there are"}
+            unused |= {} if counted else {"eps": "alphas says which penalties there are"}
+            refuse_unused(self, unused, chosen=f"alphas={checks.shown(self.alphas)}")
 
     @with_callbacks  # type: ignore[untyped-decorator]
     def fit(

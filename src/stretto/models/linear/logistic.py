@@ -22,6 +22,7 @@ from stretto.data.design.design_files import DesignFiles
 from stretto.deprecation import warn_deprecated
 from stretto.errors import DataError, PlanError
 from stretto.models import checks
+from stretto.models.options import refuse_unused
 from stretto.models.sklearn_base import ClassifierMixin, check_classification_targets, clone, with_callbacks
 from stretto.plan.job import JobPlan
 from stretto.runtime.chosen import refuse_elsewhere
@@ -33,7 +34,6 @@ from stretto.solvers.linear.regression import Problem
 from .base import LinearModel
 from .explain import explain_fit, joint_formula, joint_solver, until
 from .input import Given, beginning, class_weights, converted, logistic, logistic_gap, matrix_of, taken
-from .logistic_options import refuse_unused
 from .plan import Words
 
 Floats = NDArray[np.float64]
@@ -154,7 +154,9 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
         weights: Any = self.class_weight
         if not isinstance(weights, Mapping | None) and not (isinstance(weights, str) and weights == "balanced"):
             raise check.wrong("class_weight", "a mapping {class: weight}, 'balanced' or None", weights)
-        refuse_unused(self.get_params(deep=False), type(self)().get_params(deep=False))
+        if self.solver != "sgd":
+            unused = dict.fromkeys(("optimizer", "learning_rate"), "it belongs to solver='sgd'")
+            refuse_unused(self, unused, chosen=f"solver={self.solver!r}")
 
     # --- learning ---------------------------------------------------------------------------------------------------
 

@@ -24,6 +24,7 @@ from stretto.deprecation import deprecated_attribute, deprecated_parameter
 from stretto.errors import DataError
 from stretto.kernels.core.profiles import PROFILES
 from stretto.models import checks
+from stretto.models.options import refuse_unused
 from stretto.models.renamed import RenamedParameters
 from stretto.models.sklearn_base import (
     BaseEstimator,
@@ -89,7 +90,8 @@ class LatentDirichletAllocation(
     width : how many workers the plan is cut for; it changes the answer, n_jobs does not.
     profile : "exact" (same bits on every x86-64 processor) or "fast".
     random_state : seed of the plan and of every draw.
-    n_jobs : threads; None uses every core this process may use. Never changes the answer.
+    n_jobs : threads; None uses those of joblib's context (`joblib.parallel_config(n_jobs=…)`), or else every core this
+        process may use. Never changes the answer.
     runtime : `st.Serial()`, `st.Threads(n)`, `st.Cluster(...)` or `st.Simulated(...)`; overrides n_jobs. Never changes
         the answer.
     memory : budget such as "2GiB"; what does not fit is cut into blocks on disk and streamed. On a cluster it is the
@@ -284,6 +286,19 @@ class LatentDirichletAllocation(
         check.level(self.verbose)
         self._alpha()
         place_for(self.runtime, self.n_jobs)
+        self._refuse_unused()
+
+    def _refuse_unused(self) -> None:
+        """PlanError for an option that this fit would ignore."""
+        if self.sampler == "sparse":
+            refuse_unused(self, {"mh_steps": "it belongs to sampler='mh'"}, chosen="sampler='sparse'")
+        if not self.early_stopping:
+            stopping = ("validation_fraction", "n_iter_no_change", "tol")
+            unused = dict.fromkeys(stopping, "it belongs to early_stopping=True")
+            refuse_unused(self, unused, chosen="early_stopping=False")
+            if not (self.optimize_every or self.average_every):
+                needs = "it belongs to optimize_every=, average_every= and early_stopping=True"
+                refuse_unused(self, {"burn_in": needs}, chosen="optimize_every=0 and average_every=0")
 
     def _alpha(self) -> tuple[float, ...]:
         K, given = int(self.n_components), self.doc_topic_prior
