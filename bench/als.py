@@ -57,24 +57,24 @@ def ours(train: st.Data, ranking: Ranking, threads: int, target: float) -> tuple
     X, alpha = train.to_csr(), float(train.values.mean())  # a value of 1 adds 1 to the confidence
     for epochs in range(1, 4 * ITERATIONS):
         model = st.MatrixFactorization(
-            RANK, solver="als", implicit=True, alpha=alpha, epochs=epochs, linear_solver="cg", random_state=0
+            RANK, solver="als", implicit=True, alpha=alpha, max_iter=epochs, linear_solver="cg", random_state=0
         ).set_params(n_jobs=threads, init_scale=0.1)
         model.fit(X)
-        if ranked(model.row_factors_, model.col_factors_, ranking) >= target:
+        if ranked(model.user_factors_, model.item_factors_, ranking) >= target:
             break
     times = []
     for _ in range(REPEATS):
         began = time.perf_counter()
         model.fit(X)
         times.append(time.perf_counter() - began)
-    return statistics.median(times), ranked(model.row_factors_, model.col_factors_, ranking), epochs
+    return statistics.median(times), ranked(model.user_factors_, model.item_factors_, ranking), epochs
 
 
 def main() -> None:
     """Measure at one and two threads."""
     one = next(iter(sets.rating_sets(big=False)), None)
     train, test = sets.generated(1_000_000, 6_000, 4_000).split(0.1) if one is None else (one.train, one.test)
-    seen = st.MatrixFactorization(2, epochs=1).fit(train).seen()
+    seen = st.MatrixFactorization(2, max_iter=1).fit(train).seen()
     ranking = Ranking.of(test, seen, train.shape[1])
     rows = []
     for threads in (1, 2):

@@ -80,9 +80,9 @@ def clocks(kind: str, rows: int, nodes: int, address: str) -> Clock:
 
     found = st.run(
         work,
-        tables={"x": st.Table(rows=rows, cols=cols, dtype=dtype)},
+        tables={"x": st.tables.Table(rows=rows, cols=cols, dtype=dtype)},
         workers=nodes,
-        sync=st.BSP(),
+        sync=st.tables.BSP(),
         runtime=st.Cluster(address, nodes=nodes, patience=10.0),
     )
     recording = found.recording
@@ -153,7 +153,13 @@ def simulated(message: tuple[float, float], item: float) -> float:
             w.work(1)
 
     runtime = st.Simulated(nodes=2, threads=1, link="1Gbit", latency=0.0, seconds_per_item=item, message_cost=message)
-    found = st.run(work, tables={"x": st.Table(rows=1, cols=COLS["dense"])}, workers=2, sync=st.BSP(), runtime=runtime)
+    found = st.run(
+        work,
+        tables={"x": st.tables.Table(rows=1, cols=COLS["dense"])},
+        workers=2,
+        sync=st.tables.BSP(),
+        runtime=runtime,
+    )
     return found.seconds / CLOCKS
 
 

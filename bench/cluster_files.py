@@ -109,18 +109,18 @@ def fit_ratings(path: str, small: str) -> dict[str, Any]:
     import stretto as st
     from stretto.schedule.orders.route import owners
 
-    common: dict[str, Any] = {"rank": RANK, "random_state": 0, "duplicates": "keep", "memory": MEMORY}
+    common: dict[str, Any] = {"n_components": RANK, "random_state": 0, "duplicates": "keep", "memory": MEMORY}
     runtime = st.Cluster("processes", nodes=NODES, patience=60.0, start_within=300.0)
-    st.MatrixFactorization(epochs=1, runtime=runtime, **common).fit(small)
+    st.MatrixFactorization(max_iter=1, runtime=runtime, **common).fit(small)
     before = peak()
     with Peaks() as looked:
         began = time.perf_counter()
-        model = st.MatrixFactorization(epochs=EPOCHS, runtime=runtime, **common).fit(path)
+        model = st.MatrixFactorization(max_iter=EPOCHS, runtime=runtime, **common).fit(path)
         took = time.perf_counter() - began
     plan = model.plan_
     owner = owners(plan.order, plan.weight, NODES)
     share = np.bincount(owner[plan.order.row_block], weights=plan.weight, minlength=NODES) / plan.weight.sum()
-    factors = model.row_factors_.nbytes + model.col_factors_.nbytes
+    factors = model.user_factors_.nbytes + model.item_factors_.nbytes
     return {
         "before": before,
         "after": peak(),
@@ -128,7 +128,7 @@ def fit_ratings(path: str, small: str) -> dict[str, Any]:
         "nodes": sorted(looked.peaks.values())[-NODES:],
         "share": share.tolist(),
         "took": took,
-        "bits": digest(model.row_factors_, model.col_factors_),
+        "bits": digest(model.user_factors_, model.item_factors_),
         "ratings": int(plan.weight.sum()),
     }
 
@@ -145,7 +145,7 @@ def fit_documents(path: str, where: str, memory: str) -> dict[str, Any]:
     watch = Watch(runtime) if where == "hosts" else None
     listeners = [] if watch is None else [watch.note]
     model = st.LatentDirichletAllocation(
-        TOPICS, epochs=EPOCHS + 1, random_state=0, evaluate_every=0, runtime=runtime,
+        TOPICS, max_iter=EPOCHS + 1, random_state=0, evaluate_every=0, runtime=runtime,
         memory=memory if where == "hosts" else None,
     )  # fmt: skip
     began = time.perf_counter()

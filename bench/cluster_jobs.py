@@ -42,7 +42,7 @@ def runtime(where: str, nodes: int, more: dict[str, Any]) -> Any:
 
 def policy(budget: str | None, rank: str) -> Any:
     """Nothing but ends of clocks, or managed within a budget."""
-    return st.Eager() if budget is None else st.Managed(budget, rank=rank, burst=BURST)
+    return st.tables.Eager() if budget is None else st.tables.Managed(budget, rank=rank, burst=BURST)
 
 
 def told(result: Any) -> dict[str, Any]:
@@ -125,7 +125,7 @@ def ratings(
     alone: only the worker of this number, on a cluster of one node; `nodes` says how the data are dealt out.
     """
     job = dealt(nodes, size)
-    apply = st.add if server == "add" else st.adarevision(rate)
+    apply = st.tables.add if server == "add" else st.tables.adarevision(rate)
 
     def work(w: Any) -> None:
         here = dealt(nodes, size).parts[w.number if alone is None else alone]
@@ -142,11 +142,11 @@ def ratings(
     result = st.run(
         work,
         tables={
-            "users": st.Table(rows=job.users, cols=size, start=job.W, apply=apply),
-            "items": st.Table(rows=job.items, cols=size, start=job.H, apply=apply),
+            "users": st.tables.Table(rows=job.users, cols=size, start=job.W, apply=apply),
+            "items": st.tables.Table(rows=job.items, cols=size, start=job.H, apply=apply),
         },
         workers=nodes if alone is None else 1,
-        sync=st.SSP(bound),
+        sync=st.tables.SSP(bound),
         comm=policy(budget, rank),
         runtime=runtime(where, nodes if alone is None else 1, more),
         watch=lambda view: -job.loss(view["users"], view["items"]),
@@ -196,7 +196,7 @@ def corpus(
         work,
         tables=tables_of(docs),
         workers=nodes if alone is None else 1,
-        sync=st.SSP(bound),
+        sync=st.tables.SSP(bound),
         comm=policy(budget, rank),
         runtime=runtime(where, nodes if alone is None else 1, more),
         watch=None
@@ -246,9 +246,9 @@ def pictures(
 
     result = st.run(
         work,
-        tables={"weights": st.Table(rows=x.shape[1], cols=classes)},
+        tables={"weights": st.tables.Table(rows=x.shape[1], cols=classes)},
         workers=nodes if alone is None else 1,
-        sync=st.BSP(),
+        sync=st.tables.BSP(),
         runtime=runtime(where, nodes if alone is None else 1, more),
         watch=lambda view: -found.loss(view["weights"]),
         every=batches * every,
@@ -304,13 +304,13 @@ def strata(
     result = st.run(
         work,
         tables={
-            "items": st.Table(
+            "items": st.tables.Table(
                 rows=len(block_of), cols=size, start=start, partition=lambda rows, shards: block_of[rows] % shards
             )
         },
         workers=nodes,
-        sync=st.BSP(),
-        comm=st.Eager() if whole else st.Lazy(),
+        sync=st.tables.BSP(),
+        comm=st.tables.Eager() if whole else st.tables.Lazy(),
         runtime=runtime(where, nodes, more),
         watch=loss,
         every=passes * nodes,
@@ -336,12 +336,12 @@ def rotation(
         def teardown(self, estimator: Any, context: Any) -> None: ...
 
     model = st.MatrixFactorization(
-        rank=size, epochs=passes, random_state=0, duplicates="last", biases=False, width=width or nodes,
+        n_components=size, max_iter=passes, random_state=0, duplicates="last", biases=False, width=width or nodes,
         runtime=runtime(where, nodes, more),
     )  # fmt: skip
     model.set_callbacks(Watch()).fit(data)
     each = [b - a for a, b in pairwise(seconds[:passes])]
-    found = hashlib.sha256(model.row_factors_.tobytes() + model.col_factors_.tobytes()).hexdigest()[:16]
+    found = hashlib.sha256(model.user_factors_.tobytes() + model.item_factors_.tobytes()).hexdigest()[:16]
     looks = [[k + 1, 0.0, 0, -float(epoch["objective"])] for k, epoch in enumerate(model.history_)]
     pace = sum(each) / max(1, len(each))
     return {"took": pace * passes, "pace": pace, "looks": looks, "items": len(data) * passes, "bits": found,

@@ -44,7 +44,7 @@ def folder_of(name: str) -> Path:
 
 def policy(job: str, budget: str | None, rank: str) -> Any:
     """Nothing but ends of clocks, or managed within a budget."""
-    return st.Eager() if budget is None else st.Managed(budget, rank=rank, burst=BURSTS[job])
+    return st.tables.Eager() if budget is None else st.tables.Managed(budget, rank=rank, burst=BURSTS[job])
 
 
 def write(path: Path, value: Any) -> None:
@@ -119,7 +119,7 @@ def ratings(
     """Matrix factorisation, both factors served, data-parallel, bounded staleness."""
     begun = time.monotonic()
     W0, H0, home = read(Path(folder) / "job")
-    apply = st.add if server == "add" else st.adarevision(rate)
+    apply = st.tables.add if server == "add" else st.tables.adarevision(rate)
 
     def work(w: Any) -> None:
         here = read(Path(folder) / f"part-{w.number}")
@@ -143,17 +143,17 @@ def ratings(
     result = st.run(
         work,
         tables={
-            "users": st.Table(
+            "users": st.tables.Table(
                 rows=len(W0),
                 cols=W0.shape[1],
                 start=W0,
                 apply=apply,
                 partition=lambda rows, shards: home[rows] * shards // workers,
             ),
-            "items": st.Table(rows=len(H0), cols=H0.shape[1], start=H0, apply=apply),
+            "items": st.tables.Table(rows=len(H0), cols=H0.shape[1], start=H0, apply=apply),
         },
         workers=workers,
-        sync=st.SSP(bound),
+        sync=st.tables.SSP(bound),
         comm=policy("ratings", budget, rank),
         runtime=runtime(where, nodes, more),
         watch=look,
@@ -228,11 +228,11 @@ def corpus(
     result = st.run(
         work,
         tables={
-            "words": st.Table(rows=words, cols=topics, dtype="i4", start=start),
-            "totals": st.Table(rows=1, cols=topics, dtype="i4", start=start.sum(axis=0, dtype=np.int32)[None]),
+            "words": st.tables.Table(rows=words, cols=topics, dtype="i4", start=start),
+            "totals": st.tables.Table(rows=1, cols=topics, dtype="i4", start=start.sum(axis=0, dtype=np.int32)[None]),
         },
         workers=workers,
-        sync=st.SSP(bound),
+        sync=st.tables.SSP(bound),
         comm=policy("corpus", budget, rank),
         runtime=runtime(where, nodes, more),
     )

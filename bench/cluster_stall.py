@@ -94,7 +94,9 @@ def job(ratings: int, items: int, looks: int) -> dict[str, Any]:
     data = st.generate_ratings(ratings, USERS, items, rank=12, noise=0.5, seed=1).data
     runtime = Cluster(nodes=NODES, patience=20.0, start_within=120.0)
     watch = Watch(runtime)
-    model = st.MatrixFactorization(rank=RANK, epochs=EPOCHS, random_state=0, duplicates="last", runtime=runtime)
+    model = st.MatrixFactorization(
+        n_components=RANK, max_iter=EPOCHS, random_state=0, duplicates="last", runtime=runtime
+    )
     if looks:
         model.set_callbacks(Looker())
     model.fit(data, session=Session(listeners=[watch.note]))

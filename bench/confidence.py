@@ -1,8 +1,8 @@
 """Implicit feedback: how the confidence of an entry should grow with its value.
 
 An entry has confidence 1 + alpha·value / mean |value|, a missing one 1. Every row is a set with a fifth of its entries
-held out, and shows NDCG@10 (mean of two splits) of ranking by popularity and of `MatrixFactorization(rank=32,
-solver="als", implicit=True, linear_solver="cg", epochs=10)` at several alpha; everything else is at its default.
+held out, and shows NDCG@10 (mean of two splits) of ranking by popularity and of `MatrixFactorization(n_components=32,
+solver="als", implicit=True, linear_solver="cg", max_iter=10)` at several alpha; everything else is at its default.
 "1 + 40·value" is the rule that is usual for counts of television watched. Values are stars, ones in their place, counts
 of words in documents, or generated counts; sets differ in density, skew and size.
 
@@ -111,8 +111,10 @@ def popularity(train: st.Data, ranking: Ranking) -> float:
 
 def fitted(train: st.Data, alpha: float) -> st.MatrixFactorization:
     """The model at its defaults but for alpha."""
-    how: dict[str, Any] = {"solver": "als", "implicit": True, "linear_solver": "cg", "epochs": 10, "random_state": 0}
-    model: st.MatrixFactorization = st.MatrixFactorization(rank=32, alpha=alpha, duplicates="keep", **how).fit(train)
+    how: dict[str, Any] = {"solver": "als", "implicit": True, "linear_solver": "cg", "max_iter": 10, "random_state": 0}
+    model: st.MatrixFactorization = st.MatrixFactorization(n_components=32, alpha=alpha, duplicates="keep", **how).fit(
+        train
+    )
     return model
 
 

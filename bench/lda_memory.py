@@ -36,9 +36,9 @@ def one(order: dict[str, Any]) -> dict[str, Any]:
     from stretto.observe.events import EpochDone
 
     warm = order["file"] + ".warm"
-    settings: dict[str, Any] = {"epochs": EPOCHS, "doc_topic_prior": 50 / TOPICS, "random_state": 1}
+    settings: dict[str, Any] = {"max_iter": EPOCHS, "doc_topic_prior": 50 / TOPICS, "random_state": 1}
     settings["evaluate_every"] = 0
-    st.LatentDirichletAllocation(TOPICS, **{**settings, "epochs": 2}).fit(warm)  # compiles, and loads what fits need
+    st.LatentDirichletAllocation(TOPICS, **{**settings, "max_iter": 2}).fit(warm)  # compiles, and loads what fits need
     before = peak()
     seconds: list[float] = []
 

@@ -92,7 +92,9 @@ def libmf(program: str, threads: int, reg: float, folder: Path) -> Curve:
 
 def stretto(data: sets.RatingSet, threads: int) -> Curve:
     """Our curve and clock."""
-    model = st.MatrixFactorization(RANK, reg=data.reg, epochs=EPOCHS, random_state=0, n_jobs=threads, duplicates="keep")
+    model = st.MatrixFactorization(
+        RANK, l2_regularization=data.reg, max_iter=EPOCHS, random_state=0, n_jobs=threads, duplicates="keep"
+    )
     model.fit(data.train, validation=data.test)
     rmse = [epoch["test_rmse"] for epoch in model.history_]
     clocks = []

@@ -18,7 +18,7 @@ import stretto as st
 from bench import sets
 solver, rank = sys.argv[1], int(sys.argv[2])
 small = st.generate_ratings(200_000, 3_000, 2_000, seed=0).data
-st.MatrixFactorization(rank, solver=solver, epochs=1, random_state=0).fit(small)
+st.MatrixFactorization(rank, solver=solver, max_iter=1, random_state=0).fit(small)
 data = sets.generated()
 def now():
     return int(open("/proc/self/statm").read().split()[1]) * resource.getpagesize()
@@ -27,7 +27,7 @@ gc.collect()
 ctypes.CDLL("libc.so.6").malloc_trim(0)
 open("/proc/self/clear_refs", "w").write("5")
 before = now()
-model = st.MatrixFactorization(rank, solver=solver, epochs=2, random_state=0).fit(data)
+model = st.MatrixFactorization(rank, solver=solver, max_iter=2, random_state=0).fit(data)
 peak = [int(l.split()[1]) * 1024 for l in open("/proc/self/status") if l.startswith("VmHWM")][0]
 binary = len(data) * 12
 factors = 4 * rank * sum(data.shape)

@@ -44,7 +44,9 @@ class Curve:
 
 
 def model(data: sets.RatingSet, **parameters: Any) -> st.MatrixFactorization:
-    return st.MatrixFactorization(RANK, reg=data.reg, epochs=EPOCHS, random_state=0, duplicates="keep", **parameters)
+    return st.MatrixFactorization(
+        RANK, l2_regularization=data.reg, max_iter=EPOCHS, random_state=0, duplicates="keep", **parameters
+    )
 
 
 def errors(data: sets.RatingSet, optimizer: str) -> list[float]:

@@ -11,6 +11,7 @@ answers each with one: {"epochs": seconds of each epoch after the first, "passes
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 import os
 import sys
@@ -73,23 +74,32 @@ class Watch:
         return {"epochs": np.diff(self.ends).tolist(), "passes": self.passes[1:], "bits": bits}
 
 
+def named(estimator: Any, **given: Any) -> dict[str, Any]:
+    """Arguments by the names that they have in this tree, which may be older than these."""
+    former = {"n_components": "rank", "max_iter": "epochs"}
+    known = inspect.signature(estimator).parameters
+    return {name if name in known else former[name]: value for name, value in given.items()}
+
+
 def factorise(size: str, threads: int, epochs: int, **options: Any) -> dict[str, Any]:
     """Fit `MatrixFactorization`."""
     watch = Watch()
     model = st.MatrixFactorization(
-        **{"rank": RANK, "epochs": epochs + 1, "random_state": 0, "duplicates": "last", **options},
+        **named(st.MatrixFactorization, **{"n_components": RANK, "max_iter": epochs + 1} | options),
+        random_state=0,
+        duplicates="last",
         runtime=st.Threads(threads),
     )
     model.fit(ratings(size), session=Session(listeners=[watch.note]))
-    return watch.told(digest(model.row_factors_, model.col_factors_))
+    return watch.told(digest(*(vars(model)[name] for name in vars(model) if name.endswith("_factors_"))))
 
 
 def topics(size: str, threads: int, epochs: int) -> dict[str, Any]:
     """Fit `LatentDirichletAllocation` with the sparse sampler; no likelihood on the way."""
     watch = Watch()
     model = st.LatentDirichletAllocation(
-        TOPICS, sampler="sparse", epochs=epochs + 1, first_topics="random", evaluate_every=epochs + 1, random_state=0,
-        runtime=st.Threads(threads),
+        TOPICS, sampler="sparse", first_topics="random", evaluate_every=epochs + 1, random_state=0,
+        runtime=st.Threads(threads), **named(st.LatentDirichletAllocation, max_iter=epochs + 1),
     )  # fmt: skip
     model.fit(counts(size), session=Session(listeners=[watch.note]))
     return watch.told(digest(model.components_))
@@ -175,7 +185,7 @@ def loop_topics(size: str, threads: int, epochs: int) -> dict[str, Any]:
 CASES: dict[str, Callable[[str, int, int], dict[str, Any]]] = {
     "mf-sgd": factorise,
     "mf-adagrad": lambda *asked: factorise(*asked, optimizer="adagrad"),
-    "mf-als": lambda *asked: factorise(*asked, solver="als", rank=ALS_RANK),
+    "mf-als": lambda *asked: factorise(*asked, solver="als", n_components=ALS_RANK),
     "lda-sparse": topics,
     "loop-mf": loop_factorise,
     "loop-lda": loop_topics,

@@ -184,13 +184,13 @@ def cells() -> dict[tuple[str, str], Callable[[Any], str]]:
     for solver in ("sgd", "als", "ccd"):
         found[f"MatrixFactorization, {solver}", "ratings"] = estimator_bits(
             lambda r, solver=solver: st.MatrixFactorization(  # type: ignore[misc]
-                rank=8, solver=solver, epochs=3, random_state=0, runtime=r, duplicates="last"
+                n_components=8, solver=solver, max_iter=3, random_state=0, runtime=r, duplicates="last"
             ),
-            ratings, None, ("row_factors_", "col_factors_"),
+            ratings, None, ("user_factors_", "item_factors_"),
         )  # fmt: skip
     counts = np.random.default_rng(2).poisson(0.3, (200, 150)).astype(np.int32)
     found["LatentDirichletAllocation", "counts"] = estimator_bits(
-        lambda r: st.LatentDirichletAllocation(8, epochs=3, random_state=0, runtime=r), counts, None, ("components_",)
+        lambda r: st.LatentDirichletAllocation(8, max_iter=3, random_state=0, runtime=r), counts, None, ("components_",)
     )
     return found
 

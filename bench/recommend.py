@@ -39,7 +39,7 @@ def measure(name: str, model: st.MatrixFactorization, X: Any, threads: int) -> l
     users = np.arange(X.shape[0])
     # With many items a share of the users is enough to time.
     some = users[:: max(1, len(users) * X.shape[1] // 400_000_000)]
-    W, H = model.row_factors_, model.col_factors_
+    W, H = model.user_factors_, model.item_factors_
     peer = AlternatingLeastSquares(factors=RANK, num_threads=threads)
     peer.user_factors, peer.item_factors = W, H
     model.set_params(n_jobs=threads)
@@ -60,7 +60,9 @@ def main() -> None:
     """Measure every set at one and two threads."""
     rows = []
     for data in sets.rating_sets():
-        model = st.MatrixFactorization(RANK, reg=data.reg, epochs=3, random_state=0, biases=False, duplicates="keep")
+        model = st.MatrixFactorization(
+            RANK, l2_regularization=data.reg, max_iter=3, random_state=0, biases=False, duplicates="keep"
+        )
         model.fit(data.train)
         for threads in (1, 2):
             rows.append(measure(data.name, model, data.train.to_csr(), threads))

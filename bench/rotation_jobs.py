@@ -102,7 +102,7 @@ def mf(
     on = runtime(where, nodes, more)
     watch = Watch(on)
     model = st.MatrixFactorization(
-        rank=rank, epochs=epochs, random_state=0, duplicates="last", biases=False, width=width, runtime=on
+        n_components=rank, max_iter=epochs, random_state=0, duplicates="last", biases=False, width=width, runtime=on
     )
     model.fit(ratings(count, users, items, seed), session=Session(listeners=[watch.note]))
     return watch.told()
@@ -124,7 +124,7 @@ def lda(
     on = runtime(where, nodes, more)
     watch = Watch(on)
     model = st.LatentDirichletAllocation(
-        topics, sampler="sparse", epochs=epochs, first_topics="random", evaluate_every=epochs, random_state=0,
+        topics, sampler="sparse", max_iter=epochs, first_topics="random", evaluate_every=epochs, random_state=0,
         width=width, runtime=on,
     )  # fmt: skip
     model.fit(counts(documents, words, length, seed), session=Session(listeners=[watch.note]))

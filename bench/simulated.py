@@ -97,7 +97,7 @@ class Ratings:
         began = time.process_time()
         result = st.run(
             self.worker(clocks, parts),
-            tables={"items": st.Table(rows=self.items, cols=self.rank, start=start)},
+            tables={"items": st.tables.Table(rows=self.items, cols=self.rank, start=start)},
             workers=workers,
             sync=sync,
             comm=comm,

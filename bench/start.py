@@ -48,20 +48,20 @@ counts = sp.csr_array(rng.poisson(0.3, (200, 100)))
 ratings = st.generate_ratings(5_000, 300, 200, seed=0).data
 """
 FITS = {
-    "MatrixFactorization": "st.MatrixFactorization(8, epochs=3, random_state=0).fit(ratings)",
-    "MatrixFactorization, ALS": "st.MatrixFactorization(8, epochs=3, solver='als', random_state=0).fit(ratings)",
-    "MatrixFactorization, CCD++": "st.MatrixFactorization(8, epochs=3, solver='ccd', random_state=0).fit(ratings)",
-    "MatrixFactorization, implicit": "st.MatrixFactorization(8, epochs=3, solver='als', implicit=True, "
+    "MatrixFactorization": "st.MatrixFactorization(8, max_iter=3, random_state=0).fit(ratings)",
+    "MatrixFactorization, ALS": "st.MatrixFactorization(8, max_iter=3, solver='als', random_state=0).fit(ratings)",
+    "MatrixFactorization, CCD++": "st.MatrixFactorization(8, max_iter=3, solver='ccd', random_state=0).fit(ratings)",
+    "MatrixFactorization, implicit": "st.MatrixFactorization(8, max_iter=3, solver='als', implicit=True, "
     "random_state=0).fit(ratings)",
-    "LatentDirichletAllocation": "st.LatentDirichletAllocation(8, epochs=5, random_state=0).fit(counts)",
+    "LatentDirichletAllocation": "st.LatentDirichletAllocation(8, max_iter=5, random_state=0).fit(counts)",
     "Lasso, dense": "st.Lasso(0.01).fit(X, y)",
     "Lasso, sparse": "st.Lasso(0.01).fit(S, y)",
     "ElasticNet": "st.ElasticNet(0.01).fit(X, y)",
     "LassoCV": "st.LassoCV(cv=3).fit(X, y)",
-    "LogisticRegression, two classes, dense": "st.LogisticRegression().fit(X, y > 0)",
-    "LogisticRegression, two classes, sparse": "st.LogisticRegression().fit(S, y > 0)",
-    "LogisticRegression, three classes, dense": "st.LogisticRegression().fit(X, classes)",
-    "LogisticRegression, three classes, sparse": "st.LogisticRegression().fit(S, classes)",
+    "LogisticRegression, two classes, dense": "st.LogisticRegression(l1_ratio=1.0).fit(X, y > 0)",
+    "LogisticRegression, two classes, sparse": "st.LogisticRegression(l1_ratio=1.0).fit(S, y > 0)",
+    "LogisticRegression, three classes, dense": "st.LogisticRegression(l1_ratio=1.0).fit(X, classes)",
+    "LogisticRegression, three classes, sparse": "st.LogisticRegression(l1_ratio=1.0).fit(S, classes)",
     "README's loop": "loop()",
 }
 LOOP = """

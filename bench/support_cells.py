@@ -175,14 +175,14 @@ def rows() -> dict[str, Row]:
         _linear("Lasso", lambda **where: st.Lasso(alpha=0.05, **where), 0),
         _linear("ElasticNet", lambda **where: st.ElasticNet(alpha=0.05, **where), 0),
         _linear("LassoCV", lambda **where: st.LassoCV(n_alphas=10, cv=3, **where), 0),
-        _linear("LogisticRegression, two classes", _logistic(), 2),
-        _linear("LogisticRegression, multinomial", _logistic(multi_class="multinomial", l1_ratio=0.0), 3),
+        _linear("LogisticRegression, two classes", _logistic(l1_ratio=1.0), 2),
+        _linear("LogisticRegression, multinomial", _logistic(l1_ratio=0.0), 3),
         _linear(
             "LogisticRegression, multinomial, sgd",
-            _logistic(multi_class="multinomial", l1_ratio=0.0, solver="sgd", max_iter=3),
+            _logistic(l1_ratio=0.0, solver="sgd", max_iter=3),
             3,
         ),
-        _linear("LogisticRegression, one against the rest", _logistic(multi_class="ovr"), 3),
+        _linear("LogisticRegression, one against the rest", _logistic(multi_class="ovr", l1_ratio=1.0), 3),
     ]
     found += [_loop(case) for case in cases.LOOPS]
     return {row.name: row for row in found}

@@ -255,15 +255,17 @@ def worker_of(corpus: Corpus, way: Way, passes: int, ends: Passes) -> Callable[[
     return work
 
 
-def tables_of(corpus: Corpus) -> dict[str, st.Table]:
+def tables_of(corpus: Corpus) -> dict[str, st.tables.Table]:
     """The two tables, as random topics fill them."""
     total = corpus.start.sum(axis=0, dtype=np.int32)[None]
     block = corpus.block
     # A block of words has its home on one node.
     partition: Any = "hash" if block is None else lambda keys, shards: block[keys] % shards
     return {
-        "words": st.Table(rows=corpus.words, cols=corpus.topics, dtype="i4", start=corpus.start, partition=partition),
-        "totals": st.Table(rows=1, cols=corpus.topics, dtype="i4", start=total),
+        "words": st.tables.Table(
+            rows=corpus.words, cols=corpus.topics, dtype="i4", start=corpus.start, partition=partition
+        ),
+        "totals": st.tables.Table(rows=1, cols=corpus.topics, dtype="i4", start=total),
     }
 
 

@@ -128,13 +128,13 @@ class Mode:
         """The policy of communication."""
         if self.budget is not None:
             # Counted over all destinations: some hundred rows in a message, as in the paper.
-            return st.Managed(self.budget, rank=self.rank, burst=(800, 800))
-        return st.Lazy() if self.lazy else st.Eager()
+            return st.tables.Managed(self.budget, rank=self.rank, burst=(800, 800))
+        return st.tables.Lazy() if self.lazy else st.tables.Eager()
 
     @property
     def sync(self) -> Rule:
         """The rule of consistency."""
-        return st.SSP(self.bound)
+        return st.tables.SSP(self.bound)
 
 
 @dataclass(frozen=True)
@@ -238,13 +238,13 @@ class Ratings:
 
     def run(self, mode: Mode, until: float = 0.0) -> Kept:
         """One run on the cluster; it ends at `until`, or when it diverges."""
-        apply = st.add if mode.server == "add" else st.adarevision(mode.rate)
+        apply = st.tables.add if mode.server == "add" else st.tables.adarevision(mode.rate)
         began = time.process_time()
         found = st.run(
             self.worker(mode),
             tables={
-                "users": st.Table(rows=self.users, cols=self.rank, start=self.W, apply=apply),
-                "items": st.Table(rows=self.items, cols=self.rank, start=self.H, apply=apply),
+                "users": st.tables.Table(rows=self.users, cols=self.rank, start=self.W, apply=apply),
+                "items": st.tables.Table(rows=self.items, cols=self.rank, start=self.H, apply=apply),
             },
             workers=self.nodes * self.threads,
             sync=mode.sync,

@@ -78,9 +78,9 @@ class Images:
         began = time.process_time()
         found = st.run(
             worker,
-            tables={"weights": st.Table(rows=len(every), cols=CLASSES)},
+            tables={"weights": st.tables.Table(rows=len(every), cols=CLASSES)},
             workers=WORKERS,
-            sync=st.SSP(2),
+            sync=st.tables.SSP(2),
             comm=comm,
             runtime=st.Simulated(nodes=nodes, threads=THREADS, link=LINK, latency=LATENCY, seconds_per_item=SECONDS),
             watch=lambda view: -self.loss(view["weights"]),

@@ -7,7 +7,7 @@ the seconds that the threads had a core: the same on a quiet machine. Median of 
 
 *Shared*: an epoch of matrix factorisation by SGD, rank 64, written with Numba, by 2 threads, each with half of the
 users. *Raw*: NumPy arrays, two threads and a barrier after each epoch. *Shared*: `x.array` of two tables with
-placement="shared" under `st.SSP(1)`, a tick after each epoch. Medians of epochs; raw and shared runs take turns.
+placement="shared" under `st.tables.SSP(1)`, a tick after each epoch. Medians of epochs; raw and shared runs take turns.
 """
 
 from __future__ import annotations
@@ -55,7 +55,11 @@ def keyed(sync: Any, workers: int) -> tuple[float, float, float]:
             ends[w.number, clock + 1] = time.perf_counter()
 
     st.run(
-        worker, workers=workers, tables={"x": st.Table(rows=ROWS, cols=COLS)}, sync=sync, runtime=st.Threads(workers)
+        worker,
+        workers=workers,
+        tables={"x": st.tables.Table(rows=ROWS, cols=COLS)},
+        sync=sync,
+        runtime=st.Threads(workers),
     )
     rows = 2 * BATCH * CALLS * workers / 1e6
     whole = np.diff(ends.max(axis=0))
@@ -134,17 +138,17 @@ def shared(data: st.Data, shares: list[tuple[NDArray[Any], ...]]) -> list[float]
             ends[w.number, t + 1] = time.perf_counter()
 
     tables = {
-        name: st.Table(rows=len(array), cols=RANK, start=array, placement="shared")
+        name: st.tables.Table(rows=len(array), cols=RANK, start=array, placement="shared")
         for name, array in (("W", W), ("H", H))
     }
-    st.run(worker, workers=2, tables=tables, sync=st.SSP(1), runtime=st.Threads(2))
+    st.run(worker, workers=2, tables=tables, sync=st.tables.SSP(1), runtime=st.Threads(2))
     return np.diff(ends.max(axis=0))[1:].tolist()  # type: ignore[no-any-return]
 
 
 def main() -> None:
     """Measure and save."""
     rows = []
-    for sync in (st.BSP(), st.SSP(1), st.ASP()):
+    for sync in (st.tables.BSP(), st.tables.SSP(1), st.tables.ASP()):
         for workers in (1, 2):
             found = [keyed(sync, workers) for _ in range(3)]
             rates = [f"{statistics.median(column):.1f}" for column in zip(*found, strict=True)]

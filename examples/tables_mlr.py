@@ -40,7 +40,7 @@ def train(X, y, apply, workers=4, epochs=10, batch=50, lam=1e-4, seed=0, **where
         weights = view["weights"]
         return softmax_gradient(X, which, weights[:-1], weights[-1])[0] / samples
 
-    tables = {"weights": st.Table(rows=features + 1, cols=len(classes), apply=apply)}
+    tables = {"weights": st.tables.Table(rows=features + 1, cols=len(classes), apply=apply)}
     result = st.run(worker, workers=workers, tables=tables, watch=loss, every=clocks, seed=seed, **where)
     last = result.history[-1]
     print(
@@ -68,8 +68,8 @@ if __name__ == "__main__":
         X, y = load_svmlight_file(sys.argv[1])
     else:
         X, y = generate()
-    for apply in (st.adagrad(0.5), st.adarevision(0.5)):
-        train(X, y, apply, sync=st.BSP())
-        train(X, y, apply, sync=st.SSP(2))
+    for apply in (st.tables.adagrad(0.5), st.tables.adarevision(0.5)):
+        train(X, y, apply, sync=st.tables.BSP())
+        train(X, y, apply, sync=st.tables.SSP(2))
     cluster = st.Simulated(nodes=4, threads=1, link="100Mbit", seconds_per_item=2e-6)
-    train(X, y, st.adarevision(0.5), sync=st.SSP(2), comm=st.Managed("20Mbit"), runtime=cluster)
+    train(X, y, st.tables.adarevision(0.5), sync=st.tables.SSP(2), comm=st.tables.Managed("20Mbit"), runtime=cluster)

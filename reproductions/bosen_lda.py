@@ -43,22 +43,22 @@ KEPT = report.RESULTS / "bosen"
 
 def managed(share: float, rank: str) -> Any:
     """A budget as a share of the link."""
-    return st.Managed(share * LINK, burst=BURST, rank=rank)
+    return st.tables.Managed(share * LINK, burst=BURST, rank=rank)
 
 
 WAYS = {
     way.name: way
     for way in (
-        Way("BS", 1, st.SSP(2), st.Eager(), "rows"),
-        Way("MC-640-RM", 1, st.SSP(2), managed(0.64, "relative"), "rows"),
-        Way("MC-320-R", 1, st.SSP(2), managed(0.32, "random"), "rows"),
-        Way("MC-320-RM", 1, st.SSP(2), managed(0.32, "relative"), "rows"),
-        Way("MC-640-R", 1, st.SSP(2), managed(0.64, "random"), "rows"),
-        Way("BS-8", 8, st.SSP(16), st.Eager()),
-        Way("BS-4", 4, st.SSP(8), st.Eager()),
-        Way("BS-2", 2, st.SSP(4), st.Eager()),
-        Way("Lazy", 1, st.SSP(2), st.Lazy()),
-        Way("ASP-RR", 1, st.ASP(), managed(0.64, "round-robin"), "rows"),
+        Way("BS", 1, st.tables.SSP(2), st.tables.Eager(), "rows"),
+        Way("MC-640-RM", 1, st.tables.SSP(2), managed(0.64, "relative"), "rows"),
+        Way("MC-320-R", 1, st.tables.SSP(2), managed(0.32, "random"), "rows"),
+        Way("MC-320-RM", 1, st.tables.SSP(2), managed(0.32, "relative"), "rows"),
+        Way("MC-640-R", 1, st.tables.SSP(2), managed(0.64, "random"), "rows"),
+        Way("BS-8", 8, st.tables.SSP(16), st.tables.Eager()),
+        Way("BS-4", 4, st.tables.SSP(8), st.tables.Eager()),
+        Way("BS-2", 2, st.tables.SSP(4), st.tables.Eager()),
+        Way("Lazy", 1, st.tables.SSP(2), st.tables.Lazy()),
+        Way("ASP-RR", 1, st.tables.ASP(), managed(0.64, "round-robin"), "rows"),
     )
 }
 ROTATIONS = {f"rotation-{nodes}": nodes for nodes in (8, 16, 24)}
@@ -99,7 +99,7 @@ def cluster() -> Cluster:
 def single() -> Run:
     """One node with two threads: everything is seen at once."""
     corpus = Corpus(counts(), TOPICS, THREADS, BATCHES * NODES)
-    return run(corpus, Way("SN", 1, st.SSP(2), st.Eager()), PASSES, cluster().of(1, THREADS))[0]
+    return run(corpus, Way("SN", 1, st.tables.SSP(2), st.tables.Eager()), PASSES, cluster().of(1, THREADS))[0]
 
 
 def spread(way: Way, target: float) -> Run:
@@ -112,7 +112,7 @@ def spread(way: Way, target: float) -> Run:
 def rotation(name: str, nodes: int, target: float) -> Run:
     """Words going round, one worker a node, which is as fast as its threads together; a clock for each block."""
     corpus = Corpus(counts(), TOPICS, nodes, 1, blocks=nodes)
-    way = Way(name, nodes, st.BSP(), st.Lazy())
+    way = Way(name, nodes, st.tables.BSP(), st.tables.Lazy())
     return run(corpus, way, PASSES, cluster().of(nodes, 1, THREADS), until=_until(target))[0]
 
 

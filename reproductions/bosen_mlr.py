@@ -28,10 +28,12 @@ def main() -> None:
     if images is None:
         print("MNIST is not here: set STRETTO_DATA to the folder of the real sets")
         return
-    modes: list[tuple[str, Any, tuple[float, ...]]] = [("BS", st.Eager(), STEPS)]
+    modes: list[tuple[str, Any, tuple[float, ...]]] = [("BS", st.tables.Eager(), STEPS)]
     for budget, rank, letters in ((100, "relative", "RM"), (200, "relative", "RM"), (200, "random", "R")):
-        modes.append((f"MC-{budget}-{letters}", st.Managed(f"{budget}Mbit", rank=rank, burst=(200, 200)), MANAGED))
-    runs = [images.run("SN, step 1", 1.0, st.Eager(), nodes=1)]
+        modes.append(
+            (f"MC-{budget}-{letters}", st.tables.Managed(f"{budget}Mbit", rank=rank, burst=(200, 200)), MANAGED)
+        )
+    runs = [images.run("SN, step 1", 1.0, st.tables.Eager(), nodes=1)]
     runs += [images.run(f"{name}, step {step:g}", step, comm) for name, comm, steps in modes for step in steps]
     base = min(runs[1 : 1 + len(STEPS)], key=lambda run: run.epochs_to(-TARGET))
     rows = [

@@ -90,13 +90,13 @@ def dearly(name: str, nodes: int, times: float) -> Run:
     """Matrix factorisation with messages as dear as on real processes."""
     job = table_mf.Ratings(ratings(times), nodes=nodes, batches=BATCHES)
     mode = table_mf.Mode(name, clocks=PASSES)
-    apply = st.adarevision(mode.rate)
+    apply = st.tables.adarevision(mode.rate)
     began = time.process_time()
     found = st.run(
         job.worker(mode),
         tables={
-            "users": st.Table(rows=job.users, cols=job.rank, start=job.W, apply=apply),
-            "items": st.Table(rows=job.items, cols=job.rank, start=job.H, apply=apply),
+            "users": st.tables.Table(rows=job.users, cols=job.rank, start=job.W, apply=apply),
+            "items": st.tables.Table(rows=job.items, cols=job.rank, start=job.H, apply=apply),
         },
         workers=nodes * job.threads,
         sync=mode.sync,

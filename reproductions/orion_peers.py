@@ -64,7 +64,7 @@ class Watch:
 def estimator(name: str) -> tuple[float, str]:
     """CPU seconds of an epoch of the estimator in serial, and what it came to."""
     watch = Watch()
-    same: dict[str, Any] = {"epochs": EPOCHS, "random_state": 0, "runtime": st.Serial()}
+    same: dict[str, Any] = {"max_iter": EPOCHS, "random_state": 0, "runtime": st.Serial()}
     session = Session(listeners=[watch.note])
     if name == "lda":
         topics = st.LatentDirichletAllocation(
@@ -72,7 +72,9 @@ def estimator(name: str) -> tuple[float, str]:
             topic_word_prior=0.01, **same,
         ).fit(tokens(SIZE), session=session)  # fmt: skip
         return watch.epoch, f"perplexity {topics.perplexity(tokens(SIZE)):.4g} (inferred anew)"
-    model = st.MatrixFactorization(RANK, biases=False, optimizer=name, duplicates="keep", reg=0.02, **same)
+    model = st.MatrixFactorization(
+        RANK, biases=False, optimizer=name, duplicates="keep", l2_regularization=0.02, **same
+    )
     model.fit(movies(SIZE), session=session)
     return watch.epoch, f"error {model.history_[-1]['train_rmse'] ** 2:.4g}"
 

@@ -131,14 +131,14 @@ def simulate(job: str, kind: str, nodes: int, times: float, cost: tuple[float, f
 
     began, session = time.process_time(), Session(listeners=[note])
     same: dict[str, Any] = {
-        "epochs": EPOCHS,
+        "max_iter": EPOCHS,
         "random_state": 0,
         "width": min(WIDEST, max(16, nodes * THREADS)),
         "runtime": on,
     }
     with grid(kind):
         if job == "mf":
-            model: Any = st.MatrixFactorization(rank=table_mf.RANK, biases=False, duplicates="last", **same)
+            model: Any = st.MatrixFactorization(n_components=table_mf.RANK, biases=False, duplicates="last", **same)
             data: Any = cluster_scaling.ratings(times)
         else:
             model = st.LatentDirichletAllocation(

@@ -66,7 +66,9 @@ def task(name: str, X: Any, y: Floats, loss: str, part: float = 10.0) -> Task:
         start = 0.5
     else:
         alpha = float(np.abs(X.T @ y).max()) / 2 / n / part
-        coef = st.LogisticRegression(1 / (n * alpha), fit_intercept=False, tol=1e-7).fit(X, y).coef_.ravel()
+        coef = (
+            st.LogisticRegression(1 / (n * alpha), fit_intercept=False, tol=1e-7, l1_ratio=1.0).fit(X, y).coef_.ravel()
+        )
         start = float(np.log(2.0))
     found = Task(name, X, y, alpha, loss, start, 0.0)
     params = {"fitted": X @ coef, "intercept": np.zeros(1), "coef": coef}

@@ -146,9 +146,9 @@ def _simulated(nodes: int, threads: int, seed: int) -> st.Simulated:
     faults: list[Any] = []
     if seed:
         for _ in range(draw.randint(1, 2)):
-            faults.append(st.Crash(draw.randrange(nodes), draw.uniform(0.0, 0.06), draw.choice([0.0, 0.01])))
+            faults.append(st.faults.Crash(draw.randrange(nodes), draw.uniform(0.0, 0.06), draw.choice([0.0, 0.01])))
         a, b = draw.sample(range(nodes), 2)
-        faults.append(st.Reset(a, b, draw.uniform(0.0, 0.03), draw.choice([1, 10**9]), draw.choice([0, 1])))
+        faults.append(st.faults.Reset(a, b, draw.uniform(0.0, 0.03), draw.choice([1, 10**9]), draw.choice([0, 1])))
     return st.Simulated(
         nodes=nodes, threads=threads, seconds_per_item=1e-5, link="20Mbit", faults=faults, detect=0.01, seed=seed
     )

@@ -30,13 +30,13 @@ def fit(folder: str | Path, name: str, how: str, epochs: int, threads: int) -> s
     saving = None if how == "alone" else st.Saving(Path(folder), every_epochs=1000 if how == "resume" else 1)
     session = st.Session(saving=saving, resume=how in ("again", "resume"), listeners=[say])
     settings: dict[str, Any] = {
-        "rank": 16,
-        "epochs": epochs,
+        "n_components": 16,
+        "max_iter": epochs,
         "random_state": 5,
         "runtime": st.Threads(threads),
     } | SETTINGS[name]
     model = st.MatrixFactorization(**settings).fit(some_ratings(60_000, 1500, 900), session=session)
-    return digest([model.row_factors_, model.col_factors_, model.row_bias_, model.col_bias_])
+    return digest([model.user_factors_, model.item_factors_, model.user_bias_, model.item_bias_])
 
 
 def main(folder: str, name: str, how: str, epochs: str, threads: str) -> None:

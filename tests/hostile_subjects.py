@@ -89,7 +89,7 @@ def ratings() -> tuple[Array, None]:
 _LINEAR = ("predict", "score")
 _CLASSES = ("predict", "score", "decision_function", "predict_proba")
 _FACTORS = ("transform", "score", "fold_in")
-_MF: dict[str, Any] = {"rank": 3, "epochs": 3, "random_state": 0, "n_jobs": 1}
+_MF: dict[str, Any] = {"n_components": 3, "max_iter": 3, "random_state": 0, "n_jobs": 1}
 
 SUBJECTS: dict[str, Subject] = {
     "Lasso": Subject(st.Lasso, regression, _LINEAR, {"alpha": 0.1, "n_jobs": 1}),
@@ -98,12 +98,17 @@ SUBJECTS: dict[str, Subject] = {
     "lasso_path": Subject(
         Path, regression, (), {"n_alphas": 8, "fit_intercept": True, "n_jobs": 1}, ("n_alphas", "alphas")
     ),
-    "LogisticRegression L1": Subject(st.LogisticRegression, two_classes, _CLASSES, {"max_iter": 20, "n_jobs": 1}),
+    "LogisticRegression L1": Subject(
+        st.LogisticRegression, two_classes, _CLASSES, {"l1_ratio": 1.0, "max_iter": 20, "n_jobs": 1}
+    ),
     "LogisticRegression L2": Subject(
         st.LogisticRegression, two_classes, _CLASSES, {"l1_ratio": 0.0, "C": 0.5, "max_iter": 20, "n_jobs": 1}
     ),
     "LogisticRegression ovr": Subject(
-        st.LogisticRegression, three_classes, _CLASSES, {"multi_class": "ovr", "C": 0.5, "max_iter": 20, "n_jobs": 1}
+        st.LogisticRegression,
+        three_classes,
+        _CLASSES,
+        {"multi_class": "ovr", "l1_ratio": 1.0, "C": 0.5, "max_iter": 20, "n_jobs": 1},
     ),
     "LogisticRegression softmax": Subject(
         st.LogisticRegression, three_classes, _CLASSES, {"l1_ratio": 0.5, "C": 0.5, "n_jobs": 1}
@@ -119,25 +124,25 @@ SUBJECTS: dict[str, Subject] = {
         st.LatentDirichletAllocation,
         counts,
         ("transform", "score", "perplexity"),
-        {"n_components": 3, "epochs": 3, "random_state": 0, "n_jobs": 1},
-        ("epochs", "mh_steps", "n_components"),
+        {"n_components": 3, "max_iter": 3, "random_state": 0, "n_jobs": 1},
+        ("max_iter", "mh_steps", "n_components"),
     ),
-    "MatrixFactorization sgd": Subject(st.MatrixFactorization, ratings, _FACTORS, _MF, ("epochs",)),
+    "MatrixFactorization sgd": Subject(st.MatrixFactorization, ratings, _FACTORS, _MF, ("max_iter",)),
     "MatrixFactorization adagrad": Subject(
-        st.MatrixFactorization, ratings, _FACTORS, {**_MF, "optimizer": "adagrad"}, ("epochs",)
+        st.MatrixFactorization, ratings, _FACTORS, {**_MF, "optimizer": "adagrad"}, ("max_iter",)
     ),
     "MatrixFactorization als": Subject(
-        st.MatrixFactorization, ratings, _FACTORS, {**_MF, "solver": "als"}, ("epochs", "inner")
+        st.MatrixFactorization, ratings, _FACTORS, {**_MF, "solver": "als"}, ("max_iter", "inner")
     ),
     "MatrixFactorization implicit": Subject(
         st.MatrixFactorization,
         ratings,
         ("transform", "fold_in"),
         {**_MF, "solver": "als", "implicit": True},
-        ("epochs",),
+        ("max_iter",),
     ),
     "MatrixFactorization ccd": Subject(
-        st.MatrixFactorization, ratings, _FACTORS, {**_MF, "solver": "ccd"}, ("epochs", "inner")
+        st.MatrixFactorization, ratings, _FACTORS, {**_MF, "solver": "ccd"}, ("max_iter", "inner")
     ),
 }
 
@@ -183,7 +188,10 @@ def _mf(**given: Any) -> Any:
 # What else takes a matrix: (good data for it, how it is given).
 OTHERS: dict[str, tuple[Callable[[], tuple[Array, Any]], Callable[[Any], Any]]] = {
     "Lasso.explain": (regression, lambda X: st.Lasso().explain(X, regression()[1])),
-    "LogisticRegression.explain": (regression, lambda X: st.LogisticRegression().explain(X, three_classes()[1])),
+    "LogisticRegression.explain": (
+        regression,
+        lambda X: st.LogisticRegression(l1_ratio=1.0).explain(X, three_classes()[1]),
+    ),
     "SparseRegression": (regression, lambda X: st.SparseRegression(X, regression()[1], alpha=0.1)),
     "LatentDirichletAllocation, validation": (counts, lambda X: _lda().fit(counts()[0], validation=X)),
     "LatentDirichletAllocation, partial_fit": (counts, lambda X: _lda().partial_fit(X)),

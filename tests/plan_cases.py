@@ -24,18 +24,18 @@ MF = st.MatrixFactorization
 LDA = st.LatentDirichletAllocation
 
 
-def _mf(**parameters: Any) -> Callable[..., Any]:
-    return lambda **where: MF(**({"rank": 6, "epochs": 3, "random_state": 5, "width": 4} | parameters | where))
+def _mf(**given: Any) -> Callable[..., Any]:
+    return lambda **where: MF(**({"n_components": 6, "max_iter": 3, "random_state": 5, "width": 4} | given | where))
 
 
 def _lda(**parameters: Any) -> Callable[..., Any]:
-    fixed = {"n_components": 8, "epochs": 3, "random_state": 5, "width": 4, "evaluate_every": 0}
+    fixed = {"n_components": 8, "max_iter": 3, "random_state": 5, "width": 4, "evaluate_every": 0}
     return lambda **where: LDA(**(fixed | parameters | where))
 
 
 ESTIMATORS: dict[str, Callable[..., Any]] = {
     "mf, sgd": _mf(),
-    "mf, sgd, logistic": _mf(loss="logistic", biases=False, rank=20),
+    "mf, sgd, logistic": _mf(loss="logistic", biases=False, n_components=20),
     "mf, adagrad": _mf(optimizer="adagrad"),
     "mf, adarevision": _mf(optimizer="adarevision"),
     "mf, als": _mf(solver="als"),
@@ -43,7 +43,7 @@ ESTIMATORS: dict[str, Callable[..., Any]] = {
     "mf, als, implicit": _mf(solver="als", implicit=True),
     "mf, ccd": _mf(solver="ccd"),
     "lda, sparse": _lda(),
-    "lda, packed": _lda(n_components=600, epochs=2),
+    "lda, packed": _lda(n_components=600, max_iter=2),
     "lda, mh": _lda(sampler="mh", optimize_every=1, burn_in=0, warm_up=0),
 }
 
@@ -70,11 +70,11 @@ def data(name: str) -> Any:
 
 def learned(model: Any) -> dict[str, NDArray[Any]]:
     """What a fitted model has learned."""
-    if isinstance(model, MF):
-        names = ["row_factors_", "col_factors_", "row_bias_", "col_bias_"]
+    if isinstance(model, MF):  # golden values were made with the names that these attributes had
+        names = {f"{a}_{x}_": f"{b}_{x}_" for a, b in (("row", "user"), ("col", "item")) for x in ("factors", "bias")}
     else:
-        names = ["components_", "doc_topic_prior_"]
-    return {name: np.asarray(getattr(model, name)) for name in names}
+        names = {name: name for name in ("components_", "doc_topic_prior_")}
+    return {key: np.asarray(getattr(model, name)) for key, name in names.items()}
 
 
 # --- loops ----------------------------------------------------------------------------------------------------------

@@ -89,20 +89,20 @@ def schedule(seed: int) -> tuple[st.Simulated, random.Random]:
     # Six losses without progress end a run, on a cluster as here: never as many.
     faults: list[Any] = []
     for _ in range(draw.choice([0, 1, 1, 2, 3])):
-        faults.append(st.Crash(draw.randrange(nodes), when(), draw.choice([0.0, 0.01, 0.2])))
+        faults.append(st.faults.Crash(draw.randrange(nodes), when(), draw.choice([0.0, 0.01, 0.2])))
     for _ in range(draw.choice([0, 0, 1, 2])):
-        faults.append(st.Pause(draw.randrange(nodes), when(), draw.choice([0.001, 0.05, 1.0])))
+        faults.append(st.faults.Pause(draw.randrange(nodes), when(), draw.choice([0.001, 0.05, 1.0])))
     slow: set[tuple[int, int]] = set()
     for _ in range(draw.choice([0, 2, 6, 20]) if nodes > 1 else 0):
         a, b = draw.sample(range(nodes), 2)
         kind = draw.randrange(4)
         if kind == 0 and (a, b) not in slow:  # slow links of one pair multiply: blocks would take hours
             slow |= {(a, b), (b, a)}
-            faults.append(st.SlowLink(a, b, when(), draw.choice([0.02, 1.0]), draw.choice([3.0, 100.0])))
+            faults.append(st.faults.SlowLink(a, b, when(), draw.choice([0.02, 1.0]), draw.choice([3.0, 100.0])))
         elif kind == 1:
-            faults.append(st.Delay(a, b, when(), draw.choice([0.02, 1.0]), draw.choice([0.001, 0.05])))
+            faults.append(st.faults.Delay(a, b, when(), draw.choice([0.02, 1.0]), draw.choice([0.001, 0.05])))
         else:
-            faults.append(st.Reset(a, b, when(), draw.choice([0, 1, 3, 10**9]), draw.choice([0, 0, 1, 2])))
+            faults.append(st.faults.Reset(a, b, when(), draw.choice([0, 1, 3, 10**9]), draw.choice([0, 0, 1, 2])))
     racks = draw.choice([None, None, 2]) if nodes > 1 else None
     spec = st.Simulated(
         nodes=nodes,

@@ -34,11 +34,11 @@ def main(kind: str) -> None:
     print("begun", flush=True)
     while True:
         if kind == "factorise":
-            st.MatrixFactorization(rank=4, epochs=20, random_state=0, runtime=runtime).fit(data)
+            st.MatrixFactorization(n_components=4, max_iter=20, random_state=0, runtime=runtime).fit(data)
         elif kind == "loop":
             loop(data, W, H)
         else:
-            result = st.run(worker, workers=2, tables={"x": st.Table(rows=2)}, runtime=runtime)
+            result = st.run(worker, workers=2, tables={"x": st.tables.Table(rows=2)}, runtime=runtime)
             if result.stopped == "interrupted":
                 raise KeyboardInterrupt
         print("round", flush=True)

@@ -17,6 +17,7 @@ import stretto as st
 from clirun import private_cache, stretto
 from stretto.cli.commands import train
 from stretto.cli.recipes import recipe
+from stretto.cli.recipes.mf import _PARAMETERS
 from stretto.kernels.build.storage import folder as kernel_folder
 from stretto.warmup.tasks import tasks
 
@@ -74,8 +75,9 @@ def test_the_defaults_shown_are_the_estimators() -> None:
     shown = inspect.signature(train.mf).parameters
     ours = {name: p.default for name, p in shown.items() if p.default is not inspect.Parameter.empty}
     theirs = {name: p.default for name, p in inspect.signature(st.MatrixFactorization).parameters.items()}
+    theirs |= {option: theirs[name] for option, name in _PARAMETERS.items() if option != "seed"}
     both = ours.keys() & theirs.keys()
-    assert {"rank", "epochs", "solver", "reg", "alpha"} <= both
+    assert {"rank", "epochs", "solver", "reg", "bias_reg", "alpha"} <= both
     assert {name: ours[name] for name in both} == {name: theirs[name] for name in both}
 
 
@@ -172,11 +174,11 @@ def test_similar_items(run: Path) -> None:
 
 def test_recommendations_for_everyone_go_to_a_file(run: Path, tmp_path: Path) -> None:
     model = st.MatrixFactorization.load(run / "model.safetensors")
-    assert model.row_ids_ is not None
-    items, scores = model.recommend(model.row_ids_.ids, 4)
+    assert model.user_ids_ is not None
+    items, scores = model.recommend(model.user_ids_.ids, 4)
     stretto("recommend", run, "--all", "-n", "4", "--to", tmp_path / "best.npz")
     with np.load(tmp_path / "best.npz") as stored:
-        np.testing.assert_array_equal(stored["users"], model.row_ids_.ids)
+        np.testing.assert_array_equal(stored["users"], model.user_ids_.ids)
         np.testing.assert_array_equal(stored["items"], items)
         np.testing.assert_array_equal(stored["scores"], scores)
     stretto("recommend", run, "--all", "-n", "4", "--to", tmp_path / "best.csv")
@@ -229,7 +231,7 @@ def test_ids_may_be_text(tmp_path: Path) -> None:
         (["train", "mf", "RATINGS", "--implicit"], "als"),
         (["train", "mf", "RATINGS", "--memory", "plenty"], "memory"),
         (["train", "mf", "RATINGS", "--memory", "1GiB", "--on-error", "skip"], "--memory"),
-        (["train", "mf", "RATINGS", "--rank", "0"], "rank"),
+        (["train", "mf", "RATINGS", "--rank", "0"], "--rank"),
         (["train", "mf", "RATINGS", "--solver", "magic"], "magic"),
         (["recommend", "nowhere", "--some", "1"], "nowhere"),
         (["recommend", "RUN"], "--user"),

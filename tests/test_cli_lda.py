@@ -127,10 +127,12 @@ def test_where_it_runs_changes_no_bit(more: list[str], docword: Path, whole: Pat
 
 
 @pytest.mark.parametrize(
-    "more", [["--sampler", "mh", "--mh-steps", "1"], ["--average-every", "2", "--topics", "300"]], ids=" ".join
+    "more",
+    [["--sampler", "mh", "--mh-steps", "1"], ["--average-every", "2", "--burn-in", "2", "--topics", "300"]],
+    ids=" ".join,
 )
 def test_other_ways_of_training(more: list[str], docword: Path, tmp_path: Path) -> None:
-    options = ["--topics", "4", "--epochs", "6", "--burn-in", "2", "--out", str(tmp_path / "run")]
+    options = ["--topics", "4", "--epochs", "6", "--out", str(tmp_path / "run")]
     assert "result" in stretto("train", "lda", docword, *options, *more).out
 
 
@@ -371,7 +373,7 @@ def test_a_vocabulary_beside_the_file_is_found(name: str, tmp_path: Path) -> Non
         (["train", "lda", "DOCS", "--out", "RUN"], "stretto resume"),
         (["train", "lda", "DOCS", "--topics", "0"], "topics"),
         (["train", "lda", "DOCS", "--sampler", "magic"], "magic"),
-        (["train", "lda", "DOCS", "--alpha", "-1"], "doc_topic_prior"),
+        (["train", "lda", "DOCS", "--alpha", "-1"], "--alpha must be"),
         (["train", "lda", "DOCS", "--vocab", "gone.txt"], "gone.txt"),
         (["train", "lda", "DOCS", "--memory", "plenty"], "memory"),
         (["train", "lda", "DOCS", "--memory", "1GiB", "--test", "0.1"], "leave --test out"),

@@ -22,8 +22,8 @@ RUNTIMES: dict[str, Any] = {
     "nodes": InProcess(3),
     "simulated": st.Simulated(nodes=3, threads=1),
 }
-MF: dict[str, Any] = {"rank": 6, "epochs": 2, "width": 4, "random_state": 0}
-LDA: dict[str, Any] = {"n_components": 8, "epochs": 2, "random_state": 5, "width": 4}
+MF: dict[str, Any] = {"n_components": 6, "max_iter": 2, "width": 4, "random_state": 0}
+LDA: dict[str, Any] = {"n_components": 8, "max_iter": 2, "random_state": 5, "width": 4}
 
 
 def bits(model: Any) -> tuple[str, str]:
@@ -172,6 +172,6 @@ def test_a_part_that_changed_is_refused(tmp_path: Path, monkeypatch: pytest.Monk
 
     monkeypatch.setattr("stretto.models.factorization.build.lay_out_from_file", changed)
     runtime: Any = InProcess(2)
-    model = st.MatrixFactorization(2, epochs=1, runtime=runtime, memory="60MB", duplicates="keep")
+    model = st.MatrixFactorization(2, max_iter=1, runtime=runtime, memory="60MB", duplicates="keep")
     with pytest.raises(DataError, match=r"ratings.csv.*changed"):
         model.fit(file)

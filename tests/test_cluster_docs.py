@@ -34,9 +34,9 @@ NODES = st.Cluster("processes", nodes=2)  # refused before a process is started
 def test_factorisation_by_sgd(optimizer: str, schedule: str) -> None:
     def factors(runtime: Any) -> bytes:
         model = st.MatrixFactorization(
-            rank=3, epochs=3, random_state=0, optimizer=optimizer, schedule=schedule, runtime=runtime
+            n_components=3, max_iter=3, random_state=0, optimizer=optimizer, schedule=schedule, runtime=runtime
         )
-        return bytes(model.fit(RATINGS).row_factors_.tobytes())
+        return bytes(model.fit(RATINGS).user_factors_.tobytes())
 
     assert factors(InProcess(2)) == factors(st.Serial())
 
@@ -46,8 +46,8 @@ LINEAR: dict[str, Callable[[Any], Any]] = {
     "`ElasticNet`": lambda where: st.ElasticNet(0.1, runtime=where).fit(X, Y).coef_,
     "`LassoCV`": lambda where: st.LassoCV(n_alphas=3, runtime=where).fit(X, Y).coef_,
     "`lasso_path`": lambda where: st.lasso_path(X, Y, n_alphas=3, runtime=where).coefs,
-    "`LogisticRegression`": lambda where: st.LogisticRegression(runtime=where).fit(X, Y > 0).coef_,
-    "several classes jointly": lambda where: st.LogisticRegression(runtime=where).fit(X, CLASSES).coef_,
+    "`LogisticRegression`": lambda where: st.LogisticRegression(runtime=where, l1_ratio=1.0).fit(X, Y > 0).coef_,
+    "several classes jointly": lambda where: st.LogisticRegression(runtime=where, l1_ratio=1.0).fit(X, CLASSES).coef_,
 }
 
 
@@ -153,10 +153,12 @@ def test_loops_whose_arrays_are_served(name: str) -> None:
 
 # By what the page calls them: those in code as it spells them.
 REFUSED: dict[str, Callable[[], Any]] = {
-    '`LogisticRegression(solver="sgd")`': lambda: st.LogisticRegression(solver="sgd", runtime=NODES).fit(X, CLASSES),
+    '`LogisticRegression(solver="sgd")`': lambda: st.LogisticRegression(solver="sgd", runtime=NODES, l1_ratio=1.0).fit(
+        X, CLASSES
+    ),
     "`schedule=`": lambda: st.Lasso(schedule=st.schedule.prioritised(4), runtime=NODES).fit(X, Y),
     '`placement="shared"`': lambda: st.run(
-        lambda w: None, tables={"x": st.Table(rows=2, placement="shared")}, runtime=NODES
+        lambda w: None, tables={"x": st.tables.Table(rows=2, placement="shared")}, runtime=NODES
     ),
 }
 _PARAGRAPH = re.search(r"^Refused with a `PlanError`(.*?)\n\n", CLUSTER, re.DOTALL | re.MULTILINE)

@@ -45,7 +45,7 @@ def slow_worker(w: Any) -> None:
 
 
 def tables() -> Any:
-    return {"x": st.Table(rows=ROWS, cols=3), "y": st.Table(rows=ROWS, apply=st.adagrad(0.1))}
+    return {"x": st.tables.Table(rows=ROWS, cols=3), "y": st.tables.Table(rows=ROWS, apply=st.tables.adagrad(0.1))}
 
 
 def cluster(nodes: int = 2, **more: Any) -> st.Cluster:
@@ -105,7 +105,7 @@ class Killer:
         return total(view)
 
 
-OPTIONS: dict[str, Any] = {"workers": 4, "tables": {"x": st.Table(rows=ROWS, cols=3)}, "every": 5}
+OPTIONS: dict[str, Any] = {"workers": 4, "tables": {"x": st.tables.Table(rows=ROWS, cols=3)}, "every": 5}
 
 
 @pytest.fixture(scope="module")
@@ -125,7 +125,7 @@ def test_the_same_losses_on_simulated_nodes_end_with_the_same_bits(undisturbed: 
     """What decides there is what decides on hosts that are killed."""
     calm = st.Simulated(nodes=2, threads=2, detect="1ms", back_after="1ms")
     seconds = st.run(slow_worker, runtime=calm, watch=total, **OPTIONS).seconds
-    crashes = [st.Crash(node, at=share * seconds, back_after="1ms") for node, share in ((0, 0.2), (1, 0.6))]
+    crashes = [st.faults.Crash(node, at=share * seconds, back_after="1ms") for node, share in ((0, 0.2), (1, 0.6))]
     found = st.run(
         slow_worker, runtime=replace(calm, faults=crashes), watch=total, record="full", checkpoint_every=5, **OPTIONS
     )

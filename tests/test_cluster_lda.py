@@ -256,7 +256,7 @@ def cluster(nodes: int = 2, **more: Any) -> st.Cluster:
 
 
 def model_on(runtime: Any, topics: int = 12, **settings: Any) -> st.LatentDirichletAllocation:
-    common: dict[str, Any] = {"epochs": 6, "width": 4, "evaluate_every": 3, "random_state": 0}
+    common: dict[str, Any] = {"max_iter": 6, "width": 4, "evaluate_every": 3, "random_state": 0}
     return st.LatentDirichletAllocation(topics, runtime=runtime, **common | settings)
 
 
@@ -310,8 +310,8 @@ def test_processes_are_killed() -> None:
 def test_a_session_goes_on_elsewhere(tmp_path: Path) -> None:
     whole = model_on(st.Serial()).fit(DATA)
     saved = Saving(tmp_path / "saved", every_epochs=2)
-    model_on(st.Threads(1), epochs=3).fit(DATA, session=Session(record=tmp_path / "run", saving=saved))
-    model_on(cluster(2), epochs=5).fit(DATA, session=Session(saving=saved, resume=True))
+    model_on(st.Threads(1), max_iter=3).fit(DATA, session=Session(record=tmp_path / "run", saving=saved))
+    model_on(cluster(2), max_iter=5).fit(DATA, session=Session(saving=saved, resume=True))
     found = model_on(st.Serial()).fit(DATA, session=Session(saving=saved, resume=True))
     np.testing.assert_array_equal(found.components_, whole.components_)
 
@@ -334,4 +334,6 @@ def test_what_does_not_run_on_a_cluster_is_refused() -> None:
     with pytest.raises(PlanError, match=r"runtime=3 is not a runtime; give .*st.Cluster\(…\)"):
         model_on(3).fit(X)
     with pytest.raises(PlanError, match=r"mini-batches of solver='sgd' are drawn from all samples in one memory"):
-        st.LogisticRegression(solver="sgd", runtime=st.Cluster("processes")).fit(np.ones((4, 3)), np.arange(4))
+        st.LogisticRegression(solver="sgd", runtime=st.Cluster("processes"), l1_ratio=1.0).fit(
+            np.ones((4, 3)), np.arange(4)
+        )

@@ -54,7 +54,7 @@ MODELS: dict[str, Callable[..., Any]] = {
     "elastic net, standardised": lambda **more: st.ElasticNet(0.05, l1_ratio=0.6, standardize=True, **more),
     "ridge": lambda **more: st.ElasticNet(0.05, l1_ratio=0.0, **more),
     "working sets of 8": lambda **more: st.Lasso(0.01, schedule=st.schedule.working_sets(8), **more),
-    "logistic": lambda **more: st.LogisticRegression(0.8, **more),
+    "logistic": lambda **more: st.LogisticRegression(0.8, l1_ratio=1.0, **more),
     "logistic, l2, no intercept": lambda **more: st.LogisticRegression(0.1, l1_ratio=0.0, fit_intercept=False, **more),
 }
 
@@ -127,7 +127,10 @@ def test_several_classes_against_the_rest_and_a_warm_start() -> None:
     which = np.digitize(y, np.quantile(y, [0.3, 0.6]))
     places: list[Any] = [InProcess(3), st.Simulated(nodes=4, threads=2)]
     for where in places:
-        rest = [st.LogisticRegression(multi_class="ovr", runtime=r).fit(X, which) for r in (st.Serial(), where)]
+        rest = [
+            st.LogisticRegression(multi_class="ovr", runtime=r, l1_ratio=1.0).fit(X, which)
+            for r in (st.Serial(), where)
+        ]
         assert same(*map(facts, rest))
         warm = [st.Lasso(0.05, warm_start=True, runtime=r).fit(X, y) for r in (st.Serial(), where)]
         assert same(*(facts(model.set_params(alpha=0.01).fit(X, y)) for model in warm))
@@ -138,28 +141,29 @@ def test_several_classes_jointly(storage: str, processes: Lent, monkeypatch: pyt
     monkeypatch.setattr(passes, "_NUMBERS", 1000)  # several visits of few rows
     X, y, weight = data(storage, p=40)
     which = np.digitize(y, np.quantile(y, [0.3, 0.6]))
-    for rules in ({"l1_ratio": 0.0}, {"C": 0.5}, {"l1_ratio": 0.5, "fit_intercept": False, "standardize": True}):
+    sparse = {"C": 0.5, "l1_ratio": 1.0}
+    for rules in ({"l1_ratio": 0.0}, sparse, {"l1_ratio": 0.5, "fit_intercept": False, "standardize": True}):
         options: dict[str, Any] = {"random_state": 0, "tol": 1e-3, **rules}
         expected = facts(st.LogisticRegression(runtime=st.Serial(), **options).fit(X, which, weight))
         places: list[Any] = [InProcess(3), st.Simulated(nodes=4, threads=2), processes]
-        for where in places[: 3 if rules == {"C": 0.5} else 1]:
+        for where in places[: 3 if rules == sparse else 1]:
             assert same(facts(st.LogisticRegression(runtime=where, **options).fit(X, which, weight)), expected), where
 
 
 def test_joint_models_that_are_refused(tmp_path: Path) -> None:
     X, y, _ = data("dense float64")
     which = np.digitize(y, np.quantile(y, [0.3, 0.6]))
-    model = st.LogisticRegression(solver="sgd", runtime=st.Cluster("processes"))
+    model = st.LogisticRegression(solver="sgd", runtime=st.Cluster("processes"), l1_ratio=1.0)
     for call in (model.fit, model.plan):
         with pytest.raises(PlanError, match="mini-batches of solver='sgd' are drawn from all samples in one memory"):
             call(X, which)
     file = tmp_path / "classes.svm"
     file.write_text("1 1:2\n2 2:1\n3 1:1 2:3\n1 2:2\n")
     with pytest.raises(PlanError, match="a joint model of several classes takes X in memory"):
-        st.LogisticRegression(runtime=st.Simulated(nodes=2)).fit(file)
-    joint = st.LogisticRegression().fit(file)
+        st.LogisticRegression(runtime=st.Simulated(nodes=2), l1_ratio=1.0).fit(file)
+    joint = st.LogisticRegression(l1_ratio=1.0).fit(file)
     X = sp.csr_array(np.array([[2, 0], [0, 1], [1, 3], [0, 2]], np.float32))
-    assert same(facts(joint), facts(st.LogisticRegression().fit(X, [1.0, 2.0, 3.0, 1.0])))
+    assert same(facts(joint), facts(st.LogisticRegression(l1_ratio=1.0).fit(X, [1.0, 2.0, 3.0, 1.0])))
 
 
 # --- files ------------------------------------------------------------------------------------------------------------

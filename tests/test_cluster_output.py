@@ -18,7 +18,7 @@ import stretto as st
 from stretto.errors import RunError
 from stretto.runtime.cluster.hosts.output import Output, WorkerLines
 
-TABLES = {"x": st.Table(rows=2)}
+TABLES = {"x": st.tables.Table(rows=2)}
 
 
 @pytest.fixture(autouse=True)
@@ -150,7 +150,7 @@ def test_a_loop_whose_nodes_always_die_gives_up(folder: Path, monkeypatch: pytes
 
     monkeypatch.setattr(Runs, "make", lost)
     ratings = st.generate_ratings(500, 60, 40).data
-    model = st.MatrixFactorization(rank=2, epochs=2, random_state=0, runtime=st.Cluster("processes", nodes=2))
+    model = st.MatrixFactorization(n_components=2, max_iter=2, random_state=0, runtime=st.Cluster("processes", nodes=2))
     with (
         pytest.warns(RuntimeWarning, match="host 0 on .* was lost: it is gone"),
         pytest.raises(RunError, match="lost 6 times in a row, and the job got no further"),

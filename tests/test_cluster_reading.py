@@ -46,13 +46,13 @@ def file(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 def model(runtime: Any, **settings: Any) -> st.MatrixFactorization:
-    return st.MatrixFactorization(6, epochs=3, width=4, random_state=0, runtime=runtime, **settings)
+    return st.MatrixFactorization(6, max_iter=3, width=4, random_state=0, runtime=runtime, **settings)
 
 
 def same(one: st.MatrixFactorization, other: st.MatrixFactorization) -> None:
     assert one.fingerprint_ == other.fingerprint_
     assert one.history_ == other.history_
-    for name in ("row_factors_", "col_factors_", "row_bias_", "col_bias_"):
+    for name in ("user_factors_", "item_factors_", "user_bias_", "item_bias_"):
         np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
 
 

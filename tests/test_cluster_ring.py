@@ -281,9 +281,9 @@ def test_a_node_has_only_its_part_of_the_data() -> None:
 
 
 def fitted(runtime: Any, **settings: Any) -> tuple[str, Any]:
-    model = st.MatrixFactorization(rank=6, epochs=4, width=4, random_state=0, runtime=runtime, **settings)
+    model = st.MatrixFactorization(n_components=6, max_iter=4, width=4, random_state=0, runtime=runtime, **settings)
     model.fit(DATA, validation=0.2)
-    found = {name: getattr(model, name) for name in ("row_factors_", "col_factors_", "row_bias_", "col_bias_")}
+    found = {name: getattr(model, name) for name in ("user_factors_", "item_factors_", "user_bias_", "item_bias_")}
     return digest(found), model
 
 
@@ -296,7 +296,7 @@ def test_validation_early_stopping_and_going_on() -> None:
     assert model.fingerprint_ == other.fingerprint_
     for each in (model, other):
         each.partial_fit(DATA)
-    assert np.array_equal(model.row_factors_, other.row_factors_)
+    assert np.array_equal(model.user_factors_, other.user_factors_)
     assert np.array_equal(model.predict([[0, 1], [5, 3]]), other.predict([[0, 1], [5, 3]]))
     assert "inprocess" in model.plan_.explain()
 
@@ -364,8 +364,8 @@ def test_checkpoints_every_so_often(tmp_path: Path) -> None:
 
 
 def test_a_session_on_nodes_is_resumed_here(tmp_path: Path) -> None:
-    model = st.MatrixFactorization(rank=4, epochs=2, width=4, random_state=0, runtime=on(2))
+    model = st.MatrixFactorization(n_components=4, max_iter=2, width=4, random_state=0, runtime=on(2))
     model.fit(DATA, session=Session(record=tmp_path / "run", saving=Saving(tmp_path / "saved", every_epochs=1)))
-    other = st.MatrixFactorization(rank=4, epochs=2, width=4, random_state=0, runtime=st.Serial())
+    other = st.MatrixFactorization(n_components=4, max_iter=2, width=4, random_state=0, runtime=st.Serial())
     other.fit(DATA, session=Session(saving=Saving(tmp_path / "saved"), resume=True))
-    assert np.array_equal(model.col_factors_, other.col_factors_)
+    assert np.array_equal(model.item_factors_, other.item_factors_)

@@ -202,6 +202,6 @@ def test_steps_that_read_the_factors_here_see_them() -> None:
     """`predict` of held-out pairs runs on the driver's threads, after every epoch."""
     histories = []
     for runtime in (st.Serial(), InProcess(3)):
-        model = st.MatrixFactorization(rank=4, epochs=3, width=4, random_state=0, runtime=cast(Any, runtime))
+        model = st.MatrixFactorization(n_components=4, max_iter=3, width=4, random_state=0, runtime=cast(Any, runtime))
         histories.append(model.fit(DATA, validation=0.3).history_)
     assert histories[0] == histories[1]

@@ -71,8 +71,8 @@ def test_a_process_killed_within_an_epoch() -> None:
 def test_the_estimator_takes_a_cluster() -> None:
     models = []
     for runtime in (st.Serial(), Cluster("processes", nodes=2)):
-        model = st.MatrixFactorization(rank=4, epochs=2, width=4, random_state=0, runtime=runtime)
+        model = st.MatrixFactorization(n_components=4, max_iter=2, width=4, random_state=0, runtime=runtime)
         models.append(model.fit(DATA, validation=0.2))
-    assert np.array_equal(models[0].col_factors_, models[1].col_factors_)
+    assert np.array_equal(models[0].item_factors_, models[1].item_factors_)
     assert models[0].history_ == models[1].history_
     assert "cluster, 2 workers" in models[1].plan_.explain()

@@ -36,7 +36,7 @@ def worker(w: Any) -> None:
 
 
 def run(runtime: Any) -> Any:
-    found = st.run(worker, workers=4, tables={"x": st.Table(rows=ROWS, cols=2, dtype="f4")}, runtime=runtime)
+    found = st.run(worker, workers=4, tables={"x": st.tables.Table(rows=ROWS, cols=2, dtype="f4")}, runtime=runtime)
     return found.tables["x"]
 
 
@@ -52,8 +52,8 @@ def ratings() -> Any:
 
 
 def factors(data: Any, runtime: Any) -> Any:
-    model = st.MatrixFactorization(rank=4, epochs=3, random_state=0, runtime=runtime).fit(data)
-    return model.row_factors_
+    model = st.MatrixFactorization(n_components=4, max_iter=3, random_state=0, runtime=runtime).fit(data)
+    return model.user_factors_
 
 
 class Kill:
@@ -285,7 +285,7 @@ def test_a_host_that_the_kernel_ends_for_lack_of_memory_is_said_to_be(little_mem
         pytest.warns(RuntimeWarning, match=r"host 1 on .* \(log: .*\) was lost when that machine ran out of memory"),
         pytest.raises(RunError, match=r"host 1 on .*out of memory.*third time; use more nodes"),
     ):
-        st.run(hungry, workers=2, tables={"x": st.Table(rows=4)}, runtime=cluster())
+        st.run(hungry, workers=2, tables={"x": st.tables.Table(rows=4)}, runtime=cluster())
 
 
 # -- finding Ray ------------------------------------------------------------------------------------------------------

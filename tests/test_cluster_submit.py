@@ -141,10 +141,10 @@ def test_the_job_of_the_page_runs_through_ray_job_submit(head: Head, tmp_path: P
     assert done.returncode == 0, said
     assert "succeeded" in said
     error = float(re.findall(r"rmse ([\d.]+)", said)[-1])
-    here = st.MatrixFactorization(rank=32, random_state=0, runtime=st.Threads(2))
+    here = st.MatrixFactorization(n_components=32, random_state=0, runtime=st.Threads(2))
     here.fit(st.generate_ratings(60_000, 900, 700).data)
     there = st.MatrixFactorization.load(saved)
-    assert (there.row_factors_ == here.row_factors_).all()
+    assert (there.user_factors_ == here.user_factors_).all()
     assert 0 < error < 1
 
 

@@ -24,7 +24,7 @@ def hosts() -> Iterator[None]:
     close_all()
 
 
-LASTING: dict[str, Any] = {"workers": 3, "tables": {"x": st.Table(rows=ROWS, cols=3, start=start(3))}}
+LASTING: dict[str, Any] = {"workers": 3, "tables": {"x": st.tables.Table(rows=ROWS, cols=3, start=start(3))}}
 
 
 def lasting_job(**options: Any) -> TableJob:
@@ -52,10 +52,10 @@ def test_cuts_come_at_every_multiple() -> None:
             assert [int(cut.shards[node]["clock"]) for node in (0, 1)] == [clock, clock]
 
 
-@pytest.mark.parametrize("comm", [None, st.Managed(1e9, codec="f2"), st.Lazy()], ids=repr)
-@pytest.mark.parametrize("apply", [st.add, st.adarevision(0.1)], ids=repr)
+@pytest.mark.parametrize("comm", [None, st.tables.Managed(1e9, codec="f2"), st.tables.Lazy()], ids=repr)
+@pytest.mark.parametrize("apply", [st.tables.add, st.tables.adarevision(0.1)], ids=repr)
 def test_a_run_begun_again_from_any_cut_ends_with_the_same_bits(apply: Any, comm: Any) -> None:
-    tables = {"x": st.Table(rows=ROWS, cols=3, apply=apply, start=start(3))}
+    tables = {"x": st.tables.Table(rows=ROWS, cols=3, apply=apply, start=start(3))}
     job = lasting_job(tables=tables, comm=comm)
     with Party(job, 3, every=(4,)) as party:
         party.begin()
@@ -104,8 +104,8 @@ def test_a_host_that_is_lost_in_the_middle_and_begun_again() -> None:
     assert again == ending(InProcess(1).serve(lasting_job()))
 
 
-@pytest.mark.parametrize("sync", [st.SSP(1), st.SSP(4), st.ASP()], ids=repr)
-@pytest.mark.parametrize("comm", [st.Eager(), st.Lazy(), st.Managed("1Gbit")], ids=repr)
+@pytest.mark.parametrize("sync", [st.tables.SSP(1), st.tables.SSP(4), st.tables.ASP()], ids=repr)
+@pytest.mark.parametrize("comm", [st.tables.Eager(), st.tables.Lazy(), st.tables.Managed("1Gbit")], ids=repr)
 def test_a_cut_under_bounded_staleness_holds_exactly_its_clocks(sync: Any, comm: Any) -> None:
     def body(w: Worker) -> None:
         x = w.table("x")
@@ -113,13 +113,13 @@ def test_a_cut_under_bounded_staleness_holds_exactly_its_clocks(sync: Any, comm:
             x.read([0])
             x.add([0, 1 + w.number], [1.0, 1.0])
 
-    job = job_of(body, workers=3, tables={"x": st.Table(rows=4)}, sync=sync, comm=comm)
+    job = job_of(body, workers=3, tables={"x": st.tables.Table(rows=4)}, sync=sync, comm=comm)
     with Party(job, 3, every=(3,)) as party:
         party.begin()
         party.until_drained()
         assert values(party.outcome()).ravel().tolist() == [60.0, 20.0, 20.0, 20.0]
         party.listen(lambda: all(party.whole(clock) for clock in party.cuts))
-        assert len(party.cuts) >= (6 if comm != st.Lazy() else 1)
+        assert len(party.cuts) >= (6 if comm != st.tables.Lazy() else 1)
         for clock, cut in party.cuts.items():
             keys = np.concatenate([shard["x/keys"] for shard in cut.shards.values()])
             rows = np.concatenate([shard["x/values"] for shard in cut.shards.values()]).ravel()
@@ -132,7 +132,7 @@ def test_a_cut_under_bounded_staleness_holds_exactly_its_clocks(sync: Any, comm:
 
 
 def test_a_cut_and_a_stop_on_demand() -> None:
-    job = job_of(counting, workers=4, tables={"x": st.Table(rows=4)})
+    job = job_of(counting, workers=4, tables={"x": st.tables.Table(rows=4)})
     with Party(job, 2) as party:
         party.begin()
 
@@ -161,7 +161,7 @@ def test_a_cut_and_a_stop_on_demand() -> None:
 
 
 def test_a_stop_at_once() -> None:
-    job = job_of(counting, workers=4, tables={"x": st.Table(rows=4)})
+    job = job_of(counting, workers=4, tables={"x": st.tables.Table(rows=4)})
     with Party(job, 2) as party:
         party.begin()
         party.listen(lambda: any(event.what == "moved" and event.value[1] > 3 for event in party.told))

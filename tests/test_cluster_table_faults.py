@@ -31,7 +31,7 @@ def hosts() -> Iterator[None]:
 
 
 def test_a_frame_of_another_incarnation_changes_nothing() -> None:
-    job = job_of(partial(counting, clocks=400), workers=2, tables={"x": st.Table(rows=2)})
+    job = job_of(partial(counting, clocks=400), workers=2, tables={"x": st.tables.Table(rows=2)})
     with Party(job, 2) as party:
         party.begin()
         host = party.hosts[1]
@@ -49,7 +49,7 @@ def test_a_frame_of_another_incarnation_changes_nothing() -> None:
 
 def test_frames_that_come_before_their_incarnation_are_kept_for_it() -> None:
     """Without that a link would lose patience first, a second later."""
-    job = job_of(partial(counting, clocks=3), workers=2, tables={"x": st.Table(rows=2)})
+    job = job_of(partial(counting, clocks=3), workers=2, tables={"x": st.tables.Table(rows=2)})
     with Party(job, 2) as party:
         for _ in range(3):
             party.begin()
@@ -59,10 +59,10 @@ def test_frames_that_come_before_their_incarnation_are_kept_for_it() -> None:
         assert not again
 
 
-@pytest.mark.parametrize("sync", [st.BSP(), st.SSP(1)], ids=repr)
+@pytest.mark.parametrize("sync", [st.tables.BSP(), st.tables.SSP(1)], ids=repr)
 def test_connections_that_break_lose_nothing(sync: Any) -> None:
     """Sockets are closed underneath again and again while workers run; what they held is sent again."""
-    job = job_of(partial(counting, clocks=400), workers=3, tables={"x": st.Table(rows=3)}, sync=sync)
+    job = job_of(partial(counting, clocks=400), workers=3, tables={"x": st.tables.Table(rows=3)}, sync=sync)
     with Party(job, 3) as party:
         party.begin()
         for broken in range(6):
@@ -87,7 +87,7 @@ class Slow:
 
 
 def test_workers_wait_while_the_network_is_behind() -> None:
-    job = job_of(partial(counting, clocks=300), workers=2, tables={"x": st.Table(rows=2)}, sync=st.ASP())
+    job = job_of(partial(counting, clocks=300), workers=2, tables={"x": st.tables.Table(rows=2)}, sync=st.tables.ASP())
     slow: dict[int, Slow] = {}
 
     def make(host: Any, begin: Begin) -> Any:
@@ -117,7 +117,7 @@ def test_halting_ends_whoever_waits() -> None:
                 w.table("x").read([0])
         counting(w, 20)
 
-    job = job_of(body, workers=3, tables={"x": st.Table(rows=3)})
+    job = job_of(body, workers=3, tables={"x": st.tables.Table(rows=3)})
     with Party(job, 3) as party:
         party.begin()
         party.listen(lambda: sum(found.waits == "read" for [found] in party.ask("standing")) == 2)
@@ -134,7 +134,10 @@ def test_halting_ends_whoever_waits() -> None:
 
 def test_what_is_told_travels() -> None:
     """Everything a host hands to the driver can be pickled, addresses and the end included."""
-    tables = {"x": st.Table(rows=ROWS, cols=3, apply=st.adarevision(0.1)), "n": st.Table(dtype="i8")}
+    tables = {
+        "x": st.tables.Table(rows=ROWS, cols=3, apply=st.tables.adarevision(0.1)),
+        "n": st.tables.Table(dtype="i8"),
+    }
     job = job_of(mixed, workers=4, tables=tables, record="full")
     with Party(job, 2, every=(2,)) as party:
         party.begin()

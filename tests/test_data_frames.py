@@ -453,7 +453,7 @@ def test_a_model_of_a_frame_with_large_ids() -> None:
     frame = pl.DataFrame(
         {"rating": rng.integers(1, 6, len(pairs)), "movie_id": pairs[:, 1] + 10**9, "user_id": pairs[:, 0] + 10**7}
     )
-    model = st.MatrixFactorization(rank=2, epochs=2, random_state=0).fit(frame)
-    assert model.row_factors_.shape[0] == len(np.unique(pairs[:, 0]))
+    model = st.MatrixFactorization(n_components=2, max_iter=2, random_state=0).fit(frame)
+    assert model.user_factors_.shape[0] == len(np.unique(pairs[:, 0]))
     best, _ = model.recommend([10**7 + int(pairs[0, 0])], 2)
     assert set(best.ravel().tolist()) <= {int(item) + 10**9 for item in pairs[:, 1]}

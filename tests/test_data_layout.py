@@ -310,7 +310,7 @@ def test_paths_that_lead_nowhere(path: str) -> None:
 
 def test_an_estimator_that_reads_says_where_the_arguments_belong(tmp_path: Path) -> None:
     path = put(tmp_path, "1,2,3\n4,x,5\n6,7,8\n")
-    for model in (st.MatrixFactorization(rank=2), st.LatentDirichletAllocation(2)):
+    for model in (st.MatrixFactorization(n_components=2), st.LatentDirichletAllocation(2)):
         with pytest.raises(FormatError, match=r'on_error="skip".*; these are arguments of st.read: fit what it ret'):
             model.fit(path)
     with pytest.raises(DataError, match=r"no such file; check the path$"):

@@ -291,7 +291,7 @@ def counting(path: str, clocks: int = 1) -> Any:
     return worker
 
 
-TABLE = {"x": st.Table(rows=50, cols=2, dtype="f8")}
+TABLE = {"x": st.tables.Table(rows=50, cols=2, dtype="f8")}
 
 
 @pytest.mark.parametrize("runtime", [st.Serial(), st.Threads(2), st.Simulated(nodes=2, threads=2)], ids=repr)

@@ -13,7 +13,7 @@ from examples_run import load
 example = load("tables_mlr")
 X, Y = example.generate(samples=600, words=200, classes=3, length=15)
 PLACES = (st.Serial(), st.Threads(2), st.Simulated(nodes=2, threads=2))
-FUNCTIONS = [st.adagrad(0.5), st.adarevision(0.5)]
+FUNCTIONS = [st.tables.adagrad(0.5), st.tables.adarevision(0.5)]
 
 
 @pytest.mark.parametrize("apply", FUNCTIONS, ids=str)
@@ -29,7 +29,7 @@ def test_the_same_bits_everywhere_under_bsp(apply: Any, capsys: pytest.CaptureFi
 @pytest.mark.parametrize("place", PLACES[1:], ids=["threads", "simulated"])
 def test_it_comes_near_the_optimum_though_reads_are_stale(apply: Any, place: Any) -> None:
     """Beside the estimator with the same ridge: lam for a batch's mean is lam·n for the sum, over the rows in use."""
-    result = example.train(X, Y, apply, epochs=20, batch=25, lam=1e-3, sync=st.SSP(2), runtime=place)
+    result = example.train(X, Y, apply, epochs=20, batch=25, lam=1e-3, sync=st.tables.SSP(2), runtime=place)
     best = st.LogisticRegression(C=1 / (1e-3 * len(Y)), l1_ratio=0.0).fit(X, Y)
     probabilities = best.predict_proba(X)[np.arange(len(Y)), Y]
     assert result.objective < -np.log(probabilities).mean() + 0.15

@@ -60,6 +60,8 @@ def loaded_after(code: str, names: tuple[str, ...], ready: Ready, folder: Path) 
         "stretto.data.reading.text",
         "stretto.keyed",
         "stretto.entry",
+        "stretto.faults",
+        "stretto.tables",
         "stretto.tables.table",
         "stretto.store.layout",
         "stretto.store.shard.functions",

@@ -281,7 +281,7 @@ class At:
 
 
 def factorise(runtime: Any) -> Callable[[], Any]:
-    return lambda: st.MatrixFactorization(rank=4, epochs=6, random_state=0, runtime=runtime).fit(DATA)
+    return lambda: st.MatrixFactorization(n_components=4, max_iter=6, random_state=0, runtime=runtime).fit(DATA)
 
 
 def sweep(x: Any, y: Any) -> None:
@@ -315,7 +315,7 @@ def tables(runtime: Any) -> Callable[[], Any]:
             w.table("x").read()
 
     def run() -> None:
-        result = st.run(worker, workers=3, tables={"x": st.Table(rows=3)}, runtime=runtime)
+        result = st.run(worker, workers=3, tables={"x": st.tables.Table(rows=3)}, runtime=runtime)
         if result.stopped == "interrupted":
             raise KeyboardInterrupt
 

@@ -29,7 +29,14 @@ RANKS = [1, 2, TRUE_RANK, 5, 8]
 
 
 def model(**parameters: Any) -> MatrixFactorization:
-    given: dict[str, Any] = {"rank": 3, "solver": "als", "epochs": 15, "reg": 0.02, "random_state": 0, "n_jobs": 1}
+    given: dict[str, Any] = {
+        "n_components": 3,
+        "solver": "als",
+        "max_iter": 15,
+        "l2_regularization": 0.02,
+        "random_state": 0,
+        "n_jobs": 1,
+    }
     return MatrixFactorization(**given | parameters)
 
 
@@ -38,8 +45,8 @@ def folded(fitted: MatrixFactorization, rows: Any) -> float:
     csr = sparse.csr_matrix(rows)
     csr.sort_indices()
     held = held_out(0, csr.nnz, HELD_SHARE, seed=0)
-    H, c, mean = fitted.col_factors_.astype(float), fitted.col_bias_.astype(float), fitted.mean_
-    penalty = np.diag([fitted.reg] * H.shape[1] + [fitted.bias_reg])
+    H, c, mean = fitted.item_factors_.astype(float), fitted.item_bias_.astype(float), fitted.mean_
+    penalty = np.diag([fitted.l2_regularization] * H.shape[1] + [fitted.bias_l2_regularization])
     errors = []
     for i in range(csr.shape[0]):
         span = slice(csr.indptr[i], csr.indptr[i + 1])
@@ -70,8 +77,8 @@ def test_dense_rows_are_scored_like_sparse_ones() -> None:
 
 def test_a_grid_search_over_rows_finds_the_rank() -> None:
     for cv in (2, 3):
-        search = GridSearchCV(model(), {"rank": RANKS}, cv=cv).fit(X)
-        assert search.best_params_ == {"rank": TRUE_RANK}
+        search = GridSearchCV(model(), {"n_components": RANKS}, cv=cv).fit(X)
+        assert search.best_params_ == {"n_components": TRUE_RANK}
 
 
 # --- ratings as samples ------------------------------------------------------------------------------------------
@@ -85,12 +92,12 @@ def test_pairs_and_ratings_are_cut_by_rating() -> None:
     for train, test in folds.split(pairs):
         fitted = model().fit(sparse.csr_matrix((values[train], pairs[train].T), shape=X.shape))
         i, j = pairs[test].T
-        guess = fitted.mean_ + fitted.row_bias_[i] + fitted.col_bias_[j]
-        guess = guess + np.einsum("nk,nk->n", fitted.row_factors_[i], fitted.col_factors_[j])
+        guess = fitted.mean_ + fitted.user_bias_[i] + fitted.item_bias_[j]
+        guess = guess + np.einsum("nk,nk->n", fitted.user_factors_[i], fitted.item_factors_[j])
         wanted.append(-np.sqrt(np.mean((values[test] - guess) ** 2)))
     np.testing.assert_allclose(found, wanted, rtol=1e-3)
-    search = GridSearchCV(model(), {"rank": RANKS}, cv=folds).fit(pairs, values)
-    assert search.best_params_ == {"rank": TRUE_RANK}
+    search = GridSearchCV(model(), {"n_components": RANKS}, cv=folds).fit(pairs, values)
+    assert search.best_params_ == {"n_components": TRUE_RANK}
     assert search.best_estimator_.predict(pairs[:4]).shape == (4,)
 
 
@@ -106,11 +113,11 @@ def test_pairs_of_ids() -> None:
     ]
     for pairs in forms:
         fitted = model().fit(pairs, DATA.values)
-        np.testing.assert_array_equal(fitted.row_factors_, wanted.row_factors_)
-        assert fitted.row_ids_ == wanted.row_ids_
+        np.testing.assert_array_equal(fitted.user_factors_, wanted.user_factors_)
+        assert fitted.user_ids_ == wanted.user_ids_
         assert fitted.score(pairs, DATA.values) == wanted.score(pairs, DATA.values)
     far = np.stack([10_000_000 + 3 * DATA.rows, DATA.cols], axis=1)
-    assert model().fit(far, DATA.values).row_factors_.shape == (250, 3)
+    assert model().fit(far, DATA.values).user_factors_.shape == (250, 3)
 
 
 def test_pairs_need_as_many_ratings() -> None:
@@ -122,7 +129,7 @@ def test_pairs_need_as_many_ratings() -> None:
 
 def test_a_matrix_ignores_y_as_transformers_do() -> None:
     labels = np.arange(X.shape[0]) % 2
-    np.testing.assert_array_equal(model().fit(X, labels).row_factors_, model().fit(X).row_factors_)
+    np.testing.assert_array_equal(model().fit(X, labels).user_factors_, model().fit(X).user_factors_)
 
 
 def test_sorted_folds_are_warned_of() -> None:
@@ -193,11 +200,11 @@ def test_cross_validate_holds_out_every_rating_once() -> None:
 
 
 def test_cross_validate_finds_the_rank() -> None:
-    scores = {rank: st.cross_validate(model(rank=rank), X, cv=3)["test_score"].mean() for rank in RANKS}
+    scores = {rank: st.cross_validate(model(n_components=rank), X, cv=3)["test_score"].mean() for rank in RANKS}
     assert max(scores, key=lambda rank: scores[rank]) == TRUE_RANK
-    again = st.cross_validate(model(rank=TRUE_RANK), X, cv=3)["test_score"]
+    again = st.cross_validate(model(n_components=TRUE_RANK), X, cv=3)["test_score"]
     assert scores[TRUE_RANK] == again.mean()
-    assert st.cross_validate(model(rank=TRUE_RANK), X, cv=3, seed=9)["test_score"].mean() != again.mean()
+    assert st.cross_validate(model(n_components=TRUE_RANK), X, cv=3, seed=9)["test_score"].mean() != again.mean()
 
 
 def test_what_cannot_be_cut_is_refused() -> None:

@@ -28,21 +28,21 @@ def table(rows: Any = slice(None)) -> Any:
 
 
 def model(**parameters: Any) -> MatrixFactorization:
-    return MatrixFactorization(**{"rank": 5, "epochs": 8, "random_state": 0, "n_jobs": 2} | parameters)
+    return MatrixFactorization(**{"n_components": 5, "max_iter": 8, "random_state": 0, "n_jobs": 2} | parameters)
 
 
 @pytest.fixture(scope="module")
 def named() -> MatrixFactorization:
-    fitted: MatrixFactorization = model(reg=0.08, bias_reg=0.3).fit(table(slice(0, 140)))
+    fitted: MatrixFactorization = model(l2_regularization=0.08, bias_l2_regularization=0.3).fit(table(slice(0, 140)))
     return fitted
 
 
 def solved(fitted: MatrixFactorization, row: int) -> tuple[Any, float]:
     """Factors and bias of one row of CSR, by NumPy."""
     cols, values = CSR[row].indices, CSR[row].data.astype(float)
-    Y = np.c_[fitted.col_factors_[cols], np.ones(len(cols))].astype(float)
-    target = values - fitted.mean_ - fitted.col_bias_[cols]
-    penalty = np.diag([fitted.reg] * fitted.rank + [fitted.bias_reg]) * len(cols)
+    Y = np.c_[fitted.item_factors_[cols], np.ones(len(cols))].astype(float)
+    target = values - fitted.mean_ - fitted.item_bias_[cols]
+    penalty = np.diag([fitted.l2_regularization] * fitted.n_components + [fitted.bias_l2_regularization]) * len(cols)
     x = np.linalg.solve(Y.T @ Y + penalty, Y.T @ target)
     return x[:-1], float(x[-1])
 
@@ -66,12 +66,12 @@ def test_new_users_by_id(named: MatrixFactorization) -> None:
 def test_predictions_for_new_users_have_their_bias(named: MatrixFactorization) -> None:
     new = named.fold_in(table(slice(140, 160)))
     factors, bias = solved(named, 147)
-    wanted = named.mean_ + bias + named.col_bias_ + named.col_factors_ @ factors
+    wanted = named.mean_ + bias + named.item_bias_ + named.item_factors_ @ factors
     items = [f"item {j:03}" for j in range(120)]
     found = new.predict([["user 147", name] for name in items])
     np.testing.assert_allclose(found, wanted, atol=5e-3)
     unknown, both = new.predict([["nobody", "item 003"], ["nobody", "nothing"]])
-    assert unknown == pytest.approx(named.mean_ + named.col_bias_[3], rel=1e-5)
+    assert unknown == pytest.approx(named.mean_ + named.item_bias_[3], rel=1e-5)
     assert both == np.float32(named.mean_)
 
 
@@ -79,7 +79,7 @@ def test_recommendations_for_new_users(named: MatrixFactorization) -> None:
     new = named.fold_in(table(slice(140, 160)))
     items, scores = new.recommend(n=7)
     assert items.shape == scores.shape == (20, 7)
-    every = named.mean_ + new.bias[:, None] + named.col_bias_ + new.factors @ named.col_factors_.T
+    every = named.mean_ + new.bias[:, None] + named.item_bias_ + new.factors @ named.item_factors_.T
     for k, name in enumerate(new.ids.tolist()):
         seen = CSR[int(name.split()[1])].indices
         left = np.setdiff1d(np.arange(120), seen)
@@ -93,13 +93,13 @@ def test_recommendations_for_new_users(named: MatrixFactorization) -> None:
 
 def test_known_users_are_folded_in_from_what_is_given(named: MatrixFactorization) -> None:
     """A user of training with other ratings than then gets other factors; the model stays as it is."""
-    before = named.row_factors_.copy()
+    before = named.user_factors_.copy()
     new = named.fold_in(
         pandas.DataFrame({"user": ["user 003"] * 2, "item": ["item 001", "item 002"], "rating": [5, 1]})
     )
     assert new.ids.tolist() == ["user 003"]
-    assert not np.allclose(new.factors[0], named.row_factors_[3], atol=1e-2)
-    np.testing.assert_array_equal(named.row_factors_, before)
+    assert not np.allclose(new.factors[0], named.user_factors_[3], atol=1e-2)
+    np.testing.assert_array_equal(named.user_factors_, before)
 
 
 def test_what_the_model_cannot_know(named: MatrixFactorization) -> None:
@@ -145,7 +145,7 @@ def test_a_matrix_of_new_rows() -> None:
     assert new.bias[5] == pytest.approx(bias, abs=2e-3)
     np.testing.assert_array_equal(fitted.transform(CSR[140:]), new.factors)
     np.testing.assert_array_equal(fitted.fold_in(CSR[145:150]).factors, new.factors[5:10])
-    again = MatrixFactorization(rank=5, epochs=8, random_state=0, n_jobs=1).fit(CSR[:140]).fold_in(CSR[140:])
+    again = MatrixFactorization(n_components=5, max_iter=8, random_state=0, n_jobs=1).fit(CSR[:140]).fold_in(CSR[140:])
     np.testing.assert_array_equal(again.factors, new.factors)
 
 
@@ -169,14 +169,14 @@ def test_score_is_what_predict_says(named: MatrixFactorization) -> None:
 def test_logistic_rows_are_logistic_regressions() -> None:
     liked = CSR.copy()
     liked.data = (CSR.data > 3).astype(np.float32)
-    fitted = model(loss="logistic", reg=0.02, bias_reg=0.02).fit(liked[:140])
+    fitted = model(loss="logistic", l2_regularization=0.02, bias_l2_regularization=0.02).fit(liked[:140])
     new = fitted.fold_in(liked[140:])
     for k in range(20):
         cols, y = liked[140 + k].indices, liked[140 + k].data > 0
         if len({*y}) < 2:
             continue
         # The bias is a column of ones with the same penalty; the columns' biases are what is known beforehand.
-        Y, offset = np.c_[fitted.col_factors_[cols], np.ones(len(cols))].astype(float), fitted.col_bias_[cols]
+        Y, offset = np.c_[fitted.item_factors_[cols], np.ones(len(cols))].astype(float), fitted.item_bias_[cols]
 
         def objective(x: Any, Y: Any = Y, offset: Any = offset, y: Any = y) -> Any:
             z = np.where(y, 1, -1) * (Y @ x + offset)
@@ -190,23 +190,23 @@ def test_logistic_regression_of_scikit_learn_agrees() -> None:
     """Without the columns' biases, on rows that have them all: scikit-learn's own answer."""
     liked = CSR.copy()
     liked.data = (CSR.data > 3).astype(np.float32)
-    fitted = model(loss="logistic", reg=0.05, biases=False).fit(liked)
+    fitted = model(loss="logistic", l2_regularization=0.05, biases=False).fit(liked)
     k = int(np.argmax(np.diff(liked.indptr)))
     cols, y = liked[k].indices, liked[k].data > 0
     theirs = LogisticRegression(C=1 / (0.05 * len(y)), fit_intercept=False, tol=1e-8)
-    theirs.fit(fitted.col_factors_[cols], y)
+    theirs.fit(fitted.item_factors_[cols], y)
     np.testing.assert_allclose(fitted.transform(liked)[k], theirs.coef_[0], atol=1e-3)
 
 
 def test_absolute_rows_are_median_regressions() -> None:
-    fitted = model(loss="absolute", reg=0.1).fit(CSR[:140])
+    fitted = model(loss="absolute", l2_regularization=0.1).fit(CSR[:140])
     new = fitted.fold_in(CSR[140:])
     scale = fitted.scale_
     for k in range(0, 20, 5):
         row = CSR[140 + k]
-        Y = np.c_[fitted.col_factors_[row.indices] / np.sqrt(scale), np.ones(row.nnz)].astype(float)
-        z = (row.data - fitted.mean_ - fitted.col_bias_[row.indices]) / scale
-        ridge = np.array([fitted.reg / scale] * 5 + [fitted.bias_reg]) * row.nnz
+        Y = np.c_[fitted.item_factors_[row.indices] / np.sqrt(scale), np.ones(row.nnz)].astype(float)
+        z = (row.data - fitted.mean_ - fitted.item_bias_[row.indices]) / scale
+        ridge = np.array([fitted.l2_regularization / scale] * 5 + [fitted.bias_l2_regularization]) * row.nnz
 
         def objective(x: Any, Y: Any = Y, z: Any = z, ridge: Any = ridge) -> Any:
             return np.abs(z - Y @ x).sum() + 0.5 * ridge @ (x * x)
@@ -220,9 +220,9 @@ def test_absolute_rows_are_median_regressions() -> None:
 
 
 def test_implicit_rows() -> None:
-    fitted = model(solver="als", implicit=True, reg=0.1, alpha=3.0).fit(CSR[:140])
+    fitted = model(solver="als", implicit=True, l2_regularization=0.1, alpha=3.0).fit(CSR[:140])
     new = fitted.fold_in(CSR[140:])
-    H = fitted.col_factors_.astype(float)
+    H = fitted.item_factors_.astype(float)
     unit = CSR[:140].data.astype(float).mean()
     for k in (0, 7, 19):
         row = CSR[140 + k]

@@ -21,7 +21,7 @@ CSR = DATA.to_csr()
 
 
 def model(**parameters: Any) -> MatrixFactorization:
-    return MatrixFactorization(**{"rank": 4, "epochs": 4, "random_state": 0, "n_jobs": 2} | parameters)
+    return MatrixFactorization(**{"n_components": 4, "max_iter": 4, "random_state": 0, "n_jobs": 2} | parameters)
 
 
 def named(data: Data, users: str = "u", items: str = "i") -> Any:
@@ -32,7 +32,7 @@ def named(data: Data, users: str = "u", items: str = "i") -> Any:
 
 def every(fitted: MatrixFactorization) -> Any:
     """All predictions, by NumPy."""
-    found = fitted.row_factors_ @ fitted.col_factors_.T + fitted.row_bias_[:, None] + fitted.col_bias_
+    found = fitted.user_factors_ @ fitted.item_factors_.T + fitted.user_bias_[:, None] + fitted.item_bias_
     return found + np.float32(fitted.mean_)
 
 
@@ -41,7 +41,7 @@ def every(fitted: MatrixFactorization) -> Any:
 
 def test_further_ratings_leave_other_predictions_as_they_are() -> None:
     """A batch with another mean must not move the predictions of users and items that it does not have."""
-    fitted = model(epochs=10).fit(CSR)
+    fitted = model(max_iter=10).fit(CSR)
     before = every(fitted)
     shifted = DATA.take((DATA.rows < 20) & (DATA.cols < 30))
     shifted = Data.from_arrays(shifted.rows, shifted.cols, shifted.values * 3, DATA.shape)
@@ -64,7 +64,7 @@ def test_batch_after_batch_learns_as_one_fit_does() -> None:
     for _ in range(15):
         for k in range(4):
             growing.partial_fit(train.take(parts == k))
-    whole = model(schedule="constant", learning_rate=0.03, epochs=15).fit(train)
+    whole = model(schedule="constant", learning_rate=0.03, max_iter=15).fit(train)
     assert growing.score(test) == pytest.approx(whole.score(test), rel=0.05)
 
 
@@ -74,14 +74,14 @@ def test_batches_with_ids_grow_by_id() -> None:
     odd = data.rows % 2 == 1
     first, second = st.as_data(_listed(data, odd)), st.as_data(_listed(data, ~odd))
     growing = model().partial_fit(first)
-    before = {name: growing.row_factors_[k].copy() for k, name in enumerate(growing.row_ids_.ids.tolist())}
+    before = {name: growing.user_factors_[k].copy() for k, name in enumerate(growing.user_ids_.ids.tolist())}
     growing.partial_fit(second)
-    assert growing.row_ids_ == data.row_ids
-    assert growing.col_ids_ == data.col_ids
-    assert growing.row_factors_.shape == (len(data.row_ids), 4)
+    assert growing.user_ids_ == data.row_ids
+    assert growing.item_ids_ == data.col_ids
+    assert growing.user_factors_.shape == (len(data.row_ids), 4)
     for name, factors in before.items():
-        at = int(growing.row_ids_.encode([name])[0])
-        np.testing.assert_allclose(growing.row_factors_[at], factors, atol=1e-6)
+        at = int(growing.user_ids_.encode([name])[0])
+        np.testing.assert_allclose(growing.user_factors_[at], factors, atol=1e-6)
     scores = [growing.partial_fit(data).score(data) for _ in range(6)]
     assert scores[-1] > scores[0]
 
@@ -112,7 +112,7 @@ def test_a_loaded_model_goes_on(tmp_path: Any) -> None:
     first.save(tmp_path / "model")
     loaded = MatrixFactorization.load(tmp_path / "model").partial_fit(two)
     here = first.partial_fit(two)
-    np.testing.assert_array_equal(loaded.row_factors_, here.row_factors_)
+    np.testing.assert_array_equal(loaded.user_factors_, here.user_factors_)
     np.testing.assert_array_equal(loaded.seen().indices, here.seen().indices)
     assert loaded.n_ratings_ == here.n_ratings_ == len(data)
 
@@ -127,7 +127,7 @@ def test_ids_and_indices_do_not_mix() -> None:
     with pytest.raises(DataError, match="ids that are text, and these are integers"):
         model().fit(named(DATA)).partial_fit([[3, 4]], [4.0])
     fitted = model().fit(CSR)
-    assert fitted.partial_fit([[3, 4], [5, 6]], [4.0, 2.0]).row_factors_.shape == (150, 4), "ids that are indices"
+    assert fitted.partial_fit([[3, 4], [5, 6]], [4.0, 2.0]).user_factors_.shape == (150, 4), "ids that are indices"
 
 
 @pytest.mark.parametrize("solver", ["als", "ccd"])
@@ -148,19 +148,19 @@ def test_a_warm_start_finds_rows_by_their_ids(solver: str) -> None:
     data = named(DATA)
     some: Any = st.as_data(_listed(data, (data.rows > 60) & (data.cols % 2 == 0)))
     step: dict[str, Any] = {"learning_rate": 1e-12} if solver == "sgd" else {}
-    fitted = model(solver=solver, warm_start=True, epochs=8, **step)
+    fitted = model(solver=solver, warm_start=True, max_iter=8, **step)
     if solver == "sgd":
         fitted.set_params(learning_rate=None).fit(data).set_params(**step)
     else:
         fitted.fit(data)
     before = every(fitted)[np.ix_(data.row_ids.encode(some.row_ids.ids), data.col_ids.encode(some.col_ids.ids))]
-    fitted.set_params(epochs=1).fit(some)
-    assert fitted.row_ids_ == some.row_ids
+    fitted.set_params(max_iter=1).fit(some)
+    assert fitted.user_ids_ == some.row_ids
     assert fitted.n_iter_ == 9
     if solver == "sgd":  # without a step nothing moves, whatever the mean of the new ratings
         np.testing.assert_allclose(every(fitted), before, atol=1e-3)
     else:
-        cold = model(solver=solver, epochs=1).fit(some)
+        cold = model(solver=solver, max_iter=1).fit(some)
         assert fitted.history_[-1]["objective"] < cold.history_[-1]["objective"]
 
 
@@ -170,7 +170,9 @@ def test_a_warm_start_on_other_names_is_refused() -> None:
         fitted.fit(CSR)
 
 
-@pytest.mark.parametrize("change", [{"rank": 6}, {"rank": 2}, {"biases": False}, {"loss": "absolute"}], ids=str)
+@pytest.mark.parametrize(
+    "change", [{"n_components": 6}, {"n_components": 2}, {"biases": False}, {"loss": "absolute"}], ids=str
+)
 def test_a_warm_start_with_another_model_is_refused(change: dict[str, Any]) -> None:
     (name,) = change
     fitted = model(warm_start=True).fit(CSR)
@@ -182,9 +184,9 @@ def test_a_warm_start_with_another_model_is_refused(change: dict[str, Any]) -> N
 
 
 def test_a_warm_start_on_the_same_ratings_is_what_it_was() -> None:
-    fitted = model(warm_start=True, schedule="constant", epochs=3).fit(CSR).fit(CSR)
-    whole = model(schedule="constant", epochs=6).fit(CSR)
-    np.testing.assert_allclose(fitted.row_factors_, whole.row_factors_, atol=1e-4)
+    fitted = model(warm_start=True, schedule="constant", max_iter=3).fit(CSR).fit(CSR)
+    whole = model(schedule="constant", max_iter=6).fit(CSR)
+    np.testing.assert_allclose(fitted.user_factors_, whole.user_factors_, atol=1e-4)
 
 
 # --- parameters that change after a fit --------------------------------------------------------------------------
@@ -195,20 +197,22 @@ def test_a_fitted_model_is_used_as_it_was_learned() -> None:
     fitted = model().fit(CSR)
     pairs = np.stack([DATA.rows, DATA.cols], axis=1)
     score, factors, predicted = fitted.score(CSR), fitted.transform(CSR), fitted.predict(pairs)
-    fitted.set_params(rank=9, loss="absolute", biases=False, reg=5.0, bias_reg=2.0, solver="ccd")
+    fitted.set_params(
+        n_components=9, loss="absolute", biases=False, l2_regularization=5.0, bias_l2_regularization=2.0, solver="ccd"
+    )
     assert fitted.score(CSR) == score
     np.testing.assert_array_equal(fitted.transform(CSR), factors)
     np.testing.assert_array_equal(fitted.predict(pairs), predicted)
     implicit = model(solver="als", implicit=True).fit(CSR)
     score = implicit.score(CSR)
     assert implicit.set_params(implicit=False, solver="sgd").score(CSR) == score
-    assert clone(fitted).rank == 9
+    assert clone(fitted).n_components == 9
 
 
 def test_saved_and_pickled_after_a_change(tmp_path: Any) -> None:
     fitted = model(solver="als", implicit=True, alpha=3.0).fit(CSR)
     factors, score = fitted.transform(CSR), fitted.score(CSR)
-    fitted.set_params(alpha=50.0, reg=9.0, implicit=False, rank=7)
+    fitted.set_params(alpha=50.0, l2_regularization=9.0, implicit=False, n_components=7)
     fitted.save(tmp_path / "model")
     for again in (MatrixFactorization.load(tmp_path / "model"), pickle.loads(pickle.dumps(fitted))):
         np.testing.assert_array_equal(again.transform(CSR), factors)
@@ -238,16 +242,16 @@ def test_a_model_of_an_earlier_format_is_refused(tmp_path: Any) -> None:
         ({"inner": 5}, "inner=5 has no effect with solver='sgd'"),
         ({"solver": "als", "inner": 5}, "with linear_solver='cg'"),
         ({"alpha": 2.0}, "alpha=2.0 has no effect with solver='sgd': it belongs to implicit=True"),
-        ({"solver": "als", "implicit": True, "bias_reg": 1.0}, "implicit feedback has no biases"),
-        ({"biases": False, "bias_reg": 1.0}, "it belongs to biases=True"),
+        ({"solver": "als", "implicit": True, "bias_l2_regularization": 1.0}, "implicit feedback has no biases"),
+        ({"biases": False, "bias_l2_regularization": 1.0}, "it belongs to biases=True"),
         ({"validation_fraction": 0.3}, "it belongs to early_stopping=True"),
         ({"n_iter_no_change": 9}, "it belongs to early_stopping=True"),
         ({"tol": 0.5}, "it belongs to early_stopping=True; leave it at its default (0.0001)"),
-        ({"solver": "als", "epochs": None}, "epochs must be a whole number at least 1; got None"),
-        ({"rank": None}, "rank must be a whole number at least 1; got None"),
-        ({"rank": True}, "rank must be a whole number"),
-        ({"reg": np.inf}, "reg must be a number at least 0; got inf"),
-        ({"bias_reg": -0.1}, "bias_reg must be a number at least 0; got -0.1"),
+        ({"solver": "als", "max_iter": None}, "max_iter must be a whole number at least 1; got None"),
+        ({"n_components": None}, "n_components must be a whole number at least 1; got None"),
+        ({"n_components": True}, "n_components must be a whole number"),
+        ({"l2_regularization": np.inf}, "l2_regularization must be a number at least 0; got inf"),
+        ({"bias_l2_regularization": -0.1}, "bias_l2_regularization must be a number at least 0; got -0.1"),
         ({"solver": np.array(["sgd"])}, "solver must be one of"),
         ({"biases": "yes"}, "biases must be True or False; got 'yes'"),
         ({"early_stopping": True, "n_iter_no_change": 0}, "n_iter_no_change must be a whole number at least 1"),
@@ -304,12 +308,12 @@ def test_rows_without_ratings_and_stored_zeros() -> None:
     """A row without ratings is predicted by mean and column; a stored 0 is a rating, a missing one is none."""
     dense = np.array([[1.0, 2, 3, 1], [0, 0, 0, 0], [4, 5, 6, 2]])
     fitted = model().fit(sparse.csr_matrix(dense))
-    assert fitted.predict([[1, 2]])[0] == pytest.approx(fitted.mean_ + fitted.col_bias_[2], rel=1e-6)
-    assert not fitted.row_factors_[1].any()
+    assert fitted.predict([[1, 2]])[0] == pytest.approx(fitted.mean_ + fitted.item_bias_[2], rel=1e-6)
+    assert not fitted.user_factors_[1].any()
     stored = sparse.csr_matrix((np.array([0.0, 1, 2]), ([0, 1, 2], [0, 1, 2])))
     assert model().fit(stored).n_ratings_ == 3
     assert model().fit(dense).n_ratings_ == 8
-    np.testing.assert_array_equal(model().fit(dense).row_factors_, fitted.row_factors_)
+    np.testing.assert_array_equal(model().fit(dense).user_factors_, fitted.user_factors_)
 
 
 def test_an_item_without_ratings_is_like_none() -> None:

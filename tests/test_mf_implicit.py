@@ -29,7 +29,14 @@ TRAIN, TEST = st.split(X, test=0.2)
 
 
 def model(**parameters: Any) -> MatrixFactorization:
-    given: dict[str, Any] = {"rank": 4, "solver": "als", "implicit": True, "epochs": 10, "random_state": 0, "n_jobs": 2}
+    given: dict[str, Any] = {
+        "n_components": 4,
+        "solver": "als",
+        "implicit": True,
+        "max_iter": 10,
+        "random_state": 0,
+        "n_jobs": 2,
+    }
     return MatrixFactorization(**given | parameters)
 
 
@@ -50,11 +57,11 @@ def ranked(scores: Any, train: Any, test: Any) -> float:
 def loss(fitted: MatrixFactorization, X: Any, alpha: float) -> float:
     """The documented objective by NumPy, over every pair."""
     dense = X.toarray().astype(float)
-    W, H = fitted.row_factors_.astype(float), fitted.col_factors_.astype(float)
+    W, H = fitted.user_factors_.astype(float), fitted.item_factors_.astype(float)
     confidence = 1 + alpha * np.abs(dense) / np.abs(dense[dense != 0]).mean()
     entries = (dense != 0) * confidence
     penalty = (entries.sum(axis=1) @ (W**2).sum(axis=1)) + (entries.sum(axis=0) @ (H**2).sum(axis=1))
-    return float((confidence * ((dense > 0) - W @ H.T) ** 2).sum() + fitted.reg * penalty)
+    return float((confidence * ((dense > 0) - W @ H.T) ** 2).sum() + fitted.l2_regularization * penalty)
 
 
 @pytest.mark.parametrize("linear_solver", ["cholesky", "cg"])
@@ -63,7 +70,7 @@ def test_the_objective_is_the_documented_one(alpha: float, linear_solver: str) -
     signed = X.copy()
     signed.data[::7] *= -1  # some confident noes
     for data in (X, signed):
-        fitted = model(alpha=alpha, linear_solver=linear_solver, reg=0.1).fit(data)
+        fitted = model(alpha=alpha, linear_solver=linear_solver, l2_regularization=0.1).fit(data)
         assert fitted.history_[-1]["objective"] == pytest.approx(loss(fitted, data, alpha), rel=1e-4)
         told = [history["objective"] for history in fitted.history_]
         assert told[-1] < told[0]
@@ -73,7 +80,7 @@ def test_the_unit_of_the_counts_does_not_matter() -> None:
     plain = model().fit(X)
     for unit in (60.0, 0.001):
         other = model().fit((X * np.float32(unit)).tocsr())
-        np.testing.assert_allclose(other.row_factors_, plain.row_factors_, atol=1e-4)
+        np.testing.assert_allclose(other.user_factors_, plain.user_factors_, atol=1e-4)
         assert other.confidence_ == pytest.approx(plain.confidence_ / unit, rel=1e-5)
     assert plain.confidence_ == pytest.approx(1.0 / X.data.mean(), rel=1e-5)
 
@@ -84,7 +91,7 @@ def test_a_negative_value_is_a_confident_no() -> None:
     scores = []
     for value in (50.0, -50.0):
         liked[pair] = value
-        fitted = model(alpha=20.0, rank=8).fit(liked)
+        fitted = model(alpha=20.0, n_components=8).fit(liked)
         scores.append(float(fitted.predict([pair])[0]))
     assert scores[0] > scores[1] + 0.3
 
@@ -92,7 +99,7 @@ def test_a_negative_value_is_a_confident_no() -> None:
 def test_values_that_are_all_zero_leave_nothing_to_like() -> None:
     nothing = sparse.csr_matrix((np.zeros(3), ([0, 1, 2], [1, 2, 0])), shape=(3, 3))
     fitted = model().fit(nothing)
-    assert not np.abs(fitted.row_factors_ @ fitted.col_factors_.T).max() > 1e-3
+    assert not np.abs(fitted.user_factors_ @ fitted.item_factors_.T).max() > 1e-3
 
 
 # --- score -------------------------------------------------------------------------------------------------------
@@ -100,7 +107,7 @@ def test_values_that_are_all_zero_leave_nothing_to_like() -> None:
 
 def test_score_is_ndcg() -> None:
     fitted = model().fit(TRAIN)
-    scores = fitted.row_factors_.astype(float) @ fitted.col_factors_.T
+    scores = fitted.user_factors_.astype(float) @ fitted.item_factors_.T
     wanted = ranked(scores, TRAIN.to_csr().toarray(), TEST.to_csr().toarray())
     assert fitted.score(TEST) == pytest.approx(wanted, rel=1e-5)
     assert fitted.score(TEST.to_csr()) == fitted.score(TEST)
@@ -111,7 +118,7 @@ def test_score_is_ndcg() -> None:
 
 def test_score_of_the_training_data_ranks_what_was_seen() -> None:
     fitted = model().fit(TRAIN)
-    scores = fitted.row_factors_.astype(float) @ fitted.col_factors_.T
+    scores = fitted.user_factors_.astype(float) @ fitted.item_factors_.T
     dense = TRAIN.to_csr().toarray()
     assert fitted.score(TRAIN) == pytest.approx(ranked(scores, dense, dense), rel=1e-5)
 
@@ -119,7 +126,7 @@ def test_score_of_the_training_data_ranks_what_was_seen() -> None:
 def test_noes_are_not_relevant() -> None:
     fitted = model().fit(TRAIN)
     with_noes = Data.from_arrays(TEST.rows, TEST.cols, np.where(TEST.rows % 3 == 0, -1.0, TEST.values), TEST.shape)
-    scores = fitted.row_factors_.astype(float) @ fitted.col_factors_.T
+    scores = fitted.user_factors_.astype(float) @ fitted.item_factors_.T
     wanted = ranked(scores, TRAIN.to_csr().toarray(), with_noes.to_csr().toarray())
     assert fitted.score(with_noes) == pytest.approx(wanted, rel=1e-5)
     with pytest.raises(DataError, match="ranks entries with positive values, and there are none"):
@@ -145,8 +152,8 @@ def test_rows_that_training_did_not_see_are_folded_in_and_ranked() -> None:
     fitted = model().fit(X[:150])
     found = fitted.score(X[150:])
     assert 0.15 < found < 1
-    search = GridSearchCV(model(), {"rank": [1, 3], "alpha": [1.0, 1000.0]}, cv=3).fit(X)
-    assert search.best_params_ == {"rank": 3, "alpha": 1.0}
+    search = GridSearchCV(model(), {"n_components": [1, 3], "alpha": [1.0, 1000.0]}, cv=3).fit(X)
+    assert search.best_params_ == {"n_components": 3, "alpha": 1.0}
 
 
 def test_cross_validation_by_entries() -> None:
@@ -167,7 +174,7 @@ def test_what_is_held_out_is_measured() -> None:
 
 
 def test_early_stopping_watches_the_ranking() -> None:
-    fitted = model(epochs=100, early_stopping=True, n_iter_no_change=2, tol=1e-3).fit(TRAIN, validation=TEST)
+    fitted = model(max_iter=100, early_stopping=True, n_iter_no_change=2, tol=1e-3).fit(TRAIN, validation=TEST)
     told = [history["test_ndcg10"] for history in fitted.history_]
     assert fitted.n_iter_ == len(told) < 100
     assert max(told[-2:]) <= max(told[:-2]) + 1e-3
@@ -176,7 +183,7 @@ def test_early_stopping_watches_the_ranking() -> None:
 def test_the_default_is_better_than_popularity(shared_data: Any) -> None:
     data = st.read(shared_data("movielens-1m", "ratings.tsv.xz"))
     train, test = data.split(0.1, seed=0)
-    fitted = MatrixFactorization(solver="als", implicit=True, linear_solver="cg", epochs=8, random_state=0).fit(train)
+    fitted = MatrixFactorization(solver="als", implicit=True, linear_solver="cg", max_iter=8, random_state=0).fit(train)
     users = np.flatnonzero(np.bincount(test.rows, minlength=data.shape[0]))[::6]
     popular = np.tile(np.bincount(train.cols, minlength=data.shape[1]).astype(float), (len(users), 1))
     dense = [part.to_csr()[users].toarray() for part in (train, test)]

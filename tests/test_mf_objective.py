@@ -22,7 +22,7 @@ X = sparse.csr_matrix((DATA.values + LEVELS.astype(np.float32), (DATA.rows, DATA
 
 
 def model(**parameters: Any) -> MatrixFactorization:
-    return MatrixFactorization(**{"rank": 3, "epochs": 10, "random_state": 0, "n_jobs": 2} | parameters)
+    return MatrixFactorization(**{"n_components": 3, "max_iter": 10, "random_state": 0, "n_jobs": 2} | parameters)
 
 
 def objective(fitted: MatrixFactorization, X: Any) -> float:
@@ -30,11 +30,11 @@ def objective(fitted: MatrixFactorization, X: Any) -> float:
     coo = X.tocoo()
     i, j = coo.row, coo.col
     W, H, b, c = (
-        a.astype(float) for a in (fitted.row_factors_, fitted.col_factors_, fitted.row_bias_, fitted.col_bias_)
+        a.astype(float) for a in (fitted.user_factors_, fitted.item_factors_, fitted.user_bias_, fitted.item_bias_)
     )
     guess = fitted.mean_ + b[i] + c[j] + np.einsum("nk,nk->n", W[i], H[j])
-    penalty = fitted.reg * ((W[i] ** 2).sum(axis=1) + (H[j] ** 2).sum(axis=1))
-    penalty += fitted.bias_reg * (b[i] ** 2 + c[j] ** 2)
+    penalty = fitted.l2_regularization * ((W[i] ** 2).sum(axis=1) + (H[j] ** 2).sum(axis=1))
+    penalty += fitted.bias_l2_regularization * (b[i] ** 2 + c[j] ** 2)
     return float(np.mean((coo.data - guess) ** 2 + penalty))
 
 
@@ -62,10 +62,10 @@ def numpy_als(X: Any, H: Any, c: Any, mean: float, reg: float, bias_reg: float, 
 
 
 def test_als_is_the_documented_objective_solved_by_numpy() -> None:
-    start = model(solver="als", epochs=1, reg=0.3, bias_reg=0.02).fit(X)
-    more = model(solver="als", epochs=6, reg=0.3, bias_reg=0.02).fit(X)
-    wanted = numpy_als(X, start.col_factors_.astype(float), start.col_bias_.astype(float), start.mean_, 0.3, 0.02, 5)
-    found = (more.row_factors_, more.col_factors_, more.row_bias_, more.col_bias_)
+    start = model(solver="als", max_iter=1, l2_regularization=0.3, bias_l2_regularization=0.02).fit(X)
+    more = model(solver="als", max_iter=6, l2_regularization=0.3, bias_l2_regularization=0.02).fit(X)
+    wanted = numpy_als(X, start.item_factors_.astype(float), start.item_bias_.astype(float), start.mean_, 0.3, 0.02, 5)
+    found = (more.user_factors_, more.item_factors_, more.user_bias_, more.item_bias_)
     for ours, theirs in zip(found, wanted, strict=True):
         np.testing.assert_allclose(ours, theirs, atol=2e-3)
     assert more.history_[-1]["objective"] == pytest.approx(objective(more, X), rel=1e-5)
@@ -73,7 +73,7 @@ def test_als_is_the_documented_objective_solved_by_numpy() -> None:
 
 @pytest.mark.parametrize("how", SOLVERS[3:], ids=str)
 def test_the_reported_objective_is_the_documented_one(how: dict[str, Any]) -> None:
-    fitted = model(reg=0.2, bias_reg=0.7, **how).fit(X)
+    fitted = model(l2_regularization=0.2, bias_l2_regularization=0.7, **how).fit(X)
     assert fitted.history_[-1]["objective"] == pytest.approx(objective(fitted, X), rel=1e-4)
     told = [history["objective"] for history in fitted.history_]
     assert all(after <= before * (1 + 1e-6) for before, after in itertools.pairwise(told))
@@ -81,10 +81,10 @@ def test_the_reported_objective_is_the_documented_one(how: dict[str, Any]) -> No
 
 def test_the_solvers_solve_one_problem() -> None:
     """After enough epochs every solver has the objective of ALS."""
-    best = objective(model(solver="als", epochs=200, reg=0.1).fit(X), X)
+    best = objective(model(solver="als", max_iter=200, l2_regularization=0.1).fit(X), X)
     for how in SOLVERS:
         epochs = 300 if how["solver"] == "sgd" else 100
-        found = objective(model(epochs=epochs, reg=0.1, **how).fit(X), X)
+        found = objective(model(max_iter=epochs, l2_regularization=0.1, **how).fit(X), X)
         assert found == pytest.approx(best, rel=0.02), how
 
 
@@ -92,13 +92,13 @@ def test_the_solvers_solve_one_problem() -> None:
 @pytest.mark.parametrize("how", SOLVERS, ids=str)
 def test_other_units_are_the_same_model(how: dict[str, Any], biases: bool) -> None:
     """Ratings and reg times c: factors times √c, mean and biases times c. By a power of four not a bit differs."""
-    plain = model(reg=0.07, biases=biases, **how).fit(X)
+    plain = model(l2_regularization=0.07, biases=biases, **how).fit(X)
     for c in (4.0, 4.0**-9, 4.0**15):
-        scaled = model(reg=0.07 * c, biases=biases, **how).fit((X * np.float32(c)).tocsr())
-        np.testing.assert_array_equal(scaled.row_factors_, plain.row_factors_ * np.float32(np.sqrt(c)))
-        np.testing.assert_array_equal(scaled.col_factors_, plain.col_factors_ * np.float32(np.sqrt(c)))
-        np.testing.assert_array_equal(scaled.row_bias_, plain.row_bias_ * np.float32(c))
-        np.testing.assert_array_equal(scaled.col_bias_, plain.col_bias_ * np.float32(c))
+        scaled = model(l2_regularization=0.07 * c, biases=biases, **how).fit((X * np.float32(c)).tocsr())
+        np.testing.assert_array_equal(scaled.user_factors_, plain.user_factors_ * np.float32(np.sqrt(c)))
+        np.testing.assert_array_equal(scaled.item_factors_, plain.item_factors_ * np.float32(np.sqrt(c)))
+        np.testing.assert_array_equal(scaled.user_bias_, plain.user_bias_ * np.float32(c))
+        np.testing.assert_array_equal(scaled.item_bias_, plain.item_bias_ * np.float32(c))
         assert (scaled.mean_, scaled.scale_) == (plain.mean_ * c, plain.scale_ * c)
         assert scaled.history_[-1]["train_rmse"] == pytest.approx(plain.history_[-1]["train_rmse"] * c)
         new = scaled.fold_in((X[:20] * np.float32(c)).tocsr())
@@ -124,8 +124,8 @@ def test_a_strong_penalty_leaves_the_biases(how: dict[str, Any]) -> None:
         c = np.bincount(coo.col, left, shape[1]) / np.maximum(np.bincount(coo.col, minlength=shape[1]), 1) / 1.05
     alone = np.sqrt(np.mean((values[held] - mean - b[pairs[:, 0]] - c[pairs[:, 1]]) ** 2))
     for reg in (10.0, 1e3, 1e8):
-        fitted = model(reg=reg, epochs=40, **how).fit(learn)
-        assert np.abs(fitted.row_factors_ @ fitted.col_factors_.T).max() < 0.02
+        fitted = model(l2_regularization=reg, max_iter=40, **how).fit(learn)
+        assert np.abs(fitted.user_factors_ @ fitted.item_factors_.T).max() < 0.02
         assert -fitted.score(pairs, values[held]) < 1.01 * alone
         predicted = fitted.predict(pairs)
         assert np.sqrt(np.mean((predicted - values[held]) ** 2)) < 1.01 * alone
@@ -133,16 +133,18 @@ def test_a_strong_penalty_leaves_the_biases(how: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("how", SOLVERS, ids=str)
 def test_a_strong_penalty_on_biases_leaves_the_factors(how: dict[str, Any]) -> None:
-    fitted = model(bias_reg=1e4, epochs=20, **how).fit(X)
-    assert max(np.abs(fitted.row_bias_).max(), np.abs(fitted.col_bias_).max()) < 0.05
+    fitted = model(bias_l2_regularization=1e4, max_iter=20, **how).fit(X)
+    assert max(np.abs(fitted.user_bias_).max(), np.abs(fitted.item_bias_).max()) < 0.05
     assert fitted.history_[-1]["train_rmse"] < 0.8 * float(X.data.std())
 
 
 def test_equal_penalties_are_the_plan_of_one_penalty() -> None:
     """The fingerprint names bias_reg where it differs from reg alone."""
-    one, two, other = (model(bias_reg=value).fit(X).fingerprint_ for value in (0.05, np.float64(0.05), 0.06))
+    one, two, other = (
+        model(bias_l2_regularization=value).fit(X).fingerprint_ for value in (0.05, np.float64(0.05), 0.06)
+    )
     assert one == two != other
-    assert "bias_reg=0.06" in model(bias_reg=0.06).fit(X).plan_.explain()
+    assert "bias_reg=0.06" in model(bias_l2_regularization=0.06).fit(X).plan_.explain()
 
 
 # --- numbers that do not fit -------------------------------------------------------------------------------------
@@ -153,15 +155,15 @@ def test_equal_penalties_are_the_plan_of_one_penalty() -> None:
 def test_huge_and_tiny_ratings_are_learned_or_refused(how: dict[str, Any], size: float) -> None:
     """Whatever comes out is finite, and as good as in other units."""
     big = X.astype(np.float64) * (size / float(X.data.max()))
-    plain = model(reg=0.05, **how).fit(X)
+    plain = model(l2_regularization=0.05, **how).fit(X)
     try:
-        fitted = model(reg=0.05 * size / float(X.data.max()), **how).fit(big.tocsr())
+        fitted = model(l2_regularization=0.05 * size / float(X.data.max()), **how).fit(big.tocsr())
         found = fitted.history_[-1]["train_rmse"] / size * float(X.data.max())
     except DataError as error:
         assert "32-bit floats" in str(error)  # noqa: PT017
         return
     assert found == pytest.approx(plain.history_[-1]["train_rmse"], rel=1e-2)
-    for name in ("row_factors_", "col_factors_", "row_bias_", "col_bias_"):
+    for name in ("user_factors_", "item_factors_", "user_bias_", "item_bias_"):
         assert np.isfinite(getattr(fitted, name)).all()
 
 
@@ -180,8 +182,8 @@ def test_values_far_from_training_are_refused_not_nan(implicit: bool) -> None:
 
 def test_a_prediction_that_overflows_is_refused() -> None:
     fitted = model().fit(X)
-    fitted.row_bias_ = np.full_like(fitted.row_bias_, 3e38)
-    fitted.col_bias_ = np.full_like(fitted.col_bias_, 3e38)
+    fitted.user_bias_ = np.full_like(fitted.user_bias_, 3e38)
+    fitted.item_bias_ = np.full_like(fitted.item_bias_, 3e38)
     with pytest.raises(DataError, match="predict: a number became infinite or NaN"):
         fitted.predict([[0, 1]])
     with pytest.raises(DataError, match="measure: a number became infinite or NaN"):
@@ -192,7 +194,7 @@ def test_values_beyond_floats_are_refused() -> None:
     with pytest.raises(DataError, match="does not fit a 32-bit float"):
         model().fit(X.astype(np.float64) * 1e40)
     with pytest.raises(DataError, match="too little for 32-bit floats"):
-        model(reg=0.0).fit((X * np.float32(1e-38)).tocsr())
+        model(l2_regularization=0.0).fit((X * np.float32(1e-38)).tocsr())
     with pytest.raises(DataError, match="nan"):
         model().fit(X).fold_in(X[:3].multiply(np.float32(np.nan)).tocsr())
 
@@ -203,12 +205,12 @@ def test_values_beyond_floats_are_refused() -> None:
 @pytest.mark.parametrize("how", [*SOLVERS, {"solver": "als", "implicit": True}, {"memory": "1GB"}], ids=str)
 @pytest.mark.parametrize("rank", [100_000, 10_000_000, 10**15])
 def test_a_rank_beyond_the_matrix_is_refused_at_once(how: dict[str, Any], rank: int) -> None:
-    with pytest.raises(PlanError, match=f"rank={rank} for a matrix of 120 × 110: no rank above the smaller side, 110"):
-        model(rank=rank, **how).fit(abs(X))
+    with pytest.raises(PlanError, match=f"n_components={rank} for .* 120 × 110: no rank above the smaller side, 110"):
+        model(n_components=rank, **how).fit(abs(X))
 
 
 def test_a_small_matrix_may_have_a_usual_rank() -> None:
-    assert model(rank=200, epochs=1).fit(X).row_factors_.shape == (120, 200)
+    assert model(n_components=200, max_iter=1).fit(X).user_factors_.shape == (120, 200)
 
 
 @pytest.mark.parametrize("solver", ["sgd", "als", "ccd"])
@@ -216,7 +218,7 @@ def test_memory_is_refused_before_it_is_taken(solver: str) -> None:
     """A million rows and columns at rank 1,000,000: 8 TB, of which nothing is touched."""
     wide = sparse.coo_matrix((np.ones(2), ([0, 999_999], [999_999, 0])), shape=(1_000_000, 1_000_000))
     with pytest.raises(PlanError, match=r"the plan needs [\d.]+ GiB and may use [\d.]+ GiB; .*lower rank"):
-        model(rank=1_000_000, solver=solver).fit(wide)
+        model(n_components=1_000_000, solver=solver).fit(wide)
 
 
 def test_the_result_counts_as_memory() -> None:
@@ -226,9 +228,9 @@ def test_the_result_counts_as_memory() -> None:
     for how in SOLVERS:
         fitted = model(**how).fit(X)
         plan = fitted.plan_
-        assert peak_memory(fitted._learned.problem, plan) >= plan.cost.memory + fitted.row_factors_.nbytes
+        assert peak_memory(fitted._learned.problem, plan) >= plan.cost.memory + fitted.user_factors_.nbytes
 
 
 def test_a_fit_that_never_ends_is_refused() -> None:
-    with pytest.raises(PlanError, match=r"epochs=10{17} on 6000 ratings take \d+ days or more"):
-        model(epochs=10**17).fit(X)
+    with pytest.raises(PlanError, match=r"max_iter=10{17} on 6000 ratings take \d+ days or more"):
+        model(max_iter=10**17).fit(X)

@@ -30,11 +30,11 @@ DATA = MADE.data
 
 
 def model(**parameters: Any) -> MatrixFactorization:
-    return MatrixFactorization(**{"rank": 6, "epochs": 4, "random_state": 0, "n_jobs": 2} | parameters)
+    return MatrixFactorization(**{"n_components": 6, "max_iter": 4, "random_state": 0, "n_jobs": 2} | parameters)
 
 
 def learned(fitted: MatrixFactorization) -> str:
-    arrays = [fitted.row_factors_, fitted.col_factors_, fitted.row_bias_, fitted.col_bias_]
+    arrays = [fitted.user_factors_, fitted.item_factors_, fitted.user_bias_, fitted.item_bias_]
     return digest(arrays, fitted.mean_, [h["objective"] for h in fitted.history_])
 
 
@@ -51,7 +51,7 @@ def test_n_jobs_and_runtime_never_change_the_answer(how: dict[str, Any]) -> None
 @pytest.mark.parametrize("how", SOLVERS, ids=str)
 def test_it_finds_the_truth(how: dict[str, Any]) -> None:
     train, test = DATA.split(0.1, seed=1)
-    fitted = model(epochs=20, reg=0.05, **how).fit(train, validation=test)
+    fitted = model(max_iter=20, l2_regularization=0.05, **how).fit(train, validation=test)
     errors = [history["test_rmse"] for history in fitted.history_]
     flat = float(np.std(test.values))
     assert errors[-1] < 0.75 * flat, "far better than the mean alone"
@@ -65,7 +65,7 @@ def test_it_finds_the_truth(how: dict[str, Any]) -> None:
 @pytest.mark.parametrize("loss", ["squared", "absolute", "logistic"])
 def test_every_loss_falls(loss: str, optimizer: str) -> None:
     data = replace(DATA, values=(DATA.values > 3).astype(np.float32)) if loss == "logistic" else DATA
-    fitted = model(loss=loss, epochs=10, optimizer=optimizer).fit(data)
+    fitted = model(loss=loss, max_iter=10, optimizer=optimizer).fit(data)
     objective = [history["objective"] for history in fitted.history_]
     assert objective[-1] < 0.95 * objective[0]
     assert fitted.score(data) > -objective[0]
@@ -73,7 +73,7 @@ def test_every_loss_falls(loss: str, optimizer: str) -> None:
 
 def test_profile_fast_is_as_good() -> None:
     train, test = DATA.split(0.1, seed=1)
-    exact, fast = (model(profile=profile, epochs=10).fit(train).score(test) for profile in ("exact", "fast"))
+    exact, fast = (model(profile=profile, max_iter=10).fit(train).score(test) for profile in ("exact", "fast"))
     assert fast == pytest.approx(exact, rel=1e-2)
 
 
@@ -137,7 +137,7 @@ def test_a_table_with_names() -> None:
 def test_names_are_carried_into_validation_and_score() -> None:
     frame = table()
     held = frame.sample(frac=0.1, random_state=0)
-    fitted = model(epochs=8).fit(frame.drop(held.index), validation=held)
+    fitted = model(max_iter=8).fit(frame.drop(held.index), validation=held)
     assert -fitted.score(held) == pytest.approx(fitted.history_[-1]["test_rmse"], rel=1e-4)
     assert fitted.history_[-1]["test_rmse"] < float(held.rating.std())
 
@@ -148,17 +148,17 @@ def test_names_are_carried_into_validation_and_score() -> None:
 @pytest.mark.parametrize(
     ("parameters", "says"),
     [
-        ({"rank": 0}, "rank must be a whole number at least 1; got 0"),
-        ({"rank": 2.5}, "rank must be a whole number"),
-        ({"rank": "ten"}, "rank must be"),
+        ({"n_components": 0}, "n_components must be a whole number at least 1; got 0"),
+        ({"n_components": 2.5}, "n_components must be a whole number"),
+        ({"n_components": "ten"}, "n_components must be"),
         ({"solver": "magic"}, "solver must be one of 'sgd', 'als', 'ccd'; got 'magic'"),
         ({"loss": "hinge"}, "loss must be one of 'squared', 'absolute', 'logistic'; got 'hinge'"),
         ({"optimizer": "adam"}, "optimizer must be one of"),
         ({"linear_solver": "lu"}, "linear_solver must be one of"),
-        ({"reg": -1.0}, "reg must be a number at least 0; got -1.0"),
-        ({"reg": float("nan")}, "reg must be a number at least 0; got nan"),
+        ({"l2_regularization": -1.0}, "l2_regularization must be a number at least 0; got -1.0"),
+        ({"l2_regularization": float("nan")}, "l2_regularization must be a number at least 0; got nan"),
         ({"learning_rate": 0.0}, "learning_rate must be a number more than 0; got 0.0"),
-        ({"epochs": 0}, "epochs must be a whole number at least 1; got 0"),
+        ({"max_iter": 0}, "max_iter must be a whole number at least 1; got 0"),
         ({"solver": "als", "loss": "absolute"}, "solves loss='squared' alone, got 'absolute'; use solver='sgd'"),
         ({"implicit": True}, "implicit feedback needs solver='als', got 'sgd'"),
         ({"width": 0}, "width must be a whole number at least 1; got 0"),
@@ -204,7 +204,7 @@ def test_repeated_pairs_are_settled_as_asked(solver: str) -> None:
 def test_divergence_is_noticed() -> None:
     for profile in ("exact", "fast"):
         with pytest.raises(Diverged, match="lower learning_rate"):
-            model(learning_rate=1e4, epochs=20, profile=profile).fit(DATA)
+            model(learning_rate=1e4, max_iter=20, profile=profile).fit(DATA)
 
 
 # --- going on --------------------------------------------------------------------------------------------
@@ -212,13 +212,28 @@ def test_divergence_is_noticed() -> None:
 
 def test_early_stopping_on_held_out_ratings() -> None:
     events: list[Event] = []
-    fitted = model(epochs=200, rank=16, reg=0.0, early_stopping=True, n_iter_no_change=2, schedule="constant")
+    fitted = model(
+        max_iter=200,
+        n_components=16,
+        l2_regularization=0.0,
+        early_stopping=True,
+        n_iter_no_change=2,
+        schedule="constant",
+    )
     fitted.fit(DATA, session=st.Session(listeners=[events.append]))
     errors = [history["test_rmse"] for history in fitted.history_]
     assert fitted.n_iter_ == len(errors) < 200
     assert min(errors[-2:]) > min(errors[:-2]) - fitted.tol
     assert [e.epoch for e in events if isinstance(e, EpochDone)] == list(range(1, fitted.n_iter_ + 1))
-    again = model(epochs=200, rank=16, reg=0.0, early_stopping=True, n_iter_no_change=2, schedule="constant", n_jobs=1)
+    again = model(
+        max_iter=200,
+        n_components=16,
+        l2_regularization=0.0,
+        early_stopping=True,
+        n_iter_no_change=2,
+        schedule="constant",
+        n_jobs=1,
+    )
     assert learned(again.fit(DATA)) == learned(fitted)
 
 
@@ -240,16 +255,16 @@ def test_partial_fit_grows() -> None:
     small = replace(small, shape=(200, 150))
     growing = model(schedule="constant")
     growing.partial_fit(small)
-    assert growing.row_factors_.shape == (200, 6)
-    before = growing.row_factors_.copy()
+    assert growing.user_factors_.shape == (200, 6)
+    before = growing.user_factors_.copy()
     growing.partial_fit(DATA)
-    assert growing.row_factors_.shape == (300, 6)
-    assert growing.col_factors_.shape == (200, 6)
+    assert growing.user_factors_.shape == (300, 6)
+    assert growing.item_factors_.shape == (200, 6)
     assert growing.n_features_in_ == 200
     growing.partial_fit(small)
-    assert growing.row_factors_.shape == (300, 6), "nothing is forgotten"
+    assert growing.user_factors_.shape == (300, 6), "nothing is forgotten"
     assert growing.n_iter_ == 3
-    assert not np.array_equal(growing.row_factors_[:200], before)
+    assert not np.array_equal(growing.user_factors_[:200], before)
     scores = [growing.partial_fit(DATA).score(DATA) for _ in range(4)]
     assert scores[-1] > scores[0]
 
@@ -267,7 +282,7 @@ def test_a_memory_budget_never_changes_the_answer(optimizer: str) -> None:
     whole, streamed = model(optimizer=optimizer).fit(DATA), model(optimizer=optimizer, memory=120_000).fit(DATA)
     assert streamed.plan_.physical.tile is not None
     assert streamed.fingerprint_ == whole.fingerprint_
-    for name in ("row_factors_", "col_factors_", "row_bias_", "col_bias_"):
+    for name in ("user_factors_", "item_factors_", "user_bias_", "item_bias_"):
         np.testing.assert_array_equal(getattr(streamed, name), getattr(whole, name))
     np.testing.assert_array_equal(streamed.recommend([1, 2], 5)[0], whole.recommend([1, 2], 5)[0])
     with pytest.raises(PlanError, match=r"needs [\d.]+ KiB and may use 0.98 KiB"):
@@ -330,7 +345,7 @@ def test_the_callers_arrays_are_untouched() -> None:
 def test_real_ratings(shared_data: Any) -> None:
     data = st.read(shared_data("movielens-1m", "ratings.tsv.xz"))
     train, test = data.split(0.1, seed=0)
-    fitted = MatrixFactorization(rank=32, random_state=0).fit(train, validation=test)
+    fitted = MatrixFactorization(n_components=32, random_state=0).fit(train, validation=test)
     assert fitted.history_[-1]["test_rmse"] < 0.87
 
 

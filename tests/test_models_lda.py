@@ -38,7 +38,7 @@ def corpus() -> Any:
 
 
 def fitted(X: Any, **choices: Any) -> Any:
-    settings = {"epochs": 30, "random_state": 0, "n_jobs": 2, "doc_topic_prior": 0.2} | choices
+    settings = {"max_iter": 30, "random_state": 0, "n_jobs": 2, "doc_topic_prior": 0.2} | choices
     return st.LatentDirichletAllocation(settings.pop("n_components", 4), **settings).fit(X)
 
 
@@ -55,7 +55,7 @@ def owner(model: Any, each: int = 15) -> NDArray[np.int64]:
 @pytest.mark.parametrize("sampler", ["sparse", "mh"])
 def test_planted_topics_and_shares_are_recovered(corpus: Any, sampler: str) -> None:
     X, share = corpus
-    model = fitted(X, sampler=sampler, epochs=60 if sampler == "sparse" else 300)
+    model = fitted(X, sampler=sampler, max_iter=60 if sampler == "sparse" else 300)
     mine = owner(model)
     assert sorted(mine) == [0, 1, 2, 3]
     found = model.transform(X)
@@ -67,21 +67,21 @@ def test_planted_topics_and_shares_are_recovered(corpus: Any, sampler: str) -> N
 def test_the_bits_do_not_depend_on_threads(corpus: Any, choices: dict[str, Any]) -> None:
     X, _ = corpus
     one, two, serial = (
-        fitted(X, epochs=8, **choices, **where) for where in ({"n_jobs": 1}, {"n_jobs": 3}, {"runtime": st.Serial()})
+        fitted(X, max_iter=8, **choices, **where) for where in ({"n_jobs": 1}, {"n_jobs": 3}, {"runtime": st.Serial()})
     )
     assert bits(one) == bits(two) == bits(serial)
     assert one.fingerprint_ == two.fingerprint_
     assert one.doc_topic_prior_.tobytes() == two.doc_topic_prior_.tobytes()
     assert one.transform(X).tobytes() == two.transform(X).tobytes()
-    assert bits(fitted(X, epochs=8, **choices, random_state=1)) != bits(one)
+    assert bits(fitted(X, max_iter=8, **choices, random_state=1)) != bits(one)
 
 
 def test_the_start_is_part_of_the_plan(corpus: Any) -> None:
     X, _ = corpus
-    default, random, cold = (fitted(X, epochs=2, **more) for more in ({}, {"first_topics": "random"}, {"warm_up": 0}))
+    default, random, cold = (fitted(X, max_iter=2, **more) for more in ({}, {"first_topics": "random"}, {"warm_up": 0}))
     assert len({bits(default), bits(random), bits(cold)}) == 3
     assert len({default.fingerprint_, random.fingerprint_, cold.fingerprint_}) == 3
-    flat = fitted(X, epochs=1, first_topics="random")
+    flat = fitted(X, max_iter=1, first_topics="random")
     np.testing.assert_allclose(flat.topic_tokens_ / X.sum(), 0.25, atol=0.02)
     assert "first_topics=random, warm_up=30" in random.plan_.explain()
 
@@ -98,12 +98,12 @@ def test_warm_up_falls_to_the_prior() -> None:
 
 def test_the_form_of_the_data_does_not_matter(corpus: Any) -> None:
     X, _ = corpus
-    wanted = bits(fitted(X, epochs=5))
+    wanted = bits(fitted(X, max_iter=5))
     shuffled = X.tocoo()
     order = np.random.default_rng(1).permutation(shuffled.nnz)
     other = sp.coo_array((shuffled.data[order], (shuffled.row[order], shuffled.col[order])), shape=X.shape)
     for form in (X.toarray(), X.tocsc(), other, X.astype(np.float64)):
-        assert bits(fitted(form, epochs=5)) == wanted
+        assert bits(fitted(form, max_iter=5)) == wanted
 
 
 def test_components_are_counts_and_the_prior(corpus: Any) -> None:
@@ -117,11 +117,11 @@ def test_components_are_counts_and_the_prior(corpus: Any) -> None:
 
 def test_likelihood_rises_and_is_reported_when_asked(corpus: Any) -> None:
     X, _ = corpus
-    model = fitted(X, evaluate_every=10, epochs=25)
+    model = fitted(X, evaluate_every=10, max_iter=25)
     seen = [epoch for epoch, entry in enumerate(model.history_, 1) if "log_likelihood" in entry]
     assert seen == [1, 10, 20, 25]
     assert model.history_[-1]["log_likelihood"] > model.history_[0]["log_likelihood"]
-    assert not any("log_likelihood" in entry for entry in fitted(X, evaluate_every=0, epochs=3).history_)
+    assert not any("log_likelihood" in entry for entry in fitted(X, evaluate_every=0, max_iter=3).history_)
 
 
 def test_priors_are_learned() -> None:
@@ -131,8 +131,8 @@ def test_priors_are_learned() -> None:
     for d in range(400):
         topic = draw.choice(4, 60, p=share[d])
         np.add.at(counts[d], topic * 10 + draw.integers(0, 10, 60), 1)
-    fixed = fitted(counts, epochs=200, doc_topic_prior=1.0)
-    model = fitted(counts, epochs=200, doc_topic_prior=1.0, optimize_every=5, burn_in=100)
+    fixed = fitted(counts, max_iter=200, doc_topic_prior=1.0)
+    model = fitted(counts, max_iter=200, doc_topic_prior=1.0, optimize_every=5, burn_in=100)
     alpha = model.doc_topic_prior_
     assert np.argmax(alpha) == np.argmax(model.topic_tokens_)
     assert alpha.max() > 2 * alpha.min()
@@ -143,7 +143,7 @@ def test_priors_are_learned() -> None:
 
 def test_averaging_takes_the_mean_of_several_states(corpus: Any) -> None:
     X, _ = corpus
-    single, mean = fitted(X, epochs=20), fitted(X, epochs=20, burn_in=10, average_every=2)
+    single, mean = fitted(X, max_iter=20), fitted(X, max_iter=20, burn_in=10, average_every=2)
     assert mean.topics_.count.dtype == np.float32
     assert mean.topics_.count.sum() == pytest.approx(X.sum(), rel=1e-6)
     assert single.topics_.count.dtype == np.int32
@@ -153,19 +153,19 @@ def test_averaging_takes_the_mean_of_several_states(corpus: Any) -> None:
 
 def test_early_stopping_and_a_validation_set(corpus: Any) -> None:
     X, _ = corpus
-    model = fitted(X, early_stopping=True, epochs=300, tol=0.01, n_iter_no_change=10, burn_in=30)
+    model = fitted(X, early_stopping=True, max_iter=300, tol=0.01, n_iter_no_change=10, burn_in=30)
     assert 40 <= model.n_iter_ < 300
     values = [entry["held_perplexity"] for entry in model.history_]
     assert min(values) < 0.9 * values[0]
     other, _ = planted(50, seed=9)
-    given = st.LatentDirichletAllocation(4, epochs=3, random_state=0).fit(X, validation=other)
+    given = st.LatentDirichletAllocation(4, max_iter=3, random_state=0).fit(X, validation=other)
     assert all(entry["held_perplexity"] > 1 for entry in given.history_)
 
 
 def test_perplexity_and_score_prefer_the_right_model(corpus: Any) -> None:
     X, _ = corpus
     other, _ = planted(100, seed=5)
-    good, bad = fitted(X, epochs=60), fitted(X, n_components=1)
+    good, bad = fitted(X, max_iter=60), fitted(X, n_components=1)
     assert good.perplexity(other) < 0.7 * bad.perplexity(other)
     assert good.score(other) == pytest.approx(-np.log(good.perplexity(other)))
     assert bad.perplexity(other) == pytest.approx(60, rel=0.1)  # sixty words, all alike
@@ -175,7 +175,7 @@ def test_perplexity_and_score_prefer_the_right_model(corpus: Any) -> None:
 
 def test_partial_fit_goes_on(corpus: Any) -> None:
     X, _ = corpus
-    model = st.LatentDirichletAllocation(4, doc_topic_prior=0.2, random_state=0, epochs=60)
+    model = st.LatentDirichletAllocation(4, doc_topic_prior=0.2, random_state=0, max_iter=60)
     for first in range(0, 300, 100):
         model.partial_fit(X[first : first + 100])
     assert model.topic_tokens_.sum() == X.sum()
@@ -189,7 +189,7 @@ def test_partial_fit_goes_on(corpus: Any) -> None:
 
 def test_partial_fit_with_packed_rows_keeps_every_count(corpus: Any) -> None:
     X, _ = corpus
-    model = st.LatentDirichletAllocation(700, random_state=0, epochs=2)
+    model = st.LatentDirichletAllocation(700, random_state=0, max_iter=2)
     model.partial_fit(X[:100]).partial_fit(X[100:200]).partial_fit(X[200:])
     counts = model.topics_.counts()
     np.testing.assert_array_equal(counts.sum(axis=0), np.asarray(X.sum(axis=0)))
@@ -198,7 +198,7 @@ def test_partial_fit_with_packed_rows_keeps_every_count(corpus: Any) -> None:
 
 def test_top_words_coherence_and_similar_topics(corpus: Any) -> None:
     X, _ = corpus
-    model = fitted(X, epochs=60)
+    model = fitted(X, max_iter=60)
     names = [f"w{w}" for w in range(X.shape[1])]
     assert model.top_words(names, 3)[0][0].startswith("w")
     assert len(model.top_words(n=7)[2]) == 7
@@ -216,25 +216,25 @@ def test_top_words_coherence_and_similar_topics(corpus: Any) -> None:
 def test_names_come_from_a_data_frame() -> None:
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame([[3, 0, 1], [0, 2, 1]], columns=["cat", "dog", "sun"])
-    model = st.LatentDirichletAllocation(2, epochs=3, random_state=0).fit(frame)
+    model = st.LatentDirichletAllocation(2, max_iter=3, random_state=0).fit(frame)
     assert {word for topic in model.top_words(n=3) for word in topic} == {"cat", "dog", "sun"}
     assert list(model.get_feature_names_out()) == ["latentdirichletallocation0", "latentdirichletallocation1"]
 
 
 def test_edges() -> None:
     empty = np.array([[0, 0, 0], [2, 0, 1], [0, 0, 0]])  # documents without words, a word that never occurs
-    model = st.LatentDirichletAllocation(2, epochs=3, random_state=0).fit(empty)
+    model = st.LatentDirichletAllocation(2, max_iter=3, random_state=0).fit(empty)
     shares = model.transform(empty)
     np.testing.assert_allclose(shares[0], [0.5, 0.5], rtol=1e-6)
-    one = st.LatentDirichletAllocation(1, epochs=2, random_state=0).fit(empty)
+    one = st.LatentDirichletAllocation(1, max_iter=2, random_state=0).fit(empty)
     np.testing.assert_allclose(one.transform(empty), 1.0)
-    single = st.LatentDirichletAllocation(3, epochs=2, random_state=0).fit(np.array([[5]]))
+    single = st.LatentDirichletAllocation(3, max_iter=2, random_state=0).fit(np.array([[5]]))
     assert single.transform(np.array([[2]])).shape == (1, 3)
 
 
 def test_wrong_data_is_refused_with_words_that_help(corpus: Any) -> None:
     X, _ = corpus
-    model = fitted(X, epochs=2)
+    model = fitted(X, max_iter=2)
     with pytest.raises(DataError, match=r"Negative values.*row 0, column 1"):
         st.LatentDirichletAllocation(2).fit(np.array([[1, -2]]))
     with pytest.raises(ValueError, match="60 features"):
@@ -242,7 +242,7 @@ def test_wrong_data_is_refused_with_words_that_help(corpus: Any) -> None:
     with pytest.raises(DataError, match="no tokens"):
         st.LatentDirichletAllocation(2).fit(np.zeros((3, 3)))
     with pytest.warns(UserWarning, match="fractional"):
-        st.LatentDirichletAllocation(2, epochs=1).fit(np.array([[1.5, 2.0]]))
+        st.LatentDirichletAllocation(2, max_iter=1).fit(np.array([[1.5, 2.0]]))
     with pytest.raises(DataError, match="fractional"):
         st.LatentDirichletAllocation(2, strict=True).fit(np.array([[1.5, 2.0]]))
 
@@ -255,7 +255,7 @@ def test_wrong_data_is_refused_with_words_that_help(corpus: Any) -> None:
         ({"doc_topic_prior": -1.0}, "doc_topic_prior"),
         ({"doc_topic_prior": [1.0, 2.0, 3.0]}, "or 2 of them"),
         ({"topic_word_prior": 0.0}, "topic_word_prior"),
-        ({"epochs": 0}, "epochs"),
+        ({"max_iter": 0}, "max_iter"),
         ({"early_stopping": "yes"}, "True or False"),
         ({"profile": "quick"}, "profile"),
         ({"first_topics": "best"}, "first_topics must be one of"),
@@ -279,8 +279,8 @@ def test_saving_loading_and_pickling(corpus: Any, tmp_path: Path) -> None:
         assert other.n_iter_ == 30
     with pytest.raises(DataError, match="no such model file"):
         st.LatentDirichletAllocation.load(tmp_path / "nothing")
-    st.MatrixFactorization(2, epochs=1).fit(X[:20]).save(tmp_path / "other")
-    with pytest.raises(DataError, match="not a topic model"):
+    st.MatrixFactorization(2, max_iter=1).fit(X[:20]).save(tmp_path / "other")
+    with pytest.raises(DataError, match=r"not a model of LatentDirichletAllocation .*`stretto recommend`"):
         st.LatentDirichletAllocation.load(tmp_path / "other")
 
 
@@ -289,11 +289,11 @@ def test_saving_loading_and_pickling(corpus: Any, tmp_path: Path) -> None:
 )
 def test_a_run_goes_on_with_the_same_bits(corpus: Any, tmp_path: Path, choices: dict[str, Any]) -> None:
     X, _ = corpus
-    whole = fitted(X, epochs=9, **choices)
+    whole = fitted(X, max_iter=9, **choices)
     saving = Saving(tmp_path / "checkpoints", every_epochs=2)
-    settings = {"epochs": 5, "random_state": 0, "doc_topic_prior": 0.2, "n_components": 4, "n_jobs": 1} | choices
+    settings = {"max_iter": 5, "random_state": 0, "doc_topic_prior": 0.2, "n_components": 4, "n_jobs": 1} | choices
     st.LatentDirichletAllocation(**settings).fit(X, session=Session(saving=saving))
-    settings |= {"epochs": 9, "n_jobs": 2}
+    settings |= {"max_iter": 9, "n_jobs": 2}
     again = st.LatentDirichletAllocation(**settings).fit(X, session=Session(saving=saving, resume=True))
     assert bits(again) == bits(whole)
     assert again.n_iter_ == 9
@@ -301,5 +301,5 @@ def test_a_run_goes_on_with_the_same_bits(corpus: Any, tmp_path: Path, choices: 
 
 def test_it_stands_in_a_pipeline(corpus: Any) -> None:
     X, _ = corpus
-    model = make_pipeline(FunctionTransformer(), st.LatentDirichletAllocation(3, epochs=2, random_state=0))
+    model = make_pipeline(FunctionTransformer(), st.LatentDirichletAllocation(3, max_iter=2, random_state=0))
     assert model.fit_transform(X).shape == (300, 3)

@@ -35,7 +35,7 @@ def named(path: Path, entries: list[tuple[str, str, int]]) -> st.Data:
 def test_words_are_looked_up_by_name(tmp_path: Path) -> None:
     """Data with other words, or in another order, mean the words they name."""
     train = [(f"d{k}", w, 3) for k in range(6) for w in (("ant", "bee") if k % 2 else ("cat", "cow"))]
-    model = st.LatentDirichletAllocation(2, epochs=30, random_state=0).fit(named(tmp_path / "a.csv", train))
+    model = st.LatentDirichletAllocation(2, max_iter=30, random_state=0).fit(named(tmp_path / "a.csv", train))
     assert model.vocabulary_ == ["ant", "bee", "cat", "cow"]
     with pytest.warns(UnknownWordsWarning, match="not in the vocabulary"):
         shares = model.transform(named(tmp_path / "b.csv", [("x", "bee", 9), ("x", "dog", 5), ("x", "cat", 1)]))
@@ -51,14 +51,14 @@ def test_validation_documents_are_looked_up_by_name(tmp_path: Path) -> None:
     shuffled = named(tmp_path / "b.csv", [("x", "cat", 8), ("x", "bee", 3)])
     plain = csr_array([[0, 3, 8]])
     one, other = (
-        st.LatentDirichletAllocation(2, epochs=3, random_state=0).fit(train, validation=v).history_
+        st.LatentDirichletAllocation(2, max_iter=3, random_state=0).fit(train, validation=v).history_
         for v in (shuffled, plain)
     )
     assert [h["held_perplexity"] for h in one] == [h["held_perplexity"] for h in other]
 
 
 def test_a_second_fit_forgets_the_first_vocabulary() -> None:
-    model = st.LatentDirichletAllocation(2, epochs=2, random_state=0)
+    model = st.LatentDirichletAllocation(2, max_iter=2, random_state=0)
     model.fit(np.array([[2, 1, 1], [1, 1, 0]]), vocabulary=["a", "b", "c"])
     model.fit(np.array([[2, 1, 1, 3], [1, 1, 0, 2]]))
     assert model.vocabulary_ is None
@@ -71,7 +71,7 @@ def test_partial_fit_with_early_stopping_has_nothing_to_watch() -> None:
 
 
 def test_partial_fit_keeps_learned_priors() -> None:
-    model = st.LatentDirichletAllocation(3, epochs=40, warm_up=5, burn_in=5, optimize_every=5, random_state=0)
+    model = st.LatentDirichletAllocation(3, max_iter=40, warm_up=5, burn_in=5, optimize_every=5, random_state=0)
     learned = model.fit(counts()).doc_topic_prior_
     assert len(set(learned)) > 1
     beta = model.topic_word_prior_
@@ -84,7 +84,7 @@ def test_partial_fit_keeps_learned_priors() -> None:
 def test_the_likelihood_of_a_batch_is_that_of_its_tokens() -> None:
     """One document more hardly changes how likely a token is; that of all earlier tokens is not part of it."""
     X = counts(400)
-    model = st.LatentDirichletAllocation(2, epochs=60, random_state=0).fit(X)
+    model = st.LatentDirichletAllocation(2, max_iter=60, random_state=0).fit(X)
     before = model.history_[-1]["log_likelihood"]
     after = model.partial_fit(X[:20]).history_[-1]["log_likelihood"]
     assert after == pytest.approx(before, abs=0.35)
@@ -108,7 +108,7 @@ def test_averages_of_large_counts_do_not_wrap() -> None:
 
 def test_words_a_topic_does_not_have_are_not_shown() -> None:
     X = counts()
-    model = st.LatentDirichletAllocation(40, epochs=40, doc_topic_prior=0.01, random_state=0).fit(X)
+    model = st.LatentDirichletAllocation(40, max_iter=40, doc_topic_prior=0.01, random_state=0).fit(X)
     tokens = model.topic_tokens_
     assert (tokens == 0).any()
     for words, n in zip(model.top_words(n=12), tokens, strict=True):
@@ -122,17 +122,17 @@ def test_a_few_documents_are_enough_to_hold_one_out(seed: int) -> None:
     kept, held = split_documents(corpus, 0.05, seed)
     assert held.n_documents >= 1
     assert kept.n_documents + held.n_documents == 10
-    st.LatentDirichletAllocation(2, early_stopping=True, epochs=2, random_state=seed).fit(counts(10))
+    st.LatentDirichletAllocation(2, early_stopping=True, max_iter=2, random_state=seed).fit(counts(10))
 
 
 def test_documents_of_one_token_cannot_be_measured() -> None:
-    model = st.LatentDirichletAllocation(2, epochs=2, random_state=0).fit(counts())
+    model = st.LatentDirichletAllocation(2, max_iter=2, random_state=0).fit(counts())
     with pytest.raises(DataError, match="at least two tokens"):
         model.score(csr_array(([1], ([0], [3])), shape=(1, 12)))
 
 
 def test_numbers_of_numpy_survive_saving(tmp_path: Path) -> None:
-    numbers: dict[str, Any] = {"n_components": np.int64(2), "epochs": np.int64(3), "n_jobs": np.int64(1)}
+    numbers: dict[str, Any] = {"n_components": np.int64(2), "max_iter": np.int64(3), "n_jobs": np.int64(1)}
     model = st.LatentDirichletAllocation(**numbers, random_state=0)
     model.fit(counts()).save(tmp_path / "model")
     again = st.LatentDirichletAllocation.load(tmp_path / "model")
@@ -144,7 +144,7 @@ def test_numbers_of_numpy_survive_saving(tmp_path: Path) -> None:
 def test_names_of_columns_survive_saving(tmp_path: Path) -> None:
     pd = pytest.importorskip("pandas")
     frame = pd.DataFrame(counts(words=3).toarray(), columns=["ant", "bee", "cat"])
-    st.LatentDirichletAllocation(2, epochs=3, random_state=0).fit(frame).save(tmp_path / "model")
+    st.LatentDirichletAllocation(2, max_iter=3, random_state=0).fit(frame).save(tmp_path / "model")
     again = st.LatentDirichletAllocation.load(tmp_path / "model")
     with pytest.raises(DataError, match="feature names"):
         again.transform(frame[["cat", "bee", "ant"]])

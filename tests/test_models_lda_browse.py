@@ -20,7 +20,7 @@ def documents() -> Corpus:
 
 @pytest.fixture(scope="module")
 def model(documents: Corpus) -> st.LatentDirichletAllocation:
-    model = st.LatentDirichletAllocation(5, epochs=12, optimize_every=4, burn_in=2, random_state=0, evaluate_every=4)
+    model = st.LatentDirichletAllocation(5, max_iter=12, optimize_every=4, burn_in=2, random_state=0, evaluate_every=4)
     model.fit(documents.data, vocabulary=documents.vocabulary)
     return model
 
@@ -77,7 +77,7 @@ def test_of_many_documents_some_are_looked_at(
 
 def test_a_topic_without_tokens_has_no_words() -> None:
     X = np.array([[5, 0], [4, 0], [0, 3]])
-    model = st.LatentDirichletAllocation(20, epochs=5, doc_topic_prior=0.01, random_state=0).fit(X)
+    model = st.LatentDirichletAllocation(20, max_iter=5, doc_topic_prior=0.01, random_state=0).fit(X)
     view = browse(model, as_corpus(X, seed=0))
     empty = np.flatnonzero(model.topic_tokens_ == 0)
     assert len(empty)

@@ -14,8 +14,8 @@ import stretto as st
 @pytest.mark.filterwarnings("ignore:.*counts are fractional")
 @parametrize_with_checks(  # type: ignore[untyped-decorator]
     [
-        st.LatentDirichletAllocation(3, epochs=5, random_state=0, n_jobs=1),
-        st.LatentDirichletAllocation(3, epochs=5, random_state=0, n_jobs=1, sampler="mh"),
+        st.LatentDirichletAllocation(3, max_iter=5, random_state=0, n_jobs=1),
+        st.LatentDirichletAllocation(3, max_iter=5, random_state=0, n_jobs=1, sampler="mh"),
     ]
 )
 def test_scikit_learn_checks(estimator: Any, check: Callable[[Any], None]) -> None:

@@ -37,18 +37,24 @@ FITS: dict[str, Fit] = {
     "positive": lambda s: st.Lasso(0.002, positive=True, standardize=True, tol=1e-10, schedule=SETS).fit(
         DENSE, Y, session=s
     ),
-    "logistic": lambda s: st.LogisticRegression(20.0, tol=1e-8, schedule=SETS).fit(DENSE, Y > 0, session=s),
-    "sparse logistic": lambda s: st.LogisticRegression(30.0, tol=1e-8).fit(SPARSE, Z > 0.3, session=s),
-    "one against the rest": lambda s: st.LogisticRegression(5.0, multi_class="ovr").fit(DENSE, THREE, session=s),
+    "logistic": lambda s: st.LogisticRegression(20.0, tol=1e-8, schedule=SETS, l1_ratio=1.0).fit(
+        DENSE, Y > 0, session=s
+    ),
+    "sparse logistic": lambda s: st.LogisticRegression(30.0, tol=1e-8, l1_ratio=1.0).fit(SPARSE, Z > 0.3, session=s),
+    "one against the rest": lambda s: st.LogisticRegression(5.0, multi_class="ovr", l1_ratio=1.0).fit(
+        DENSE, THREE, session=s
+    ),
     "cross-validated": lambda s: st.LassoCV(n_alphas=4, cv=2, eps=0.05).fit(DENSE, Y, session=s),
     "path": lambda s: st.lasso_path(DENSE, Y, n_alphas=6, eps=0.01, tol=1e-8, session=s),
     "schedule": lambda s: st.Lasso(0.2, tol=1e-5, max_iter=2000, schedule=st.schedule.prioritised(width=4)).fit(
         DENSE, Y, session=s
     ),
-    "classes": lambda s: st.LogisticRegression(3.0, tol=1e-7).fit(DENSE[:, :20], THREE, session=s),
+    "classes": lambda s: st.LogisticRegression(3.0, tol=1e-7, l1_ratio=1.0).fit(DENSE[:, :20], THREE, session=s),
     "ridge": lambda s: st.LogisticRegression(3.0, l1_ratio=0, tol=1e-9).fit(DENSE[:, :20], THREE, session=s),
-    "many classes": lambda s: st.LogisticRegression(9.0, tol=1e-6).fit(SPARSE, np.digitize(Z, [0.2, 0.5]), session=s),
-    "sgd": lambda s: st.LogisticRegression(3.0, solver="sgd", optimizer="adarevision", max_iter=6).fit(
+    "many classes": lambda s: st.LogisticRegression(9.0, tol=1e-6, l1_ratio=1.0).fit(
+        SPARSE, np.digitize(Z, [0.2, 0.5]), session=s
+    ),
+    "sgd": lambda s: st.LogisticRegression(3.0, solver="sgd", optimizer="adarevision", max_iter=6, l1_ratio=1.0).fit(
         DENSE[:, :9], THREE, session=s
     ),
 }

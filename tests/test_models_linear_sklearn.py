@@ -25,9 +25,9 @@ from stretto.runtime.runtimes import Serial
         Lasso(alpha=0.1, tol=1e-12),
         ElasticNet(alpha=0.1, tol=1e-12, standardize=True, n_jobs=1),
         LassoCV(n_alphas=5, cv=3, tol=1e-12),
-        LogisticRegression(tol=1e-12),
+        LogisticRegression(tol=1e-12, l1_ratio=1.0),
         LogisticRegression(tol=1e-12, l1_ratio=0.0, runtime=Serial()),
-        LogisticRegression(tol=1e-11, multi_class="ovr"),
+        LogisticRegression(tol=1e-11, multi_class="ovr", l1_ratio=1.0),
     ]
 )
 def test_scikit_learn_checks(estimator: Any, check: Any) -> None:
@@ -42,7 +42,7 @@ EVERY: list[tuple[Any, Any]] = [
     (Lasso(0.1), Y),
     (ElasticNet(0.1, l1_ratio=0.3), Y),
     (LassoCV(n_alphas=5), Y),
-    (LogisticRegression(0.5), CLASS),
+    (LogisticRegression(0.5, l1_ratio=1.0), CLASS),
 ]
 each = pytest.mark.parametrize(("model", "y"), EVERY, ids=lambda value: getattr(type(value), "__name__", ""))
 
@@ -89,7 +89,7 @@ def test_feature_names(model: Any, y: Any) -> None:
 def test_in_a_search_and_a_pipeline() -> None:
     search = GridSearchCV(Lasso(n_jobs=1), {"alpha": [10.0, 0.01]}, cv=3).fit(X, Y)
     assert search.best_params_ == {"alpha": 0.01}
-    pipe = make_pipeline(StandardScaler(), LogisticRegression()).fit(X, CLASS)
+    pipe = make_pipeline(StandardScaler(), LogisticRegression(l1_ratio=1.0)).fit(X, CLASS)
     assert pipe.score(X, CLASS) > 0.8
 
 
@@ -121,7 +121,7 @@ class StopAfter:
 
 @pytest.mark.parametrize(
     ("model", "y"),
-    [(Lasso(1e-4, tol=1e-14), Y), (LogisticRegression(1e3, tol=1e-14), CLASS)],
+    [(Lasso(1e-4, tol=1e-14), Y), (LogisticRegression(1e3, tol=1e-14, l1_ratio=1.0), CLASS)],
     ids=["Lasso", "LogisticRegression"],
 )
 def test_a_callback_sees_every_round_and_may_stop(model: Any, y: Any) -> None:
@@ -138,7 +138,9 @@ def test_a_callback_sees_every_round_and_may_stop(model: Any, y: Any) -> None:
 
 def test_a_callback_sees_every_class() -> None:
     callback = StopAfter(1000)
-    LogisticRegression(1.0, tol=1e-9, multi_class="ovr").set_callbacks(callback).fit(X, np.digitize(Y, [-1.0, 1.0]))
+    LogisticRegression(1.0, tol=1e-9, multi_class="ovr", l1_ratio=1.0).set_callbacks(callback).fit(
+        X, np.digitize(Y, [-1.0, 1.0])
+    )
     assert [name for name, data in callback.seen if data["round"] == 1] == [f"class {k}, round 1" for k in range(3)]
 
 

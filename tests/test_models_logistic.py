@@ -52,7 +52,7 @@ def test_agrees_with_saga(form: str, l1_ratio: float, intercept: bool) -> None:
 
 @pytest.mark.parametrize("C", [0.05, 0.5, 20.0])
 def test_agrees_with_liblinear(C: float) -> None:
-    ours = LogisticRegression(C, fit_intercept=False, tol=1e-11).fit(X, Y)
+    ours = LogisticRegression(C, fit_intercept=False, tol=1e-11, l1_ratio=1.0).fit(X, Y)
     theirs = sk.LogisticRegression(
         C=C, l1_ratio=1.0, solver="liblinear", fit_intercept=False, tol=1e-10, max_iter=10_000, random_state=0
     ).fit(X, Y)
@@ -69,7 +69,7 @@ def test_class_weights_agree_with_scikit_learn(class_weight: Any) -> None:
 
 
 def test_three_classes_are_each_learned_against_the_rest() -> None:
-    ours = LogisticRegression(0.5, tol=1e-11, multi_class="ovr").fit(X, THREE)
+    ours = LogisticRegression(0.5, tol=1e-11, multi_class="ovr", l1_ratio=1.0).fit(X, THREE)
     theirs = OneVsRestClassifier(saga(C=0.5, l1_ratio=1.0)).fit(X, THREE)
     assert ours.classes_.tolist() == ["low", "mid", "top"]
     assert ours.coef_.shape == (3, 12)
@@ -107,7 +107,7 @@ def test_small_c_gives_all_zeros(intercept: bool) -> None:
     signs = 2.0 * Y - 1.0
     share = Y.mean() if intercept else 0.5
     slope = np.abs(X.T @ (Y - share))
-    model = LogisticRegression(fit_intercept=intercept, tol=1e-12)
+    model = LogisticRegression(fit_intercept=intercept, tol=1e-12, l1_ratio=1.0)
     assert not model.set_params(C=(1 - 1e-9) / slope.max()).fit(X, signs).coef_.any()
     assert np.flatnonzero(model.set_params(C=1.02 / slope.max()).fit(X, signs).coef_[0]).tolist() == [slope.argmax()]
 
@@ -115,8 +115,8 @@ def test_small_c_gives_all_zeros(intercept: bool) -> None:
 @pytest.mark.parametrize("tol", [1e-1, 1e-2, 1e-3, 1e-5])
 @pytest.mark.parametrize("C", [0.1, 1.0, 10.0])
 def test_the_gap_bounds_what_is_left_to_gain(C: float, tol: float) -> None:
-    best = LogisticRegression(C, tol=1e-12).fit(X, Y).objective_[0]
-    model = LogisticRegression(C, tol=tol).fit(X, Y)
+    best = LogisticRegression(C, tol=1e-12, l1_ratio=1.0).fit(X, Y).objective_[0]
+    model = LogisticRegression(C, tol=tol, l1_ratio=1.0).fit(X, Y)
     assert -1e-10 <= model.objective_[0] - best <= model.dual_gap_[0] + 1e-10
     share = Y.mean()
     empty = -90 * C * (share * np.log(share) + (1 - share) * np.log(1 - share))
@@ -128,11 +128,11 @@ def test_the_gap_bounds_what_is_left_to_gain(C: float, tol: float) -> None:
 
 @pytest.mark.parametrize(
     ("y", "multi_class"),
-    [(Y, "multinomial"), (THREE, "multinomial"), (THREE, "ovr")],
+    [(Y, "deprecated"), (THREE, "deprecated"), (THREE, "ovr")],
     ids=["two", "three", "against the rest"],
 )
 def test_probabilities_add_up(y: Any, multi_class: str) -> None:
-    model = LogisticRegression(2.0, multi_class=multi_class).fit(X, y)
+    model = LogisticRegression(2.0, multi_class=multi_class, l1_ratio=1.0).fit(X, y)
     far = 1e4 * X  # log odds beyond what exp can hold
     for data in (X, far):
         chance = model.predict_proba(data)
@@ -150,7 +150,7 @@ def test_threads_never_change_the_answer(form: str) -> None:
     y = (wide[:, :10].sum(axis=1) + rng.normal(size=100) > 0).astype(int)
     matrix = wide if form == "dense" else sp.csc_array(wide)
     runs: list[dict[str, Any]] = [{"n_jobs": 1}, {"n_jobs": 2}, {"n_jobs": 3}, {"runtime": Serial()}]
-    models = [LogisticRegression(1.0, tol=1e-7, **where).fit(matrix, y) for where in runs]
+    models = [LogisticRegression(1.0, l1_ratio=1.0, tol=1e-7, **where).fit(matrix, y) for where in runs]
     for model in models[1:]:
         for name in ("coef_", "intercept_", "dual_gap_", "objective_", "n_iter_"):
             np.testing.assert_array_equal(getattr(model, name), getattr(models[0], name))
@@ -160,13 +160,13 @@ def test_standardize_equals_scaling_by_hand() -> None:
     stretched = X * np.logspace(-2, 2, 12)
     mean = np.average(stretched, axis=0, weights=WEIGHT)
     spread = np.sqrt(np.average((stretched - mean) ** 2, axis=0, weights=WEIGHT))
-    model = LogisticRegression(0.5, standardize=True, tol=1e-11).fit(sp.csr_array(stretched), Y, WEIGHT)
-    by_hand = LogisticRegression(0.5, tol=1e-11).fit(stretched / spread, Y, WEIGHT)
+    model = LogisticRegression(0.5, standardize=True, tol=1e-11, l1_ratio=1.0).fit(sp.csr_array(stretched), Y, WEIGHT)
+    by_hand = LogisticRegression(0.5, tol=1e-11, l1_ratio=1.0).fit(stretched / spread, Y, WEIGHT)
     np.testing.assert_allclose(model.coef_ * spread, by_hand.coef_, **SAME)
 
 
 def test_a_warm_start_begins_where_the_last_fit_ended() -> None:
-    model = LogisticRegression(2.0, tol=1e-9, warm_start=True, multi_class="ovr").fit(X, THREE)
+    model = LogisticRegression(2.0, tol=1e-9, warm_start=True, multi_class="ovr", l1_ratio=1.0).fit(X, THREE)
     rounds, coef = model.n_iter_, model.coef_.copy()
     assert np.all(model.fit(X, THREE).n_iter_ <= rounds)
     np.testing.assert_allclose(model.coef_, coef, **SAME)
@@ -177,16 +177,16 @@ def test_too_few_rounds_are_told() -> None:
     rng = np.random.default_rng(2)
     hard = rng.normal(size=(60, 200))
     with pytest.warns(ConvergenceWarning, match="LogisticRegression stopped after max_iter=1 rounds"):
-        LogisticRegression(100.0, tol=1e-12, max_iter=1).fit(hard, rng.random(60) < 0.5)
+        LogisticRegression(100.0, tol=1e-12, max_iter=1, l1_ratio=1.0).fit(hard, rng.random(60) < 0.5)
 
 
 def test_one_class_is_refused() -> None:
     with pytest.raises(DataError, match="at least 2 classes; the data contain one class: 'a'"):
-        LogisticRegression().fit(X, ["a"] * 90)
+        LogisticRegression(l1_ratio=1.0).fit(X, ["a"] * 90)
     with pytest.raises(DataError, match="class 0 has no weight"):
-        LogisticRegression().fit(X, Y, Y.astype(float))
+        LogisticRegression(l1_ratio=1.0).fit(X, Y, Y.astype(float))
     with pytest.raises(ValueError, match="Unknown label type"):
-        LogisticRegression().fit(X, SCORE)
+        LogisticRegression(l1_ratio=1.0).fit(X, SCORE)
 
 
 @pytest.mark.parametrize(
@@ -209,9 +209,9 @@ def test_unbounded_numbers_are_refused() -> None:
     broken[4, 2] = np.nan
     for form in (broken, sp.csr_array(broken)):
         with pytest.raises(DataError, match="row 4, column 2"):
-            LogisticRegression().fit(form, Y)
+            LogisticRegression(l1_ratio=1.0).fit(form, Y)
     with pytest.raises(ValueError, match="sample_weight contains NaN"):
-        LogisticRegression().fit(X, Y, np.where(np.arange(90) == 3, np.nan, 1.0))
+        LogisticRegression(l1_ratio=1.0).fit(X, Y, np.where(np.arange(90) == 3, np.nan, 1.0))
 
 
 def test_explain_says_what_would_be_done() -> None:
@@ -224,5 +224,7 @@ def test_explain_says_what_would_be_done() -> None:
         "1 worker",
     ):
         assert words in text
-    assert "for each of 3 classes against the rest" in LogisticRegression(multi_class="ovr").explain(X, THREE)
+    assert "for each of 3 classes against the rest" in LogisticRegression(multi_class="ovr", l1_ratio=1.0).explain(
+        X, THREE
+    )
     assert "no coefficient is set to zero" in LogisticRegression(l1_ratio=0.0).explain(X, Y)

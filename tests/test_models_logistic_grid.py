@@ -97,7 +97,7 @@ def by_liblinear(X: Any, y: Floats, C: float, tol: float = 1e-8) -> float:
 def test_every_penalty_of_a_grid_is_solved(name: str) -> None:
     X, y = SETS[name]
     for C in GRID:
-        model = LogisticRegression(C, fit_intercept=False).fit(X, y)  # a warning would be an error here
+        model = LogisticRegression(C, fit_intercept=False, l1_ratio=1.0).fit(X, y)  # a warning would be an error here
         value = objective(X, y, np.full(len(y), C), model.coef_[0], 0.0, 1.0, 0.0, "logistic")
         assert value == pytest.approx(model.objective_[0], rel=1e-9)
         assert gap(X, y, C, model.coef_[0]) <= TOL * value * (1 + 1e-6), C
@@ -119,7 +119,7 @@ def test_every_penalty_of_a_grid_is_solved(name: str) -> None:
 def test_grids_of_other_problems(name: str, how: dict[str, Any]) -> None:
     """Each converges, and a much stricter fit, which has a certificate of its own, finds nothing better."""
     X, y = SETS[name]
-    options = {key: value for key, value in how.items() if key != "weights"}
+    options = {"l1_ratio": 1.0} | {key: value for key, value in how.items() if key != "weights"}
     weight = np.random.default_rng(0).exponential(size=len(y)) if "weights" in how else None
     for C in GRID[1::2]:
         rough = LogisticRegression(C, **options).fit(X, y, weight)
@@ -138,9 +138,9 @@ def test_a_start_at_which_every_sample_is_far_from_the_border(C: float, far: flo
     rng = np.random.default_rng(0)
     X = rng.standard_normal((80, 30))
     y = X[:, 0] - X[:, 1] + rng.standard_normal(80) > 0
-    model = LogisticRegression(C, warm_start=True, fit_intercept=intercept)
+    model = LogisticRegression(C, warm_start=True, fit_intercept=intercept, l1_ratio=1.0)
     model.coef_, model.intercept_ = far * rng.standard_normal((1, 30)), np.zeros(1)
-    best = LogisticRegression(C, tol=1e-9, fit_intercept=intercept).fit(X, y).objective_[0]
+    best = LogisticRegression(C, tol=1e-9, fit_intercept=intercept, l1_ratio=1.0).fit(X, y).objective_[0]
     model.fit(X, y)
     assert model.dual_gap_[0] <= TOL * model.objective_[0]
     assert model.objective_[0] <= best * (1 + TOL)
@@ -151,7 +151,7 @@ def test_one_class_against_the_rest_over_a_grid() -> None:
     score = X @ np.random.default_rng(5).standard_normal((X.shape[1], 3))
     y = score.argmax(axis=1)
     for C in GRID[3:]:
-        model = LogisticRegression(C, multi_class="ovr", fit_intercept=False).fit(X, y)
+        model = LogisticRegression(C, multi_class="ovr", fit_intercept=False, l1_ratio=1.0).fit(X, y)
         for k in range(3):
             signs = np.where(y == k, 1.0, -1.0)
             assert gap(X, signs, C, model.coef_[k]) <= TOL * model.objective_[k] * (1 + 1e-6)
@@ -178,21 +178,21 @@ def test_a_fit_that_stops_early_says_so() -> None:
     X, y = SETS["nearly separated"]
     for storage in (sp.csr_array, np.asarray):
         with pytest.warns(ConvergenceWarning, match="stopped after max_iter=2 rounds at a duality gap"):
-            LogisticRegression(100.0, max_iter=2).fit(storage(X.toarray()), y)
+            LogisticRegression(100.0, max_iter=2, l1_ratio=1.0).fit(storage(X.toarray()), y)
 
 
 @pytest.mark.parametrize("C", [1.0, 10.0, 100.0, 1e4])
 def test_saturated_samples_do_not_stall_a_sparse_fit(C: float) -> None:
     """2,000 × 2,200 with noisy labels: without damped or loosely solved models the objective stays far above."""
     X, y = sparse(2_000, 2_200, 5, 1.0)
-    model = LogisticRegression(C, fit_intercept=False).fit(X, y)
+    model = LogisticRegression(C, fit_intercept=False, l1_ratio=1.0).fit(X, y)
     assert gap(X, y, C, model.coef_[0]) <= TOL * model.objective_[0] * (1 + 1e-6)
     assert model.objective_[0] <= by_liblinear(X, y, C, tol=1e-6) * (1 + TOL)
 
 
 def test_a_sparse_fit_is_the_same_at_any_number_of_threads() -> None:
     X, y = sparse(2_000, 2_200, 5, 1.0)
-    one, two = (LogisticRegression(30.0, n_jobs=jobs).fit(X, y) for jobs in (1, 2))
+    one, two = (LogisticRegression(30.0, n_jobs=jobs, l1_ratio=1.0).fit(X, y) for jobs in (1, 2))
     assert np.array_equal(one.coef_, two.coef_)
     assert one.intercept_ == two.intercept_
 
@@ -219,6 +219,6 @@ def test_every_penalty_of_a_grid_is_solved_on_real_sets(name: str, monkeypatch: 
     monkeypatch.setenv("STRETTO_DATA", str(folder))
     X, y = sparse_sets.load_classes(name)
     for C in GRID:
-        model = LogisticRegression(C, fit_intercept=False).fit(X, y)
+        model = LogisticRegression(C, fit_intercept=False, l1_ratio=1.0).fit(X, y)
         value = objective(X, y, np.full(len(y), C), model.coef_[0], 0.0, 1.0, 0.0, "logistic")
         assert gap(X, y, C, model.coef_[0]) <= TOL * value * (1 + 1e-6), C

@@ -40,8 +40,8 @@ def test_a_schedule_reaches_the_same_solution(name: str, sparse: bool) -> None:
 
 
 def test_logistic_by_a_schedule() -> None:
-    model = LogisticRegression(0.5, tol=1e-6, max_iter=5000, schedule=SPECS["prioritised"]).fit(X, Y > 3)
-    best = LogisticRegression(0.5, tol=1e-10).fit(X, Y > 3)
+    model = LogisticRegression(0.5, tol=1e-6, max_iter=5000, schedule=SPECS["prioritised"], l1_ratio=1.0).fit(X, Y > 3)
+    best = LogisticRegression(0.5, tol=1e-10, l1_ratio=1.0).fit(X, Y > 3)
     np.testing.assert_allclose(model.coef_, best.coef_, atol=1e-2)
 
 

@@ -50,9 +50,9 @@ class Transformer(MatrixFactorization):
 
 @parametrize_with_checks(  # type: ignore[untyped-decorator]
     [
-        MatrixFactorization(rank=3, epochs=3, random_state=0, n_jobs=1),
-        Transformer(rank=3, epochs=3, random_state=0, n_jobs=2),
-        Transformer(rank=3, epochs=2, solver="als", random_state=0, n_jobs=1),
+        MatrixFactorization(n_components=3, max_iter=3, random_state=0, n_jobs=1),
+        Transformer(n_components=3, max_iter=3, random_state=0, n_jobs=2),
+        Transformer(n_components=3, max_iter=2, solver="als", random_state=0, n_jobs=1),
     ],
     expected_failed_checks=lambda e: (
         (OTHER_SHAPES if hasattr(e, "partial_fit") else {})
@@ -64,26 +64,26 @@ def test_scikit_learn_checks(estimator: Any, check: Any) -> None:
 
 
 def test_parameters_go_in_and_out() -> None:
-    model = MatrixFactorization(rank=7, reg=0.3, runtime=st.Serial())
-    assert model.get_params()["rank"] == 7
+    model = MatrixFactorization(n_components=7, l2_regularization=0.3, runtime=st.Serial())
+    assert model.get_params()["n_components"] == 7
     twin = clone(model)
     assert twin is not model
     assert twin.get_params() == model.get_params()
-    assert twin.set_params(rank=9, solver="als").rank == 9
+    assert twin.set_params(n_components=9, solver="als").n_components == 9
     with pytest.raises(ValueError, match="Invalid parameter 'ranks'"):
         model.set_params(ranks=3)
-    assert "rank=7" in repr(model)
+    assert "n_components=7" in repr(model)
 
 
 def test_fit_changes_no_parameter() -> None:
-    model = MatrixFactorization(rank=4, epochs=2, implicit=True, solver="als", random_state=0)
+    model = MatrixFactorization(n_components=4, max_iter=2, implicit=True, solver="als", random_state=0)
     before = copy.deepcopy(model.get_params())
     model.fit(X)
     assert model.get_params() == before
 
 
 def test_pickles() -> None:
-    model = MatrixFactorization(rank=4, epochs=2, random_state=0).fit(X)
+    model = MatrixFactorization(n_components=4, max_iter=2, random_state=0).fit(X)
     again = pickle.loads(pickle.dumps(model))
     pairs = [[0, 1], [5, 7]]
     np.testing.assert_array_equal(again.predict(pairs), model.predict(pairs))
@@ -94,18 +94,20 @@ def test_pickles() -> None:
 
 def test_grid_search_over_rank() -> None:
     search = GridSearchCV(
-        MatrixFactorization(epochs=3, random_state=0, n_jobs=1), {"rank": np.array([2, 4]), "reg": [0.02, 0.1]}, cv=2
+        MatrixFactorization(max_iter=3, random_state=0, n_jobs=1),
+        {"n_components": np.array([2, 4]), "l2_regularization": [0.02, 0.1]},
+        cv=2,
     )
     search.fit(X)
-    assert set(search.best_params_) == {"rank", "reg"}
+    assert set(search.best_params_) == {"n_components", "l2_regularization"}
     assert search.best_score_ < 0
-    assert search.best_estimator_.row_factors_.shape == (80, search.best_params_["rank"])
+    assert search.best_estimator_.user_factors_.shape == (80, search.best_params_["n_components"])
 
 
 def test_in_a_pipeline() -> None:
     from sklearn.preprocessing import MaxAbsScaler
 
-    pipe = make_pipeline(MaxAbsScaler(), MatrixFactorization(rank=3, epochs=2, random_state=0))
+    pipe = make_pipeline(MaxAbsScaler(), MatrixFactorization(n_components=3, max_iter=2, random_state=0))
     assert pipe.fit_transform(X).shape == (80, 3)
     assert list(pipe[-1].fit(X).components_.shape) == [3, 60]
 
@@ -136,7 +138,7 @@ class StopAfter:
 
 def test_a_callback_may_stop_the_fit() -> None:
     callback = StopAfter(3)
-    model = MatrixFactorization(rank=3, epochs=10, random_state=0)
+    model = MatrixFactorization(n_components=3, max_iter=10, random_state=0)
     model.set_callbacks(callback).fit(X)
     assert model.n_iter_ == 3
     assert [history["objective"] for history in model.history_] == [
@@ -148,6 +150,6 @@ def test_a_callback_may_stop_the_fit() -> None:
 
 
 def test_scikit_learns_own_progress_bar_works(capsys: pytest.CaptureFixture[str]) -> None:
-    model = MatrixFactorization(rank=3, epochs=3, random_state=0)
+    model = MatrixFactorization(n_components=3, max_iter=3, random_state=0)
     model.set_callbacks(ProgressBar()).fit(X)
     assert model.n_iter_ == 3

@@ -104,7 +104,7 @@ def test_the_gap_bounds_what_is_left_to_gain(C: float, tol: float, l1_ratio: flo
 def test_a_small_c_gives_all_zeros() -> None:
     share = np.bincount(Y) / len(Y)
     largest = np.abs(X.T @ (np.eye(4)[Y] - share)).max()
-    model = LogisticRegression(0.999 / largest, tol=1e-10).fit(FORMS["csr"], Y)
+    model = LogisticRegression(0.999 / largest, tol=1e-10, l1_ratio=1.0).fit(FORMS["csr"], Y)
     assert not model.coef_.any()
     np.testing.assert_allclose(model.predict_proba(X[:1])[0], share, atol=1e-5)
     assert np.count_nonzero(model.set_params(C=1.01 / largest).fit(FORMS["csr"], Y).coef_) >= 1
@@ -112,7 +112,7 @@ def test_a_small_c_gives_all_zeros() -> None:
 
 @pytest.mark.parametrize("form", ["dense", "csr"])
 def test_l1_finds_zeros(form: str) -> None:
-    model = LogisticRegression(0.3, tol=1e-9).fit(FORMS[form], Y)
+    model = LogisticRegression(0.3, tol=1e-9, l1_ratio=1.0).fit(FORMS[form], Y)
     zeros = np.count_nonzero(model.coef_ == 0.0)
     assert zeros == np.count_nonzero(np.abs(theirs(X, Y, 0.3, 1.0).coef_) < 1e-6)
     assert zeros > 10
@@ -158,7 +158,7 @@ def test_threads_never_change_the_answer(
         monkeypatch.setattr(solver, "_MANY", 0)
         data = data.astype(np.float32)
     runs: list[dict[str, Any]] = [{"n_jobs": 1}, {"n_jobs": 2}, {"n_jobs": 3}, {"runtime": Serial()}]
-    models = [LogisticRegression(1.0, tol=1e-6, **options, **where).fit(data, y) for where in runs]
+    models = [LogisticRegression(1.0, tol=1e-6, **{"l1_ratio": 1.0} | options, **where).fit(data, y) for where in runs]
     for model in models[1:]:
         for name in ("coef_", "intercept_", "dual_gap_", "objective_", "n_iter_"):
             np.testing.assert_array_equal(getattr(model, name), getattr(models[0], name))
@@ -241,9 +241,9 @@ def test_more_features_than_samples_and_many_classes() -> None:
 
 def test_one_class_and_idle_classes_are_refused() -> None:
     with pytest.raises(DataError, match="one class: 'a'"):
-        LogisticRegression().fit(X, ["a"] * 150)
+        LogisticRegression(l1_ratio=1.0).fit(X, ["a"] * 150)
     with pytest.raises(DataError, match="class 2 has no weight"):
-        LogisticRegression().fit(X, Y, (Y != 2).astype(float))
+        LogisticRegression(l1_ratio=1.0).fit(X, Y, (Y != 2).astype(float))
 
 
 def test_unbounded_numbers_and_broken_matrices_are_refused() -> None:
@@ -251,19 +251,19 @@ def test_unbounded_numbers_and_broken_matrices_are_refused() -> None:
     broken[4, 2] = np.inf
     for form in (broken, sp.csr_array(broken)):
         with pytest.raises(DataError, match="row 4, column 2"):
-            LogisticRegression().fit(form, Y)
+            LogisticRegression(l1_ratio=1.0).fit(form, Y)
     damaged = sp.csr_array(X)
     damaged.indices = damaged.indices.copy()
     damaged.indices[3] = 99
     with pytest.raises(DataError, match="damaged"):
-        LogisticRegression(n_jobs=1).fit(damaged, Y)
+        LogisticRegression(n_jobs=1, l1_ratio=1.0).fit(damaged, Y)
 
 
 @pytest.mark.parametrize("C", [0.3, 1.0, 30.0])
 def test_weights_that_send_one_another_through_zero(C: float) -> None:
     """Correlated features: Newton's step frees two weights of one feature, and together they go the wrong way."""
     flowers, kind = load_iris(return_X_y=True)
-    model = LogisticRegression(C, tol=1e-12).fit(flowers - flowers.mean(), kind)  # warnings are errors
+    model = LogisticRegression(C, tol=1e-12, l1_ratio=1.0).fit(flowers - flowers.mean(), kind)  # warnings are errors
     assert model.dual_gap_[0] <= 1e-12 * C * 150 * np.log(3)
 
 
@@ -314,7 +314,9 @@ def test_a_callback_sees_every_round_and_may_stop() -> None:
             return len(self.seen) == 2
 
     stop = Stop()
-    model = LogisticRegression(100.0, tol=1e-13).set_callbacks(stop).fit(X, Y)  # no warning: the caller asked for it
+    model = (
+        LogisticRegression(100.0, tol=1e-13, l1_ratio=1.0).set_callbacks(stop).fit(X, Y)
+    )  # no warning: the caller asked for it
     assert [one["round"] for one in stop.seen] == [1, 2]
     assert model.n_iter_[0] == 2
     assert stop.seen[0]["objective"] >= stop.seen[1]["objective"] - 1e-9
@@ -322,14 +324,14 @@ def test_a_callback_sees_every_round_and_may_stop() -> None:
 
 def test_too_few_rounds_are_told(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.warns(ConvergenceWarning, match="stopped after 1 rounds .* duality gap"):
-        LogisticRegression(100.0, tol=1e-12, max_iter=1, verbose=1).fit(X, Y)
+        LogisticRegression(100.0, tol=1e-12, max_iter=1, verbose=1, l1_ratio=1.0).fit(X, Y)
     assert "round 1  objective" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"multi_class": "multi"}, "multi_class must be one of 'multinomial', 'ovr'"),
+        ({"multi_class": "multi"}, "multi_class must be one of 'deprecated', 'multinomial', 'ovr'"),
         ({"solver": "lbfgs"}, "solver must be one of"),
         ({"optimizer": "adam"}, "optimizer must be one of"),
         ({"learning_rate": 0}, "learning_rate must be a number more than 0"),
@@ -345,10 +347,10 @@ def test_wrong_parameters_are_refused(options: dict[str, Any], message: str) -> 
 def test_a_schedule_is_for_one_problem_at_a_time() -> None:
     import stretto as st
 
-    with pytest.raises(PlanError, match="multi_class='ovr'"):
-        LogisticRegression(schedule=st.schedule.prioritised()).fit(X, Y)
+    with pytest.raises(PlanError, match="OneVsRestClassifier"):
+        LogisticRegression(schedule=st.schedule.prioritised(), l1_ratio=1.0).fit(X, Y)
     with pytest.raises(PlanError, match="for two"):
-        LogisticRegression(solver="sgd").fit(X, Y > 1)
+        LogisticRegression(solver="sgd", l1_ratio=1.0).fit(X, Y > 1)
 
 
 def test_explain_says_what_would_be_done() -> None:
@@ -363,4 +365,4 @@ def test_explain_says_what_would_be_done() -> None:
     ):
         assert words in text
     assert "products of all features" in LogisticRegression(l1_ratio=0.0).explain(X, Y)
-    assert "adarevision" in LogisticRegression(solver="sgd", optimizer="adarevision").explain(X, Y)
+    assert "adarevision" in LogisticRegression(solver="sgd", optimizer="adarevision", l1_ratio=1.0).explain(X, Y)

@@ -19,14 +19,14 @@ CSR = DATA.to_csr()
 
 @pytest.fixture(scope="module")
 def fitted() -> MatrixFactorization:
-    model = MatrixFactorization(rank=6, epochs=6, random_state=0, n_jobs=2)
+    model = MatrixFactorization(n_components=6, max_iter=6, random_state=0, n_jobs=2)
     model.fit(DATA)
     return model
 
 
 def dense(model: MatrixFactorization) -> Any:
     """Every prediction at once, by NumPy."""
-    found = model.row_factors_ @ model.col_factors_.T + model.row_bias_[:, None] + model.col_bias_[None, :]
+    found = model.user_factors_ @ model.item_factors_.T + model.user_bias_[:, None] + model.item_bias_[None, :]
     return found + np.float32(model.mean_)
 
 
@@ -49,9 +49,9 @@ def test_predict(fitted: MatrixFactorization) -> None:
 def test_unknown_rows_and_columns_get_what_is_known(fitted: MatrixFactorization) -> None:
     both, row, col, huge = fitted.predict([[999, 999], [3, 999], [999, 4], [2**32, 2**32]])
     assert both == huge == np.float32(fitted.mean_)
-    assert row == pytest.approx(fitted.mean_ + fitted.row_bias_[3], rel=1e-5)
-    assert col == pytest.approx(fitted.mean_ + fitted.col_bias_[4], rel=1e-5)
-    assert fitted.predict([[-1, 0]])[0] == pytest.approx(fitted.mean_ + fitted.col_bias_[0], rel=1e-5)
+    assert row == pytest.approx(fitted.mean_ + fitted.user_bias_[3], rel=1e-5)
+    assert col == pytest.approx(fitted.mean_ + fitted.item_bias_[4], rel=1e-5)
+    assert fitted.predict([[-1, 0]])[0] == pytest.approx(fitted.mean_ + fitted.item_bias_[0], rel=1e-5)
 
 
 @pytest.mark.parametrize("bad", [[1, 2], [[1, 2, 3]], [[0.5, 1]], [["a", "b"]], [[np.nan, 1]]], ids=str)
@@ -67,9 +67,9 @@ def test_transform_is_least_squares(fitted: MatrixFactorization) -> None:
     # The normal equations of one row, with its bias as one more unknown.
     row = int(np.argmax(np.bincount(DATA.rows)))
     cols, values = CSR[row].indices, CSR[row].data
-    Y = np.c_[fitted.col_factors_[cols], np.ones(len(cols))].astype(np.float64)
-    target = values - fitted.mean_ - fitted.col_bias_[cols]
-    penalty = np.diag([fitted.reg] * 6 + [fitted.bias_reg]) * len(cols)
+    Y = np.c_[fitted.item_factors_[cols], np.ones(len(cols))].astype(np.float64)
+    target = values - fitted.mean_ - fitted.item_bias_[cols]
+    penalty = np.diag([fitted.l2_regularization] * 6 + [fitted.bias_l2_regularization]) * len(cols)
     wanted = np.linalg.solve(Y.T @ Y + penalty, Y.T @ target)
     np.testing.assert_allclose(found[row], wanted[:6], rtol=1e-3, atol=1e-3)
     np.testing.assert_array_equal(fitted.transform(CSR[10:20]), found[10:20])
@@ -110,7 +110,7 @@ def test_recommend_with_what_was_seen_and_among_some(fitted: MatrixFactorization
 @pytest.mark.parametrize("jobs", [1, 3])
 def test_recommend_everybody(fitted: MatrixFactorization, jobs: int) -> None:
     wanted = fitted.recommend(np.arange(150), 10)
-    fitted_again = MatrixFactorization(rank=6, epochs=6, random_state=0, n_jobs=jobs).fit(DATA)
+    fitted_again = MatrixFactorization(n_components=6, max_iter=6, random_state=0, n_jobs=jobs).fit(DATA)
     for one, two in zip(fitted_again.recommend(np.arange(150), 10), wanted, strict=True):
         np.testing.assert_array_equal(one, two)
 
@@ -127,7 +127,7 @@ def test_recommend_refuses(fitted: MatrixFactorization) -> None:
 
 def test_similar_items_are_near_and_not_oneself(fitted: MatrixFactorization) -> None:
     ids, scores = fitted.similar_items([3, 9], 4)
-    unit = fitted.col_factors_ / np.linalg.norm(fitted.col_factors_, axis=1, keepdims=True)
+    unit = fitted.item_factors_ / np.linalg.norm(fitted.item_factors_, axis=1, keepdims=True)
     for k, item in enumerate((3, 9)):
         cosine = unit @ unit[item]
         cosine[item] = -np.inf
@@ -149,11 +149,11 @@ def test_saved_and_loaded(tmp_path: Path, ids: bool) -> None:
         data = pandas.DataFrame(
             {"user": [f"user {r} ü" for r in DATA.rows], "item": 1000 + DATA.cols, "rating": DATA.values}
         )
-    saved = MatrixFactorization(rank=6, epochs=3, random_state=0, reg=0.07).fit(data)
+    saved = MatrixFactorization(n_components=6, max_iter=3, random_state=0, l2_regularization=0.07).fit(data)
     saved.save(tmp_path / "deep" / "model.safetensors")
     again = MatrixFactorization.load(tmp_path / "deep" / "model.safetensors")
     assert again.get_params() == saved.get_params()
-    for name in ("row_factors_", "col_factors_", "row_bias_", "col_bias_"):
+    for name in ("user_factors_", "item_factors_", "user_bias_", "item_bias_"):
         np.testing.assert_array_equal(getattr(again, name), getattr(saved, name))
     users = ["user 3 ü", "user 5 ü"] if ids else [3, 5]
     for one, two in zip(again.recommend(users, 7), saved.recommend(users, 7), strict=True):
@@ -172,7 +172,7 @@ def test_what_is_not_a_model_is_refused(tmp_path: Path) -> None:
     from safetensors.numpy import save_file
 
     save_file({"x": np.zeros(3)}, str(tmp_path / "other"))
-    with pytest.raises(DataError, match="not a matrix factorisation saved by Stretto"):
+    with pytest.raises(DataError, match="not a model of MatrixFactorization saved by Stretto"):
         MatrixFactorization.load(tmp_path / "other")
 
 

@@ -132,7 +132,7 @@ def test_a_fit_holds_its_folders_and_lets_go(tmp_path: Path) -> None:
         seen.append(is_written(tmp_path / "run") and is_written(tmp_path / "saved"))
 
     ratings = st.generate_ratings(500, 60, 40).data
-    model = st.MatrixFactorization(rank=2, epochs=2, random_state=0)
+    model = st.MatrixFactorization(n_components=2, max_iter=2, random_state=0)
     session = Session(record=tmp_path / "run", saving=Saving(tmp_path / "saved", every_epochs=1), listeners=[look])
     model.fit(ratings, session=session)
     assert seen[0]
@@ -149,7 +149,7 @@ def test_tables_hold_their_folder_too(tmp_path: Path) -> None:
             w.table("x").add([0], np.ones(1))
 
     def run() -> Any:
-        return st.run(worker, tables={"x": st.Table(rows=1)}, checkpoint=tmp_path / "saved", checkpoint_every=1)
+        return st.run(worker, tables={"x": st.tables.Table(rows=1)}, checkpoint=tmp_path / "saved", checkpoint_every=1)
 
     run()
     with held(tmp_path / "saved"), pytest.raises(RunError, match="is being written by process"):

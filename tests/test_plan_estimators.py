@@ -18,7 +18,7 @@ from stretto.errors import NotARuntime, NotEnoughMemory, PlanError
 from stretto.plan.plan import Plan
 
 MF, LDA = st.MatrixFactorization, st.LatentDirichletAllocation
-SMALL: dict[str, Any] = {"epochs": 2, "random_state": 1, "width": 4, "n_jobs": 2}
+SMALL: dict[str, Any] = {"max_iter": 2, "random_state": 1, "width": 4, "n_jobs": 2}
 
 
 @pytest.fixture(scope="module")
@@ -134,7 +134,7 @@ def test_pairs_and_ratings() -> None:
 
 def test_a_random_seed_is_that_of_the_plan() -> None:
     X = ratings()
-    plan = MF(3, epochs=1).plan(X)
+    plan = MF(3, max_iter=1).plan(X)
     assert plan.run().fingerprint_ == plan.fingerprint
 
 
@@ -164,7 +164,7 @@ def test_a_plan_of_other_data_by_now_is_refused() -> None:
 def test_a_plan_of_other_parameters_by_now_is_refused() -> None:
     model = MF(3, **SMALL)
     plan = model.plan(ratings())
-    model.set_params(rank=4)
+    model.set_params(n_components=4)
     with pytest.raises(PlanError, match="rank was 3 and is 4"):
         plan.run()
 

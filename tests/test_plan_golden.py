@@ -21,7 +21,7 @@ from plan_cases import documents, ratings
 
 GOLDEN = Path(__file__).parent / "golden" / "explain"
 WHERE: dict[str, Any] = {"runtime": st.Threads(2)}
-SMALL: dict[str, Any] = {"epochs": 3, "random_state": 5, "width": 4, **WHERE}
+SMALL: dict[str, Any] = {"max_iter": 3, "random_state": 5, "width": 4, **WHERE}
 
 
 @st.parallel(runtime=st.Threads(2))
@@ -52,10 +52,10 @@ def _lasso() -> Any:
 
 def _tables(**other: Any) -> Any:
     tables = {
-        "weights": st.Table(rows=10_000, cols=64, apply=st.adagrad(0.1)),
-        "counts": st.Table(dtype="i8"),
+        "weights": st.tables.Table(rows=10_000, cols=64, apply=st.tables.adagrad(0.1)),
+        "counts": st.tables.Table(dtype="i8"),
     }
-    given: dict[str, Any] = {"workers": 8, "tables": tables, "sync": st.SSP(2), **WHERE}
+    given: dict[str, Any] = {"workers": 8, "tables": tables, "sync": st.tables.SSP(2), **WHERE}
     return st.tables.plan(worker, **given | other)
 
 
@@ -66,12 +66,14 @@ PLANS: dict[str, Callable[[], Any]] = {
     "mf-ccd": lambda: st.MatrixFactorization(6, solver="ccd", **SMALL).plan(ratings()),
     "lda": lambda: st.LatentDirichletAllocation(8, **SMALL).plan(documents()),
     "lasso": _lasso,
-    "logistic": lambda: st.LogisticRegression(0.5, **WHERE).plan(_numbers()[0], _numbers()[1] > 0),
-    "logistic-joint": lambda: st.LogisticRegression(**WHERE).plan(_numbers()[0], np.digitize(_numbers()[1], [-1, 1])),
+    "logistic": lambda: st.LogisticRegression(0.5, l1_ratio=1.0, **WHERE).plan(_numbers()[0], _numbers()[1] > 0),
+    "logistic-joint": lambda: st.LogisticRegression(l1_ratio=1.0, **WHERE).plan(
+        _numbers()[0], np.digitize(_numbers()[1], [-1, 1])
+    ),
     "loop": _loop,
     "tables-replayable": _tables,
-    "tables-identical": lambda: _tables(sync=st.BSP(), comm=st.Managed("100Mbit", codec="f2")),
-    "tables-statistical": lambda: _tables(tables={"x": st.Table(rows=100, cols=8, placement="shared")}),
+    "tables-identical": lambda: _tables(sync=st.tables.BSP(), comm=st.tables.Managed("100Mbit", codec="f2")),
+    "tables-statistical": lambda: _tables(tables={"x": st.tables.Table(rows=100, cols=8, placement="shared")}),
 }
 
 

@@ -26,10 +26,10 @@ CASES: dict[str, tuple[Callable[..., Any], Any]] = {
     "scheduled": (lambda **k: st.Lasso(0.1, schedule=st.schedule.prioritised(width=2), random_state=3, **k), NUMBERS),
     "cross-validation": (lambda **k: st.LassoCV(n_alphas=5, cv=3, **k), NUMBERS),
     "shuffled folds": (lambda **k: st.LassoCV(n_alphas=5, cv=KFold(3, shuffle=True, random_state=0), **k), NUMBERS),
-    "two classes": (lambda **k: st.LogisticRegression(0.5, class_weight="balanced", **k), TWO),
+    "two classes": (lambda **k: st.LogisticRegression(0.5, l1_ratio=1.0, class_weight="balanced", **k), TWO),
     "several classes": (lambda **k: st.LogisticRegression(l1_ratio=0.5, **k), THREE),
-    "against the rest": (lambda **k: st.LogisticRegression(multi_class="ovr", **k), THREE),
-    "sgd": (lambda **k: st.LogisticRegression(solver="sgd", tol=1.0, optimizer="sgd", **k), THREE),
+    "against the rest": (lambda **k: st.LogisticRegression(l1_ratio=1.0, multi_class="ovr", **k), THREE),
+    "sgd": (lambda **k: st.LogisticRegression(l1_ratio=1.0, solver="sgd", tol=1.0, optimizer="sgd", **k), THREE),
 }
 
 

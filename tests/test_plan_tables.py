@@ -11,7 +11,7 @@ import pytest
 import stretto as st
 from stretto.errors import NotARuntime, PlanError
 
-X = {"x": st.Table(rows=100, cols=8)}
+X = {"x": st.tables.Table(rows=100, cols=8)}
 
 
 def worker(w: Any) -> None:
@@ -25,15 +25,15 @@ def worker(w: Any) -> None:
     ("sync", "placement", "grade", "why"),
     [
         (None, "served", "identical", "a read sees exactly the clocks before its own"),
-        (st.BSP(), "served", "identical", "deltas are applied in worker order"),
-        (st.SSP(2), "served", "replayable", "depends on time: record='full' keeps a recording"),
-        (st.ASP(), "served", "replayable", "two runs may differ"),
-        (st.BSP(), "shared", "statistical", r"table 'x' has placement='shared': .*\(Hogwild!\)"),
-        (st.SSP(1), "shared", "statistical", "only the converged loss is promised"),
+        (st.tables.BSP(), "served", "identical", "deltas are applied in worker order"),
+        (st.tables.SSP(2), "served", "replayable", "depends on time: record='full' keeps a recording"),
+        (st.tables.ASP(), "served", "replayable", "two runs may differ"),
+        (st.tables.BSP(), "shared", "statistical", r"table 'x' has placement='shared': .*\(Hogwild!\)"),
+        (st.tables.SSP(1), "shared", "statistical", "only the converged loss is promised"),
     ],
 )
 def test_the_grade_and_why(sync: Any, placement: str, grade: str, why: str) -> None:
-    tables = {"x": st.Table(rows=100, cols=8, placement=placement)}
+    tables = {"x": st.tables.Table(rows=100, cols=8, placement=placement)}
     plan = st.tables.plan(worker, workers=2, tables=tables, sync=sync, runtime=st.Threads(2))
     assert plan.grade == grade
     text = " ".join(plan.explain().split())
@@ -47,12 +47,14 @@ def test_the_grade_and_why(sync: Any, placement: str, grade: str, why: str) -> N
 
 def test_what_it_lists() -> None:
     tables = {
-        "weights": st.Table(rows=10_000, cols=64, apply=st.adagrad(0.1)),
-        "words": st.Table(dtype="i8"),
-        "sparse": st.Table(rows=50, cols=1000, unit="element", dtype="f2"),
+        "weights": st.tables.Table(rows=10_000, cols=64, apply=st.tables.adagrad(0.1)),
+        "words": st.tables.Table(dtype="i8"),
+        "sparse": st.tables.Table(rows=50, cols=1000, unit="element", dtype="f2"),
     }
-    comm = st.Managed("100Mbit", codec="f2")
-    plan = st.tables.plan(worker, workers=4, tables=tables, sync=st.SSP(3), comm=comm, runtime=st.Threads(2), seed=7)
+    comm = st.tables.Managed("100Mbit", codec="f2")
+    plan = st.tables.plan(
+        worker, workers=4, tables=tables, sync=st.tables.SSP(3), comm=comm, runtime=st.Threads(2), seed=7
+    )
     text = " ".join(plan.explain().split())
     assert "weights [10,000 × 64] float32: served, updates by adagrad" in text
     assert "2.4 MiB" in text
@@ -75,9 +77,14 @@ def test_the_fingerprint() -> None:
         given: dict[str, Any] = {"workers": 2, "tables": X, "seed": 0} | other
         return st.tables.plan(worker, **given).fingerprint
 
-    assert of() == of(runtime=st.Serial()) == of(runtime=st.Simulated(nodes=3)) == of(comm=st.Lazy())
-    others: list[dict[str, Any]] = [{"workers": 3}, {"seed": 1}, {"sync": st.SSP(1)}, {"comm": st.Eager(codec="f2")}]
-    others += [{"tables": {"x": st.Table(rows=100, cols=8, start=np.ones((100, 8), "f4"))}}]
+    assert of() == of(runtime=st.Serial()) == of(runtime=st.Simulated(nodes=3)) == of(comm=st.tables.Lazy())
+    others: list[dict[str, Any]] = [
+        {"workers": 3},
+        {"seed": 1},
+        {"sync": st.tables.SSP(1)},
+        {"comm": st.tables.Eager(codec="f2")},
+    ]
+    others += [{"tables": {"x": st.tables.Table(rows=100, cols=8, start=np.ones((100, 8), "f4"))}}]
     assert len({of(), *(of(**other) for other in others)}) == len(others) + 1
 
 
@@ -94,7 +101,7 @@ def test_a_plan_runs_as_st_run_does() -> None:
 
 def test_a_start_that_changed_is_refused() -> None:
     start = np.zeros((100, 8), "f4")
-    table = st.Table(rows=100, cols=8, start=start)
+    table = st.tables.Table(rows=100, cols=8, start=start)
     plan = st.tables.plan(worker, workers=2, tables={"x": table})
     assert isinstance(table.start, np.ndarray)
     table.start.flags.writeable = True
@@ -104,12 +111,12 @@ def test_a_start_that_changed_is_refused() -> None:
 
 
 def test_what_cannot_run_is_refused_when_it_is_planned() -> None:
-    shared = {"x": st.Table(rows=100, cols=8, placement="shared")}
+    shared = {"x": st.tables.Table(rows=100, cols=8, placement="shared")}
     with pytest.raises(PlanError, match="memory of one process, and Simulated has several"):
         st.tables.plan(worker, tables=shared, runtime=st.Simulated(nodes=2))
     with pytest.raises(NotARuntime, match=r"runtime='threads' is not a runtime"):
         st.tables.plan(worker, tables=X, runtime="threads")
-    with pytest.raises(PlanError, match=r"give a dict of st\.Table"):
+    with pytest.raises(PlanError, match=r"give a dict of st\.tables\.Table"):
         st.tables.plan(worker, tables={})
     with pytest.raises(AttributeError, match="no attribute 'plans'"):
         _ = st.tables.plans

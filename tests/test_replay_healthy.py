@@ -44,7 +44,7 @@ RUNS = [
 
 
 @pytest.mark.parametrize("runtime", RUNS)
-@pytest.mark.parametrize("sync", [st.BSP(), st.SSP(1), st.ASP()], ids=str)
+@pytest.mark.parametrize("sync", [st.tables.BSP(), st.tables.SSP(1), st.tables.ASP()], ids=str)
 def test_no_false_alarm_on_any_runtime(runtime: Any, sync: Any) -> None:
     """All dtypes at once: a table each."""
 
@@ -57,7 +57,8 @@ def test_no_false_alarm_on_any_runtime(runtime: Any, sync: Any) -> None:
                 table.read(np.arange(60))
 
     tables = {
-        dtype: st.Table(rows=60, cols=3, dtype=dtype, start=-3 if dtype[0] == "i" else 0.3) for dtype in MAGNITUDES
+        dtype: st.tables.Table(rows=60, cols=3, dtype=dtype, start=-3 if dtype[0] == "i" else 0.3)
+        for dtype in MAGNITUDES
     }
     result = st.run(worker, workers=4, tables=tables, sync=sync, record="full", runtime=runtime())
     report = check_replay(result.recording)
@@ -69,13 +70,13 @@ def test_no_false_alarm_on_any_runtime(runtime: Any, sync: Any) -> None:
 @pytest.mark.parametrize(("rows", "cols"), [(1, 1), (7, 5), (500, 2)])
 def test_no_false_alarm_for_any_shape(dtype: str, rows: int, cols: int) -> None:
     for seed, codec in enumerate((None, "f2")):
-        for sync in (st.BSP(), st.SSP(1)):
+        for sync in (st.tables.BSP(), st.tables.SSP(1)):
             result = st.run(
                 worker_of(rows, cols, dtype, 3, seed),
                 workers=3,
-                tables={"t": st.Table(rows=rows, cols=cols, dtype=dtype)},
+                tables={"t": st.tables.Table(rows=rows, cols=cols, dtype=dtype)},
                 sync=sync,
-                comm=st.Eager(codec),
+                comm=st.tables.Eager(codec),
                 record="full",
                 runtime=st.Simulated(nodes=2, seed=seed),
             )
@@ -91,7 +92,7 @@ def test_no_false_alarm_after_simulated_crashes(block: int) -> None:
 # --- processes that are killed ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("sync", [st.BSP(), st.SSP(2), st.ASP()], ids=str)
+@pytest.mark.parametrize("sync", [st.tables.BSP(), st.tables.SSP(2), st.tables.ASP()], ids=str)
 @pytest.mark.parametrize("kills", [1, pytest.param(3, marks=pytest.mark.slow)])
 def test_no_false_alarm_after_a_kill(sync: Any, kills: int, tmp_path: Path) -> None:
     """A process of a real cluster kills itself in the middle of a clock, with numbers that are rounded."""
@@ -109,7 +110,7 @@ def test_no_false_alarm_after_a_kill(sync: Any, kills: int, tmp_path: Path) -> N
                 os.kill(os.getpid(), 9)
             table.read(np.arange(30))
 
-    tables = {dtype: st.Table(rows=30, cols=2, dtype=dtype) for dtype in ("f4", "f8", "i8")}
+    tables = {dtype: st.tables.Table(rows=30, cols=2, dtype=dtype) for dtype in ("f4", "f8", "i8")}
     with pytest.warns(RuntimeWarning, match="was lost"):
         result = st.run(
             worker,
@@ -144,8 +145,8 @@ def test_an_add_that_a_recovery_lost_is_found(tmp_path: Path) -> None:
         recording = st.run(
             worker,
             workers=2,
-            tables={"t": st.Table(rows=10, cols=1)},
-            sync=st.SSP(0),
+            tables={"t": st.tables.Table(rows=10, cols=1)},
+            sync=st.tables.SSP(0),
             record="full",
             runtime=st.Cluster("processes", nodes=2),
             checkpoint=tmp_path / "checkpoints",
@@ -164,12 +165,12 @@ def test_an_add_that_a_recovery_lost_is_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("runtime", RUNS)
-@pytest.mark.parametrize("sync", [st.BSP(), st.SSP(1), st.ASP()], ids=str)
+@pytest.mark.parametrize("sync", [st.tables.BSP(), st.tables.SSP(1), st.tables.ASP()], ids=str)
 def test_no_false_alarm_when_a_run_is_stopped(runtime: Any, sync: Any) -> None:
     result = st.run(
         worker_of(20, 2, "f8", 40),
         workers=4,
-        tables={"t": st.Table(rows=20, cols=2, dtype="f8")},
+        tables={"t": st.tables.Table(rows=20, cols=2, dtype="f8")},
         sync=sync,
         record="full",
         runtime=runtime(),
@@ -192,9 +193,9 @@ def test_no_false_alarm_when_a_run_goes_on(runtime: Any, codec: str | None, tmp_
         return st.run(
             worker_of(20, 2, dtype, clocks),
             workers=4,
-            tables={"t": st.Table(rows=20, cols=2, dtype=dtype)},
-            sync=st.SSP(1),
-            comm=st.Eager(codec),
+            tables={"t": st.tables.Table(rows=20, cols=2, dtype=dtype)},
+            sync=st.tables.SSP(1),
+            comm=st.tables.Eager(codec),
             record=record,
             runtime=runtime(),
             checkpoint=tmp_path / folder,
@@ -232,9 +233,9 @@ def test_callers_may_reuse_their_arrays() -> None:
             pairs += 5
 
     tables = {
-        "flat": st.Table(rows=4),
-        "wide": st.Table(rows=4, cols=2),
-        "cells": st.Table(rows=4, cols=2, unit="element"),
+        "flat": st.tables.Table(rows=4),
+        "wide": st.tables.Table(rows=4, cols=2),
+        "cells": st.tables.Table(rows=4, cols=2, unit="element"),
     }
     check_replay(st.run(worker, workers=2, tables=tables, record="full").recording)
 

@@ -213,7 +213,9 @@ def test_a_thousand_rows_of_doubles() -> None:
             table.read()
             table.add(np.arange(1000), w.random(clock).standard_normal((1000, 4)))
 
-    result = stretto.run(worker, workers=2, tables={"t": stretto.Table(rows=1000, cols=4, dtype="f8")}, record="full")
+    result = stretto.run(
+        worker, workers=2, tables={"t": stretto.tables.Table(rows=1000, cols=4, dtype="f8")}, record="full"
+    )
     report = check_replay(result.recording)
     assert report.numbers["valued"] == 4000
     assert report.numbers["summed"] == 1000

@@ -35,11 +35,11 @@ def cluster(nodes: int, threads: int = 1) -> Any:
 
 
 WAYS = (
-    Way("BS", 1, st.SSP(2), st.Eager(), "rows"),
-    Way("BS-2", 2, st.SSP(4), st.Eager()),
-    Way("Lazy", 1, st.SSP(2), st.Lazy()),
-    Way("MC", 1, st.SSP(2), st.Managed("1Mbit", rank="relative", burst=(20, 20)), "rows"),
-    Way("ASP", 1, st.ASP(), st.Managed("1Mbit", rank="round-robin", burst=(20, 20))),
+    Way("BS", 1, st.tables.SSP(2), st.tables.Eager(), "rows"),
+    Way("BS-2", 2, st.tables.SSP(4), st.tables.Eager()),
+    Way("Lazy", 1, st.tables.SSP(2), st.tables.Lazy()),
+    Way("MC", 1, st.tables.SSP(2), st.tables.Managed("1Mbit", rank="relative", burst=(20, 20)), "rows"),
+    Way("ASP", 1, st.tables.ASP(), st.tables.Managed("1Mbit", rank="round-robin", burst=(20, 20))),
 )
 
 
@@ -72,7 +72,7 @@ def test_counts_are_conserved_and_the_likelihood_rises(counts: Any, way: Way) ->
 
 def test_rotation_conserves_counts_too(counts: Any) -> None:
     corpus = Corpus(counts, TOPICS, 3, 1, blocks=3)
-    found, result = run(corpus, Way("rotation", 3, st.BSP(), st.Lazy()), PASSES, cluster(3))
+    found, result = run(corpus, Way("rotation", 3, st.tables.BSP(), st.tables.Lazy()), PASSES, cluster(3))
     check(corpus, result)
     assert found.looks[-1].objective > found.looks[0].objective + 0.1
 
@@ -89,9 +89,9 @@ def test_words_of_a_block_are_read_by_one_worker_at_a_time(counts: Any) -> None:
 def test_a_single_node_is_the_serial_truth(counts: Any) -> None:
     """One worker: whatever the rule, on a simulated node or without any."""
     corpus = Corpus(counts, TOPICS, 1, 16)
-    single, alone = run(corpus, Way("SN", 1, st.SSP(2), st.Eager()), PASSES, cluster(1))
-    exact, serial = run(corpus, Way("BSP", 1, st.BSP(), st.Eager()), PASSES, cluster(1))
-    _, plain = run(corpus, Way("serial", 1, st.BSP(), st.Eager()), PASSES, st.Serial())
+    single, alone = run(corpus, Way("SN", 1, st.tables.SSP(2), st.tables.Eager()), PASSES, cluster(1))
+    exact, serial = run(corpus, Way("BSP", 1, st.tables.BSP(), st.tables.Eager()), PASSES, cluster(1))
+    _, plain = run(corpus, Way("serial", 1, st.tables.BSP(), st.tables.Eager()), PASSES, st.Serial())
     assert [look.objective for look in single.looks] == [look.objective for look in exact.looks]
     for other in (serial, plain):
         np.testing.assert_array_equal(alone.tables["words"], other.tables["words"])

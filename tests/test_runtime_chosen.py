@@ -30,7 +30,7 @@ def _program(runtime: Any) -> None:
 
 
 def _tables(runtime: Any) -> None:
-    st.run(lambda w: w.tick(), tables={"x": st.Table(rows=2)}, runtime=runtime)
+    st.run(lambda w: w.tick(), tables={"x": st.tables.Table(rows=2)}, runtime=runtime)
 
 
 FRONT_ENDS: dict[str, Callable[[Any], Any]] = {
@@ -39,7 +39,7 @@ FRONT_ENDS: dict[str, Callable[[Any], Any]] = {
     "Lasso": lambda runtime: st.Lasso(runtime=runtime).fit(X, Y),
     "ElasticNet": lambda runtime: st.ElasticNet(runtime=runtime).fit(X, Y),
     "LassoCV": lambda runtime: st.LassoCV(runtime=runtime).fit(X, Y),
-    "LogisticRegression": lambda runtime: st.LogisticRegression(runtime=runtime).fit(X, Y > 1),
+    "LogisticRegression": lambda runtime: st.LogisticRegression(runtime=runtime, l1_ratio=1.0).fit(X, Y > 1),
     "loop": _loop,
     "program": _program,
     "tables": _tables,

@@ -82,7 +82,7 @@ def test_ctrl_c_between_passes_is_not_lost() -> None:
         if isinstance(event, EpochDone) and event.epoch == 2:
             signal.raise_signal(signal.SIGINT)
 
-    model = MatrixFactorization(rank=4, epochs=50, random_state=0)
+    model = MatrixFactorization(n_components=4, max_iter=50, random_state=0)
     with pytest.raises(KeyboardInterrupt):
         model.fit(some_ratings(3000, 100, 80), session=Session(listeners=[strike]))
     assert model.n_iter_ == 2, "what was learned is kept"
@@ -101,7 +101,7 @@ def test_a_handler_of_somebody_else_is_left_alone() -> None:
             if isinstance(event, EpochDone) and event.epoch == 2:
                 signal.raise_signal(signal.SIGINT)
 
-        model = MatrixFactorization(rank=4, epochs=4, random_state=0)
+        model = MatrixFactorization(n_components=4, max_iter=4, random_state=0)
         model.fit(some_ratings(3000, 100, 80), session=Session(listeners=[strike]))
     finally:
         signal.signal(signal.SIGINT, before)
@@ -110,7 +110,7 @@ def test_a_handler_of_somebody_else_is_left_alone() -> None:
 
 
 def test_fitting_away_from_the_main_thread() -> None:
-    model = MatrixFactorization(rank=4, epochs=3, random_state=0)
+    model = MatrixFactorization(n_components=4, max_iter=3, random_state=0)
     thread = threading.Thread(target=model.fit, args=(some_ratings(3000, 100, 80),))
     thread.start()
     thread.join()
@@ -119,7 +119,7 @@ def test_fitting_away_from_the_main_thread() -> None:
 
 def test_half_an_answer_is_never_given(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C while predicting or measuring is passed on: nobody takes what was not computed for a result."""
-    model = MatrixFactorization(rank=4, epochs=2, random_state=0).fit(some_ratings(3000, 100, 80))
+    model = MatrixFactorization(n_components=4, max_iter=2, random_state=0).fit(some_ratings(3000, 100, 80))
     strikes = [1]
 
     real = Call.wait

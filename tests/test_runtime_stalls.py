@@ -81,7 +81,7 @@ def test_on_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         shown = until_warned(monkeypatch, go.set)
-        result = st.run(worker, workers=3, tables={"x": st.Table(rows=1)}, runtime=st.Threads(3))
+        result = st.run(worker, workers=3, tables={"x": st.tables.Table(rows=1)}, runtime=st.Threads(3))
     assert result.stopped == "done"
     assert any(text.startswith("worker 1 has been in clock 2 for ") for text in shown), shown
 
@@ -100,7 +100,10 @@ def test_on_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         warnings.simplefilter("always")
         shown = until_warned(monkeypatch, mark.touch)
         result = st.run(
-            worker, workers=2, tables={"x": st.Table(rows=1)}, runtime=st.Cluster("processes", nodes=2, patience=30)
+            worker,
+            workers=2,
+            tables={"x": st.tables.Table(rows=1)},
+            runtime=st.Cluster("processes", nodes=2, patience=30),
         )
     assert result.stopped == "done"
     assert any(text.startswith("worker 1 has been in clock 2 for ") for text in shown), shown

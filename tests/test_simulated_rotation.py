@@ -83,18 +83,18 @@ def test_the_same_loops(name: str, nodes: int) -> None:
 
 
 def test_estimators_take_it() -> None:
-    runtime = st.Simulated(nodes=6, threads=2, failures=[st.Crash(1, at=0.01, back_after=0.1)], detect=0.05)
+    runtime = st.Simulated(nodes=6, threads=2, failures=[st.faults.Crash(1, at=0.01, back_after=0.1)], detect=0.05)
     one, other = (
-        st.MatrixFactorization(rank=4, epochs=3, solver="sgd", random_state=0, runtime=where).fit(DATA)
+        st.MatrixFactorization(n_components=4, max_iter=3, solver="sgd", random_state=0, runtime=where).fit(DATA)
         for where in (runtime, st.Serial())
     )
-    assert np.array_equal(one.row_factors_, other.row_factors_)
+    assert np.array_equal(one.user_factors_, other.user_factors_)
     pairs = np.array([[0, 1], [5, 3]])
     assert np.array_equal(one.predict(pairs), other.predict(pairs))
     assert [loss.node for loss in runtime.report.losses] == [1]
     counts = np.random.default_rng(0).poisson(0.3, (60, 50))
     topic = [
-        st.LatentDirichletAllocation(4, epochs=3, random_state=0, runtime=where).fit(counts).components_
+        st.LatentDirichletAllocation(4, max_iter=3, random_state=0, runtime=where).fit(counts).components_
         for where in (st.Simulated(nodes=3, threads=1), st.Serial())
     ]
     assert np.array_equal(*topic)
@@ -123,9 +123,9 @@ def test_divergence_is_reported_as_elsewhere() -> None:
 
 def test_the_same_seed_the_same_time(small: SmallRotation) -> None:
     faults: list[Any] = [
-        st.Crash(2, at=0.02, back_after=0.05),
-        st.Reset(0, 1, at=0.01),
-        st.Pause(3, at=0.03, seconds=0.02),
+        st.faults.Crash(2, at=0.02, back_after=0.05),
+        st.faults.Reset(0, 1, at=0.01),
+        st.faults.Pause(3, at=0.03, seconds=0.02),
     ]
     spec = st.Simulated(nodes=5, threads=2, link="2Mbit", jitter="1ms", faults=faults, detect=0.01, seed=4)
     crews = [small.run(replace(spec)) for _ in range(2)]
@@ -147,14 +147,14 @@ def test_what_makes_it_faster_and_slower(small: SmallRotation) -> None:
     assert seconds(small, racks=2, uplink="1Mbit") > usual
     assert seconds(small, latency="20ms") > usual
     assert seconds(small, message_cost=(1e-3, 0.0)) > usual
-    assert seconds(small, faults=[st.SlowLink(1, 2, at=0.0, factor=50.0)]) > usual
+    assert seconds(small, faults=[st.faults.SlowLink(1, 2, at=0.0, factor=50.0)]) > usual
 
 
 def test_a_pause_holds_everybody_up(small: SmallRotation) -> None:
     spec = st.Simulated(nodes=4, threads=1, seconds_per_item=1e-5)
     report = small.run(spec).report
     at = report.passes[1].began + report.passes[1].seconds / 2
-    paused = small.run(replace(spec, faults=[st.Pause(1, at=at, seconds=0.5)])).report
+    paused = small.run(replace(spec, faults=[st.faults.Pause(1, at=at, seconds=0.5)])).report
     assert small.learned() == small.expected
     assert report.seconds + 0.4 < paused.seconds < report.seconds + 0.6
     assert not paused.losses
@@ -221,7 +221,11 @@ def test_bytes_of_messages() -> None:
 def test_one_crash(small: SmallRotation, at: float, back_after: float) -> None:
     """While data are sent, in an epoch, and while results are gathered."""
     spec = st.Simulated(
-        nodes=4, threads=1, seconds_per_item=1e-5, detect=0.01, failures=[st.Crash(1, at=at, back_after=back_after)]
+        nodes=4,
+        threads=1,
+        seconds_per_item=1e-5,
+        detect=0.01,
+        failures=[st.faults.Crash(1, at=at, back_after=back_after)],
     )
     without = small.run(replace(spec, failures=None)).report.seconds
     crew = small.run(spec)
@@ -249,7 +253,7 @@ def test_a_crash_while_gathering(small: SmallRotation) -> None:
     crew.close()
     began, ended = times[-2:]
     assert ended > began
-    crash = st.Crash(2, at=(began + ended) / 2, back_after=0.05)
+    crash = st.faults.Crash(2, at=(began + ended) / 2, back_after=0.05)
     small.restore()
     with replace(spec, faults=[crash]).crew() as crashed:
         for step in small.steps:
@@ -262,7 +266,7 @@ def test_a_crash_while_gathering(small: SmallRotation) -> None:
 
 def test_a_node_that_pauses_for_long_counts_as_lost(small: SmallRotation) -> None:
     spec = st.Simulated(
-        nodes=3, threads=1, seconds_per_item=1e-3, detect=1.0, faults=[st.Pause(1, at=0.1, seconds=1000.0)]
+        nodes=3, threads=1, seconds_per_item=1e-3, detect=1.0, faults=[st.faults.Pause(1, at=0.1, seconds=1000.0)]
     )
     crew = small.run(spec)
     assert small.learned() == small.expected
@@ -271,7 +275,7 @@ def test_a_node_that_pauses_for_long_counts_as_lost(small: SmallRotation) -> Non
 
 
 def test_resets_exercise_the_links(small: SmallRotation) -> None:
-    faults = [st.Reset(a, b, at=0.002 * k, doubled=k % 2) for k in range(1, 40) for a, b in ((0, 1), (1, 2))]
+    faults = [st.faults.Reset(a, b, at=0.002 * k, doubled=k % 2) for k in range(1, 40) for a, b in ((0, 1), (1, 2))]
     spec = st.Simulated(nodes=3, threads=1, seconds_per_item=1e-5, link="5Mbit", faults=faults)
     small.restore()
     counted = np.zeros(2, int)
@@ -333,11 +337,17 @@ def test_nodes_read_their_own_ratings(tmp_path: Path) -> None:
     file = tmp_path / "ratings.csv"
     columns = zip(DATA.rows.tolist(), DATA.cols.tolist(), DATA.values.tolist(), strict=True)
     file.write_text("".join(f"{row},{col},{value}\n" for row, col, value in columns))
-    options: dict[str, Any] = {"rank": 3, "epochs": 2, "solver": "sgd", "random_state": 0, "duplicates": "keep"}
+    options: dict[str, Any] = {
+        "n_components": 3,
+        "max_iter": 2,
+        "solver": "sgd",
+        "random_state": 0,
+        "duplicates": "keep",
+    }
     runtime = st.Simulated(nodes=3, threads=1)
     mine = st.MatrixFactorization(**options, runtime=runtime, memory="1MiB").fit(file)
     theirs = st.MatrixFactorization(**options, runtime=st.Serial()).fit(file)
-    assert np.array_equal(mine.row_factors_, theirs.row_factors_)
+    assert np.array_equal(mine.user_factors_, theirs.user_factors_)
     # Entries do not pass the driver's link.
     st.MatrixFactorization(**options, runtime=(sent := st.Simulated(nodes=3, threads=1))).fit(file)
     assert runtime.report.driver_bytes < sent.report.driver_bytes - 4 * len(DATA.values)
@@ -391,7 +401,7 @@ def test_ten_thousand_fault_schedules(small: SmallRotation) -> None:
 def test_256_nodes() -> None:
     """512 × 512 blocks: 262,144 visits an epoch."""
     wide = SmallRotation("sgd, no biases", 60_000, shape=(4000, 3000), blocks=512)
-    crew = wide.run(st.Simulated(nodes=256, threads=2, failures=[st.Crash(77, at=30.0)]))
+    crew = wide.run(st.Simulated(nodes=256, threads=2, failures=[st.faults.Crash(77, at=30.0)]))
     assert wide.learned() == wide.expected
     assert len(crew.report.passes) == EPOCHS
 

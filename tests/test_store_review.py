@@ -23,14 +23,14 @@ from stretto.store.recording import Pick
 from stretto.testing import check_replay
 
 SIMULATED = st.Simulated(nodes=2, threads=2, seconds_per_item=1e-5)
-TABLES = {"x": st.Table(rows=20)}
+TABLES = {"x": st.tables.Table(rows=20)}
 
 # --- announcements ----------------------------------------------------------------------------------------------------
 
 
 def speculate(worker: Callable[[Any], Any], workers: int = 4) -> Any:
     result = st.run(
-        worker, workers=workers, tables=TABLES, sync=st.SSP(0, speculate=True), runtime=SIMULATED, record="full"
+        worker, workers=workers, tables=TABLES, sync=st.tables.SSP(0, speculate=True), runtime=SIMULATED, record="full"
     )
     check_replay(result.recording)
     return result
@@ -109,9 +109,9 @@ def test_a_full_recording_tells_at_which_rank_a_row_was_sent() -> None:
     result = st.run(
         worker,
         workers=4,
-        tables={"x": st.Table(rows=60, cols=16)},
-        sync=st.SSP(2),
-        comm=st.Managed("1Mbit", burst=(4, 4), rank="absolute"),
+        tables={"x": st.tables.Table(rows=60, cols=16)},
+        sync=st.tables.SSP(2),
+        comm=st.tables.Managed("1Mbit", burst=(4, 4), rank="absolute"),
         runtime=SIMULATED,
         record="full",
     )
@@ -176,7 +176,7 @@ def test_a_checkpoint_keeps_leftovers_that_an_early_send_of_its_clock_has_taken(
 def test_a_checkpoint_of_a_clock_that_was_jumped_over_has_what_rounding_left_then(rule: Any) -> None:
     """Worker 0 leaves in clock 0 while worker 1, which never reads, is in clock 4: the node's clock goes from 0 to 4.
     What was sent in clocks before C and what was left then make up what was added in them, for every C."""
-    cache = Cache(layout_of(nodes=1, workers=2, rule=rule, policy=st.Eager(codec="f2")), 0)
+    cache = Cache(layout_of(nodes=1, workers=2, rule=rule, policy=st.tables.Eager(codec="f2")), 0)
     draw = np.random.default_rng(3)
     deltas = draw.normal(size=(4, 10, 2)).astype("f4")
     for clock in range(4):
@@ -213,7 +213,9 @@ def uneven(**more: Any) -> tuple[list[Any], Any]:
         seen.append((view.clock, view["x"][:2].tolist()))
         return float(view.clock)
 
-    tables = {"x": st.Table(rows=4, shards=(0, 2), partition=lambda keys, n: keys % n, apply=st.adagrad(0.1))}
+    tables = {
+        "x": st.tables.Table(rows=4, shards=(0, 2), partition=lambda keys, n: keys % n, apply=st.tables.adagrad(0.1))
+    }
     result = st.run(worker, workers=2, tables=tables, watch=watch, **more)
     return seen, result
 
@@ -261,7 +263,7 @@ def test_under_bsp_clocks_that_a_leaving_worker_ends_together_are_looked_at_one_
                 x.add([clock], [1.0])
             ahead.set()
 
-        tables = {"x": st.Table(rows=6)}
+        tables = {"x": st.tables.Table(rows=6)}
         result = st.run(worker, workers=2, tables=tables, watch=lambda v: v["x"].sum(), until=until, runtime=runtime)
         return [(look.clock, look.objective) for look in result.history], result.tables["x"]
 
@@ -277,7 +279,7 @@ def test_under_bsp_clocks_that_a_leaving_worker_ends_together_are_looked_at_one_
 # --- the bound of a cache --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("apply", [st.add, st.adarevision(0.1)])
+@pytest.mark.parametrize("apply", [st.tables.add, st.tables.adarevision(0.1)])
 def test_rows_that_only_an_ended_clock_used_do_not_stay_beyond_the_bound(apply: Any) -> None:
     """Changes that name their versions are on their way before the shard hears that they were let go."""
     cache = Cache(layout_of(apply, nodes=1, workers=1, rule=SSP(1), cache_rows=10), 0)
@@ -329,24 +331,24 @@ def read(cache: Cache, keys: NDArray[np.int64]) -> bool:
 @pytest.mark.parametrize(
     ("kind", "given", "said"),
     [
-        (st.Managed, {"burst": 100}, r"burst=100.*\(updates, rows\)"),
-        (st.Managed, {"burst": (10.5, 3)}, "burst="),
-        (st.Managed, {"window": 2.5}, "window=2.5"),
-        (st.Managed, {"window": "8"}, "window='8'"),
-        (st.Managed, {"split": "half"}, "split='half'"),
-        (st.Managed, {"links": {0: "1Mbit"}}, r"\(from node, to node\)"),
-        (st.Managed, {"links": [(0, 1)]}, r"\(from node, to node\)"),
-        (st.Managed, {"links": {(0, 0): "1Mbit"}}, r"\(from node, to node\)"),
-        (st.Eager, {"codec": "f16"}, r"codec='f16'.*'f2'"),
-        (st.Lazy, {"codec": "zip"}, r"codec='zip'.*'f2'"),
-        (st.SSP, {"speculate": "yes"}, "speculate='yes'"),
+        (st.tables.Managed, {"burst": 100}, r"burst=100.*\(updates, rows\)"),
+        (st.tables.Managed, {"burst": (10.5, 3)}, "burst="),
+        (st.tables.Managed, {"window": 2.5}, "window=2.5"),
+        (st.tables.Managed, {"window": "8"}, "window='8'"),
+        (st.tables.Managed, {"split": "half"}, "split='half'"),
+        (st.tables.Managed, {"links": {0: "1Mbit"}}, r"\(from node, to node\)"),
+        (st.tables.Managed, {"links": [(0, 1)]}, r"\(from node, to node\)"),
+        (st.tables.Managed, {"links": {(0, 0): "1Mbit"}}, r"\(from node, to node\)"),
+        (st.tables.Eager, {"codec": "f16"}, r"codec='f16'.*'f2'"),
+        (st.tables.Lazy, {"codec": "zip"}, r"codec='zip'.*'f2'"),
+        (st.tables.SSP, {"speculate": "yes"}, "speculate='yes'"),
         (st.Simulated, {"faults": Crash(0, 1.0)}, "a list"),
         (st.Simulated, {"failures": Crash(0, 1.0)}, "a list"),
         (st.Simulated, {"stragglers": {"share": "a", "slow": 2, "seconds": 1}}, "stragglers="),
     ],
 )
 def test_values_that_cannot_be(kind: Any, given: dict[str, Any], said: str) -> None:
-    if kind is st.Managed:
+    if kind is st.tables.Managed:
         given = {"budget": "1Mbit", **given}
     with pytest.raises(PlanError, match=said):
         kind(**given)
@@ -357,11 +359,13 @@ def test_a_link_between_nodes_that_are_not_there() -> None:
         st.run(
             lambda w: None,
             tables=TABLES,
-            comm=st.Managed("1Mbit", links={(0, 1): "1Mbit", (0, 9): "1Mbit"}),
+            comm=st.tables.Managed("1Mbit", links={(0, 1): "1Mbit", (0, 9): "1Mbit"}),
             runtime=SIMULATED,
         )
     # On threads nothing travels: the policy of the cluster does no harm there.
-    st.run(lambda w: None, tables=TABLES, comm=st.Managed("1Mbit", links={(0, 9): "1Mbit"}), runtime=st.Threads(1))
+    st.run(
+        lambda w: None, tables=TABLES, comm=st.tables.Managed("1Mbit", links={(0, 9): "1Mbit"}), runtime=st.Threads(1)
+    )
 
 
 def test_a_worker_that_would_never_run_is_refused() -> None:
@@ -406,7 +410,7 @@ def test_keys_of_an_asynchronous_read_are_those_it_was_asked_with() -> None:
 
 
 def test_what_a_start_function_gives_is_checked() -> None:
-    table = st.Table(rows=20, cols=3, start=lambda keys: np.zeros((2, 3)))
+    table = st.tables.Table(rows=20, cols=3, start=lambda keys: np.zeros((2, 3)))
     with pytest.raises(RunError, match=r"table 'x': start\(keys\) gave float64 \[2, 3\] for \d+ keys; .*, 3\]"):
         st.run(lambda w: w.table("x").read(), tables={"x": table}, runtime=SIMULATED)
 

@@ -29,7 +29,7 @@ def _named(value: object) -> str:
 EVERYWHERE = pytest.mark.parametrize("runtime", RUNTIMES, ids=lambda runtime: type(runtime).__name__)
 
 
-def once(body: Callable[[Worker], Any], runtime: Any = None, workers: int = 1, **tables: st.Table) -> Any:
+def once(body: Callable[[Worker], Any], runtime: Any = None, workers: int = 1, **tables: st.tables.Table) -> Any:
     return st.run(body, tables=tables, workers=workers, runtime=runtime or st.Threads(1))
 
 
@@ -48,7 +48,7 @@ def test_what_everybody_added_is_there(runtime: Any) -> None:
             x.add([2, 0, 1], np.full((3, 2), 1.0))
             assert (x.read([0])[0] == 4 * clock + 1).all()  # and what it added itself
 
-    result = once(body, runtime, workers=4, x=st.Table(rows=3, cols=2))
+    result = once(body, runtime, workers=4, x=st.tables.Table(rows=3, cols=2))
     assert result.tables["x"].tolist() == [[12.0, 12.0]] * 3
     assert result.clocks == (3, 3, 3, 3)
     assert result.stopped == "done"
@@ -61,7 +61,7 @@ def test_keys_come_in_any_order_and_more_than_once(runtime: Any) -> None:
         x.add([3, 1, 3, 3], np.array([[1.0, 2.0], [10.0, 20.0], [0.5, 0.25], [0.25, 0.5]]))
         assert x.read([3, 0, 3, 1]).tolist() == [[1.75, 2.75], [0.0, 0.0], [1.75, 2.75], [10.0, 20.0]]
 
-    result = once(body, runtime, x=st.Table(rows=4, cols=2))
+    result = once(body, runtime, x=st.tables.Table(rows=4, cols=2))
     assert result.tables["x"].tolist() == [[0, 0], [10, 20], [0, 0], [1.75, 2.75]]
 
 
@@ -76,7 +76,7 @@ def test_dtypes(runtime: Any, dtype: str) -> None:
         assert x.read().tolist() == [12] * 5
         assert x.read().dtype == x.dtype
 
-    assert once(body, runtime, workers=2, x=st.Table(rows=5, dtype=dtype)).tables["x"].tolist() == [12] * 5
+    assert once(body, runtime, workers=2, x=st.tables.Table(rows=5, dtype=dtype)).tables["x"].tolist() == [12] * 5
 
 
 def test_shapes_of_reads() -> None:
@@ -101,7 +101,7 @@ def test_shapes_of_reads() -> None:
         wide.add([0, 1], 1)
         assert wide.read([0, 2]).tolist() == [[1, 1, 1], [1, 2, 3]]
 
-    once(body, wide=st.Table(rows=5, cols=3), one=st.Table(rows=7, dtype="f8"))
+    once(body, wide=st.tables.Table(rows=5, cols=3), one=st.tables.Table(rows=7, dtype="f8"))
 
 
 @EVERYWHERE
@@ -115,7 +115,7 @@ def test_keys_without_end(runtime: Any) -> None:
         w.tick()
         assert x.read(far).tolist() == [9.0, 7.0, 11.0, 7.0]
 
-    result = once(body, runtime, workers=2, x=st.Table(start=7.0))
+    result = once(body, runtime, workers=2, x=st.tables.Table(start=7.0))
     found = result.entries("x")
     assert found.keys.tolist() == far.tolist()
     assert result.tables["x"].values.tolist() == [9.0, 7.0, 11.0, 7.0]
@@ -132,7 +132,7 @@ def test_single_numbers_of_wide_rows(runtime: Any, unit: str) -> None:
         assert x.read_at([3, 0, 2, 1], [1, 2, 2, 1]).tolist() == [6.0, 20.0, 8.0, 0.0]
         assert x.read([3, 2]).tolist() == [[0.0, 6.0, 0.0], [4.0, 0.0, 8.0]]
 
-    result = once(body, runtime, workers=2, x=st.Table(rows=4, cols=3, unit=unit))
+    result = once(body, runtime, workers=2, x=st.tables.Table(rows=4, cols=3, unit=unit))
     assert result.tables["x"].tolist() == [[0, 0, 20], [0, 0, 0], [4, 0, 8], [0, 6, 0]]
 
 
@@ -140,7 +140,7 @@ def test_sparse_rows_hold_what_was_touched() -> None:
     def body(w: Worker) -> None:
         w.table("x").add_at([10**12, 5], [999, 0], [1.5, 2.5])
 
-    result = once(body, x=st.Table(rows=2 * 10**12, cols=1000, unit="element"))
+    result = once(body, x=st.tables.Table(rows=2 * 10**12, cols=1000, unit="element"))
     found = result.entries("x")
     assert (found.rows.tolist(), found.cols.tolist(), found.values.tolist()) == ([5, 10**12], [0, 999], [2.5, 1.5])
 
@@ -160,7 +160,7 @@ def test_rows_with_named_parts(runtime: Any) -> None:
         with pytest.raises(AttributeError, match="no part 'c'; they have w, b"):
             rows.c  # noqa: B018
 
-    whole = once(body, runtime, x=st.Table(rows=3, fields={"w": 3, "b": 1})).tables["x"]
+    whole = once(body, runtime, x=st.tables.Table(rows=3, fields={"w": 3, "b": 1})).tables["x"]
     assert whole.b.tolist() == [2.0, 1.0, 4.0]
     assert whole.w.tolist() == [[2, 2, 2], [0, 0, 0], [2, 2, 2]]
 
@@ -174,7 +174,7 @@ def test_asking_ahead_changes_nothing(runtime: Any) -> None:
             x.add([0], [1.0])
             assert later.get().tolist() == [0.0, 2.0 * clock + 1.0]  # as a read now: own writes are in it
 
-    assert once(body, runtime, workers=2, x=st.Table(rows=2)).tables["x"].tolist() == [6.0, 0.0]
+    assert once(body, runtime, workers=2, x=st.tables.Table(rows=2)).tables["x"].tolist() == [6.0, 0.0]
 
 
 @EVERYWHERE
@@ -191,10 +191,10 @@ def test_where_rows_begin(runtime: Any) -> None:
         return np.stack([2.0 * keys, 2.0 * keys + 1], axis=1)
 
     tables = {
-        "array": st.Table(rows=6, cols=2, start=start),
-        "number": st.Table(rows=6, start=2.5),
-        "function": st.Table(cols=2, start=by_key),
-        "elements": st.Table(rows=6, cols=2, unit="element", start=start),
+        "array": st.tables.Table(rows=6, cols=2, start=start),
+        "number": st.tables.Table(rows=6, start=2.5),
+        "function": st.tables.Table(cols=2, start=by_key),
+        "elements": st.tables.Table(rows=6, cols=2, unit="element", start=start),
     }
     result = st.run(body, tables=tables, runtime=runtime)
     start[:] = 0.0
@@ -210,7 +210,7 @@ def test_partitions_do_not_matter(partition: Any) -> None:
             keys = w.random(clock).integers(0, 50, 20)
             x.add(keys, 0.1 * x.read(keys) + 1.0)
 
-    tables = {"x": st.Table(rows=50, cols=2, partition=partition, shards=(0, 2))}
+    tables = {"x": st.tables.Table(rows=50, cols=2, partition=partition, shards=(0, 2))}
     runs = [
         st.run(body, workers=3, tables=tables, runtime=runtime)
         for runtime in (st.Serial(), st.Simulated(nodes=3, threads=1))
@@ -229,7 +229,7 @@ def test_every_worker_gets_its_share() -> None:
         assert (w.workers, w.node, w.clock) == (4, 0, 0)
         seen[w.number] = [batch.tolist() for batch in w.batches(data, 3, passes=2)]
 
-    result = once(body, workers=4, x=st.Table(rows=1))
+    result = once(body, workers=4, x=st.tables.Table(rows=1))
     assert [[entry for batch in seen[k][: len(seen[k]) // 2] for entry in batch] for k in range(4)] == [
         data[k * 23 // 4 : (k + 1) * 23 // 4].tolist() for k in range(4)
     ]
@@ -283,7 +283,7 @@ def test_work_is_said_before_the_tick() -> None:
         return 0.0
 
     spec = st.Simulated(nodes=1, threads=1, seconds_per_item=1.0, message_cost=(0.0, 0.0))
-    result = st.run(body, tables={"x": st.Table(rows=1)}, runtime=spec, watch=watch)
+    result = st.run(body, tables={"x": st.tables.Table(rows=1)}, runtime=spec, watch=watch)
     assert when == [0.0, 5.0, 10.0]
     assert result.seconds == 10.0
     assert result.items == 10
@@ -296,12 +296,12 @@ def test_random_numbers_depend_on_seed_worker_and_keys() -> None:
         found[w.number] = [w.random(*keys).standard_normal(3).tolist() for keys in ((), (1,), (1, 2))]
         assert w.random(1).standard_normal(3).tolist() == found[w.number][1]
 
-    once(body, workers=2, x=st.Table(rows=1))
+    once(body, workers=2, x=st.tables.Table(rows=1))
     first = dict(found)
     assert len({tuple(numbers) for worker in first.values() for numbers in worker}) == 6
-    st.run(body, workers=2, tables={"x": st.Table(rows=1)}, seed=1)
+    st.run(body, workers=2, tables={"x": st.tables.Table(rows=1)}, seed=1)
     assert found[0] != first[0]
-    once(body, st.Simulated(nodes=2), workers=2, x=st.Table(rows=1))
+    once(body, st.Simulated(nodes=2), workers=2, x=st.tables.Table(rows=1))
     assert found == first
 
 
@@ -320,14 +320,14 @@ def test_watching(runtime: Any) -> None:
         assert len(view.local) == 2
         return float(view["x"][0])
 
-    result = st.run(body, workers=2, tables={"x": st.Table(rows=2)}, runtime=runtime, watch=watch, every=2)
+    result = st.run(body, workers=2, tables={"x": st.tables.Table(rows=2)}, runtime=runtime, watch=watch, every=2)
     assert [(look.clock, look.objective) for look in result.history] == [(0, 0.0), (2, 4.0), (4, 8.0), (6, 12.0)]
     assert result.objective == 12.0
     assert [local["number"] for local in result.local] == [0, 1]
     stopped = st.run(
         body,
         workers=2,
-        tables={"x": st.Table(rows=2)},
+        tables={"x": st.tables.Table(rows=2)},
         runtime=runtime,
         watch=watch,
         until=lambda look: look.clock >= 3,
@@ -338,7 +338,7 @@ def test_watching(runtime: Any) -> None:
 
 
 @EVERYWHERE
-@pytest.mark.parametrize("apply", [st.add, st.adagrad(0.1), st.adarevision(0.1)], ids=repr)
+@pytest.mark.parametrize("apply", [st.tables.add, st.tables.adagrad(0.1), st.tables.adarevision(0.1)], ids=repr)
 @pytest.mark.parametrize("unit", ["row", "element"])
 def test_a_table_goes_on_where_a_run_ended(runtime: Any, apply: Any, unit: str) -> None:
     def body(w: Worker, clocks: range) -> None:
@@ -348,10 +348,10 @@ def test_a_table_goes_on_where_a_run_ended(runtime: Any, apply: Any, unit: str) 
             x.add(keys % 40, 0.1 * x.read(keys % 40) + 0.3)
             w.tick()
 
-    def run(table: st.Table, clocks: range) -> Any:
+    def run(table: st.tables.Table, clocks: range) -> Any:
         return st.run(lambda w: body(w, clocks), workers=2, tables={"x": table}, runtime=runtime)
 
-    table = st.Table(rows=40, cols=3, apply=apply, unit=unit, start=np.linspace(0, 1, 120).reshape(40, 3))
+    table = st.tables.Table(rows=40, cols=3, apply=apply, unit=unit, start=np.linspace(0, 1, 120).reshape(40, 3))
     first, last, whole = range(4), range(4, 6), range(6)
     half = run(table, first)
     other = run(half.table("x"), range(0))
@@ -363,7 +363,7 @@ def test_a_table_of_any_keys_goes_on() -> None:
     def body(w: Worker) -> None:
         w.table("x").add([5, -1], [1.0, 2.0])
 
-    first = once(body, x=st.Table(start=0.5))
+    first = once(body, x=st.tables.Table(start=0.5))
     second = once(lambda w: w.table("x").add([-1, 9], [10.0, 20.0]), x=first.table("x"))
     third = once(lambda w: w.table("x").read([5]), x=second.table("x"))
     again = once(lambda w: w.table("x").read([5, -1, 9, 11]), x=third.table("x"))
@@ -372,7 +372,7 @@ def test_a_table_of_any_keys_goes_on() -> None:
 
 # -- mistakes ----------------------------------------------------------------------------------------------------------
 
-X = st.Table(rows=10, cols=2, check_finite=True)
+X = st.tables.Table(rows=10, cols=2, check_finite=True)
 
 
 def announced_late(w: Worker) -> None:
@@ -438,7 +438,7 @@ MISTAKES: list[tuple[str, Callable[[Worker], Any], type[StrettoError], str]] = [
 @pytest.mark.parametrize(("body", "kind", "words"), [case[1:] for case in MISTAKES], ids=[case[0] for case in MISTAKES])
 def test_mistakes_of_a_worker(body: Callable[[Worker], Any], kind: type[StrettoError], words: str) -> None:
     with pytest.raises(kind, match=words) as caught:
-        once(body, x=X, n=st.Table(dtype="i8"), f=st.Table(rows=3, fields={"w": 2, "b": 1}))
+        once(body, x=X, n=st.tables.Table(dtype="i8"), f=st.tables.Table(rows=3, fields={"w": 2, "b": 1}))
     assert "worker 0" in str(caught.value)
 
 
@@ -457,7 +457,7 @@ def test_a_watching_function_that_fails(runtime: Any) -> None:
     def body(w: Worker) -> None:
         list(w.clocks(5))
 
-    tables = {"x": st.Table(rows=1)}
+    tables = {"x": st.tables.Table(rows=1)}
     with pytest.raises(RunError, match="`watch` failed at clock 2: ZeroDivisionError"):
         st.run(body, tables=tables, runtime=runtime, watch=lambda view: 1 / (view.clock - 2))
     with pytest.raises(RunError, match="watch gave 'a' at clock 0; return a number"):
@@ -490,8 +490,8 @@ def test_after_the_end(runtime: Any) -> None:
         ({"dtype": "f16"}, r"Table\(dtype='f16'\): choose f2, f4, f8, i4, i8"),
         ({"dtype": "u4"}, "dtype='u4'"),
         ({"dtype": bool}, "dtype=<class 'bool'>"),
-        ({"apply": "add"}, "is not a server function; give st.add"),
-        ({"apply": st.adagrad}, "is not a server function"),
+        ({"apply": "add"}, "is not a server function; give st.tables.add"),
+        ({"apply": st.tables.adagrad}, "is not a server function"),
         ({"unit": "column"}, "unit='column'"),
         ({"placement": "owned"}, "placement='owned'"),
         ({"partition": "round"}, "partition='round'"),
@@ -512,7 +512,7 @@ def test_after_the_end(runtime: Any) -> None:
         ({"fields": {"w": 2}, "cols": 3}, "the fields are 2 wide"),
         ({"fields": {"w": 2}, "unit": "element"}, "fields are parts of a row"),
         ({"placement": "shared"}, "needs rows=: it is one array"),
-        ({"rows": 2, "placement": "shared", "apply": st.adagrad(0.1)}, "no server function can be applied"),
+        ({"rows": 2, "placement": "shared", "apply": st.tables.adagrad(0.1)}, "no server function can be applied"),
         ({"rows": 2, "placement": "shared", "dtype": "f2"}, "is one array: leave out unit="),
         ({"rows": 2, "placement": "shared", "sparse": True}, "cache_rows= and sparse="),
         ({"rows": 2, "sparse": 1}, r"Table\(sparse=1\): choose True, False"),
@@ -522,24 +522,24 @@ def test_after_the_end(runtime: Any) -> None:
 )
 def test_tables_that_cannot_be(given: dict[str, Any], words: str) -> None:
     with pytest.raises(PlanError, match=words):
-        st.Table(**given)
+        st.tables.Table(**given)
 
 
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"tables": {}}, "give a dict of st.Table by name"),
-        ({"tables": [X]}, "give a dict of st.Table by name"),
+        ({"tables": {}}, "give a dict of st.tables.Table by name"),
+        ({"tables": [X]}, "give a dict of st.tables.Table by name"),
         ({"tables": {"x": 3}}, "'x': int"),
         ({"tables": {3: X}}, "a table's name is text"),
         ({"workers": 0}, "workers=0 is less than 1"),
         ({"workers": 1.5}, "workers=1.5 is not a whole number; give one of at least 1"),
         ({"every": 0}, "every=0 is less than 1"),
         ({"seed": "x"}, "seed='x' is not a whole number"),
-        ({"sync": "BSP"}, r"sync='BSP'; give st.BSP\(\), st.SSP\(s\) or st.ASP\(\)"),
-        ({"sync": st.SSP}, r"make one: st.SSP\(…\)"),
-        ({"comm": 100}, "comm=100; give st.Eager"),
-        ({"comm": st.Managed}, r"make one: st.Managed\(…\)"),
+        ({"sync": "BSP"}, r"sync='BSP'; give st.tables.BSP\(\), st.tables.SSP\(s\) or st.tables.ASP\(\)"),
+        ({"sync": st.tables.SSP}, r"make one: st.tables.SSP\(…\)"),
+        ({"comm": 100}, "comm=100; give st.tables.Eager"),
+        ({"comm": st.tables.Managed}, r"make one: st.tables.Managed\(…\)"),
         ({"runtime": 2}, r"runtime=2 is not a runtime; give st.Threads\(n\)"),
         ({"runtime": st.Threads}, r"make one: st.Threads\(…\)"),
         ({"watch": 1}, r"watch=1 cannot be called; give a function watch\(view\)"),
@@ -552,15 +552,15 @@ def test_tables_that_cannot_be(given: dict[str, Any], words: str) -> None:
         ({"checkpoint": st.Saving("x", every_epochs=2)}, "say checkpoint_every="),  # type: ignore[arg-type]
         ({"checkpoint": "x", "checkpoint_every": 0}, "checkpoint_every=0 is less than 1"),
         ({"rounds": 3}, "rounds is nothing that a worker function is run with"),
-        ({"tables": {"x": st.Table(rows=2, apply=st.adagrad(0.1), dtype="i4")}}, "needs floats"),
+        ({"tables": {"x": st.tables.Table(rows=2, apply=st.tables.adagrad(0.1), dtype="i4")}}, "needs floats"),
         (
-            {"tables": {"x": st.Table(rows=2, placement="shared")}, "runtime": st.Simulated(nodes=1)},
+            {"tables": {"x": st.tables.Table(rows=2, placement="shared")}, "runtime": st.Simulated(nodes=1)},
             "table 'x': placement='shared' is memory of one process, and Simulated has several",
         ),
         ({"runtime": st.Serial(), "checkpoint": "x"}, "saves no checkpoints"),
         ({"runtime": st.Serial(), "record": "full"}, "no messages that could be recorded"),
         (
-            {"tables": {"x": st.Table(rows=2, shards=(0, 5))}, "runtime": st.Simulated(nodes=2)},
+            {"tables": {"x": st.tables.Table(rows=2, shards=(0, 5))}, "runtime": st.Simulated(nodes=2)},
             r"shards=\(0, 5\), but this run has nodes 0 to 1",
         ),
     ],
@@ -601,7 +601,7 @@ def test_partitions_that_are_wrong(place: Any, words: str) -> None:
         w.table("x").read([5])
 
     with pytest.raises(StrettoError, match=rf"table 'x': partition\(keys, shards\) gave {words}"):
-        once(body, st.Simulated(nodes=2), x=st.Table(rows=10, partition=place))
+        once(body, st.Simulated(nodes=2), x=st.tables.Table(rows=10, partition=place))
 
 
 # --- results travel ---------------------------------------------------------------------------------------------------
@@ -625,8 +625,8 @@ def test_results_can_be_pickled(start: Any, unit: str, record: str | None) -> No
         w.local["n"] = w.number
 
     tables = {
-        "x": st.Table(rows=5, cols=2, start=start, unit=unit, partition=_by_parity),
-        "free": st.Table(apply=st.adagrad(0.5)),
+        "x": st.tables.Table(rows=5, cols=2, start=start, unit=unit, partition=_by_parity),
+        "free": st.tables.Table(apply=st.tables.adagrad(0.5)),
     }
     result = st.run(worker, workers=2, tables=tables, record=record, watch=lambda view: 1.0)
     again = pickle.loads(pickle.dumps(result))
@@ -649,7 +649,7 @@ def test_a_checkpoint_of_other_tables_says_what_differs(tmp_path: Path) -> None:
     def run(**given: Any) -> Any:
         options: dict[str, Any] = {
             "workers": 2,
-            "tables": {"x": st.Table(rows=3)},
+            "tables": {"x": st.tables.Table(rows=3)},
             "seed": 1,
             "checkpoint": tmp_path,
         } | given
@@ -657,7 +657,7 @@ def test_a_checkpoint_of_other_tables_says_what_differs(tmp_path: Path) -> None:
 
     run(checkpoint_every=1)
     with pytest.raises(OtherPlan) as caught:
-        run(workers=3, seed=7, tables={"x": st.Table(rows=4, dtype="f8"), "y": st.Table()}, resume=True)
+        run(workers=3, seed=7, tables={"x": st.tables.Table(rows=4, dtype="f8"), "y": st.tables.Table()}, resume=True)
     said = str(caught.value)
     for words in (
         "workers is 2 in the checkpoint and 3 in this run",

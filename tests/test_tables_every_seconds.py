@@ -29,12 +29,12 @@ def total(view: Any) -> float:
 
 def simulated(sync: Any, **more: Any) -> Any:
     runtime = more.pop("runtime", CLUSTER)
-    tables = {"x": st.Table(rows=4, dtype="f8")}
+    tables = {"x": st.tables.Table(rows=4, dtype="f8")}
     return st.run(slow, workers=4, tables=tables, sync=sync, runtime=runtime, watch=total, **more)
 
 
 def test_virtual_seconds_whatever_the_slowest_worker_does() -> None:
-    result = simulated(st.ASP(), every_seconds="20ms")
+    result = simulated(st.tables.ASP(), every_seconds="20ms")
     assert [look.seconds for look in result.history[:-1]] == pytest.approx(
         [0.02 * k for k in range(len(result.history) - 1)]
     )
@@ -45,23 +45,23 @@ def test_virtual_seconds_whatever_the_slowest_worker_does() -> None:
 
 
 def test_given_seconds() -> None:
-    result = simulated(st.SSP(2), every_seconds=[0.25, 0.1, "400ms"])
+    result = simulated(st.tables.SSP(2), every_seconds=[0.25, 0.1, "400ms"])
     assert [look.seconds for look in result.history[1:-1]] == pytest.approx([0.1, 0.25, 0.4])
 
 
 def test_under_bsp_the_tables_of_a_clock_are_evaluated() -> None:
-    by_clock = {look.clock: look.objective for look in simulated(st.BSP()).history}
-    result = simulated(st.BSP(), every_seconds=0.25)
+    by_clock = {look.clock: look.objective for look in simulated(st.tables.BSP()).history}
+    result = simulated(st.tables.BSP(), every_seconds=0.25)
     assert [look.clock for look in result.history] == [0, 3, 5, 8, 10]
     assert all(by_clock[look.clock] == look.objective for look in result.history)
 
 
 def test_clocks_and_seconds_together() -> None:
-    result = simulated(st.BSP(), every=4, every_seconds=0.25)
+    result = simulated(st.tables.BSP(), every=4, every_seconds=0.25)
     assert [look.clock for look in result.history] == [0, 3, 4, 5, 8, 10]
 
 
-@pytest.mark.parametrize("sync", [st.BSP(), st.SSP(1)], ids=repr)
+@pytest.mark.parametrize("sync", [st.tables.BSP(), st.tables.SSP(1)], ids=repr)
 def test_evaluations_of_a_lost_life_do_not_count(sync: Any) -> None:
     failing = st.Simulated(
         nodes=4,
@@ -76,7 +76,7 @@ def test_evaluations_of_a_lost_life_do_not_count(sync: Any) -> None:
     assert clocks == sorted(clocks)
     assert seconds == sorted(seconds)
     assert len(result.history) > 4
-    np.testing.assert_array_equal(result.tables["x"], simulated(st.BSP()).tables["x"])
+    np.testing.assert_array_equal(result.tables["x"], simulated(st.tables.BSP()).tables["x"])
 
 
 def waiting(w: Any) -> None:
@@ -85,7 +85,7 @@ def waiting(w: Any) -> None:
         time.sleep(0.03)
 
 
-@pytest.mark.parametrize("sync", [st.BSP(), st.SSP(1)], ids=repr)
+@pytest.mark.parametrize("sync", [st.tables.BSP(), st.tables.SSP(1)], ids=repr)
 @pytest.mark.parametrize("runtime", [st.Serial(), st.Threads(2), "cluster"], ids=["serial", "threads", "cluster"])
 def test_seconds_on_the_wall(runtime: Any, sync: Any) -> None:
     if runtime == "cluster":
@@ -94,7 +94,7 @@ def test_seconds_on_the_wall(runtime: Any, sync: Any) -> None:
     result = st.run(
         waiting,
         workers=2,
-        tables={"x": st.Table(rows=2)},
+        tables={"x": st.tables.Table(rows=2)},
         sync=sync,
         runtime=runtime,
         watch=total,
@@ -104,13 +104,13 @@ def test_seconds_on_the_wall(runtime: Any, sync: Any) -> None:
     assert found[0] == (0, 0.0)
     assert found[-1] == (30, 60.0)
     assert len(found) >= 3
-    if isinstance(sync, st.BSP):
+    if isinstance(sync, st.tables.BSP):
         assert all(objective == 2 * clock for clock, objective in found)
 
 
 def test_what_is_no_time_is_refused() -> None:
     for wrong, words in ((0, "above 0"), ("soon", "not a time"), ([], "names no second"), (-1, "not a time")):
         with pytest.raises(PlanError, match=words):
-            simulated(st.BSP(), every_seconds=wrong)
+            simulated(st.tables.BSP(), every_seconds=wrong)
     with pytest.raises(PlanError, match="pass watch="):
-        st.run(waiting, workers=2, tables={"x": st.Table(rows=2)}, every_seconds=1.0)
+        st.run(waiting, workers=2, tables={"x": st.tables.Table(rows=2)}, every_seconds=1.0)

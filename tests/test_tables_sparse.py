@@ -31,7 +31,7 @@ def one_element(w: Any) -> None:
         x.read_at([7], [3])
 
 
-def peak_of(worker: Any, table: st.Table, **options: Any) -> tuple[int, Any]:
+def peak_of(worker: Any, table: st.tables.Table, **options: Any) -> tuple[int, Any]:
     """Bytes a run allocates at most, and its result."""
     options = {"workers": 2, **options}
     st.run(one_element, tables={"x": replace(table, rows=50)}, **options)  # compiling and importing are not counted
@@ -43,29 +43,29 @@ def peak_of(worker: Any, table: st.Table, **options: Any) -> tuple[int, Any]:
         tracemalloc.stop()
 
 
-@pytest.mark.parametrize("sync", [st.BSP(), st.SSP(1)], ids=repr)
+@pytest.mark.parametrize("sync", [st.tables.BSP(), st.tables.SSP(1)], ids=repr)
 @pytest.mark.parametrize("runtime", RUNTIMES, ids=lambda r: type(r).__name__)
 def test_one_element_takes_little_memory(runtime: Any, sync: Any) -> None:
-    peak, result = peak_of(one_element, st.Table(**WIDE, unit="element"), runtime=runtime, sync=sync)
+    peak, result = peak_of(one_element, st.tables.Table(**WIDE, unit="element"), runtime=runtime, sync=sync)
     assert peak < 2 * MB
     assert [part.tolist() for part in result.entries("x")] == [[7], [3], [6]]
 
 
 def test_all_rows_may_still_have_their_place_from_the_start() -> None:
-    peak, result = peak_of(one_element, st.Table(**WIDE, unit="element", sparse=False), runtime=st.Threads(2))
+    peak, result = peak_of(one_element, st.tables.Table(**WIDE, unit="element", sparse=False), runtime=st.Threads(2))
     assert peak > 200 * MB
     assert result.entries("x").values.tolist() == [6]
 
 
 def test_rows_may_be_sparse_too() -> None:
-    table = st.Table(rows=3_000_000, cols=4, dtype="f4")
+    table = st.tables.Table(rows=3_000_000, cols=4, dtype="f4")
     dense, _ = peak_of(one_element, table, runtime=st.Threads(2))
     sparse, result = peak_of(one_element, replace(table, sparse=True), runtime=st.Threads(2))
     assert sparse < 2 * MB < 100 * MB < dense
     assert result.entries("x").keys.tolist() == [7]
 
 
-@pytest.mark.parametrize("sync", [st.BSP(), st.SSP(1)], ids=repr)
+@pytest.mark.parametrize("sync", [st.tables.BSP(), st.tables.SSP(1)], ids=repr)
 @pytest.mark.parametrize("n", [2_000, 20_000, 200_000])
 def test_memory_grows_with_what_is_touched(sync: Any, n: int) -> None:
     keys = np.arange(n) * 7919 % (20_000 * 500)
@@ -76,7 +76,7 @@ def test_memory_grows_with_what_is_touched(sync: Any, n: int) -> None:
             for some in np.array_split(keys, 20):  # the columns grow several times
                 x.add_at(some // 500, some % 500, np.ones(len(some), np.int32))
 
-    peak, result = peak_of(worker, st.Table(**WIDE, unit="element"), runtime=st.Threads(2), sync=sync)
+    peak, result = peak_of(worker, st.tables.Table(**WIDE, unit="element"), runtime=st.Threads(2), sync=sync)
     assert peak < MB + 700 * n
     found = result.entries("x")
     assert len(found.values) == n
@@ -85,7 +85,7 @@ def test_memory_grows_with_what_is_touched(sync: Any, n: int) -> None:
 
 @pytest.mark.parametrize("runtime", RUNTIMES, ids=lambda r: type(r).__name__)
 @pytest.mark.parametrize("unit", ["row", "element"])
-@pytest.mark.parametrize("apply", [st.add, st.adarevision(0.1)], ids=lambda f: f.name)
+@pytest.mark.parametrize("apply", [st.tables.add, st.tables.adarevision(0.1)], ids=lambda f: f.name)
 def test_sparse_and_dense_give_the_same_bits(
     runtime: Any, unit: str, apply: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -106,7 +106,7 @@ def test_sparse_and_dense_give_the_same_bits(
         st.run(
             worker,
             workers=3,
-            tables={"x": st.Table(rows=300, cols=5, unit=unit, apply=apply, start=start, sparse=sparse)},
+            tables={"x": st.tables.Table(rows=300, cols=5, unit=unit, apply=apply, start=start, sparse=sparse)},
             runtime=runtime,
         )
         for sparse in (False, True)
@@ -126,8 +126,8 @@ def test_threads_that_share_sparse_rows_lose_nothing(monkeypatch: pytest.MonkeyP
                 x.read_at(keys // 10, keys % 10)
                 x.add_at(keys // 10, keys % 10, np.ones(50, np.int64))
 
-    table = st.Table(rows=300, cols=10, dtype="i8", unit="element")
-    result = st.run(worker, workers=4, tables={"x": table}, runtime=st.Threads(4), sync=st.SSP(1))
+    table = st.tables.Table(rows=300, cols=10, dtype="i8", unit="element")
+    result = st.run(worker, workers=4, tables={"x": table}, runtime=st.Threads(4), sync=st.tables.SSP(1))
     assert result.tables["x"].sum() == 4 * 5 * 40 * 50
 
 
@@ -147,7 +147,7 @@ def test_threads_read_while_sparse_rows_come_in(cols: int, monkeypatch: pytest.M
                 x.add(keys, draw.integers(1, 9, (150, cols)))
         w.local["read"] = np.array(read)
 
-    table = st.Table(rows=15_000, cols=cols, dtype="i8", sparse=True)
+    table = st.tables.Table(rows=15_000, cols=cols, dtype="i8", sparse=True)
     expected = st.run(worker, workers=6, tables={"x": table}, runtime=st.Serial())
     for _ in range(3):
         found = st.run(worker, workers=6, tables={"x": table}, runtime=st.Threads(6))
@@ -180,7 +180,7 @@ def test_an_index_is_searched_while_it_grows() -> None:
 
 
 def test_caches_of_a_cluster_hold_no_slots_of_untouched_rows() -> None:
-    spec = st.Table(**WIDE, unit="element", partition="range").spec("x")
+    spec = st.tables.Table(**WIDE, unit="element", partition="range").spec("x")
     job = TableJob((spec,), 4, SSP(1), Eager(), work=lambda seat: None, blame=_blame)
     layout = job.layout(2, reserve=True)
     tracemalloc.start()
@@ -196,14 +196,14 @@ def test_caches_of_a_cluster_hold_no_slots_of_untouched_rows() -> None:
 
 
 def test_small_sparse_tables_hold_every_row() -> None:
-    small = st.Table(rows=1000, cols=20, unit="element").spec("x")
+    small = st.tables.Table(rows=1000, cols=20, unit="element").spec("x")
     layout = TableJob((small,), 2, BSP(), Eager(), work=lambda seat: None, blame=_blame).layout(1, reserve=True)
     assert layout.reserved(0) == 20_000
     assert Cache(layout, 0, locks=True).needs_lock == [False]
 
 
 def test_ranges_of_very_large_tables() -> None:
-    spec = TableSpec("x", st.add, rows=2**62, partition="range")
+    spec = TableSpec("x", st.tables.add, rows=2**62, partition="range")
     keys = np.array([0, 2**60, 2**61, 2**62 - 1])
     assert Layout((spec,), nodes=4).shard_of(0, keys).tolist() == [0, 1, 2, 3]
 

@@ -20,7 +20,13 @@ from stretto.tables.worker import Worker
 from stretto.testing.replay import check_replay
 
 ROWS = 30
-FUNCTIONS = [st.add, st.average, st.adagrad(0.1), st.proximal(0.1, l1=0.05, l2=0.1), st.adarevision(0.1)]
+FUNCTIONS = [
+    st.tables.add,
+    st.tables.average,
+    st.tables.adagrad(0.1),
+    st.tables.proximal(0.1, l1=0.05, l2=0.1),
+    st.tables.adarevision(0.1),
+]
 
 
 def momentum(row: Any, state: Any, delta: Any, old: Any, params: Any) -> float:
@@ -60,7 +66,7 @@ def elsewhere() -> list[Any]:
     return [*threads, *(st.Simulated(nodes=nodes, threads=2, latency="1ms") for nodes in (1, 2, 4))]
 
 
-def compare(body: Callable[[Worker], Any], workers: int = 4, comm: Any = None, **tables: st.Table) -> None:
+def compare(body: Callable[[Worker], Any], workers: int = 4, comm: Any = None, **tables: st.tables.Table) -> None:
     truth = bits(st.run(body, workers=workers, tables=tables, comm=comm, runtime=st.Serial()))
     for runtime in elsewhere():
         assert bits(st.run(body, workers=workers, tables=tables, comm=comm, runtime=runtime)) == truth, runtime
@@ -72,26 +78,28 @@ def compare(body: Callable[[Worker], Any], workers: int = 4, comm: Any = None, *
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 @pytest.mark.parametrize("apply", FUNCTIONS, ids=repr)
 def test_bsp_has_the_bits_of_the_serial_truth(apply: Any, dtype: str) -> None:
-    table = st.Table(rows=ROWS, cols=3, dtype=dtype, apply=apply, start=start(3))
-    compare(mixed, x=table, n=st.Table(dtype="i8"))
+    table = st.tables.Table(rows=ROWS, cols=3, dtype=dtype, apply=apply, start=start(3))
+    compare(mixed, x=table, n=st.tables.Table(dtype="i8"))
 
 
 def test_bsp_with_a_function_of_the_users() -> None:
-    apply = st.server_function(momentum, states=1, params=(0.1, 0.9))
-    table = st.Table(rows=ROWS, cols=3, apply=apply, start=start(3))
-    compare(mixed, x=table, n=st.Table(dtype="i4"))
+    apply = st.tables.server_function(momentum, states=1, params=(0.1, 0.9))
+    table = st.tables.Table(rows=ROWS, cols=3, apply=apply, start=start(3))
+    compare(mixed, x=table, n=st.tables.Table(dtype="i4"))
 
 
-@pytest.mark.parametrize("comm", [st.Lazy(), st.Managed("1Gbit"), st.Managed("20Mbit", codec="f2", burst=(2, 3))])
-@pytest.mark.parametrize("apply", [st.add, st.adarevision(0.1)], ids=repr)
+@pytest.mark.parametrize(
+    "comm", [st.tables.Lazy(), st.tables.Managed("1Gbit"), st.tables.Managed("20Mbit", codec="f2", burst=(2, 3))]
+)
+@pytest.mark.parametrize("apply", [st.tables.add, st.tables.adarevision(0.1)], ids=repr)
 def test_bsp_whatever_is_sent_when(comm: Any, apply: Any) -> None:
-    table = st.Table(rows=ROWS, cols=3, apply=apply, start=start(3).astype("f4"))
-    compare(mixed, comm=comm, x=table, n=st.Table(dtype="i8"))
+    table = st.tables.Table(rows=ROWS, cols=3, apply=apply, start=start(3).astype("f4"))
+    compare(mixed, comm=comm, x=table, n=st.tables.Table(dtype="i8"))
 
 
 @pytest.mark.parametrize("unit", ["row", "element"])
 def test_bsp_of_short_numbers_and_elements(unit: str) -> None:
-    table = st.Table(rows=ROWS, cols=3, dtype="f2", unit=unit, start=start(3))
+    table = st.tables.Table(rows=ROWS, cols=3, dtype="f2", unit=unit, start=start(3))
 
     def body(w: Worker) -> None:
         mixed(w)
@@ -99,25 +107,25 @@ def test_bsp_of_short_numbers_and_elements(unit: str) -> None:
         for _ in w.clocks(7):
             x.add_at([3, 3, w.number], [0, 0, 2], [0.1, 0.3, 1e-5])
 
-    compare(body, x=table, n=st.Table(dtype="i8"))
+    compare(body, x=table, n=st.tables.Table(dtype="i8"))
 
 
 def test_bsp_with_a_small_cache() -> None:
-    table = st.Table(rows=ROWS, cols=3, start=start(3), cache_rows=12)
-    compare(mixed, x=table, n=st.Table(dtype="i8"))
+    table = st.tables.Table(rows=ROWS, cols=3, start=start(3), cache_rows=12)
+    compare(mixed, x=table, n=st.tables.Table(dtype="i8"))
 
 
 def test_more_workers_than_threads_and_than_nodes() -> None:
-    table = st.Table(rows=ROWS, cols=2, start=start(2), apply=st.adagrad(0.1))
-    compare(mixed, workers=11, x=table, n=st.Table(dtype="i8"))
+    table = st.tables.Table(rows=ROWS, cols=2, start=start(2), apply=st.tables.adagrad(0.1))
+    compare(mixed, workers=11, x=table, n=st.tables.Table(dtype="i8"))
 
 
 # -- SSP and ASP -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("runtime", [st.Serial(), st.Threads(3), st.Threads(1)], ids=repr)
-@pytest.mark.parametrize("sync", [st.BSP(), st.SSP(0), st.SSP(2), st.ASP()], ids=repr)
-@pytest.mark.parametrize("comm", [st.Eager(), st.Lazy()], ids=repr)
+@pytest.mark.parametrize("sync", [st.tables.BSP(), st.tables.SSP(0), st.tables.SSP(2), st.tables.ASP()], ids=repr)
+@pytest.mark.parametrize("comm", [st.tables.Eager(), st.tables.Lazy()], ids=repr)
 def test_no_read_is_older_than_the_rule_allows(runtime: Any, sync: Any, comm: Any) -> None:
     clocks = 12
 
@@ -127,19 +135,19 @@ def test_no_read_is_older_than_the_rule_allows(runtime: Any, sync: Any, comm: An
             seen = x.read()
             assert seen[w.number] == clock  # own writes, all of them
             assert (seen >= sync.need(clock)).all()
-            if isinstance(sync, st.BSP):
+            if isinstance(sync, st.tables.BSP):
                 assert (seen == clock).all()
             x.add([w.number], [1.0])
 
-    result = st.run(body, workers=3, tables={"x": st.Table(rows=3)}, sync=sync, comm=comm, runtime=runtime)
+    result = st.run(body, workers=3, tables={"x": st.tables.Table(rows=3)}, sync=sync, comm=comm, runtime=runtime)
     assert result.tables["x"].tolist() == [clocks] * 3
     if not isinstance(runtime, st.Serial):
-        bound = sync.s if isinstance(sync, st.SSP) else 0 if isinstance(sync, st.BSP) else 31
+        bound = sync.s if isinstance(sync, st.tables.SSP) else 0 if isinstance(sync, st.tables.BSP) else 31
         assert result.staleness.sum() == 3 * 3 * clocks
         assert result.staleness[:, bound + 1 :].sum() == 0
 
 
-@pytest.mark.parametrize("sync", [st.BSP(), st.SSP(1), st.ASP()], ids=repr)
+@pytest.mark.parametrize("sync", [st.tables.BSP(), st.tables.SSP(1), st.tables.ASP()], ids=repr)
 @pytest.mark.parametrize("rows", [40, None], ids=["reserved", "looked up"])
 def test_nothing_is_lost_where_threads_add_to_the_same_rows(sync: Any, rows: int | None) -> None:
     """Reserved rows are read and added to without a lock in Python; every number of a row always has the same sum."""
@@ -153,7 +161,7 @@ def test_nothing_is_lost_where_threads_add_to_the_same_rows(sync: Any, rows: int
                 seen = x.read(keys)
                 assert (seen == seen[:, :1]).all()  # never half a row
 
-    result = st.run(body, workers=4, tables={"x": st.Table(rows=rows, cols=8)}, sync=sync, runtime=st.Threads(4))
+    result = st.run(body, workers=4, tables={"x": st.tables.Table(rows=rows, cols=8)}, sync=sync, runtime=st.Threads(4))
     assert result.entries("x").values.sum(axis=0).tolist() == [4 * 4 * 25 * 300] * 8
 
 
@@ -174,11 +182,13 @@ def test_fast_workers_wait_for_slow_ones() -> None:
             x.read([0])
             x.add([0], [1.0])
 
-    result = st.run(body, workers=3, tables={"x": st.Table(rows=1)}, sync=st.SSP(2), runtime=st.Threads(3))
+    result = st.run(
+        body, workers=3, tables={"x": st.tables.Table(rows=1)}, sync=st.tables.SSP(2), runtime=st.Threads(3)
+    )
     assert result.tables["x"].tolist() == [24.0]
 
 
-@pytest.mark.parametrize("sync", [st.BSP(), st.SSP(1), st.ASP()], ids=repr)
+@pytest.mark.parametrize("sync", [st.tables.BSP(), st.tables.SSP(1), st.tables.ASP()], ids=repr)
 @pytest.mark.parametrize(
     "runtime", [st.Threads(1), st.Threads(4), st.Simulated(nodes=2)], ids=lambda r: type(r).__name__
 )
@@ -188,7 +198,7 @@ def test_a_worker_that_has_ended_holds_nobody_back(sync: Any, runtime: Any) -> N
         for _ in w.clocks(2 * w.number):
             x.add([0], [float(x.read([0])[0] >= 0)])
 
-    result = st.run(body, workers=4, tables={"x": st.Table(rows=1)}, sync=sync, runtime=runtime)
+    result = st.run(body, workers=4, tables={"x": st.tables.Table(rows=1)}, sync=sync, runtime=runtime)
     assert result.tables["x"].tolist() == [12.0]
     assert result.clocks == (0, 2, 4, 6)
 
@@ -206,8 +216,8 @@ def test_announced_rows_may_be_read_past_the_bound(runtime: Any) -> None:
             assert seen >= (clock if w.number else 0)
             x.add([w.number], [1.0])
 
-    sync = st.SSP(0, speculate=True)
-    result = st.run(body, workers=3, tables={"x": st.Table(rows=3)}, sync=sync, runtime=runtime, record="full")
+    sync = st.tables.SSP(0, speculate=True)
+    result = st.run(body, workers=3, tables={"x": st.tables.Table(rows=3)}, sync=sync, runtime=runtime, record="full")
     assert result.tables["x"].tolist() == [1.0, 6.0, 6.0]
     assert not check_replay(result.recording).violations
 
@@ -228,7 +238,7 @@ def test_an_error_ends_the_run_for_everybody() -> None:
             ended.append(w.number)
 
     with pytest.raises(RunError, match=r"^worker 2 failed at clock 5: ValueError: no more$") as caught:
-        st.run(body, workers=4, tables={"x": st.Table(rows=1)}, runtime=st.Threads(2))
+        st.run(body, workers=4, tables={"x": st.tables.Table(rows=1)}, runtime=st.Threads(2))
     assert isinstance(caught.value.__cause__, ValueError)
     assert sorted(ended) == [0, 1, 2, 3]
 
@@ -265,7 +275,7 @@ def test_ctrl_c_ends_a_run_at_the_end_of_a_clock(runtime: Any) -> None:
             if w.number == 1 and clock == 4:
                 strike()
 
-    result = st.run(body, workers=3, tables={"x": st.Table(rows=3)}, runtime=runtime)
+    result = st.run(body, workers=3, tables={"x": st.tables.Table(rows=3)}, runtime=runtime)
     assert result.stopped == "interrupted"
     assert len(set(result.clocks)) == 1
     assert result.tables["x"].tolist() == [result.clocks[0]] * 3
@@ -279,7 +289,9 @@ def test_a_run_away_from_the_main_thread() -> None:
         for _ in w.clocks(3):
             w.table("x").add([0], [1.0])
 
-    thread = threading.Thread(target=lambda: found.append(st.run(body, workers=2, tables={"x": st.Table(rows=1)})))
+    thread = threading.Thread(
+        target=lambda: found.append(st.run(body, workers=2, tables={"x": st.tables.Table(rows=1)}))
+    )
     thread.start()
     thread.join()
     assert found[0].tables["x"].tolist() == [6.0]
@@ -308,12 +320,12 @@ def in_the_end(result: Any) -> list[Any]:
     return [result.tables["x"].tobytes(), states, local, result.clocks]
 
 
-@pytest.mark.parametrize("apply", [st.add, st.adarevision(0.1)], ids=repr)
-@pytest.mark.parametrize("comm", [None, st.Managed(1e9, codec="f2")], ids=repr)
+@pytest.mark.parametrize("apply", [st.tables.add, st.tables.adarevision(0.1)], ids=repr)
+@pytest.mark.parametrize("comm", [None, st.tables.Managed(1e9, codec="f2")], ids=repr)
 def test_a_run_goes_on_from_its_last_checkpoint(tmp_path: Path, apply: Any, comm: Any) -> None:
     options: dict[str, Any] = {
         "workers": 3,
-        "tables": {"x": st.Table(rows=ROWS, cols=3, apply=apply, start=start(3))},
+        "tables": {"x": st.tables.Table(rows=ROWS, cols=3, apply=apply, start=start(3))},
         "comm": comm,
     }
     whole = in_the_end(st.run(lasting, runtime=st.Serial(), **options))
@@ -332,7 +344,7 @@ def test_a_run_goes_on_from_its_last_checkpoint(tmp_path: Path, apply: Any, comm
     assert began == [8, 8, 8]
 
 
-@pytest.mark.parametrize("sync", [st.SSP(1), st.SSP(4)], ids=repr)
+@pytest.mark.parametrize("sync", [st.tables.SSP(1), st.tables.SSP(4)], ids=repr)
 def test_a_checkpoint_under_bounded_staleness_loses_nothing(tmp_path: Path, sync: Any) -> None:
     def body(w: Worker, fail: bool) -> None:
         x = w.table("x")
@@ -342,7 +354,12 @@ def test_a_checkpoint_under_bounded_staleness_loses_nothing(tmp_path: Path, sync
             if fail and w.number == 1 and clock == 13:
                 raise ValueError
 
-    options: dict[str, Any] = {"workers": 3, "tables": {"x": st.Table(rows=4)}, "sync": sync, "runtime": st.Threads(3)}
+    options: dict[str, Any] = {
+        "workers": 3,
+        "tables": {"x": st.tables.Table(rows=4)},
+        "sync": sync,
+        "runtime": st.Threads(3),
+    }
     options |= {"checkpoint": tmp_path, "checkpoint_every": 3}
     with pytest.raises(RunError):
         st.run(lambda w: body(w, True), **options)
@@ -359,7 +376,7 @@ def test_ctrl_c_saves_and_the_run_goes_on(tmp_path: Path, noticed: threading.Eve
                 strike()
                 assert noticed.wait(60)
 
-    tables = {"x": st.Table(rows=1, dtype="f8")}
+    tables = {"x": st.tables.Table(rows=1, dtype="f8")}
     stopped = st.run(lambda w: body(w, True), workers=2, tables=tables, checkpoint=tmp_path)
     assert stopped.stopped == "interrupted"
     assert stopped.clocks[0] < 30
@@ -378,7 +395,7 @@ def test_ctrl_c_does_not_wait_for_the_next_checkpoint(tmp_path: Path, noticed: t
                 strike()
                 assert noticed.wait(60)
 
-    tables = {"x": st.Table(rows=1, dtype="f8")}
+    tables = {"x": st.tables.Table(rows=1, dtype="f8")}
     options: dict[str, Any] = {"workers": 2, "tables": tables, "checkpoint": tmp_path, "checkpoint_every": 300}
     stopped = st.run(lambda w: body(w, True), **options)
     assert stopped.stopped == "interrupted"
@@ -397,7 +414,7 @@ def test_a_run_that_was_through_is_not_run_again(tmp_path: Path) -> None:
         for _ in w.clocks(4 + w.number):
             w.table("x").add([0], [1.0])
 
-    options: dict[str, Any] = {"workers": 2, "tables": {"x": st.Table(rows=1)}, "checkpoint": tmp_path}
+    options: dict[str, Any] = {"workers": 2, "tables": {"x": st.tables.Table(rows=1)}, "checkpoint": tmp_path}
     options |= {"checkpoint_every": 3}
     first = st.run(body, **options)
     again = st.run(body, resume=True, **options)
@@ -405,7 +422,7 @@ def test_a_run_that_was_through_is_not_run_again(tmp_path: Path) -> None:
     assert (first.clocks, first.tables["x"].tolist()) == (again.clocks, again.tables["x"].tolist()) == ((4, 5), [9.0])
 
 
-@pytest.mark.parametrize("sync", [st.BSP(), st.SSP(2)], ids=repr)
+@pytest.mark.parametrize("sync", [st.tables.BSP(), st.tables.SSP(2)], ids=repr)
 def test_a_lazy_run_is_saved_too(tmp_path: Path, sync: Any) -> None:
     def body(w: Worker, fail: bool) -> None:
         x = w.table("x")
@@ -415,7 +432,12 @@ def test_a_lazy_run_is_saved_too(tmp_path: Path, sync: Any) -> None:
             if fail and clock == 12:
                 raise ValueError
 
-    options: dict[str, Any] = {"workers": 2, "tables": {"x": st.Table(rows=1)}, "sync": sync, "comm": st.Lazy()}
+    options: dict[str, Any] = {
+        "workers": 2,
+        "tables": {"x": st.tables.Table(rows=1)},
+        "sync": sync,
+        "comm": st.tables.Lazy(),
+    }
     options |= {"checkpoint": tmp_path, "checkpoint_every": 3}
     with pytest.raises(RunError):
         st.run(lambda w: body(w, True), **options)
@@ -423,7 +445,11 @@ def test_a_lazy_run_is_saved_too(tmp_path: Path, sync: Any) -> None:
 
 
 def saved(folder: Path, **more: Any) -> dict[str, Any]:
-    options: dict[str, Any] = {"workers": 2, "tables": {"x": st.Table(rows=ROWS, cols=3)}, "runtime": st.Threads(2)}
+    options: dict[str, Any] = {
+        "workers": 2,
+        "tables": {"x": st.tables.Table(rows=ROWS, cols=3)},
+        "runtime": st.Threads(2),
+    }
     options |= {"checkpoint": folder, "checkpoint_every": 4, **more}
     with pytest.raises(RunError):
         st.run(lambda w: lasting(w, (0, 11)), **options)
@@ -452,7 +478,12 @@ def test_a_damaged_checkpoint_is_passed_over(tmp_path: Path) -> None:
 
 def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
     options = saved(tmp_path)
-    for change in ({"seed": 1}, {"workers": 3}, {"sync": st.SSP(1)}, {"tables": {"x": st.Table(rows=ROWS, cols=2)}}):
+    for change in (
+        {"seed": 1},
+        {"workers": 3},
+        {"sync": st.tables.SSP(1)},
+        {"tables": {"x": st.tables.Table(rows=ROWS, cols=2)}},
+    ):
         with pytest.raises(CheckpointError, match="was saved under plan"):
             st.run(lasting, resume=True, **(options | change))
     with pytest.raises(CheckpointError, match="no checkpoints in"):
@@ -467,7 +498,7 @@ def test_what_cannot_be_saved(tmp_path: Path) -> None:
     with pytest.raises(
         CheckpointError, match=r"w.local cannot be saved in a checkpoint: .* of type object cannot be kept"
     ):
-        st.run(body, tables={"x": st.Table(rows=1)}, checkpoint=tmp_path, checkpoint_every=2)
+        st.run(body, tables={"x": st.tables.Table(rows=1)}, checkpoint=tmp_path, checkpoint_every=2)
 
 
 def test_a_disk_that_refuses_does_not_end_the_run(tmp_path: Path) -> None:
@@ -477,7 +508,7 @@ def test_a_disk_that_refuses_does_not_end_the_run(tmp_path: Path) -> None:
         list(w.clocks(5))
 
     with pytest.warns(RuntimeWarning, match="could not save a checkpoint"):
-        result = st.run(body, tables={"x": st.Table(rows=1)}, checkpoint=tmp_path / "file", checkpoint_every=2)
+        result = st.run(body, tables={"x": st.tables.Table(rows=1)}, checkpoint=tmp_path / "file", checkpoint_every=2)
     assert result.clocks == (5,)
 
 
@@ -485,7 +516,7 @@ def test_a_disk_that_refuses_does_not_end_the_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("runtime", [st.Threads(1), st.Threads(3), st.Serial()], ids=repr)
-@pytest.mark.parametrize("sync", [st.BSP(), st.SSP(1)], ids=repr)
+@pytest.mark.parametrize("sync", [st.tables.BSP(), st.tables.SSP(1)], ids=repr)
 def test_a_shared_table_is_one_array(runtime: Any, sync: Any) -> None:
     low: list[float] = []
 
@@ -498,7 +529,7 @@ def test_a_shared_table_is_one_array(runtime: Any, sync: Any) -> None:
             x.array[w.number] += 1.0
             x.add([3, 3], 0.5)
 
-    tables = {"x": st.Table(rows=4, cols=2, dtype="f8", placement="shared"), "y": st.Table(rows=2)}
+    tables = {"x": st.tables.Table(rows=4, cols=2, dtype="f8", placement="shared"), "y": st.tables.Table(rows=2)}
     result = st.run(body, workers=3, tables=tables, sync=sync, runtime=runtime)
     assert result.tables["x"].tolist() == [[10, 10]] * 3 + [[30, 30]]
     assert min(low) >= 0.0
@@ -515,7 +546,11 @@ def test_shared_tables_in_a_checkpoint(tmp_path: Path) -> None:
             if fail and clock == 9:
                 raise ValueError
 
-    options: dict[str, Any] = {"workers": 3, "tables": {"x": st.Table(rows=3, placement="shared")}, "sync": st.SSP(2)}
+    options: dict[str, Any] = {
+        "workers": 3,
+        "tables": {"x": st.tables.Table(rows=3, placement="shared")},
+        "sync": st.tables.SSP(2),
+    }
     options |= {"checkpoint": tmp_path, "checkpoint_every": 4, "runtime": st.Threads(3)}
     with pytest.raises(RunError):
         st.run(lambda w: body(w, True), **options)
@@ -525,11 +560,11 @@ def test_shared_tables_in_a_checkpoint(tmp_path: Path) -> None:
 # -- recording ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("sync", [st.BSP(), st.SSP(0), st.SSP(2), st.ASP()], ids=repr)
-@pytest.mark.parametrize("apply", [st.add, st.adarevision(0.1)], ids=repr)
+@pytest.mark.parametrize("sync", [st.tables.BSP(), st.tables.SSP(0), st.tables.SSP(2), st.tables.ASP()], ids=repr)
+@pytest.mark.parametrize("apply", [st.tables.add, st.tables.adarevision(0.1)], ids=repr)
 def test_the_replay_checker_finds_nothing(sync: Any, apply: Any) -> None:
-    table = st.Table(rows=ROWS, cols=3, apply=apply, start=np.ones((ROWS, 3)))
-    tables = {"x": table, "n": st.Table(dtype="i8")}
+    table = st.tables.Table(rows=ROWS, cols=3, apply=apply, start=np.ones((ROWS, 3)))
+    tables = {"x": table, "n": st.tables.Table(dtype="i8")}
     result = st.run(mixed, workers=5, tables=tables, sync=sync, runtime=st.Threads(3), record="full")
     report = check_replay(result.recording)
     assert not report.violations
@@ -537,9 +572,9 @@ def test_the_replay_checker_finds_nothing(sync: Any, apply: Any) -> None:
 
 
 def test_a_recording_holds_every_call() -> None:
-    table = st.Table(rows=ROWS, cols=3, start=start(3))
-    tables = {"x": table, "n": st.Table(dtype="i8")}
-    result = st.run(mixed, workers=3, tables=tables, sync=st.SSP(1), runtime=st.Threads(2), record="full")
+    table = st.tables.Table(rows=ROWS, cols=3, start=start(3))
+    tables = {"x": table, "n": st.tables.Table(dtype="i8")}
+    result = st.run(mixed, workers=3, tables=tables, sync=st.tables.SSP(1), runtime=st.Threads(2), record="full")
     told = result.recording
     assert len(told.ticks) == sum(result.clocks)
     assert len(told.reads) == 3 * sum(result.clocks) + 3
@@ -580,7 +615,7 @@ def test_a_run_that_had_ended_goes_on_to_more_clocks(tmp_path: Path, place: Any,
             x.add([0], clock + w.number - 0.4 * x.read([0]))
             w.local["last"] = clock
 
-    options: dict[str, Any] = {"workers": 3, "tables": {"x": st.Table(rows=1, dtype="f8")}, "runtime": place}
+    options: dict[str, Any] = {"workers": 3, "tables": {"x": st.tables.Table(rows=1, dtype="f8")}, "runtime": place}
     whole = st.run(lambda w: body(w, 9), **options)
     options |= {"checkpoint": tmp_path, "checkpoint_every": every}
     assert st.run(lambda w: body(w, 4), **options).clocks == (4, 4, 4)
@@ -600,7 +635,7 @@ def test_batches_that_had_ended_are_passed_over(tmp_path: Path) -> None:
             w.table("x").add([0], [batch.sum()])
             w.tick()
 
-    options: dict[str, Any] = {"workers": 2, "tables": {"x": st.Table(rows=1, dtype="f8")}}
+    options: dict[str, Any] = {"workers": 2, "tables": {"x": st.tables.Table(rows=1, dtype="f8")}}
     options |= {"checkpoint": tmp_path, "checkpoint_every": 2}
     assert st.run(lambda w: body(w, 1), **options).tables["x"].tolist() == [66.0]
     assert st.run(lambda w: body(w, 1), resume=True, **options).tables["x"].tolist() == [66.0]
@@ -618,7 +653,7 @@ def test_loops_over_batches_one_after_the_other_go_on_in_the_right_one(tmp_path:
                 w.table("x").add([epoch], batch)
                 w.tick()
 
-    options: dict[str, Any] = {"tables": {"x": st.Table(rows=3, dtype="f8")}, "checkpoint": tmp_path}
+    options: dict[str, Any] = {"tables": {"x": st.tables.Table(rows=3, dtype="f8")}, "checkpoint": tmp_path}
     options |= {"checkpoint_every": 1}
     with pytest.raises(RunError, match="enough"):
         st.run(lambda w: body(w, True), **options)
@@ -631,7 +666,7 @@ def test_what_was_added_after_the_last_tick_is_not_added_twice(tmp_path: Path) -
             w.table("x").add([0], [1.0])
         w.table("x").add([1], [1.0])
 
-    options: dict[str, Any] = {"workers": 2, "tables": {"x": st.Table(rows=2)}, "checkpoint": tmp_path}
+    options: dict[str, Any] = {"workers": 2, "tables": {"x": st.tables.Table(rows=2)}, "checkpoint": tmp_path}
     options |= {"checkpoint_every": 3}
     assert st.run(lambda w: body(w, 4), **options).tables["x"].tolist() == [8.0, 2.0]
     assert st.run(lambda w: body(w, 6), resume=True, **options).tables["x"].tolist() == [8.0, 2.0]

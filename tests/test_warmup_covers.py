@@ -53,22 +53,24 @@ for name, A in inputs.items():
     uses |= {
         f"Lasso, {name}": lambda A=A: st.Lasso(0.01).fit(A, y).predict(A),
         f"ElasticNet, {name}": lambda A=A: st.ElasticNet(0.01).fit(A, y).score(A, y),
-        f"two classes, {name}": lambda A=A: st.LogisticRegression().fit(A, y > 0).predict_proba(A),
-        f"weights, {name}": lambda A=A: st.LogisticRegression(class_weight="balanced").fit(A, y > 0, np.abs(y) + 1),
-        f"three classes, {name}": lambda A=A: st.LogisticRegression().fit(A, classes).predict(A),
+        f"two classes, {name}": lambda A=A: st.LogisticRegression(l1_ratio=1.0).fit(A, y > 0).predict_proba(A),
+        f"weights, {name}": lambda A=A: st.LogisticRegression(class_weight="balanced", l1_ratio=1.0).fit(
+            A, y > 0, np.abs(y) + 1
+        ),
+        f"three classes, {name}": lambda A=A: st.LogisticRegression(l1_ratio=1.0).fit(A, classes).predict(A),
     }
     if name in ("C", "csr", "float32"):
         uses[f"LassoCV, {name}"] = lambda A=A: st.LassoCV(cv=3).fit(A, y)
 uses["Lasso, large"] = lambda: st.Lasso(0.001).fit(large, target)
-uses["two classes, large"] = lambda: st.LogisticRegression(C=10.0).fit(large, target > 0)
+uses["two classes, large"] = lambda: st.LogisticRegression(C=10.0, l1_ratio=1.0).fit(large, target > 0)
 thirds = np.digitize(target, [-1, 1])
-uses["sgd, three classes"] = lambda: st.LogisticRegression(solver="sgd", max_iter=2).fit(large, thirds)
+uses["sgd, three classes"] = lambda: st.LogisticRegression(solver="sgd", max_iter=2, l1_ratio=1.0).fit(large, thirds)
 settings = [{}, {"solver": "als"}, {"solver": "ccd"}, {"solver": "als", "implicit": True}, {"biases": False},
-            {"optimizer": "adagrad"}, {"early_stopping": True}, {"rank": 32}]
+            {"optimizer": "adagrad"}, {"early_stopping": True}, {"n_components": 32}]
 
 
 def factorise(A, given):
-    model = st.MatrixFactorization(**{"rank": 8, "epochs": 2, "random_state": 0} | given).fit(A)
+    model = st.MatrixFactorization(**{"n_components": 8, "max_iter": 2, "random_state": 0} | given).fit(A)
     model.predict([[0, 1]]), model.recommend([0], 3), model.similar_items([0], 3), model.score(A), model.transform(A)
 
 
@@ -78,7 +80,7 @@ for given in settings:
 
 
 def find_topics(count):
-    st.LatentDirichletAllocation(count, epochs=2, random_state=0).fit(counts).transform(counts)
+    st.LatentDirichletAllocation(count, max_iter=2, random_state=0).fit(counts).transform(counts)
 
 
 for count in (2, 20, 200, 1000):

@@ -20,6 +20,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_CALLBACKS = os.path.join("sklearn", "callback", "")  # what scikit-learn wraps around `fit`
 
 
 class Renamed(NamedTuple):
@@ -49,7 +50,7 @@ def warn_deprecated(old: str, new: str, *, removed_in: str) -> None:
 
 
 def _users_frame() -> FrameType:
-    """The innermost frame outside Stretto and outside Python's import machinery, or the outermost one of all."""
+    """The innermost frame outside Stretto, Python's import machinery and scikit-learn's callbacks, or the outermost."""
     frame = sys._getframe()
     while frame.f_back is not None and _is_internal(frame.f_code.co_filename):
         frame = frame.f_back
@@ -57,7 +58,7 @@ def _users_frame() -> FrameType:
 
 
 def _is_internal(file: str) -> bool:
-    return file.startswith((_PACKAGE, "<frozen importlib"))
+    return file.startswith((_PACKAGE, "<frozen importlib")) or _CALLBACKS in file
 
 
 def deprecated_parameter(old: str, new: str, *, removed_in: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
@@ -136,7 +137,7 @@ def current_parameters(function: Callable[..., Any], given: Mapping[str, Any]) -
 
 
 class deprecated_attribute:
-    """An attribute of a class that is now called `new`; the old name can still be read.
+    """An attribute of a class that is now called `new`; the old name can still be read and set.
 
     Parameters
     ----------
@@ -171,6 +172,10 @@ class deprecated_attribute:
         value = getattr(instance, self._new)  # before the warning: an estimator that is not fitted has neither
         warn_deprecated(f"{owner.__name__}.{self._old}", self._new, removed_in=self._removed_in)
         return value
+
+    def __set__(self, instance: object, value: Any) -> None:
+        warn_deprecated(f"{type(instance).__name__}.{self._old}", self._new, removed_in=self._removed_in)
+        setattr(instance, self._new, value)
 
 
 def deprecated_names(module: str, moved: Mapping[str, str], *, removed_in: str) -> Callable[[str], Any]:

@@ -64,9 +64,9 @@ def _run(what: Any, **options: Any) -> Any:
     workers : int, default 1
         Worker: number of logical workers. Results depend on it, not on the number of threads or nodes.
     sync : BSP, SSP, ASP or None, default None
-        Worker: how fresh a read must be; None for `st.BSP()`.
+        Worker: how fresh a read must be; None for `st.tables.BSP()`.
     comm : Eager, Lazy, Managed or None, default None
-        Worker: what is sent when; None for `st.Eager()`.
+        Worker: what is sent when; None for `st.tables.Eager()`.
     watch : callable or None, default None
         Worker: function(view) -> objective, evaluated at the start, at the end and in between.
     every_seconds : float, str or sequence, default None
@@ -106,7 +106,7 @@ def _run(what: Any, **options: Any) -> Any:
     ...     counts = w.table("counts")
     ...     for clock in w.clocks(3):
     ...         counts.add([w.number], [1.0])
-    >>> result = st.run(worker, workers=2, tables={"counts": st.Table(rows=2, cols=1)}, runtime=st.Serial())
+    >>> result = st.run(worker, workers=2, tables={"counts": st.tables.Table(rows=2, cols=1)}, runtime=st.Serial())
     >>> result.tables["counts"].tolist()
     [3.0, 3.0]
     """
@@ -126,7 +126,7 @@ def _run(what: Any, **options: Any) -> Any:
     if "tables" in known and "tables" not in options:
         raise PlanError(
             f"run: {getattr(what, '__name__', what)!r} is a function, so it is called with a worker, and that needs "
-            "tables={name: st.Table(…)}; to run rounds of updates give an st.Program"
+            "tables={name: st.tables.Table(…)}; to run rounds of updates give an st.Program"
         )
     return chosen(what, **options)
 

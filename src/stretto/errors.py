@@ -29,7 +29,7 @@ class StrettoError(Exception):
     >>> import stretto as st
     >>> from stretto.errors import StrettoError
     >>> try:
-    ...     st.SSP(-1)
+    ...     st.tables.SSP(-1)
     ... except StrettoError as error:
     ...     print(type(error).__name__)
     PlanError
@@ -97,7 +97,7 @@ class PlanError(StrettoError, ValueError):
     >>> import stretto as st
     >>> from stretto.errors import PlanError
     >>> try:
-    ...     st.Eager(codec="f3")
+    ...     st.tables.Eager(codec="f3")
     ... except PlanError as error:
     ...     print(error)
     Eager(codec='f3'): choose None or 'f2'
@@ -215,7 +215,7 @@ class RunError(StrettoError, RuntimeError):
     >>> def worker(w):
     ...     raise ValueError("no such file")
     >>> try:
-    ...     st.run(worker, tables={"x": st.Table(rows=2, cols=1)}, runtime=st.Serial())
+    ...     st.run(worker, tables={"x": st.tables.Table(rows=2, cols=1)}, runtime=st.Serial())
     ... except RunError as error:
     ...     print(type(error).__name__)
     RunError

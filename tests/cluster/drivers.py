@@ -75,7 +75,9 @@ class Marking:
 def factorise(runtime: Any, epochs: int = 60, ratings: int = 100_000, mark: str = "", **more: Any) -> dict[str, Any]:
     """Matrix factorisation by rotation."""
     data = st.generate_ratings(ratings, 1500, 1200, rank=6, noise=0.4, seed=3).data
-    model = st.MatrixFactorization(rank=16, epochs=epochs, random_state=0, runtime=runtime, duplicates="last", **more)
+    model = st.MatrixFactorization(
+        n_components=16, max_iter=epochs, random_state=0, runtime=runtime, duplicates="last", **more
+    )
 
     def look(event: Any) -> None:  # a listener and no callback: nobody waits for it, and nodes are in two epochs
         if mark and isinstance(event, EpochDone) and event.epoch >= epochs // 4:
@@ -83,7 +85,7 @@ def factorise(runtime: Any, epochs: int = 60, ratings: int = 100_000, mark: str 
 
     model.fit(data, session=Session(listeners=[look]))
     return {
-        "digest": digest(model.row_factors_, model.col_factors_, model.row_bias_, model.col_bias_),
+        "digest": digest(model.user_factors_, model.item_factors_, model.user_bias_, model.item_bias_),
         "objective": float(model.history_[-1]["objective"]),
         "fingerprint": model.fingerprint_,
     }
@@ -96,7 +98,7 @@ def topics(runtime: Any, epochs: int = 30, tokens: int = 150_000, mark: str = ""
     counts = np.zeros((800, 600), np.int32)
     np.add.at(counts, (documents, (words + 7 * (documents % 8)) % 600), 1)
     model = st.LatentDirichletAllocation(
-        20, epochs=epochs, evaluate_every=epochs // 3, random_state=0, runtime=runtime, **more
+        20, max_iter=epochs, evaluate_every=epochs // 3, random_state=0, runtime=runtime, **more
     )
     if mark:
         model.set_callbacks(Marking(mark, epochs // 4))
@@ -144,10 +146,10 @@ def regression(
         work,
         workers=workers,
         tables={
-            "weights": st.Table(rows=features, cols=classes),
-            "biases": st.Table(rows=1, cols=classes, apply=st.adagrad(0.1)),
+            "weights": st.tables.Table(rows=features, cols=classes),
+            "biases": st.tables.Table(rows=1, cols=classes, apply=st.tables.adagrad(0.1)),
         },
-        sync=st.BSP() if sync == "BSP" else st.SSP(2),
+        sync=st.tables.BSP() if sync == "BSP" else st.tables.SSP(2),
         watch=lambda view: float((np.argmax(X @ view["weights"] + view["biases"][0], axis=1) == y).mean()),
         every=clocks // 6,
         runtime=runtime,
@@ -172,7 +174,7 @@ def failing(runtime: Any) -> dict[str, Any]:
             if w.number == 3 and clock == 4:
                 raise ValueError("the well is dry")
 
-    st.run(work, workers=4, tables={"x": st.Table(rows=4)}, runtime=runtime)
+    st.run(work, workers=4, tables={"x": st.tables.Table(rows=4)}, runtime=runtime)
     return {}
 
 

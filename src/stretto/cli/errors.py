@@ -143,8 +143,8 @@ class Friendly(Group):
             else:
                 complain(
                     in_options(
-                        "not enough memory; stream the file with memory=, use less data or a smaller model (rank=, "
-                        "n_components=), or a machine with more"
+                        "not enough memory; stream the file with memory=, use less data or a smaller model "
+                        "(n_components=), or a machine with more"
                     )
                 )
             raise typer.Exit(FAILED) from None

@@ -32,7 +32,7 @@ def load(run: Path) -> MatrixFactorization:
 
 def chosen(model: MatrixFactorization, users: list[str], some: int, everyone: bool) -> NDArray[np.int32]:
     """Row indices of the users asked for."""
-    count = len(model.row_factors_)
+    count = len(model.user_factors_)
     if everyone and (users or some):
         raise DataError("--all is every user; leave --user and --some out")
     if everyone:
@@ -40,7 +40,7 @@ def chosen(model: MatrixFactorization, users: list[str], some: int, everyone: bo
     spread = np.linspace(0, count, min(some, count), endpoint=False).astype(np.int32)
     if not users and not len(spread):
         raise DataError("say for whom: --user ID, --some 3, or --all --to best.csv; or ask for --similar-to ITEM")
-    return np.concatenate([_indices(model.row_ids_, users, count, "user"), spread])
+    return np.concatenate([_indices(model.user_ids_, users, count, "user"), spread])
 
 
 def _indices(ids: IdMap | None, names: list[str], count: int, what: str) -> NDArray[np.int32]:
@@ -74,15 +74,15 @@ def _print(title: str, items: list[Any], scores: list[float], head: str) -> None
 
 def print_best(model: MatrixFactorization, rows: NDArray[np.int32], n: int, *, filter_seen: bool) -> None:
     """A table for each user."""
-    users = _ids(model.row_ids_, rows)
+    users = _ids(model.user_ids_, rows)
     items, scores = model.recommend(users, n, filter_seen=filter_seen)
     for user, best, score in zip(users.tolist(), items.tolist(), scores.tolist(), strict=True):
         _print(f"for user {user}", best, score, "score")
 
 
 def print_similar(model: MatrixFactorization, names: list[str], n: int) -> None:
-    cols = _indices(model.col_ids_, names, len(model.col_factors_), "item")
-    items, scores = model.similar_items(_ids(model.col_ids_, cols), n)
+    cols = _indices(model.item_ids_, names, len(model.item_factors_), "item")
+    items, scores = model.similar_items(_ids(model.item_ids_, cols), n)
     for name, best, score in zip(names, items.tolist(), scores.tolist(), strict=True):
         _print(f"like item {name}", best, score, "cosine")
 
@@ -97,7 +97,7 @@ def write(model: MatrixFactorization, rows: NDArray[np.int32], n: int, to: Path,
         if to.suffix == ".csv":
             found = _write_csv(model, rows, n, part, filter_seen)
         else:
-            users = _ids(model.row_ids_, rows)
+            users = _ids(model.user_ids_, rows)
             items, scores = model.recommend(users, n, filter_seen=filter_seen)
             np.savez(part, users=_storable(users), items=_storable(items), scores=scores)
             found = np.isfinite(scores).sum(axis=1)
@@ -131,7 +131,7 @@ def _write_csv(
         out = csv.writer(file, lineterminator="\n")
         out.writerow(["user", "place", "item", "score"])
         for lo in range(0, len(rows), _BATCH):
-            users = _ids(model.row_ids_, rows[lo : lo + _BATCH])
+            users = _ids(model.user_ids_, rows[lo : lo + _BATCH])
             items, scores = model.recommend(users, n, filter_seen=filter_seen)
             found[lo : lo + _BATCH] = np.isfinite(scores).sum(axis=1)
             for user, best, score in zip(users.tolist(), items.tolist(), scores.tolist(), strict=True):

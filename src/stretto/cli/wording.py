@@ -18,17 +18,21 @@ from typing import Any
 
 # What the command line calls by another name than Python.
 _ALIASES = {
-    "random_state": "seed",
-    "n_jobs": "workers",
-    "n_components": "topics",
-    "doc_topic_prior": "alpha",
-    "topic_word_prior": "beta",
-    "validation": "test",
+    "random_state": ("seed",),
+    "n_jobs": ("workers",),
+    "n_components": ("topics", "rank"),
+    "max_iter": ("epochs",),
+    "l2_regularization": ("reg",),
+    "bias_l2_regularization": ("bias_reg",),
+    "doc_topic_prior": ("alpha",),
+    "topic_word_prior": ("beta",),
+    "validation": ("test",),
 }
 # Arguments of readers and estimators that a message may advise although no command has them.
 PYTHON_ONLY = frozenset(["raw_ids", "map_ids", "shape", "unknown", "labels", "fit_within"])
 _VALUE = r""""[^"]*"|'[^']*'|\([^()]*\)|-?[A-Za-z0-9_.]+"""
 _OPTION = re.compile(rf"(?<![\w.\-])([a-z][a-z_]*)=(?![=\w\"'(-])|(?<![\w.\-])([a-z][a-z_]*)=({_VALUE})")
+_MUST = re.compile(rf"\b({'|'.join(_ALIASES)})(?= must be )")  # "n_components must be a whole number"
 _IN_A_CALL = re.compile(r"\w\([^()]*$")  # code to be typed in Python, such as frame.melt("user", value_name="rating")
 
 
@@ -51,18 +55,27 @@ def as_typed(message: str, command: Any, path: str) -> str:
         name = found[1] or found[2]
         if _IN_A_CALL.search(found.string[: found.start()]):
             return found[0]
-        option = options.get(_ALIASES.get(name, name))
+        option = _option(name, options)
         if option is not None:
             return _typed(option, found[3])
         if name in reading_options() or name in PYTHON_ONLY:
             missing.append(f"{name}=")
         return found[0]
 
-    text = _OPTION.sub(typed, message)
+    def subject(found: re.Match[str]) -> str:
+        option = _option(found[1], options)
+        return found[0] if option is None else str(option.opts[0])
+
+    text = _MUST.sub(subject, _OPTION.sub(typed, message))
     if missing:
         names = ", ".join(dict.fromkeys(missing))
         text += f" ({names}: arguments in Python, for which `stretto {path}` has no option)"
     return text
+
+
+def _option(name: str, options: dict[str, Any]) -> Any:
+    """What a command calls a parameter of Python; None where it has no option for it."""
+    return next((options[own] for own in _ALIASES.get(name, (name,)) if own in options), None)
 
 
 def reading_options() -> frozenset[str]:

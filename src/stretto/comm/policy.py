@@ -39,7 +39,7 @@ class Eager:
     Examples
     --------
     >>> import stretto as st
-    >>> st.Eager()
+    >>> st.tables.Eager()
     Eager(codec=None)
     """
 
@@ -70,7 +70,7 @@ class Lazy:
     Examples
     --------
     >>> import stretto as st
-    >>> st.Lazy().lazy
+    >>> st.tables.Lazy().lazy
     True
     """
 
@@ -118,7 +118,7 @@ class Managed:
     Examples
     --------
     >>> import stretto as st
-    >>> policy = st.Managed("200Mbit", rank="absolute", codec="f2")
+    >>> policy = st.tables.Managed("200Mbit", rank="absolute", codec="f2")
     >>> policy.budget, policy.managed
     ('200Mbit', True)
     """

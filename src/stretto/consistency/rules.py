@@ -37,7 +37,7 @@ class BSP:
     Examples
     --------
     >>> import stretto as st
-    >>> st.BSP().need(5)
+    >>> st.tables.BSP().need(5)
     5
     """
 
@@ -75,7 +75,7 @@ class SSP:
     Examples
     --------
     >>> import stretto as st
-    >>> st.SSP(2).need(5)
+    >>> st.tables.SSP(2).need(5)
     3
     """
 
@@ -89,7 +89,9 @@ class SSP:
         except TypeError:
             raise PlanError(f"SSP(s={self.s!r}): the bound is a whole number of clocks, 0 or more") from None
         if s < 0:
-            raise PlanError(f"SSP(s={s}): the bound is a whole number of clocks, 0 or more; st.ASP() has no bound")
+            raise PlanError(
+                f"SSP(s={s}): the bound is a whole number of clocks, 0 or more; st.tables.ASP() has no bound"
+            )
         if not isinstance(self.speculate, bool):
             raise PlanError(f"SSP(speculate={self.speculate!r}): give True or False")
 
@@ -118,7 +120,7 @@ class ASP:
     Examples
     --------
     >>> import stretto as st
-    >>> st.ASP().need(5)
+    >>> st.tables.ASP().need(5)
     0
     """
 

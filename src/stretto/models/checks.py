@@ -6,6 +6,7 @@ after what those rules pass over: the structure of sparse matrices, which compil
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -35,13 +36,27 @@ __all__ = [
 
 def place(runtime: Any, n_jobs: Any, *, owner: str = "estimator") -> Runtime:
     """Where to run: the runtime given, or n_jobs threads."""
-    found: Runtime = chosen(runtime, owner=owner, give=BLOCKS, default=Threads(n_jobs), work="estimators")
+    default = Threads(_jobs(n_jobs))
+    found: Runtime = chosen(runtime, owner=owner, give=BLOCKS, default=default, work="estimators")
     return found
 
 
 def here(runtime: Any, n_jobs: Any, owner: str = "estimator") -> Runtime:
     """Where a fitted model is used: on this machine, wherever it was learned."""
-    return local(place(runtime, n_jobs, owner=owner), n_jobs)
+    return local(place(runtime, n_jobs, owner=owner), _jobs(n_jobs))
+
+
+def _jobs(n_jobs: Any) -> Any:
+    """n_jobs itself, or for None what joblib's context says: as many as `joblib.parallel_config` gives, one inside a
+    task that runs beside others, and None (every core) where there is no context.
+    """
+    joblib = sys.modules.get("joblib")  # a program that has not imported it has no context
+    if n_jobs is not None or joblib is None:
+        return n_jobs
+    backend, jobs = joblib.parallel.get_active_backend()
+    if jobs is not None:
+        return jobs
+    return 1 if getattr(backend, "nesting_level", 0) else None
 
 
 def seed(random_state: Any, *, owner: str = "") -> int:

@@ -62,7 +62,7 @@ class SparseRows(State):
         except OSError:
             raise DataError(
                 f"sparse_rows({shape!r}): {nbytes / 2**30:.0f} GiB of addresses are more than this system gives to a "
-                "process; take fewer rows, or a table: st.Table(sparse=True) with any int64 keys"
+                "process; take fewer rows, or a table: st.tables.Table(sparse=True) with any int64 keys"
             ) from None
         self._array = self._pages.array
 

@@ -77,9 +77,13 @@ class Asked:
                     f"{out}: a worker is called, and waits where it reads"
                 )
         tables = _tables(tables)
-        rule: Rule = _one_of("sync", sync, (BSP, SSP, ASP), "st.BSP(), st.SSP(s) or st.ASP()", BSP)
+        rule: Rule = _one_of("sync", sync, (BSP, SSP, ASP), "st.tables.BSP(), st.tables.SSP(s) or st.tables.ASP()", BSP)
         policy: Policy = _one_of(
-            "comm", comm, (Eager, Lazy, Managed), "st.Eager(), st.Managed(budget) or st.Lazy()", Eager
+            "comm",
+            comm,
+            (Eager, Lazy, Managed),
+            "st.tables.Eager(), st.tables.Managed(budget) or st.tables.Lazy()",
+            Eager,
         )
         many, seed = whole("workers", workers, 1), whole("seed", seed, None)
         if every is None and every_seconds is None:
@@ -190,12 +194,14 @@ def _check_shared(job: TableJob, runtime: Any) -> None:
 
 def _tables(tables: Any) -> dict[str, Table]:
     if not isinstance(tables, Mapping) or not tables:
-        raise PlanError(f"run: tables={tables!r}; give a dict of st.Table by name, at least one")
+        raise PlanError(f"run: tables={tables!r}; give a dict of st.tables.Table by name, at least one")
     for name, table in tables.items():
         if not isinstance(name, str) or not name or "/" in name:
             raise PlanError(f"run: tables={{{name!r}: …}}; a table's name is text without '/'")
         if not isinstance(table, Table):
-            raise PlanError(f"run: tables={{{name!r}: {type(table).__name__}}}; give an st.Table(rows=, cols=, …)")
+            raise PlanError(
+                f"run: tables={{{name!r}: {type(table).__name__}}}; give an st.tables.Table(rows=, cols=, …)"
+            )
     return dict(tables)
 
 
@@ -203,7 +209,7 @@ def _one_of(name: str, value: Any, kinds: tuple[type, ...], words: str, default:
     if value is None:
         return default()
     if not isinstance(value, kinds):
-        made = f"; make one: st.{value.__name__}(…)" if isinstance(value, type) and value in kinds else ""
+        made = f"; make one: st.tables.{value.__name__}(…)" if isinstance(value, type) and value in kinds else ""
         raise PlanError(f"run: {name}={value!r}; give {words}{made}")
     return value
 

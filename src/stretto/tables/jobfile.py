@@ -5,14 +5,14 @@
     target = 0.9
     sync = "ssp(2)"                   # bsp, ssp(s), asp
     [comm]
-    policy = "managed"                # eager, lazy, managed; the rest as in st.Managed
+    policy = "managed"                # eager, lazy, managed; the rest as in st.tables.Managed
     budget = "100Mbit"
     [cluster]                         # as in st.Simulated
     nodes = 8
     threads = 4
     link = "1Gbit"
     faults = ["crash 2@1.5s+3s", "straggler 0=4"]     # node 2 crashes, node 0 is four times slower
-    [tables.weights]                  # as in st.Table
+    [tables.weights]                  # as in st.tables.Table
     rows = 10_000
     cols = 16
     apply = "adarevision(0.1)"

@@ -66,7 +66,7 @@ def grade_of(asked: Asked) -> tuple[str, str]:
 
 
 def _called(value: Any) -> str:
-    return f"st.{value!r}"
+    return f"st.tables.{value!r}"
 
 
 def _fresh(rule: Rule) -> str:

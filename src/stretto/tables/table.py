@@ -1,12 +1,12 @@
 """`Table`: the definition of a parameter table.
 
-    st.Table(rows=10_000, cols=64)                                 64 float32 a row, added to
-    st.Table(rows=10_000, apply=st.adarevision(0.1))               a number a row; what is added are gradients
-    st.Table(dtype="i8")                                           counts by any int64 key
-    st.Table(rows=50_000, cols=1_000, unit="element")              sparse rows: memory only for numbers that are touched
-    st.Table(rows=5_000_000, cols=64, sparse=True)                 memory only for rows that are touched
-    st.Table(rows=500, fields={"w": 64, "b": 1})                   rows with named parts
-    st.Table(rows=10_000, cols=64, placement="shared")             one array in this process, read and written in place
+    st.tables.Table(rows=10_000, cols=64)                          64 float32 a row, added to
+    st.tables.Table(rows=10_000, apply=st.tables.adarevision(0.1)) a number a row; what is added are gradients
+    st.tables.Table(dtype="i8")                                    counts by any int64 key
+    st.tables.Table(rows=50_000, cols=1_000, unit="element")       sparse rows: memory only for numbers touched
+    st.tables.Table(rows=5_000_000, cols=64, sparse=True)          memory only for rows that are touched
+    st.tables.Table(rows=500, fields={"w": 64, "b": 1})            rows with named parts
+    st.tables.Table(rows=10_000, cols=64, placement="shared")      one array in this process, read and written in place
 
 A table is an immutable definition: a run does not change it. `result.table(name)` is a table that starts where a run
 ended.
@@ -47,7 +47,8 @@ class Table:
     dtype : {"f2", "f4", "f8", "i4", "i8"}, default "f4"
         Type of the numbers; "f2" is kept as f4 and sent as f2.
     apply : ServerFunction or None, default None
-        What the shard does with what is added: `st.adagrad(0.1)`, `st.adarevision(0.1)`, …; None for `st.add`.
+        What the shard does with what is added: `st.tables.adagrad(0.1)`, `st.tables.adarevision(0.1)`, …; None for
+        `st.tables.add`.
     start : number, array or callable, default 0.0
         What rows hold before anything is added: a number, an array [rows, cols], or function(keys) -> [n, cols].
     partition : str or callable, default "hash"
@@ -75,7 +76,7 @@ class Table:
     Examples
     --------
     >>> import stretto as st
-    >>> table = st.Table(rows=1000, fields={"w": 8, "b": 1}, apply=st.adagrad(0.1))
+    >>> table = st.tables.Table(rows=1000, fields={"w": 8, "b": 1}, apply=st.tables.adagrad(0.1))
     >>> table.width, table.shape
     (9, (1000, 9))
     """
@@ -293,8 +294,9 @@ def _function(apply: Any, snapshots: int | None) -> ServerFunction:
         apply = add
     if not isinstance(apply, ServerFunction):
         raise PlanError(
-            f"Table(apply={apply!r}) is not a server function; give st.add, st.adagrad(rate), st.adarevision(rate), "
-            "st.average, st.proximal(…), or make one with st.server_function(…)"
+            f"Table(apply={apply!r}) is not a server function; give st.tables.add, st.tables.adagrad(rate), "
+            "st.tables.adarevision(rate), st.tables.average, st.tables.proximal(…), or make one with "
+            "st.tables.server_function(…)"
         )
     if snapshots is not None:
         if not apply.versioned:

@@ -33,7 +33,7 @@ class Schedule:
     seed: int
     workers: int
     clocks: int
-    tables: dict[str, dict[str, Any]]  # {name: arguments of st.Table}
+    tables: dict[str, dict[str, Any]]  # {name: arguments of st.tables.Table}
     rule: Rule
     policy: Policy
     cluster: dict[str, Any]  # arguments of st.Simulated

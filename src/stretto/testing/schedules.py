@@ -75,7 +75,7 @@ def run_on(schedule: Schedule, runtime: Any, **more: Any) -> Any:
     return st.run(
         schedule.script.body,
         workers=schedule.workers,
-        tables={name: st.Table(**arguments) for name, arguments in schedule.tables.items()},
+        tables={name: st.tables.Table(**arguments) for name, arguments in schedule.tables.items()},
         sync=schedule.rule,
         comm=schedule.policy,
         runtime=runtime,

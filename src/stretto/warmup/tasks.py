@@ -71,8 +71,8 @@ def _factorizations() -> list[Task]:
     small, wide = _ratings(300, 200), _ratings(70_000, 66_000)
     made: dict[str, Callable[[], object]] = {
         "sgd": partial(_fit, small),
-        "sgd, the default rank": partial(_fit, small, rank=32),
-        "sgd, rank 64": partial(_fit, small, rank=64),
+        "sgd, the default rank": partial(_fit, small, n_components=32),
+        "sgd, rank 64": partial(_fit, small, n_components=64),
         "sgd, large blocks": partial(_fit, wide, width=1),
         "recommend and predict": partial(_serve, small),
         "adagrad": partial(_fit, small, optimizer="adagrad"),
@@ -116,7 +116,7 @@ def _fit(data: Any, **parameters: Any) -> Any:
     from stretto.models.factorization.estimator import MatrixFactorization
 
     train, test = data.split(0.1, seed=0)
-    given = {"rank": 16, "epochs": 2, "random_state": 0} | parameters
+    given = {"n_components": 16, "max_iter": 2, "random_state": 0} | parameters
     return MatrixFactorization(**given).fit(train, validation=None if given.get("implicit") else test)
 
 
@@ -142,9 +142,9 @@ def _regress(kind: str, dtype: str) -> None:
             large = matrix.shape[1] > 500
             Lasso(1e-4 if large else 0.01, max_iter=6).fit(matrix, target)
             if not large:
-                LogisticRegression().fit(matrix, target > np.median(target))
+                LogisticRegression(l1_ratio=1.0).fit(matrix, target > np.median(target))
             elif kind == "sparse":  # conjugate gradients, too
-                LogisticRegression(100.0, max_iter=20).fit(matrix, target > np.median(target))
+                LogisticRegression(100.0, max_iter=20, l1_ratio=1.0).fit(matrix, target > np.median(target))
 
 
 def _classify(kind: str, dtype: str) -> None:
@@ -159,8 +159,8 @@ def _classify(kind: str, dtype: str) -> None:
     matrix: Any = scipy.sparse.csr_array(X) if kind == "sparse" else X
     with _without_warnings():
         for classes in (3, 8, 10, 20) if dtype == "float64" else (3,):
-            LogisticRegression(max_iter=30).fit(matrix, which * classes // len(X))
-        LogisticRegression(solver="sgd", max_iter=1, random_state=0).fit(matrix, which % 3)
+            LogisticRegression(max_iter=30, l1_ratio=1.0).fit(matrix, which * classes // len(X))
+        LogisticRegression(solver="sgd", max_iter=1, random_state=0, l1_ratio=1.0).fit(matrix, which % 3)
 
 
 def _samples(n: int, p: int, dtype: str) -> Any:
@@ -194,7 +194,7 @@ def _topics(documents: int = 200, **parameters: Any) -> None:
     from stretto.models.topics.input import as_corpus
 
     data = _corpus()
-    given = {"epochs": 3, "burn_in": 0, "optimize_every": 1, "average_every": 2, "random_state": 0} | parameters
+    given = {"max_iter": 3, "burn_in": 0, "optimize_every": 1, "average_every": 2, "random_state": 0} | parameters
     model = LatentDirichletAllocation(**given)
     if documents > data.shape[0]:  # the others are empty
         model.fit(replace(data, rows=data.rows * (documents // data.shape[0]), shape=(documents, data.shape[1])))
@@ -211,7 +211,7 @@ def _stream_topics() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "corpus.mtx"
         write(_corpus(), path, "mm")
-        LatentDirichletAllocation(8, epochs=2, memory="64MB", random_state=0).fit(str(path))
+        LatentDirichletAllocation(8, max_iter=2, memory="64MB", random_state=0).fit(str(path))
 
 
 def _rounds() -> None:

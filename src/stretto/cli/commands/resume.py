@@ -70,7 +70,7 @@ def resume(
     recipe = replace(
         recipe,
         file=recipe.file if file is None else file,
-        parameters={**recipe.parameters, "epochs": wanted},
+        parameters={**recipe.parameters, "max_iter": wanted},
         memory=recipe.memory if memory is None else memory,
     )
     found = _newest(run)

@@ -100,10 +100,16 @@ def held_share(test: float | None, early_stopping: bool, memory: str | None) -> 
 _PARAMETERS = {
     name: name
     for name in (
-        *("sampler", "epochs", "optimize_every", "warm_up", "burn_in", "average_every", "mh_steps", "evaluate_every"),
+        *("sampler", "optimize_every", "warm_up", "burn_in", "average_every", "mh_steps", "evaluate_every"),
         *("strict", "width", "profile", "early_stopping"),
     )
-} | {"topics": "n_components", "alpha": "doc_topic_prior", "beta": "topic_word_prior", "seed": "random_state"}
+} | {
+    "topics": "n_components",
+    "epochs": "max_iter",
+    "alpha": "doc_topic_prior",
+    "beta": "topic_word_prior",
+    "seed": "random_state",
+}
 
 
 def lda_recipe(

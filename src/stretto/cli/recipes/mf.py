@@ -29,8 +29,8 @@ class MfRecipe(Recipe):
     def epochs_are_planned(self) -> bool:
         from stretto.solvers.factorization.problem import Problem
 
-        given = {name: self.parameters[name] for name in ("rank", "solver", "schedule", "optimizer")}
-        return given["solver"] == "sgd" and Problem(**given).fall == "linear"
+        given = {name: self.parameters[name] for name in ("solver", "schedule", "optimizer")}
+        return given["solver"] == "sgd" and Problem(self.parameters["n_components"], **given).fall == "linear"
 
     def data(self) -> Data | str:
         if self.memory is None:
@@ -75,10 +75,16 @@ class MfRecipe(Recipe):
 _PARAMETERS = {
     name: name
     for name in (
-        *("rank", "loss", "reg", "bias_reg", "biases", "implicit", "alpha", "solver", "epochs", "learning_rate"),
+        *("loss", "biases", "implicit", "alpha", "solver", "learning_rate"),
         *("schedule", "optimizer", "width", "profile", "early_stopping"),
     )
-} | {"seed": "random_state"}
+} | {
+    "rank": "n_components",
+    "reg": "l2_regularization",
+    "bias_reg": "bias_l2_regularization",
+    "epochs": "max_iter",
+    "seed": "random_state",
+}
 
 
 def mf_recipe(

@@ -78,7 +78,7 @@ class Recipe(ABC):
 
     @property
     def epochs(self) -> int:
-        return int(self.parameters["epochs"])
+        return int(self.parameters["max_iter"])
 
     @property
     def epochs_are_planned(self) -> bool:
@@ -99,8 +99,11 @@ class Recipe(ABC):
     @staticmethod
     def of(config: Mapping[str, Any], run: Path) -> Recipe:
         """The recipe in a run's configuration."""
+        from stretto.models.renamed import under_current_names
+
         try:
             told = dict(config[_KEY])
+            told["parameters"] = under_current_names(told["parameters"])
             module, name = _KINDS[told.pop(_MODEL, "mf")].split(":")
             found: Recipe = getattr(importlib.import_module(f".{module}", __package__), name)(**told)
         except (KeyError, TypeError) as error:

@@ -81,17 +81,17 @@ def aligned(data: Data, rows: Known, cols: Known, *, positions: bool = False) ->
 
 def has_ids(model: Any) -> bool:
     """Whether a fitted estimator knows rows and columns by id."""
-    return model.row_ids_ is not None or model.col_ids_ is not None
+    return model.user_ids_ is not None or model.item_ids_ is not None
 
 
 def rows_of(model: Any) -> Known:
     """What a fitted estimator knows of rows."""
-    return Known(model.row_ids_, len(model.row_factors_), "row")
+    return Known(model.user_ids_, len(model.user_factors_), "row")
 
 
 def columns_of(model: Any) -> Known:
     """What a fitted estimator knows of columns."""
-    return Known(model.col_ids_, len(model.col_factors_), "column")
+    return Known(model.item_ids_, len(model.item_factors_), "column")
 
 
 def refuse_other_columns(model: Any, data: Data) -> None:

@@ -15,7 +15,7 @@ from stretto.data.records.ids import IdMap
 from stretto.errors import DataError, NotOffered, PlanError
 from stretto.runtime.blocks.source import Chunk, Source
 from stretto.solvers.factorization.factors import Seen
-from stretto.solvers.factorization.problem import Problem
+from stretto.solvers.factorization.problem import Problem, parameter_of
 
 Longs = NDArray[np.int64]
 # What two fits must agree in for the second to go on from the first.
@@ -27,8 +27,9 @@ def refuse_unlike(problem: Problem, earlier: Problem, way: str) -> None:
     for name in _ALIKE:
         now, then = getattr(problem, name), getattr(earlier, name)
         if now != then:
+            own = parameter_of(name)
             raise PlanError(
-                f"{way} goes on from a fit with {name}={then!r}, and {name} is {now!r} now; set it back, or fit anew "
+                f"{way} goes on from a fit with {own}={then!r}, and {own} is {now!r} now; set it back, or fit anew "
                 "with warm_start=False"
             )
 

@@ -56,7 +56,7 @@ def split(ratings: Any, y: Any = None, *, test: float = 0.1, seed: int = 0) -> t
     >>> import scipy.sparse as sp, stretto as st
     >>> X = sp.random(50, 40, density=0.3, format="csr", random_state=0)
     >>> train, test = st.split(X, test=0.2)
-    >>> st.MatrixFactorization(rank=4, epochs=5, random_state=0).fit(train).score(test) < 0
+    >>> st.MatrixFactorization(4, max_iter=5, random_state=0).fit(train).score(test) < 0
     True
     """
     checks.number("test", test, above=0, below=1)
@@ -107,7 +107,7 @@ def cross_validate(
     --------
     >>> import scipy.sparse as sp, stretto as st
     >>> X = sp.random(50, 40, density=0.3, format="csr", random_state=0)
-    >>> st.cross_validate(st.MatrixFactorization(rank=4, epochs=5, random_state=0), X, cv=3)["test_score"].shape
+    >>> st.cross_validate(st.MatrixFactorization(4, max_iter=5, random_state=0), X, cv=3)["test_score"].shape
     (3,)
     """
     from sklearn.base import clone

@@ -1,9 +1,9 @@
 """`MatrixFactorization`: the estimator.
 
-    model = st.MatrixFactorization(rank=32, random_state=0).fit(X)      # X: users × items, sparse
+    model = st.MatrixFactorization(n_components=32, random_state=0).fit(X)      # X: users × items, sparse
     model.predict([[0, 10], [3, 7]])
     ids, scores = model.recommend([0, 1, 2], n=10)
-    print(st.MatrixFactorization(rank=32).plan(X))                      # what fit would do, before it does it
+    print(st.MatrixFactorization(n_components=32).plan(X))                      # what fit would do, before it does it
 
 Same seed, same bits, whatever `n_jobs` is.
 """
@@ -24,12 +24,17 @@ from stretto.checks import parse_bytes
 from stretto.data.records.data import Data
 from stretto.data.records.duplicates import POLICIES
 from stretto.data.records.ids import IdMap
+from stretto.deprecation import deprecated_attribute, deprecated_parameter
 from stretto.errors import DataError
 from stretto.kernels.core.profiles import PROFILES
 from stretto.models import checks
+from stretto.models.options import refuse_unused
+from stretto.models.persistence import plain
+from stretto.models.renamed import RenamedParameters
 from stretto.models.sklearn_base import (
     BaseEstimator,
     CallbackSupportMixin,
+    ClassNamePrefixFeaturesOutMixin,
     TransformerMixin,
     check_is_fitted,
     with_callbacks,
@@ -40,7 +45,6 @@ from stretto.runtime.blocks.crew import Crew
 from stretto.runtime.blocks.job import Report
 from stretto.runtime.blocks.source import InMemory, Source
 from stretto.runtime.blocks.train import Patience, Trainer
-from stretto.runtime.chosen import here as local
 from stretto.runtime.chosen import name_of, one_memory
 from stretto.runtime.runtimes import Runtime
 from stretto.runtime.session import Session, scratch_folder
@@ -48,30 +52,38 @@ from stretto.solvers.factorization import factors as mf_serve
 from stretto.solvers.factorization.counted_plan import Counted
 from stretto.solvers.factorization.held_out import named
 from stretto.solvers.factorization.ndcg import METRIC
-from stretto.solvers.factorization.problem import Moments, Problem
+from stretto.solvers.factorization.problem import Moments, Problem, parameter_of
 
 from . import persistence, scoring
 from .align import Aligned, entries_of, has_ids
 from .arguments import as_pairs, known_indices
 from .build import Earlier, FactorJob, count, going_on, lay_out_factors, put_factors, refuse_duplicates
 from .continue_fit import Batches, WithSgd, grown, moved, refuse_unlike
-from .fold_in import Learned, NewRows, new_rows
+from .fold_in import Learned, NewRows, labelled, new_rows
 from .input import Feed, feed_from, read_by_nodes
-from .options import refuse_unused
+from .options import unused_options
 
 Array = NDArray[Any]
 
 
-class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+class MatrixFactorization(
+    RenamedParameters,
+    CallbackSupportMixin,  # type: ignore[misc]
+    ClassNamePrefixFeaturesOutMixin,  # type: ignore[misc]
+    TransformerMixin,  # type: ignore[misc]
+    BaseEstimator,  # type: ignore[misc]
+):
     """Factorise a sparse matrix of ratings: r ≈ p = mean + b_i + c_j + w_i·h_j.
 
     Over the ratings (i, j), each counted once, the fit minimises
 
-        Σ (r − p)² + reg·(‖w_i‖² + ‖h_j‖²) + bias_reg·(b_i² + c_j²)
+        Σ (r − p)² + λ·(‖w_i‖² + ‖h_j‖²) + μ·(b_i² + c_j²)
+
+    where λ is `l2_regularization` and μ is `bias_l2_regularization`.
 
     Parameters
     ----------
-    rank : int, default 32
+    n_components : int, default 32
         Length of the factors w_i and h_j. More than the smaller side of the matrix cannot help, and is refused above
         1,024.
     solver : {"sgd", "als", "ccd"}, default "sgd"
@@ -80,27 +92,28 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
     loss : {"squared", "absolute", "logistic"}, default "squared"
         What takes the place of (r − p)²; for "logistic", ratings above 0 are positive and p is the log odds. als and
         ccd solve "squared".
-    reg : float, default 0.05
-        Penalty on factors, in the units of the ratings: ratings and reg multiplied by c give the same model in other
-        units (factors · √c, mean and biases · c). A very strong reg leaves mean and biases alone.
-    bias_reg : float, default 0.05
-        Penalty on biases, without unit: b_i is 1 / (1 + bias_reg) of the mean of what the rest leaves over.
-    epochs : int, default 20
-        Passes over the ratings.
+    l2_regularization : float, default 0.05
+        Penalty on factors, in the units of the ratings: ratings and penalty multiplied by c give the same model in
+        other units (factors · √c, mean and biases · c). A very strong penalty leaves mean and biases alone.
+    bias_l2_regularization : float, default 0.05
+        Penalty on biases, without unit: b_i is 1 / (1 + bias_l2_regularization) of the mean of what the rest leaves
+        over.
+    max_iter : int, default 20
+        Epochs: passes over the ratings.
     learning_rate : float or None, default None
         Step of sgd for ratings of spread 1; None: 0.04, adagrad 0.1, adarevision 0.08.
     schedule : {"linear", "constant"} or None, default None
         Whether the step falls linearly to zero over the epochs; None: constant for adarevision only.
     optimizer : {"sgd", "adagrad", "adarevision"}, default "sgd"
         For solver="sgd". "adagrad" has a step for each row, by the size of its gradients so far. "adarevision" has one
-        for each element and bias, without delays (with delays: `st.adarevision` on tables). Its steps shrink by
+        for each element and bias, without delays (with delays: `st.tables.adarevision` on tables). Its steps shrink by
         themselves, and it converges with learning rates from 0.05 to 0.4.
     biases : bool, default True
         Learn the mean and one bias for each row and column.
     implicit : bool, default False
         The values are counts of actions, not ratings. Every pair counts, with preference 1 where the value is positive
-        and 0 elsewhere, and `score` measures the ranking. For solver="als". There are no biases, and reg is multiplied
-        by the confidence of each entry.
+        and 0 elsewhere, and `score` measures the ranking. For solver="als". There are no biases, and the penalty is
+        multiplied by the confidence of each entry.
     alpha : float, default 1.0
         For implicit: a value has confidence 1 + alpha·value / mean |value|, a missing one 1. A negative value is a
         confident no, with preference 0. The unit of the counts does not matter.
@@ -109,8 +122,8 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
     inner : int, default 3
         Steps of "cg", or inner sweeps of ccd.
     init_scale : float or None, default None
-        The first factors have standard deviation init_scale / √rank, for ratings of spread 1; None: 0.05 for sgd, 1 for
-        the others.
+        The first factors have standard deviation init_scale / √n_components, for ratings of spread 1; None: 0.05 for
+        sgd, 1 for the others.
     early_stopping : bool, default False
         Hold out a part (or give `fit` a validation set) and stop when its error no longer falls.
     validation_fraction : float, default 0.1
@@ -130,7 +143,8 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
     random_state : int, RandomState or None, default None
         Seed of the plan and the first factors.
     n_jobs : int or None, default None
-        Threads; None uses every core this process may use. Never changes the answer.
+        Threads; None uses those of joblib's context (`joblib.parallel_config(n_jobs=…)`), or else every core that this
+        process may use. Never changes the answer.
     runtime : st.Serial, st.Threads, st.Cluster, st.Simulated or None, default None
         Where to run; overrides n_jobs.
     memory : int, str or None, default None
@@ -142,15 +156,15 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
 
     Attributes
     ----------
-    row_factors_ : ndarray of float32 [m, rank]
+    user_factors_ : ndarray of float32 [m, n_components]
         Factors of the rows.
-    col_factors_ : ndarray of float32 [n, rank]
+    item_factors_ : ndarray of float32 [n, n_components]
         Factors of the columns.
-    components_ : ndarray of float32 [rank, n]
+    components_ : ndarray of float32 [n_components, n]
         The column factors, as transformers name them.
-    row_bias_ : ndarray of float32 [m]
+    user_bias_ : ndarray of float32 [m]
         Biases of the rows.
-    col_bias_ : ndarray of float32 [n]
+    item_bias_ : ndarray of float32 [n]
         Biases of the columns.
     mean_ : float
         Mean of the ratings; 0 without biases.
@@ -164,33 +178,35 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
         Number of columns seen by `fit`.
     n_iter_ : int
         Epochs done.
+    n_features_in_ : int
+        Columns of the matrix, n.
     history_ : list of dict
         Objective and errors after each epoch.
     plan_ : Plan
         The plan that was run.
     fingerprint_ : str
         Its hash.
-    row_ids_ : IdMap or None
+    user_ids_ : IdMap or None
         Ids of the rows, where the data had them.
-    col_ids_ : IdMap or None
+    item_ids_ : IdMap or None
         Ids of the columns, where the data had them.
     squares_ : dict of ndarray
-        Sums of squared gradients, for ratings of spread 1: {"zw": [m, rank], "zh": [n, rank], "zb": [m], "zc": [n]} of
-        adarevision, {"gw": [m], "gh": [n]} of adagrad, {} of the others.
+        Sums of squared gradients, for ratings of spread 1: {"zw": [m, n_components], "zh": [n, n_components], "zb":
+        [m], "zc": [n]} of adarevision, {"gw": [m], "gh": [n]} of adagrad, {} of the others.
 
     Examples
     --------
     >>> import numpy as np, scipy.sparse as sp, stretto as st
     >>> X = sp.random(50, 40, density=0.3, format="csr", random_state=0)
-    >>> model = st.MatrixFactorization(rank=4, epochs=5, random_state=0).fit(X)
+    >>> model = st.MatrixFactorization(4, max_iter=5, random_state=0).fit(X)
     >>> model.predict([[0, 1], [2, 3]]).shape
     (2,)
     """
 
-    row_factors_: NDArray[np.float32]
-    col_factors_: NDArray[np.float32]
-    row_bias_: NDArray[np.float32]
-    col_bias_: NDArray[np.float32]
+    user_factors_: NDArray[np.float32]
+    item_factors_: NDArray[np.float32]
+    user_bias_: NDArray[np.float32]
+    item_bias_: NDArray[np.float32]
     mean_: float
     scale_: float
     confidence_: float
@@ -200,22 +216,38 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
     history_: list[dict[str, float]]
     plan_: Plan
     fingerprint_: str
-    row_ids_: IdMap | None
-    col_ids_: IdMap | None
+    user_ids_: IdMap | None
+    item_ids_: IdMap | None
     squares_: dict[str, NDArray[np.float32]]
     _learned: Learned
     _seen: mf_serve.Seen | None
     _trained_on: Source | None
 
+    # Former names, which still work and warn.
+    row_factors_ = deprecated_attribute("user_factors_", removed_in="0.3")
+    col_factors_ = deprecated_attribute("item_factors_", removed_in="0.3")
+    row_bias_ = deprecated_attribute("user_bias_", removed_in="0.3")
+    col_bias_ = deprecated_attribute("item_bias_", removed_in="0.3")
+    row_ids_ = deprecated_attribute("user_ids_", removed_in="0.3")
+    col_ids_ = deprecated_attribute("item_ids_", removed_in="0.3")
+    rank = deprecated_attribute("n_components", removed_in="0.3")
+    epochs = deprecated_attribute("max_iter", removed_in="0.3")
+    reg = deprecated_attribute("l2_regularization", removed_in="0.3")
+    bias_reg = deprecated_attribute("bias_l2_regularization", removed_in="0.3")
+
+    @deprecated_parameter("rank", "n_components", removed_in="0.3")
+    @deprecated_parameter("epochs", "max_iter", removed_in="0.3")
+    @deprecated_parameter("reg", "l2_regularization", removed_in="0.3")
+    @deprecated_parameter("bias_reg", "bias_l2_regularization", removed_in="0.3")
     def __init__(
         self,
-        rank: int = 32,
+        n_components: int = 32,
         *,
         solver: str = "sgd",
         loss: str = "squared",
-        reg: float = 0.05,
-        bias_reg: float = 0.05,
-        epochs: int = 20,
+        l2_regularization: float = 0.05,
+        bias_l2_regularization: float = 0.05,
+        max_iter: int = 20,
         learning_rate: float | None = None,
         schedule: str | None = None,
         optimizer: str = "sgd",
@@ -239,12 +271,12 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
         memory: int | str | None = None,
         verbose: int = 0,
     ) -> None:
-        self.rank = rank
+        self.n_components = n_components
         self.solver = solver
         self.loss = loss
-        self.reg = reg
-        self.bias_reg = bias_reg
-        self.epochs = epochs
+        self.l2_regularization = l2_regularization
+        self.bias_l2_regularization = bias_l2_regularization
+        self.max_iter = max_iter
         self.learning_rate = learning_rate
         self.schedule = schedule
         self.optimizer = optimizer
@@ -308,7 +340,7 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
             Pairs that are rated twice are found by `fit`, when it sorts the ratings into blocks.
         """
         problem, runtime, seed = self._problem(), self._runtime(), self._seed()
-        with local(runtime, self.n_jobs).open() as crew:
+        with checks.here(runtime, self.n_jobs).open() as crew:
             feed = self._feed(X, y, validation, seed, runtime, None, crew, counting=True)
             problem, _ = self._start(problem, feed)
             made = self._counted(problem, feed, crew, runtime, seed, stream=self.memory is not None).plan
@@ -341,7 +373,7 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
                 crew = stack.enter_context(where.open())
             feed = self._feed(X, y, validation, seed, where, scratch, crew)
             problem, earlier = self._start(problem, feed)
-            self._learn(problem, feed, self.epochs, earlier, session, seed, scratch, made, where, crew)
+            self._learn(problem, feed, self.max_iter, earlier, session, seed, scratch, made, where, crew)
         return self
 
     def _feed(
@@ -411,7 +443,7 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
             return self
         refuse_unlike(problem, self._learned.problem, "partial_fit")
         before = Batches.of(self._trained_on, self._seen)
-        data = grown(data, (self.row_ids_, self.col_ids_), (len(self.row_factors_), len(self.col_factors_)))
+        data = grown(data, (self.user_ids_, self.item_ids_), (len(self.user_factors_), len(self.item_factors_)))
         feed = Feed(InMemory(data), data, None, data.shape, data.row_ids, data.col_ids)
         earlier = self._earlier(feed)
         feed = replace(feed, every=before.joined(earlier.rows, earlier.cols, data))
@@ -421,17 +453,17 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
 
     def _earlier(self, feed: Feed) -> Earlier:
         """What was learned so far, and where its rows and columns are in the ratings to come."""
-        sizes = (len(self.row_factors_), feed.shape[0]), (len(self.col_factors_), feed.shape[1])
+        sizes = (len(self.user_factors_), feed.shape[0]), (len(self.item_factors_), feed.shape[1])
         return Earlier(
-            self.row_factors_,
-            self.col_factors_,
-            self.row_bias_,
-            self.col_bias_,
+            self.user_factors_,
+            self.item_factors_,
+            self.user_bias_,
+            self.item_bias_,
             self.squares_,
             Moments(self.n_ratings_, self.mean_, self.scale_),
             self.n_iter_,
-            moved(self.row_ids_, feed.row_ids, sizes[0], "row"),
-            moved(self.col_ids_, feed.col_ids, sizes[1], "column"),
+            moved(self.user_ids_, feed.row_ids, sizes[0], "row"),
+            moved(self.item_ids_, feed.col_ids, sizes[1], "column"),
         )
 
     def _policy(self) -> str:
@@ -447,8 +479,8 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
     def _problem(self) -> Problem:
         """The problem that the parameters describe; PlanError for one that is wrong, or would have no effect."""
         given = self.get_params(deep=False)
-        names = [field.name for field in fields(Problem) if field.name in given]
-        problem = Problem(**{name: given[name] for name in names}).checked()
+        names = {field.name: parameter_of(field.name) for field in fields(Problem)}
+        problem = Problem(**{name: given[own] for name, own in names.items() if own in given}).checked()
         check = checks.of(self)
         check.choice("profile", self.profile, PROFILES)
         check.choice("duplicates", self.duplicates, POLICIES)
@@ -460,7 +492,7 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
         check.level(self.verbose)
         self._budget()
         self._runtime()
-        refuse_unused(given, type(self)().get_params(deep=False))
+        refuse_unused(self, unused_options(given), chosen=f"solver={self.solver!r}")
         # Every pair counts in implicit feedback, seen or not: there is no bias to learn.
         return replace(problem, biases=False) if problem.implicit else problem
 
@@ -511,7 +543,7 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
             )
             settings: dict[str, Any] = {
                 "estimator": type(self).__name__,
-                "parameters": persistence.plain(self.get_params(deep=False)),
+                "parameters": plain(self.get_params(deep=False)),
             }
             settings |= {"seed": seed, "data": repr(feed), "workers": runtime.workers}
             outcome = session.drive(trainer, epochs, settings)
@@ -564,7 +596,7 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
         found |= {"plan_": job.plan, "fingerprint_": job.plan.fingerprint, "n_ratings_": len(feed.trained_on)}
         found |= {"_learned": Learned(job.problem, factors.mean, factors.scale, factors.confidence)}
         found |= {"_seen": None, "_trained_on": feed.trained_on, "_scratch": None}
-        return found | {"n_features_in_": feed.shape[1], "row_ids_": feed.row_ids, "col_ids_": feed.col_ids}
+        return found | {"n_features_in_": feed.shape[1], "user_ids_": feed.row_ids, "item_ids_": feed.col_ids}
 
     def _keep(self, job: FactorJob, feed: Feed, scratch: Any) -> None:
         on_disk = job.plan.physical.tile is not None
@@ -577,9 +609,9 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
 
     @property
     def components_(self) -> Array:
-        """The column factors [rank, n], as transformers name them."""
+        """The column factors [n_components, n], as transformers name them."""
         check_is_fitted(self)
-        return np.asarray(self.col_factors_.T)
+        return np.asarray(self.item_factors_.T)
 
     def predict(self, X: Any) -> NDArray[np.float32]:
         """Ratings of n pairs; with the logistic loss, log odds. Unknown rows and columns get the mean and known bias.
@@ -590,12 +622,12 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
             Rows and columns; ids when the data had ids.
         """
         check_is_fitted(self)
-        rows, cols = as_pairs(X, self.row_ids_, self.col_ids_)
+        rows, cols = as_pairs(X, self.user_ids_, self.item_ids_)
         with self._here().open() as crew:
             return mf_serve.predict(mf_serve.served(self), rows, cols, crew)
 
     def transform(self, X: Any) -> NDArray[np.float32]:
-        """Factors of rows [m, rank] from their ratings alone, whether they were in the training data or not.
+        """Factors of rows [m, n_components] from their ratings alone, whether they were in the training data or not.
 
         Row k is that of `fold_in(X).ids[k]`. `fold_in` has the rows' biases as well, and recommends to them.
 
@@ -604,7 +636,12 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
         X : sparse or dense matrix, three arrays, table, Data or path
             Ratings, as for `fit`; a matrix has the columns of `fit`.
         """
-        return self.fold_in(X).factors
+        new = self.fold_in(X)
+        return cast("NDArray[np.float32]", labelled(self, new.factors, new.ids, X))
+
+    @property
+    def _n_features_out(self) -> int:
+        return int(self.user_factors_.shape[1])
 
     def fold_in(self, X: Any, y: Any = None) -> NewRows:
         """Rows from their ratings alone, with the columns as they were learned: factors, biases, recommendations.
@@ -650,13 +687,13 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
         check_is_fitted(self)
         checks.of("recommend").number("n", n, least=1, whole=True)
         try:
-            rows = known_indices(users, self.row_ids_, len(self.row_factors_), "row")
+            rows = known_indices(users, self.user_ids_, len(self.user_factors_), "row")
         except DataError as error:
             raise DataError(f"{error}; to rows that are new: model.fold_in(their ratings).recommend(n=10)") from None
         allowed = None
         if items is not None:
-            allowed = np.zeros(len(self.col_factors_), bool)
-            allowed[known_indices(items, self.col_ids_, len(self.col_factors_), "column")] = True
+            allowed = np.zeros(len(self.item_factors_), bool)
+            allowed[known_indices(items, self.item_ids_, len(self.item_factors_), "column")] = True
         model = mf_serve.served(self)
         base = model.b + np.float32(model.mean)
         with self._here().open() as crew:
@@ -665,7 +702,7 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
             found, scores = search.best(model.W, rows, n, crew, base=base, seen=seen, allowed=allowed)
         if not self._learned.problem.biases:
             mf_serve.leave_blank((found, scores), model.W, rows)
-        return mf_serve.names(found, self.col_ids_), scores
+        return mf_serve.names(found, self.item_ids_), scores
 
     def similar_items(self, items: Any, n: int = 10) -> tuple[Array, NDArray[np.float32]]:
         """The n columns with the most similar factors (cosine), without the column itself: (ids, similarities).
@@ -679,10 +716,10 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
         """
         check_is_fitted(self)
         checks.of("similar_items").number("n", n, least=1, whole=True)
-        cols = known_indices(items, self.col_ids_, len(self.col_factors_), "column")
+        cols = known_indices(items, self.item_ids_, len(self.item_factors_), "column")
         with self._here().open() as crew:
-            found, scores = mf_serve.similar(self.col_factors_, cols, n, crew)
-        return mf_serve.names(found, self.col_ids_), scores
+            found, scores = mf_serve.similar(self.item_factors_, cols, n, crew)
+        return mf_serve.names(found, self.item_ids_), scores
 
     def score(self, X: Any, y: Any = None) -> float:
         """How well ratings are predicted, higher is better: minus the RMSE (mean absolute error, log loss), or NDCG@10.
@@ -743,7 +780,7 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
         return cast("Self", persistence.load(cls, path))
 
     def _is_fitted(self) -> bool:
-        return hasattr(self, "row_factors_")
+        return hasattr(self, "user_factors_")
 
     __sklearn_is_fitted__ = _is_fitted
 

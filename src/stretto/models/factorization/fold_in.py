@@ -120,13 +120,27 @@ def new_rows(model: Any, X: Any, y: Any) -> NewRows:
             stacklevel=3,
         )
     rows = data.rows[known].astype(np.int32)
-    kept = by_rows(Aligned(rows, cols[known], data.values[known], (data.shape[0], len(model.col_factors_)), rows))
+    kept = by_rows(Aligned(rows, cols[known], data.values[known], (data.shape[0], len(model.item_factors_)), rows))
     columns, runtime = mf_serve.served(model), model._here()
     with runtime.open() as crew:
         W, b = fold_in(columns, kept, model._learned, crew)
     ids = np.arange(data.shape[0]) if data.row_ids is None else data.row_ids.ids
     seen, biased = Seen(kept.indptr, kept.indices), model._learned.problem.biases
-    return NewRows(ids, W, b, data.row_ids, model.col_ids_, columns, seen, biased, runtime)
+    return NewRows(ids, W, b, data.row_ids, model.item_ids_, columns, seen, biased, runtime)
+
+
+def labelled(model: Any, factors: Floats, ids: Array, X: Any) -> Any:
+    """Factors of rows for `transform`: a data frame by the rows' ids where X is a table and frames of pandas are asked
+    for, else the array. scikit-learn would give the frame the index of X, which has a row for each rating.
+    """
+    import sklearn
+
+    asked = getattr(model, "_sklearn_output_config", {}).get("transform", sklearn.get_config()["transform_output"])
+    if asked != "pandas" or not hasattr(X, "iloc"):
+        return factors
+    import pandas
+
+    return pandas.DataFrame(factors, index=ids, columns=model.get_feature_names_out())
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,7 +151,7 @@ class NewRows:
     ----------
     ids : [m] array
         Ids of the rows, sorted; their positions where the data had no ids.
-    factors : [m, rank] float32
+    factors : [m, n_components] float32
         Factors of the rows.
     bias : [m] float32
         Biases of the rows; 0 for implicit feedback and without biases.
@@ -146,7 +160,7 @@ class NewRows:
     --------
     >>> import numpy as np, scipy.sparse as sp, stretto as st
     >>> X = sp.random(50, 40, density=0.3, format="csr", random_state=0)
-    >>> new = st.MatrixFactorization(rank=4, epochs=5, random_state=0).fit(X[:45]).fold_in(X[45:])
+    >>> new = st.MatrixFactorization(4, max_iter=5, random_state=0).fit(X[:45]).fold_in(X[45:])
     >>> items, scores = new.recommend(n=3)
     >>> items.shape, new.ids.tolist()
     ((5, 3), [0, 1, 2, 3, 4])

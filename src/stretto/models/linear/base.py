@@ -8,7 +8,8 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +30,7 @@ from stretto.schedule.working_sets import WorkingSets
 from stretto.solvers.linear.fit_saving import FitSaving, saving_fit
 from stretto.solvers.linear.regression import Fit, Problem
 
+from . import persistence
 from .input import Given, features, laid_out
 from .plan import Words, plan_linear
 
@@ -90,6 +92,10 @@ class LinearModel(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
             )
         return found
 
+    def _plan_parameters(self) -> dict[str, Any]:
+        """Parameters as the plan and its fingerprint have them."""
+        return dict(self.get_params(deep=False))
+
     def _seed(self) -> int:
         # Working sets draw nothing, so two fits agree unless the caller asks otherwise.
         if self.random_state is None:
@@ -131,6 +137,16 @@ class LinearModel(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
 
     def _place(self) -> str:
         return runtime_words(self._runtime())
+
+    def save(self, path: str | Path) -> None:
+        """Write the fitted model to one file (safetensors, no pickle); runtime and schedule are not part of it."""
+        check_is_fitted(self)
+        persistence.save(self, path)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """A model written by `save`."""
+        return cast("Self", persistence.load(cls, path))
 
     @property
     def sparse_coef_(self) -> Any:

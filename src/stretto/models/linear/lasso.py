@@ -103,7 +103,8 @@ class ElasticNet(LeastSquares):
     schedule : Schedule, WorkingSets or None, default None
         A schedule of `st.schedule`, to run the same problem by parallel coordinate descent; None takes working sets.
     n_jobs : int or None, default None
-        Threads; None uses every core that this process may use. Never changes the answer.
+        Threads; None uses those of joblib's context (`joblib.parallel_config(n_jobs=…)`), or else every core that this
+        process may use. Never changes the answer.
     runtime : runtime or None, default None
         `st.Serial()`, `st.Threads(n)`, `st.Cluster(…)` or `st.Simulated(…)`; overrides n_jobs. Each node of a cluster
         holds some of the features. Never changes the answer.

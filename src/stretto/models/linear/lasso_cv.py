@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from stretto.data.records.digest import digest_of
 from stretto.errors import DataError
 from stretto.models import checks
+from stretto.models.options import refuse_unused
 from stretto.models.sklearn_base import clone, with_callbacks
 from stretto.plan.job import JobPlan
 from stretto.runtime.runtimes import Runtime
@@ -58,7 +59,8 @@ class LassoCV(LeastSquares):
     cv : int, splitter, iterable or None, default None
         Folds: a number (None is 5), a splitter of scikit-learn, or pairs of train and test indices.
     n_jobs : int or None, default None
-        Threads; None uses every core that this process may use. Never changes the answer.
+        Threads; None uses those of joblib's context (`joblib.parallel_config(n_jobs=…)`), or else every core that this
+        process may use. Never changes the answer.
     runtime : runtime or None, default None
         Where to run, as in `st.Lasso`; overrides n_jobs. Never changes the answer.
     profile : {"exact", "fast"}, default "exact"
@@ -148,6 +150,11 @@ class LassoCV(LeastSquares):
         super()._check_parameters()
         check = checks.of(self)
         check_grid(check, self.n_alphas, self.eps)
+        if self.alphas is not None:
+            counted = isinstance(self.alphas, Integral)
+            unused = {"n_alphas": "alphas says how many penalties there are"}
+            unused |= {} if counted else {"eps": "alphas says which penalties there are"}
+            refuse_unused(self, unused, chosen=f"alphas={checks.shown(self.alphas)}")
 
     @with_callbacks  # type: ignore[untyped-decorator]
     def fit(

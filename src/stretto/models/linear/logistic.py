@@ -1,9 +1,10 @@
-"""`LogisticRegression`: classes from a linear model, most of whose coefficients are zero.
+"""`LogisticRegression`: classes from a linear model.
 
-    model = st.LogisticRegression(C=0.5).fit(X, y)      # l1_ratio=1: the Lasso's penalty
+    model = st.LogisticRegression(C=0.5).fit(X, y)                    # an L2 penalty
+    model = st.LogisticRegression(C=0.5, l1_ratio=1.0).fit(X, y)      # the Lasso's penalty: most coefficients are zero
     model.predict_proba(X), model.dual_gap_
 
-More than two classes are learned jointly (softmax), as scikit-learn does, or each against the rest.
+More than two classes are learned jointly (softmax), as scikit-learn does.
 """
 
 from __future__ import annotations
@@ -18,8 +19,10 @@ from numpy.typing import NDArray
 
 from stretto.data.design.design import LARGEST
 from stretto.data.design.design_files import DesignFiles
+from stretto.deprecation import warn_deprecated
 from stretto.errors import DataError, PlanError
 from stretto.models import checks
+from stretto.models.options import refuse_unused
 from stretto.models.sklearn_base import ClassifierMixin, check_classification_targets, clone, with_callbacks
 from stretto.plan.job import JobPlan
 from stretto.runtime.chosen import refuse_elsewhere
@@ -31,10 +34,10 @@ from stretto.solvers.linear.regression import Problem
 from .base import LinearModel
 from .explain import explain_fit, joint_formula, joint_solver, until
 from .input import Given, beginning, class_weights, converted, logistic, logistic_gap, matrix_of, taken
-from .logistic_options import refuse_unused
 from .plan import Words
 
 Floats = NDArray[np.float64]
+_PLAIN = "LogisticRegression(…)"
 
 
 class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
@@ -46,9 +49,9 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
     Parameters
     ----------
     C : float, default 1.0
-        Weight of the data against the penalty, more than 0; a smaller C sets more coefficients to zero.
-    l1_ratio : float, default 1.0
-        Share of the penalty that is ‖w‖₁: 1 gives the sparsest models, 0 plain L2.
+        Weight of the data against the penalty, more than 0; a smaller C gives smaller coefficients.
+    l1_ratio : float, default 0.0
+        Share of the penalty that is ‖w‖₁: 0 is plain L2, 1 gives the sparsest models.
     fit_intercept : bool, default True
         Learn b, which is not penalised.
     standardize : bool, default False
@@ -60,8 +63,9 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
         The most rounds; with solver="sgd", epochs.
     class_weight : dict, "balanced" or None, default None
         {class: weight}, or "balanced" for weights that make the classes count alike.
-    multi_class : {"multinomial", "ovr"}, default "multinomial"
-        For more than two classes: one model of all, or each class against the rest.
+    multi_class : str, deprecated
+        Several classes are learned jointly. For each class against the rest, use
+        `sklearn.multiclass.OneVsRestClassifier(st.LogisticRegression(…))`.
     solver : {"auto", "sgd"}, default "auto"
         Of the joint model: quasi-Newton steps, or stochastic ones.
     optimizer : {"adagrad", "adarevision", "sgd"}, default "adagrad"
@@ -72,9 +76,10 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
     warm_start : bool, default False
         Start from the coefficients of the last fit.
     schedule : Schedule or None, default None
-        A schedule of `st.schedule`, for two classes and "ovr"; None takes working sets.
+        A schedule of `st.schedule`, for two classes; None takes working sets.
     n_jobs : int or None, default None
-        Threads; None uses every core that this process may use. Never changes the answer.
+        Threads; None uses those of joblib's context (`joblib.parallel_config(n_jobs=…)`), or else every core that this
+        process may use. Never changes the answer.
     runtime : runtime or None, default None
         Where to run, as in `st.Lasso`; overrides n_jobs. Never changes the answer.
     profile : {"exact", "fast"}, default "exact"
@@ -118,7 +123,7 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
     array([4])
     >>> model.predict_proba(X[:3]).shape
     (3, 2)
-    >>> st.LogisticRegression(C=0.2).fit(X, np.digitize(X[:, 4], [-1, 1])).coef_.shape
+    >>> st.LogisticRegression(C=0.2, l1_ratio=1.0).fit(X, np.digitize(X[:, 4], [-1, 1])).coef_.shape
     (3, 20)
     """
 
@@ -133,13 +138,13 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
         self,
         C: float = 1.0,
         *,
-        l1_ratio: float = 1.0,
+        l1_ratio: float = 0.0,
         fit_intercept: bool = True,
         standardize: bool = False,
         tol: float = 1e-4,
         max_iter: int = 100,
         class_weight: Any = None,
-        multi_class: str = "multinomial",
+        multi_class: str = "deprecated",
         solver: str = "auto",
         optimizer: str = "adagrad",
         learning_rate: float | None = None,
@@ -176,7 +181,16 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
         check.number("C", self.C, above=0, why="for a model without a penalty take a large C, such as 1e6")
         check.number("C", self.C, least=1.0 / LARGEST, most=LARGEST)
         check.number("l1_ratio", self.l1_ratio, least=0, most=1)
-        check.choice("multi_class", self.multi_class, ("multinomial", "ovr"))
+        check.choice("multi_class", self.multi_class, ("deprecated", "multinomial", "ovr"))
+        if self.multi_class != "deprecated":
+            rest = self.multi_class == "ovr"
+            warn_deprecated(
+                f"LogisticRegression(multi_class={self.multi_class!r})",
+                f"sklearn.multiclass.OneVsRestClassifier({_PLAIN})"
+                if rest
+                else f"{_PLAIN}, which learns classes jointly,",
+                removed_in="0.3",
+            )
         check.choice("solver", self.solver, ("auto", "sgd"))
         check.choice("optimizer", self.optimizer, ("sgd", "adagrad", "adarevision"))
         check.optional("learning_rate", self.learning_rate, above=0)
@@ -184,7 +198,9 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
         weights: Any = self.class_weight
         if not isinstance(weights, Mapping | None) and not (isinstance(weights, str) and weights == "balanced"):
             raise check.wrong("class_weight", "a mapping {class: weight}, 'balanced' or None", weights)
-        refuse_unused(self.get_params(deep=False), type(self)().get_params(deep=False))
+        if self.solver != "sgd":
+            unused = dict.fromkeys(("optimizer", "learning_rate"), "it belongs to solver='sgd'")
+            refuse_unused(self, unused, chosen=f"solver={self.solver!r}")
 
     # --- learning ---------------------------------------------------------------------------------------------------
 
@@ -357,19 +373,22 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
                 runtime,
                 owner=type(self).__name__,
                 why=what if files else f"{what} drawn from all samples in one memory",
-                give="use st.Threads(n), or multi_class='ovr', which runs on a cluster",
+                give="use st.Threads(n), or sklearn.multiclass.OneVsRestClassifier, whose fits run on a cluster",
             )
 
     @property
     def _joint(self) -> bool:
         """Whether there is one model of all classes."""
-        several = len(self.classes_) > 2
-        if self.solver != "auto" and not (several and self.multi_class == "multinomial"):
+        joint = len(self.classes_) > 2 and self.multi_class != "ovr"
+        if self.solver != "auto" and not joint:
             raise PlanError(
-                f"solver={self.solver!r} learns three classes or more jointly; for two, or multi_class='ovr', "
-                "leave solver='auto'"
+                f"solver={self.solver!r} learns three classes or more jointly; for two classes leave solver='auto'"
             )
-        return several and self.multi_class == "multinomial"
+        return joint
+
+    def _plan_parameters(self) -> dict[str, Any]:
+        # Fingerprints have always named how several classes are learned.
+        return super()._plan_parameters() | {"multi_class": "ovr" if self.multi_class == "ovr" else "multinomial"}
 
     def _classes(self, given: Given) -> tuple[NDArray[Any], NDArray[np.int64], Floats]:
         """(classes [k], the number of each sample's class [n], the samples' weights [n] with those of the classes)."""

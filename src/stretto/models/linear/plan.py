@@ -56,7 +56,7 @@ def plan_linear(
 ) -> JobPlan:
     """The plan of a fit to these data. start: coefficients and intercepts to go on from."""
     X, (samples, features) = given.X, given.shape
-    parameters = {name: value for name, value in model.get_params(deep=False).items() if name not in _ELSEWHERE}
+    parameters = {name: value for name, value in model._plan_parameters().items() if name not in _ELSEWHERE}
     schedule = "working sets" if model.schedule is None else repr(model.schedule)
     values = {name: _plain(value) for name, value in parameters.items()}
     values |= {"schedule": schedule, "seed": seed, "profile": model.profile, **words.more}

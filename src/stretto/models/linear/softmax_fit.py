@@ -64,7 +64,8 @@ def fit_joint(
     """
     if model.schedule is not None:
         raise PlanError(
-            "schedule= chooses among the features of one problem for each class; add multi_class='ovr', or leave it out"
+            "schedule= chooses among the features of one problem with two classes; leave it out, or learn each class "
+            "against the rest with sklearn.multiclass.OneVsRestClassifier"
         )
     gap, began = joint_gap(problem, model.tol), time.perf_counter()
 

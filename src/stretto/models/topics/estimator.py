@@ -20,9 +20,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.checks import parse_bytes
+from stretto.deprecation import deprecated_attribute, deprecated_parameter
 from stretto.errors import DataError
 from stretto.kernels.core.profiles import PROFILES
 from stretto.models import checks
+from stretto.models.options import refuse_unused
+from stretto.models.renamed import RenamedParameters
 from stretto.models.sklearn_base import (
     BaseEstimator,
     CallbackSupportMixin,
@@ -54,6 +57,7 @@ _prepared: WeakKeyDictionary[Topics, Inferrer] = WeakKeyDictionary()
 
 
 class LatentDirichletAllocation(
+    RenamedParameters,
     CallbackSupportMixin,  # type: ignore[misc]
     ClassNamePrefixFeaturesOutMixin,  # type: ignore[misc]
     TransformerMixin,  # type: ignore[misc]
@@ -72,8 +76,8 @@ class LatentDirichletAllocation(
         Prior of a topic in a document: a number for all, or one for each. None: 5 / n_components.
     topic_word_prior : float or None, default None
         Prior of a word in a topic. None: 0.01.
-    epochs : int, default 100
-        Passes over the tokens.
+    max_iter : int, default 100
+        Epochs: passes over the tokens.
     first_topics : {"progressive", "random"}, default "progressive"
         "progressive" draws the first topics from what has been counted so far, "random" draws them evenly.
     warm_up : int, default 30
@@ -109,7 +113,8 @@ class LatentDirichletAllocation(
     random_state : int, RandomState or None, default None
         Seed of the plan and of every draw.
     n_jobs : int or None, default None
-        Threads; None uses every core that this process may use. Never changes the answer.
+        Threads; None uses those of joblib's context (`joblib.parallel_config(n_jobs=…)`), or else every core that this
+        process may use. Never changes the answer.
     runtime : runtime or None, default None
         `st.Serial()`, `st.Threads(n)`, `st.Cluster(…)` or `st.Simulated(…)`; overrides n_jobs. Never changes the
         answer.
@@ -149,7 +154,7 @@ class LatentDirichletAllocation(
     --------
     >>> import numpy as np, stretto as st
     >>> X = np.array([[3, 2, 0, 0], [2, 4, 0, 0], [0, 0, 3, 2], [0, 0, 2, 5]])
-    >>> model = st.LatentDirichletAllocation(2, epochs=20, random_state=0).fit(X)
+    >>> model = st.LatentDirichletAllocation(2, max_iter=20, random_state=0).fit(X)
     >>> model.transform(X).shape
     (4, 2)
     """
@@ -162,6 +167,10 @@ class LatentDirichletAllocation(
     fingerprint_: str
     vocabulary_: list[str] | None
 
+    # Former name, which still works and warns.
+    epochs = deprecated_attribute("max_iter", removed_in="0.3")
+
+    @deprecated_parameter("epochs", "max_iter", removed_in="0.3")
     def __init__(
         self,
         n_components: int = 10,
@@ -169,7 +178,7 @@ class LatentDirichletAllocation(
         sampler: str = "auto",
         doc_topic_prior: Any = None,
         topic_word_prior: float | None = None,
-        epochs: int = 100,
+        max_iter: int = 100,
         first_topics: str = "progressive",
         warm_up: int = 30,
         optimize_every: int = 0,
@@ -194,7 +203,7 @@ class LatentDirichletAllocation(
         self.sampler = sampler
         self.doc_topic_prior = doc_topic_prior
         self.topic_word_prior = topic_word_prior
-        self.epochs = epochs
+        self.max_iter = max_iter
         self.first_topics = first_topics
         self.warm_up = warm_up
         self.optimize_every = optimize_every
@@ -258,7 +267,7 @@ class LatentDirichletAllocation(
             With `explain()`, `draw()`, `cost` and `fingerprint`; `run(runtime=…, session=…)` fits this estimator by it.
         """
         self._check()
-        settings = self._settings(self._seed(), self.epochs, self._held(validation))
+        settings = self._settings(self._seed(), self.max_iter, self._held(validation))
         made = plan_topics(clone(self), X, settings, vocabulary)
         return replace(made, runner=partial(self._run_plan, made, X, validation, vocabulary))
 
@@ -282,7 +291,7 @@ class LatentDirichletAllocation(
         seed = self._seed() if made is None else made.logical.seed
         session = session or Session(verbose=self.verbose, unit="tokens")
         scratch = scratch_folder(session) if self.memory is not None else None
-        settings = self._settings(seed, self.epochs, self._held(validation), runtime=runtime)
+        settings = self._settings(seed, self.max_iter, self._held(validation), runtime=runtime)
         learned = learn(
             self, X, settings, session, vocabulary=vocabulary, scratch=scratch, stop=self._callbacks, made=made
         )
@@ -297,7 +306,7 @@ class LatentDirichletAllocation(
     def partial_fit(self, X: Any, y: Any = None) -> Self:
         """Learn from more documents: what was learned stays as counts, and the documents of X are added to it.
 
-        There are twenty passes over their tokens (or `epochs`, if that is fewer), and `burn_in` counts those passes.
+        There are twenty passes over their tokens (or `max_iter`, if that is fewer), and `burn_in` counts those passes.
         Priors that were learned are kept.
 
         Parameters
@@ -310,7 +319,7 @@ class LatentDirichletAllocation(
         self._check()
         going_on = self._is_fitted()
         before, done = (self.history_, self.n_iter_) if going_on else ([], 0)
-        epochs = min(self.epochs, _BATCH_EPOCHS)
+        epochs = min(self.max_iter, _BATCH_EPOCHS)
         warm_up = 0 if going_on else min(self.warm_up, epochs // 2)  # what is known already needs none
         seed = (self._seed() + done) % (2**31 - 1)  # other documents, other draws
         settings = self._settings(seed, epochs, None, warm_up=warm_up)
@@ -326,7 +335,7 @@ class LatentDirichletAllocation(
         check = checks.of(self)
         number = check.number
         number("n_components", self.n_components, least=1, most=1 << 20, whole=True)
-        number("epochs", self.epochs, least=1, whole=True)
+        number("max_iter", self.max_iter, least=1, whole=True)
         number("width", self.width, least=1, whole=True)
         number("mh_steps", self.mh_steps, least=1, whole=True)
         number("n_iter_no_change", self.n_iter_no_change, least=1, whole=True)
@@ -343,6 +352,19 @@ class LatentDirichletAllocation(
         check.level(self.verbose)
         self._alpha()
         place_for(self.runtime, self.n_jobs)
+        self._refuse_unused()
+
+    def _refuse_unused(self) -> None:
+        """PlanError for an option that this fit would ignore."""
+        if self.sampler == "sparse":
+            refuse_unused(self, {"mh_steps": "it belongs to sampler='mh'"}, chosen="sampler='sparse'")
+        if not self.early_stopping:
+            stopping = ("validation_fraction", "n_iter_no_change", "tol")
+            unused = dict.fromkeys(stopping, "it belongs to early_stopping=True")
+            refuse_unused(self, unused, chosen="early_stopping=False")
+            if not (self.optimize_every or self.average_every):
+                needs = "it belongs to optimize_every=, average_every= and early_stopping=True"
+                refuse_unused(self, {"burn_in": needs}, chosen="optimize_every=0 and average_every=0")
 
     def _alpha(self) -> tuple[float, ...]:
         K, given = int(self.n_components), self.doc_topic_prior

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from stretto.errors import DataError
-from stretto.models.factorization.persistence import plain as plain_parameters
-from stretto.models.factorization.persistence import read_model, write_model
+from stretto.models.persistence import plain as plain_parameters
+from stretto.models.persistence import read_model, write_model
+from stretto.models.renamed import under_current_names
 
 from .topics import Topics
 
@@ -41,21 +40,13 @@ def save(model: Any, path: str | Path) -> None:
         "fitted": {name: getattr(model, name) for name in _PLAIN},
         "named": hasattr(model, "feature_names_in_"),
     }
-    write_model(path, arrays, {"format": _FORMAT, "model": json.dumps(about)})
+    write_model(path, arrays, _FORMAT, about)
 
 
 def load(kind: Any, path: str | Path) -> Any:
     """A model of class `kind` from a file written by `save`."""
-    arrays, notes = read_model(path, "`stretto train lda`")
-    if notes.get("format") != _FORMAT:
-        found = notes.get("format")
-        what = "it is a matrix factorisation: `stretto recommend` and MatrixFactorization.load read it"
-        remedy = (
-            what if str(found).startswith("stretto/matrix") else "name one that `stretto train lda` or save has written"
-        )
-        raise DataError(f"{path}: not a topic model saved by Stretto (format {found!r}); {remedy}")
-    about = json.loads(notes["model"])
-    model = kind(**about["parameters"])
+    arrays, about = read_model(path, _FORMAT)
+    model = kind(**under_current_names(about["parameters"]))
     priors = arrays["priors"]
     model.topics_ = Topics(
         arrays["indptr"], arrays["topic"], arrays["count"], arrays["totals"], priors[:-1].copy(), float(priors[-1])

@@ -64,7 +64,7 @@ class Pause(_Fault):
     Examples
     --------
     >>> import stretto as st
-    >>> st.Pause(2, at=1.0, seconds="500ms")
+    >>> st.faults.Pause(2, at=1.0, seconds="500ms")
     Pause(node=2, at=1.0, seconds=0.5)
     """
 
@@ -91,7 +91,7 @@ class SlowNode(_Fault):
     Examples
     --------
     >>> import stretto as st
-    >>> st.SlowNode(1, at=2.0, seconds=3.0, factor=4.0).slowness(node=1, now=2.5)
+    >>> st.faults.SlowNode(1, at=2.0, seconds=3.0, factor=4.0).slowness(node=1, now=2.5)
     4.0
     """
 
@@ -134,7 +134,7 @@ class SlowLink(_Fault):
     Examples
     --------
     >>> import stretto as st
-    >>> st.SlowLink(0, 3, at="2s", seconds=1.0, factor=5.0)
+    >>> st.faults.SlowLink(0, 3, at="2s", seconds=1.0, factor=5.0)
     SlowLink(a=0, b=3, at=2.0, seconds=1.0, factor=5.0)
     """
 
@@ -165,7 +165,7 @@ class Delay(_Fault):
     Examples
     --------
     >>> import stretto as st
-    >>> st.Delay(0, 1, at=1.0, seconds=2.0, extra="50ms").extra
+    >>> st.faults.Delay(0, 1, at=1.0, seconds=2.0, extra="50ms").extra
     0.05
     """
 
@@ -199,7 +199,7 @@ class Reset(_Fault):
     Examples
     --------
     >>> import stretto as st
-    >>> st.Reset(0, 3, at=2.0, lost=2)
+    >>> st.faults.Reset(0, 3, at=2.0, lost=2)
     Reset(a=0, b=3, at=2.0, lost=2, doubled=0)
     """
 
@@ -226,7 +226,7 @@ class Crash(_Fault):
     Examples
     --------
     >>> import stretto as st
-    >>> st.Simulated(nodes=4, faults=[st.Crash(1, at=4.0)]).faults
+    >>> st.Simulated(nodes=4, faults=[st.faults.Crash(1, at=4.0)]).faults
     (Crash(node=1, at=4.0, back_after=10.0),)
     """
 

@@ -59,7 +59,7 @@ class Simulated:
         {"share": 0.1, "slow": 3.0, "seconds": 2.0}: in each interval of 2 seconds, another tenth of the nodes is 3
         times slower. Or function(node, seconds) -> how many times slower.
     failures : str, float, sequence of Crash or None, default None
-        Mean time to failure of a node, such as "5h", or a list of `st.Crash`.
+        Mean time to failure of a node, such as "5h", or a list of `st.faults.Crash`.
     seed : int, default 0
         Seed of everything that is drawn: stragglers, failures, jitter.
     racks : int, sequence of int or None, default None
@@ -74,7 +74,8 @@ class Simulated:
     jitter : str or float, default 0.0
         The most that is added at random to the time of a message. Messages between two nodes keep their order.
     faults : sequence of faults, default ()
-        A list of `st.Pause`, `st.SlowNode`, `st.SlowLink`, `st.Delay`, `st.Reset` and `st.Crash`.
+        A list of `st.faults.Pause`, `st.faults.SlowNode`, `st.faults.SlowLink`, `st.faults.Delay`, `st.faults.Reset`
+        and `st.faults.Crash`.
     detect : str or float, default 5.0
         A node that is silent for longer is lost, and the run continues from the last checkpoint.
     back_after : str or float, default 10.0

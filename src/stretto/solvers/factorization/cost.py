@@ -57,8 +57,8 @@ def refuse_rank(problem: Problem, shape: tuple[int, int]) -> None:
     """PlanError for a rank that a matrix of this shape cannot have."""
     if problem.rank > max(_HARMLESS_RANK, min(shape)):
         raise PlanError(
-            f"rank={problem.rank} for a matrix of {shape[0]} × {shape[1]}: no rank above the smaller side, "
-            f"{min(shape)}, can fit it better; lower rank (10 to 200 is usual)"
+            f"n_components={problem.rank} for a matrix of {shape[0]} × {shape[1]}: no rank above the smaller side, "
+            f"{min(shape)}, can fit it better; lower n_components (10 to 200 is usual)"
         )
 
 
@@ -67,6 +67,6 @@ def refuse_time(problem: Problem, plan: Plan) -> None:
     days = least_seconds(problem, plan) / _DAY
     if days > _DAYS:
         raise PlanError(
-            f"rank={problem.rank} and epochs={problem.epochs} on {plan.cost.entries} ratings take {days:.0f} days or "
-            f"more with {plan.physical.workers} workers; lower rank or epochs, or use more workers"
+            f"n_components={problem.rank} and max_iter={problem.epochs} on {plan.cost.entries} ratings take {days:.0f} "
+            f"days or more with {plan.physical.workers} workers; lower one of the two, or use more workers"
         )

@@ -74,12 +74,12 @@ def in_units(factors: Factors, scratch: Path | None) -> dict[str, Any]:
     """
     root, scale = np.float32(math.sqrt(factors.scale)), np.float32(factors.scale)
     found: dict[str, Any] = {
-        "row_factors_": _numbered(factors.W, root, scratch),
-        "col_factors_": _numbered(factors.H, root, scratch),
-        "row_bias_": _numbered(factors.b, scale, scratch),
-        "col_bias_": _numbered(factors.c, scale, scratch),
+        "user_factors_": _numbered(factors.W, root, scratch),
+        "item_factors_": _numbered(factors.H, root, scratch),
+        "user_bias_": _numbered(factors.b, scale, scratch),
+        "item_bias_": _numbered(factors.c, scale, scratch),
     }
-    if factors.scale > _LARGE and not all(np.isfinite(found[name]).all() for name in ("row_bias_", "col_bias_")):
+    if factors.scale > _LARGE and not all(np.isfinite(found[name]).all() for name in ("user_bias_", "item_bias_")):
         raise DataError("the ratings are too large for 32-bit floats; divide them by a constant first")
     kept = {name: state for name, state in factors.squares.items() if len(state.array)}
     return found | {"squares_": {name: _numbered(state, np.float32(1.0), scratch) for name, state in kept.items()}}
@@ -125,7 +125,11 @@ def whole_lanes(factors: Floats) -> Floats:
 def served(model: Any) -> Served:
     """The factors of a fitted estimator."""
     return Served(
-        whole_lanes(model.row_factors_), whole_lanes(model.col_factors_), model.row_bias_, model.col_bias_, model.mean_
+        whole_lanes(model.user_factors_),
+        whole_lanes(model.item_factors_),
+        model.user_bias_,
+        model.item_bias_,
+        model.mean_,
     )
 
 

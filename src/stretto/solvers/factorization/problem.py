@@ -72,6 +72,20 @@ _BOUNDS: dict[str, dict[str, Any]] = {
 }
 
 
+# What the estimator calls fields of a problem. They keep their own names, since fingerprints are made of these.
+_PARAMETERS = {
+    "rank": "n_components",
+    "epochs": "max_iter",
+    "reg": "l2_regularization",
+    "bias_reg": "bias_l2_regularization",
+}
+
+
+def parameter_of(field: str) -> str:
+    """The parameter of the estimator that a field of `Problem` comes from."""
+    return _PARAMETERS.get(field, field)
+
+
 @dataclass(frozen=True)
 class Moments:
     """Mean and spread of the ratings that a model has learned from, and how many they are."""
@@ -143,11 +157,11 @@ class Problem:
             check.choice(name, getattr(self, name), allowed)
         check.flags(biases=self.biases, implicit=self.implicit)
         for name, bounds in _NUMBERS.items():
-            check.number(name, getattr(self, name), **bounds)
+            check.number(parameter_of(name), getattr(self, name), **bounds)
         for name, bounds in _NUMBERS_OR_NONE.items():
-            check.optional(name, getattr(self, name), **bounds)
+            check.optional(parameter_of(name), getattr(self, name), **bounds)
         for name, bounds in _BOUNDS.items():
-            check.optional(name, getattr(self, name), **bounds)
+            check.optional(parameter_of(name), getattr(self, name), **bounds)
         if self.solver != "sgd" and self.loss != "squared":
             raise PlanError(f"solver={self.solver!r} solves loss='squared' alone, got {self.loss!r}; use solver='sgd'")
         if self.implicit and self.solver != "als":

@@ -23,7 +23,7 @@ An example is momentum:
             row[k] -= params[0] * state[0, k]
         return params[0]
 
-    st.Table(rows=1000, apply=st.server_function(momentum, states=1, params=(0.1, 0.9)))
+    st.tables.Table(rows=1000, apply=st.tables.server_function(momentum, states=1, params=(0.1, 0.9)))
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ ROW = -1  # `snapshot` of the row itself
 
 @dataclass(frozen=True, eq=False)
 class ServerFunction:
-    """What a shard does with a change. Made by `st.adagrad`, `st.server_function` and their like.
+    """What a shard does with a change. Made by `st.tables.adagrad`, `st.tables.server_function` and their like.
 
     Attributes
     ----------
@@ -123,7 +123,7 @@ class ServerFunction:
         if self.floating and dtype[0] != "f":
             raise PlanError(
                 f"table {table!r}: {self.name} needs floats, and the table holds {dtype}; choose dtype 'f4' or 'f8', "
-                "or apply=st.add"
+                "or apply=st.tables.add"
             )
 
     def __repr__(self) -> str:
@@ -137,7 +137,7 @@ add = ServerFunction("add", "add", additive=True, floating=False)
 Examples
 --------
 >>> import stretto as st
->>> st.Table(rows=10, cols=4, apply=st.add).apply
+>>> st.tables.Table(rows=10, cols=4, apply=st.tables.add).apply
 add
 """
 
@@ -147,7 +147,7 @@ average = ServerFunction("average", "average")
 Examples
 --------
 >>> import stretto as st
->>> st.Table(rows=10, cols=4, apply=st.average).apply
+>>> st.tables.Table(rows=10, cols=4, apply=st.tables.average).apply
 average
 """
 
@@ -171,7 +171,7 @@ def adagrad(rate: float, start: float = 1.0) -> ServerFunction:
     Examples
     --------
     >>> import stretto as st
-    >>> st.Table(rows=10, cols=4, apply=st.adagrad(0.1)).apply
+    >>> st.tables.Table(rows=10, cols=4, apply=st.tables.adagrad(0.1)).apply
     adagrad(0.1)
     """
     step, z = _positive("adagrad", "rate", rate), _positive("adagrad", "start", start)
@@ -200,7 +200,7 @@ def proximal(rate: float, l1: float = 0.0, l2: float = 0.0) -> ServerFunction:
     Examples
     --------
     >>> import stretto as st
-    >>> st.proximal(0.1, l1=0.01)
+    >>> st.tables.proximal(0.1, l1=0.01)
     proximal(0.1, 0.01, 0)
     """
     step = _positive("proximal", "rate", rate)
@@ -230,7 +230,7 @@ def adarevision(rate: float, snapshots: int | None = None) -> ServerFunction:
     Examples
     --------
     >>> import stretto as st
-    >>> st.adarevision(0.1)
+    >>> st.tables.adarevision(0.1)
     adarevision(0.1)
     """
     if snapshots is not None and (not isinstance(snapshots, int) or isinstance(snapshots, bool) or snapshots < 0):
@@ -298,7 +298,7 @@ def server_function(
     ...         state[0, k] = params[1] * state[0, k] + delta[k]
     ...         row[k] -= params[0] * state[0, k]
     ...     return params[0]
-    >>> st.server_function(momentum, states=1, params=(0.1, 0.9))
+    >>> st.tables.server_function(momentum, states=1, params=(0.1, 0.9))
     momentum(0.1, 0.9)
     """
     called = name if name is not None else str(getattr(apply, "__name__", repr(apply)))

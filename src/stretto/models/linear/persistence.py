@@ -1,0 +1,83 @@
+"""Saving a fitted linear model: one safetensors file, arrays and a JSON description, no pickle."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stretto.errors import DataError
+from stretto.models.persistence import read_model, savable, write_model
+
+_FORMATS = {
+    "ElasticNet": "stretto/elastic-net/1",
+    "Lasso": "stretto/lasso/1",
+    "LassoCV": "stretto/lasso-cv/1",
+    "LogisticRegression": "stretto/logistic-regression/1",
+}
+# Attributes of any of the models; a model has some of them.
+_ARRAYS = ("coef_", "intercept_", "dual_gap_", "objective_", "n_iter_", "alphas_", "mse_path_")
+_PLAIN = ("n_features_in_", "fingerprint_", "alpha_")
+
+
+def _format(kind: type) -> str:
+    """The format of the estimator that a class is, or is derived from."""
+    return next(_FORMATS[base.__name__] for base in kind.__mro__ if base.__name__ in _FORMATS)
+
+
+def save(model: Any, path: str | Path) -> None:
+    """Write the model; the file appears whole or not at all."""
+    parameters = savable(type(model).__name__, _weights(model.get_params(deep=False)), schedule=None)
+    arrays = {name: np.asarray(getattr(model, name)) for name in _ARRAYS if hasattr(model, name)}
+    about: dict[str, Any] = {
+        "parameters": parameters,
+        "fitted": {name: getattr(model, name) for name in _PLAIN if hasattr(model, name)},
+        "numbers": [name for name in arrays if not isinstance(getattr(model, name), np.ndarray)],
+    }
+    if hasattr(model, "feature_names_in_"):
+        about["feature_names_in_"] = [str(name) for name in model.feature_names_in_]
+    if hasattr(model, "classes_"):
+        about["classes_"] = {"values": model.classes_.tolist(), "dtype": _dtype(model.classes_)}
+    write_model(
+        path, {name: np.ascontiguousarray(array) for name, array in arrays.items()}, _format(type(model)), about
+    )
+
+
+def load(kind: Any, path: str | Path) -> Any:
+    """A model of class `kind` from a file written by `save`."""
+    arrays, about = read_model(path, _format(kind))
+    try:
+        parameters = dict(about["parameters"])
+        if isinstance(weights := parameters.get("class_weight"), list):
+            parameters["class_weight"] = dict(weights)
+        model = kind(**parameters)
+        for name, array in arrays.items():
+            setattr(model, name, array.item() if name in about["numbers"] else array)
+        for name, value in about["fitted"].items():
+            setattr(model, name, value)
+        if "feature_names_in_" in about:
+            model.feature_names_in_ = np.array(about["feature_names_in_"], object)
+        if "classes_" in about:
+            model.classes_ = np.array(about["classes_"]["values"], about["classes_"]["dtype"])
+        model.coef_, model.intercept_  # noqa: B018
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise DataError(f"{path}: damaged, or of another version ({error}); train and save the model again") from error
+    return model
+
+
+def _weights(parameters: dict[str, Any]) -> dict[str, Any]:
+    """Parameters with a mapping {class: weight} as pairs: keys of JSON are text."""
+    weights = parameters.get("class_weight")
+    if weights is None or isinstance(weights, str):
+        return parameters
+    pairs = [[_bare(label), _bare(weight)] for label, weight in weights.items()]
+    return parameters | {"class_weight": pairs}
+
+
+def _bare(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _dtype(classes: Any) -> str:
+    return "object" if classes.dtype.kind == "O" else str(classes.dtype.str)

@@ -1,0 +1,44 @@
+"""Estimators whose parameters or attributes have new names: `set_params` and pickles take the former ones as well."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Self
+
+from stretto.deprecation import current_parameters
+
+# Former names of parameters and attributes, as models, run records and pickles of earlier versions have them.
+FORMER = {
+    "rank": "n_components",
+    "epochs": "max_iter",
+    "reg": "l2_regularization",
+    "bias_reg": "bias_l2_regularization",
+    "row_factors_": "user_factors_",
+    "col_factors_": "item_factors_",
+    "row_bias_": "user_bias_",
+    "col_bias_": "item_bias_",
+    "row_ids_": "user_ids_",
+    "col_ids_": "item_ids_",
+}
+
+
+def under_current_names(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """What an earlier version has stored, under the names of this one; nobody wrote it by hand, so nobody is warned.
+
+    >>> under_current_names({"rank": 8, "width": 4})
+    {'n_components': 8, 'width': 4}
+    """
+    return {FORMER.get(name, name): value for name, value in stored.items()}
+
+
+class RenamedParameters:
+    """For an estimator whose `__init__` has parameters decorated with `deprecated_parameter`."""
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters of this estimator by name, as scikit-learn does."""
+        current = current_parameters(type(self).__init__, params)
+        super().set_params(**current)  # type: ignore[misc]
+        return self
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        super().__setstate__(under_current_names(state))  # type: ignore[misc]

@@ -1,0 +1,34 @@
+"""`st.tables` and `st.faults`: their names, what stands behind them, and the old places, which warn."""
+
+from __future__ import annotations
+
+import pytest
+
+import stretto as st
+
+TABLES = (
+    *("Table", "BSP", "SSP", "ASP", "Eager", "Lazy", "Managed"),
+    *("add", "adagrad", "adarevision", "average", "proximal", "server_function"),
+)
+FAULTS = ("Crash", "Delay", "Pause", "Reset", "SlowLink", "SlowNode")
+MOVED = [*(("tables", name) for name in TABLES), *(("faults", name) for name in FAULTS)]
+
+
+def test_the_names_of_the_namespaces() -> None:
+    assert sorted(st.tables.__all__) == sorted([*TABLES, "plan"])
+    assert sorted(st.faults.__all__) == sorted(FAULTS)
+    assert set(st.tables.__all__) <= set(dir(st.tables))
+    assert callable(st.tables.plan)
+    with pytest.raises(AttributeError, match=r"module 'stretto\.tables' has no attribute 'Tables'"):
+        st.tables.Tables  # noqa: B018
+
+
+@pytest.mark.parametrize(("namespace", "name"), MOVED)
+def test_the_old_place_warns_and_names_the_new_one(namespace: str, name: str) -> None:
+    new = getattr(getattr(st, namespace), name)
+    message = rf"^stretto\.{name} is deprecated .*; use stretto\.{namespace}\.{name} instead$"
+    for _ in range(2):  # not remembered: a second line warns as well
+        with pytest.warns(FutureWarning, match=message):
+            assert getattr(st, name) is new
+    assert name not in st.__all__
+    assert name not in dir(st)
