@@ -100,7 +100,7 @@ def test_examples(name: Name) -> None:
 
 @pytest.mark.parametrize("key", ["add", "average"])
 def test_examples_of_values(key: str) -> None:
-    text = documentation(getattr(st, key), key)
+    text = documentation(getattr(st.tables, key), key)
     test = doctest.DocTestParser().get_doctest(text, {}, key, None, None)
     assert doctest.DocTestRunner().run(test).failed == 0
 
@@ -138,8 +138,8 @@ def fitted() -> list[Any]:
         st.ElasticNet(0.1, runtime=serial).fit(X, X[:, 0]),
         st.LassoCV(n_alphas=3, cv=2, runtime=serial).fit(X, X[:, 0] + rng.normal(size=30)),
         st.LogisticRegression(runtime=serial).fit(X, X[:, 0] > 0),
-        st.MatrixFactorization(2, epochs=1, random_state=0, runtime=serial).fit(ratings),
-        st.LatentDirichletAllocation(2, epochs=1, runtime=serial).fit(rng.integers(0, 3, size=(6, 5))),
+        st.MatrixFactorization(2, max_iter=1, random_state=0, runtime=serial).fit(ratings),
+        st.LatentDirichletAllocation(2, max_iter=1, runtime=serial).fit(rng.integers(0, 3, size=(6, 5))),
     ]
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+from stretto.deprecation import deprecated_attribute
 from tools.docstrings import Docstring, parse
 
 # How users write the modules whose names are public.
@@ -18,6 +19,7 @@ SPACES = {
     "st": "stretto",
     "st.schedule": "stretto.schedule",
     "st.tables": "stretto.tables",
+    "st.faults": "stretto.faults",
     "st.memory": "stretto.memory",
     "stretto.errors": "stretto.errors",
 }
@@ -183,6 +185,8 @@ def members(cls: type) -> Iterator[tuple[str, Any]]:
         if owner is None or not owner.__module__.startswith("stretto"):
             continue
         member = vars(owner)[key]
+        if isinstance(member, deprecated_attribute):
+            continue
         if isinstance(member, staticmethod | classmethod):
             yield key, member.__func__
         elif isinstance(member, property) or inspect.isfunction(member):
@@ -199,6 +203,7 @@ def values(cls: type) -> list[str]:
         key
         for key, member in vars(cls).items()
         if not (key.startswith("_") or key in methods or inspect.isroutine(member))
+        and not isinstance(member, deprecated_attribute)
         and not type(member).__module__.startswith("sklearn")
     }
     if dataclasses.is_dataclass(cls):

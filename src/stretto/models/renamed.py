@@ -35,7 +35,13 @@ class RenamedParameters:
     """For an estimator whose `__init__` has parameters decorated with `deprecated_parameter`."""
 
     def set_params(self, **params: Any) -> Self:
-        """Set parameters of this estimator by name, as scikit-learn does."""
+        """Set parameters of this estimator by name, as scikit-learn does.
+
+        Parameters
+        ----------
+        **params : object
+            Names and values; former names work and warn.
+        """
         current = current_parameters(type(self).__init__, params)
         super().set_params(**current)  # type: ignore[misc]
         return self

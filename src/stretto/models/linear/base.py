@@ -139,13 +139,25 @@ class LinearModel(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
         return runtime_words(self._runtime())
 
     def save(self, path: str | Path) -> None:
-        """Write the fitted model to one file (safetensors, no pickle); runtime and schedule are not part of it."""
+        """Write the fitted model to one file (safetensors, no pickle), without its runtime and schedule.
+
+        Parameters
+        ----------
+        path : str or path
+            The file.
+        """
         check_is_fitted(self)
         persistence.save(self, path)
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """A model written by `save`."""
+        """Read a model that `save` wrote.
+
+        Parameters
+        ----------
+        path : str or path
+            The file.
+        """
         return cast("Self", persistence.load(cls, path))
 
     @property
