@@ -89,7 +89,7 @@ def watching(calls: list[dict[str, Any]]) -> Iterator[None]:
     """Note each call of functions over parts: seconds, bytes to and from the nodes."""
     from stretto.runtime.cluster.hosts.hosts import Hosts
     from stretto.runtime.cluster.parts.driver import nbytes_of
-    from stretto.runtime.cluster.parts.task import Work
+    from stretto.runtime.cluster.parts.task import HostCall
 
     ask = Hosts.ask_each
 
@@ -97,7 +97,7 @@ def watching(calls: list[dict[str, Any]]) -> Iterator[None]:
         began = time.perf_counter()
         found = ask(hosts, what, args, **more)
         for work in (one[0] for one in args.values()):
-            if isinstance(work, Work):
+            if isinstance(work, HostCall):
                 sent = sum(nbytes_of((one[0].own, one[0].shared)) for one in args.values())
                 took = time.perf_counter() - began
                 name = work.function.__name__

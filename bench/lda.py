@@ -54,13 +54,13 @@ def start(counts: Any, topics: int, crew: Any, *, sampler: str = "sparse", steps
     """A job over a corpus in memory, ready for its first pass."""
     from stretto.data.records.data import Data
     from stretto.models.topics.job import build_lda
-    from stretto.models.topics.problem import Problem
+    from stretto.models.topics.problem import TopicProblem
     from stretto.plan.plan import Physical
     from stretto.runtime.blocks.source import InMemory
 
     entries = counts.tocoo()
     data = Data.from_arrays(entries.row, entries.col, entries.data.astype(np.float32), counts.shape)
-    problem = Problem(topics, (50 / topics,) * topics, BETA, sampler, steps)
+    problem = TopicProblem(topics, (50 / topics,) * topics, BETA, sampler, steps)
     physical = Physical("threads", crew.workers)
     return build_lda(problem, InMemory(data), crew, seed=seed, profile="exact", width=16, physical=physical)
 

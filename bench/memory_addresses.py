@@ -16,7 +16,7 @@ from unittest import mock
 
 from stretto.memory.addresses.arena import Arena
 from stretto.memory.addresses.lifetimes import find_lifetimes
-from stretto.memory.planner.instructions import ALLOCATE, HOLD, RELEASE, UNHOLD, Program
+from stretto.memory.planner.instructions import ALLOCATE, HOLD, RELEASE, UNHOLD, DeviceProgram
 
 STEPS = 3
 
@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             compare(name, share, int(share * reserved))
 
 
-def expected(program: Program) -> dict[int, dict[int, int]]:
+def expected(program: DeviceProgram) -> dict[int, dict[int, int]]:
     """By instruction, {storage: address in the arena}, as the model of the allocator has them.
 
     Raises

@@ -24,7 +24,7 @@ from . import report
 if TYPE_CHECKING:
     from stretto.memory.options import StepOptions, StepSource
     from stretto.memory.planner.graph import Graph
-    from stretto.memory.planning import Captured
+    from stretto.memory.planning import CapturedStep
 
     from .memory_runs import Row
 
@@ -75,21 +75,21 @@ def main() -> None:
 
 def prediction(case: Case, budget: int) -> Row:
     """The largest batches that fit, from dry runs; with items a second as planned."""
-    from stretto.memory.planner.planner import Infeasible, Settings, make, smallest_budget
+    from stretto.memory.planner.planner import Infeasible, PlannerSettings, make, smallest_budget
 
     from .memory_runs import FREE
 
     def kept(batch: int) -> int:
         captured, graph = dry(case, batch, budget, None)
-        return make(graph, Settings(FREE, policy="keep")).costs.peak + captured.lifted.borrowed
+        return make(graph, PlannerSettings(FREE, policy="keep")).costs.peak + captured.lifted.borrowed
 
     def least(batch: int) -> int:
         captured, graph = dry(case, batch, budget, "auto")
-        return smallest_budget(graph, Settings(budget)) + captured.lifted.borrowed
+        return smallest_budget(graph, PlannerSettings(budget)) + captured.lifted.borrowed
 
     eager = largest(kept, budget, 8)
     captured, graph = dry(case, eager, budget, None)
-    costs = make(graph, Settings(FREE, policy="keep")).costs
+    costs = make(graph, PlannerSettings(FREE, policy="keep")).costs
     row: Row = {"model": case[0], "dtype": case[1], "options": case[2], "how": "planned"}
     row["eager"] = _side(case, eager, costs.peak + captured.lifted.borrowed, costs.seconds)
     print(f"{case[0]}: eager is predicted to hold {eager}", flush=True)
@@ -99,7 +99,7 @@ def prediction(case: Case, budget: int) -> Row:
     while batch > eager:
         captured, graph = dry(case, batch, budget, "auto")
         try:
-            planned = make(graph, Settings(budget - captured.lifted.borrowed, host_budget=HOST))
+            planned = make(graph, PlannerSettings(budget - captured.lifted.borrowed, host_budget=HOST))
         except Infeasible:
             batch = smaller(0.9 * batch)
             continue
@@ -110,10 +110,10 @@ def prediction(case: Case, budget: int) -> Row:
     return row | {"ours": {"failed": "no larger batch than eager's"}}
 
 
-_LAST: dict[str, tuple[Captured, Graph]] = {}  # the step that was looked at last
+_LAST: dict[str, tuple[CapturedStep, Graph]] = {}  # the step that was looked at last
 
 
-def dry(case: Case, batch: int, budget: int, chunks: str | None) -> tuple[Captured, Graph]:
+def dry(case: Case, batch: int, budget: int, chunks: str | None) -> tuple[CapturedStep, Graph]:
     """A step written down and costed without a GPU."""
     import torch
 
@@ -143,12 +143,12 @@ def fits(case: Case, batch: int, budget: int) -> bool:
     """Whether any plan is found, with the host that there is."""
     from stretto.memory.planner.idle_intervals import find_idle_intervals
     from stretto.memory.planner.order import ORDERS
-    from stretto.memory.planner.program import Link
+    from stretto.memory.planner.program import HostLink
     from stretto.memory.planner.search import search
 
     captured, graph = dry(case, batch, budget, "auto")
     intervals = find_idle_intervals(graph.reordered(ORDERS["program"](graph)))
-    return search(intervals, budget - captured.lifted.borrowed, Link(), host=HOST, first_fit=True) is not None
+    return search(intervals, budget - captured.lifted.borrowed, HostLink(), host=HOST, first_fit=True) is not None
 
 
 def largest(need: Callable[[int], int], room: int, first: int) -> int:

@@ -210,12 +210,12 @@ def as_the_dissertation(partition: int) -> Callable[[Any], Any]:
         from stretto.memory import step
         from stretto.memory.measure.costs import costed
         from stretto.memory.options import StepSource
-        from stretto.memory.planner.planner import Settings, smallest_budget
+        from stretto.memory.planner.planner import PlannerSettings, smallest_budget
         from stretto.memory.planning import capture
 
         device = torch.device("cuda", torch.cuda.current_device())
         captured = capture(StepSource(job.step, job.modules, job.optimizers, job.batch, device), 1 << 40)
-        settings = Settings(1 << 50, policy="dissertation", partition=partition)
+        settings = PlannerSettings(1 << 50, policy="dissertation", partition=partition)
         least = smallest_budget(costed(captured.lifted, device), settings) + captured.lifted.borrowed
         options: dict[str, Any] = {"policy": "dissertation", "partition": partition}
         return step(job.step, job.modules, job.optimizers, job.batch, budget=int(1.05 * least) + SPARE, **options)

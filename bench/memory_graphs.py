@@ -163,13 +163,13 @@ def planned(path: Path, shares: Sequence[float]) -> None:
     from stretto.memory.addresses.place_plan import make_placed
     from stretto.memory.addresses.placement import peak
     from stretto.memory.addresses.steering import unsteered_bytes
-    from stretto.memory.planner.planner import Infeasible, Settings
-    from stretto.memory.planner.program import Link
+    from stretto.memory.planner.planner import Infeasible, PlannerSettings
+    from stretto.memory.planner.program import HostLink
     from stretto.memory.planning import without_update_workspaces
 
     found = pickle.loads(path.read_bytes())
     whole = found["eager"]["reserved"]
-    link = Link(53e9, 53e9)
+    link = HostLink(53e9, 53e9)
     for (label, share), one in found["variants"].items():
         if share not in shares:
             continue
@@ -180,7 +180,7 @@ def planned(path: Path, shares: Sequence[float]) -> None:
         began = time.process_time()
         head = f"{found['model']:20} {label:6} {share:5.0%}"
         try:
-            plan = make_placed(graph, Settings(max(1, int(share * whole) - held), link=link))
+            plan = make_placed(graph, PlannerSettings(max(1, int(share * whole) - held), link=link))
         except Infeasible as error:
             print(f"{head} none below {(error.smallest + held) / whole:.0%}: {error.node}", flush=True)
             continue

@@ -68,7 +68,7 @@ def reckoned(name: str) -> list[dict[str, Any]]:
 
     from stretto.memory.measure.costs import costed
     from stretto.memory.options import StepOptions, StepSource
-    from stretto.memory.planner.planner import Settings, make
+    from stretto.memory.planner.planner import PlannerSettings, make
     from stretto.memory.planning import capture
 
     made, dimension = CASES[name]
@@ -80,7 +80,7 @@ def reckoned(name: str) -> list[dict[str, Any]]:
         captured = capture(
             StepSource(job.step, job.modules, job.optimizers, batch, cpu), 1 << 50, StepOptions(chunks=chunks)
         )
-        costs = make(costed(captured.lifted, cpu), Settings(1 << 50, policy="keep")).costs
+        costs = make(costed(captured.lifted, cpu), PlannerSettings(1 << 50, policy="keep")).costs
         how = "nothing moves, reckoned" if chunks is None else f'chunks={{"{dimension}": 4}}, nothing moves, reckoned'
         peak = round((costs.peak + captured.lifted.borrowed) / GIB, 3)
         rows.append({"model": name, "how": how, "predicted GiB": peak, "predicted ms": round(1e3 * costs.seconds, 1)})

@@ -29,10 +29,10 @@ from stretto.memory.planner.graph import Graph
 from stretto.memory.planner.idle_intervals import find_idle_intervals
 from stretto.memory.planner.lower import lower
 from stretto.memory.planner.order import ORDERS
-from stretto.memory.planner.planner import Infeasible, Planned, Settings, make, smallest_budget
+from stretto.memory.planner.planner import Infeasible, PlannedProgram, PlannerSettings, make, smallest_budget
 from stretto.memory.planner.program import account
 from stretto.memory.planner.timeline import build_timeline
-from stretto.memory.planning import Captured, capture, remaining_budget
+from stretto.memory.planning import CapturedStep, capture, remaining_budget
 from stretto.memory.run.cuda_device import CudaDevice
 from stretto.memory.run.devices import Device, PlainDevice
 from stretto.memory.run.execute import Runner
@@ -175,7 +175,7 @@ class Trial:
         self.job = made(name, dtype, options)
         self.items = items(name, self.job.batch)
         self.device = torch.device("cuda", 0) if on_gpu() else torch.device("cpu")
-        self._known: dict[Any, tuple[Captured, Graph]] = {}
+        self._known: dict[Any, tuple[CapturedStep, Graph]] = {}
         self._runner: Runner | None = None
         self._moved = False  # by a plan: what lasts may be on the host
         self.about = 1 << 40  # bytes that plans will be made for: small parameters are updated together up to a share
@@ -185,7 +185,7 @@ class Trial:
         row: Row = {}
         if not on_gpu():
             _, graph = self.captured()
-            costs = make(graph, Settings(FREE, policy="keep")).costs
+            costs = make(graph, PlannerSettings(FREE, policy="keep")).costs
             row = {"how": "planned", "seconds": costs.seconds, "peak": costs.peak + self.captured()[0].lifted.borrowed}
             self._known.clear()
         if place() != "meta":
@@ -201,7 +201,7 @@ class Trial:
         self.about = row.get("peak", CAP) // 3
         return self._whole(row)
 
-    def captured(self, chunks: int | str | None = None) -> tuple[Captured, Graph]:
+    def captured(self, chunks: int | str | None = None) -> tuple[CapturedStep, Graph]:
         """The trace and its graph with costs, made once."""
         if chunks not in self._known:
             job = self.job
@@ -214,12 +214,12 @@ class Trial:
                 self._known[chunks] = found, costed(found.lifted, self.device)
         return self._known[chunks]
 
-    def least(self, settings: Settings, chunks: int | str | None = None) -> int:
+    def least(self, settings: PlannerSettings, chunks: int | str | None = None) -> int:
         """The smallest budget that these settings can have."""
         captured, graph = self.captured(chunks)
         return smallest_budget(graph, settings) + captured.lifted.borrowed
 
-    def plan(self, settings: Settings, chunks: int | str | None = None) -> Row:
+    def plan(self, settings: PlannerSettings, chunks: int | str | None = None) -> Row:
         """Plan, and on a GPU some steps with it."""
         began = time.perf_counter()
         captured, graph = self.captured(chunks)
@@ -234,19 +234,19 @@ class Trial:
         """Chapter 6 as it is: at most two partitions at a time, which is the smallest budget its plan can have."""
         began = time.perf_counter()
         captured, graph = self.captured()
-        settings = Settings(FREE, policy="dissertation", **options)
+        settings = PlannerSettings(FREE, policy="dissertation", **options)
         if options.get("order") == "program":  # the policy has no such order: its parts, one after another
             intervals = find_idle_intervals(graph.reordered(ORDERS["program"](graph)), place=settings.place)
             steps = build_timeline(intervals, choose(intervals, settings.partition, settings.distance))
             budget = _roomy(max(steps.start, *steps.required))
             program = lower(intervals.graph, steps, budget, settings.link, first=load_steps(steps, settings.partition))
-            found = Planned(program.program, account(program.program, settings.link), settings)
+            found = PlannedProgram(program.program, account(program.program, settings.link), settings)
         else:
             budget = _roomy(smallest_budget(graph, settings))
-            found = make(graph, Settings(budget, policy="dissertation", **options))
+            found = make(graph, PlannerSettings(budget, policy="dissertation", **options))
         return self._taken(captured, graph, found, began)
 
-    def _taken(self, captured: Captured, graph: Graph, found: Planned, began: float) -> Row:
+    def _taken(self, captured: CapturedStep, graph: Graph, found: PlannedProgram, began: float) -> Row:
         costs = found.costs
         row: Row = {
             "how": "planned",
@@ -271,7 +271,7 @@ class Trial:
                 self._anew()
         return self._whole(row)
 
-    def _run(self, captured: Captured, graph: Graph, found: Planned) -> Row:
+    def _run(self, captured: CapturedStep, graph: Graph, found: PlannedProgram) -> Row:
         self.rest()
         device: Device = PlainDevice()
         if on_gpu():

@@ -125,13 +125,13 @@ def planned_only(name: str) -> dict[str, Any]:
 
     from stretto.checks import parse_bytes
     from stretto.memory.options import StepOptions, StepSource
-    from stretto.memory.planner.planner import Settings
+    from stretto.memory.planner.planner import PlannerSettings
     from stretto.memory.planning import planned
 
     case, row = CASES[name], {"what": name}
     began = time.perf_counter()
     job = case.make(True)
-    settings = Settings(case.budget(CARD), host_budget=parse_bytes(case.host))
+    settings = PlannerSettings(case.budget(CARD), host_budget=parse_bytes(case.host))
     try:
         captured, graph, made = planned(
             StepSource(job.step, job.modules, job.optimizers, job.batch, torch.device("cpu")),

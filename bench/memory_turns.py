@@ -59,12 +59,12 @@ def metered() -> Iterator[None]:
         return
     from stretto.memory import planning
     from stretto.memory.measure import meter
-    from stretto.memory.measure.meter import Cost, Meter, Remembered
+    from stretto.memory.measure.meter import CallCost, CostCache, Meter
     from stretto.memory.operations.fuse import Chain
 
     alone = Meter._try
 
-    def in_turn(self: Meter, call: Any) -> Cost:
+    def in_turn(self: Meter, call: Any) -> CallCost:
         if isinstance(call.target, Chain):
             alone(self, call)  # it is compiled now, which takes seconds: nobody has to wait for that
         with turn(still=False):
@@ -72,7 +72,7 @@ def metered() -> Iterator[None]:
 
     measured = meter.link
 
-    def link_in_turn(device: Any, remembered: Remembered) -> Any:
+    def link_in_turn(device: Any, remembered: CostCache) -> Any:
         with turn(still=False):
             return measured(device, remembered)
 

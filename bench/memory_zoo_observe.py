@@ -16,7 +16,7 @@ from stretto.memory import planning
 from stretto.memory.capture.side_effects import CannotCapture
 from stretto.memory.measure.costs import costed
 from stretto.memory.options import StepSource
-from stretto.memory.planner.planner import Settings
+from stretto.memory.planner.planner import PlannerSettings
 from stretto.memory.report.report import Report
 
 from .memory_models import Job
@@ -37,7 +37,7 @@ def to_host(job: Job) -> None:
 
 def plain_peak(job: Job) -> int:
     """Bytes of the plan in which nothing moves, on a CPU."""
-    wanted = Settings(UNBOUNDED, policy="keep")
+    wanted = PlannerSettings(UNBOUNDED, policy="keep")
     try:
         captured, _, made = planning.planned(
             StepSource(job.step, job.modules, job.optimizers, job.batch, torch.device("cpu")), wanted

@@ -20,7 +20,7 @@ from stretto.models.factorization.build import build_in_memory
 from stretto.observe.events import EpochDone, Event
 from stretto.plan.plan import Physical
 from stretto.runtime.runtimes import Threads
-from stretto.solvers.factorization.problem import Problem
+from stretto.solvers.factorization.problem import FactorizationProblem
 
 from . import report, sets
 
@@ -72,7 +72,7 @@ def lap(data: st.Data, optimizer: str, threads: int) -> float:
     """Seconds of the fastest of a few compiled passes."""
     with Threads(threads).open() as crew:
         physical = Physical("threads", threads)
-        problem = Problem(RANK, optimizer=optimizer)
+        problem = FactorizationProblem(RANK, optimizer=optimizer)
         job = build_in_memory(problem, data, crew, seed=0, profile="exact", width=16, physical=physical)
         return min(crew.run(job.steps(epoch)[0], "exact").seconds for epoch in range(LAPS))
 

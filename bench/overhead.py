@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 import stretto as st
-from stretto.solvers.linear.columns import Columns
-from stretto.solvers.linear.working_sets import Solver
+from stretto.solvers.linear.columns import ColumnPasses
+from stretto.solvers.linear.working_sets import WorkingSetSolver
 
 from . import report, sparse_sets
 
@@ -55,7 +55,10 @@ def timed(owner: type, *names: str) -> Iterator[Counter[str]]:
 def by_sets(X: Any, y: Any, alpha: float) -> list[str]:
     """Share of choosing and of looking in a fit by working sets."""
     model = st.Lasso(alpha, tol=1e-6, n_jobs=2).fit(X, y)
-    with timed(Solver, "_screen", "_choose", "_tolerance") as chosen, timed(Columns, "price", "survey") as looked:
+    with (
+        timed(WorkingSetSolver, "_screen", "_choose", "_tolerance") as chosen,
+        timed(ColumnPasses, "price", "survey") as looked,
+    ):
         began = time.perf_counter()
         model.fit(X, y)
         whole = time.perf_counter() - began

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import stretto as st
-from stretto.loops.execute.run import Prepared, run
+from stretto.loops.execute.run import PreparedLoop, run
 from stretto.loops.loop_plan import LoopPlan
 
 from . import report, sets
@@ -130,14 +130,16 @@ def one_by_one(data: Any, remote: Remote) -> float:
     return (time.perf_counter() - began) / reads
 
 
-def alone(prepared: Prepared) -> list[Prepared]:
+def alone(prepared: PreparedLoop) -> list[PreparedLoop]:
     """The same loop, one visit at a time."""
     visits = prepared.visits
     every = [np.array([v], np.int64) for v in range(len(visits))]
     return [replace(prepared, visits=replace(visits, waves=(wave,))) for wave in every]
 
 
-def in_bulk(plan: LoopPlan, visits: list[Prepared], w: NDArray[Any], remote: Remote, crew: Any, keep: bool) -> float:
+def in_bulk(
+    plan: LoopPlan, visits: list[PreparedLoop], w: NDArray[Any], remote: Remote, crew: Any, keep: bool
+) -> float:
     """Seconds of one pass in which every visit fetches what it reads, runs, and puts back what it changed."""
     part = plan.parts[0]
     began = time.perf_counter()

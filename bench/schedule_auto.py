@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 import stretto as st
 from stretto.errors import Diverged
-from stretto.programs.values import Look, Result
+from stretto.programs.values import Look, ProgramResult
 from stretto.schedule.automatic.auto import Auto
 from stretto.schedule.automatic.candidates import COMPILED, Candidates, choosing_cost
 from stretto.schedule.columns import Columns
@@ -88,7 +88,7 @@ JUDGED: dict[str, Callable[[], Data]] = {
 }
 
 
-def work(result: Result, columns: Columns, candidates: Candidates | None, schedule: Schedule) -> float:
+def work(result: ProgramResult, columns: Columns, candidates: Candidates | None, schedule: Schedule) -> float:
     """The work of a run up to its last evaluation."""
     if candidates is None:
         return result.history[-1].samples + result.rounds * (COMPILED.round + choosing_cost(schedule, columns))

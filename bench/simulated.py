@@ -24,7 +24,7 @@ import stretto as st
 from stretto.comm.policy import Eager, Managed
 from stretto.consistency.rules import BSP, SSP
 from stretto.runtime.simulated.spec import Simulated
-from stretto.tables.result import Result
+from stretto.tables.result import TableResult
 
 from . import report
 from .sets import rating_sets
@@ -90,7 +90,9 @@ class Ratings:
 
         return work
 
-    def run(self, sync: Any, comm: Any, nodes: int, workers: int, clocks: int, parts: int = 1) -> tuple[Result, float]:
+    def run(
+        self, sync: Any, comm: Any, nodes: int, workers: int, clocks: int, parts: int = 1
+    ) -> tuple[TableResult, float]:
         """The result, and CPU seconds without computing."""
         start = np.random.default_rng(0).normal(0, 0.1, (self.items, self.rank)).astype(np.float32)
         self.computed = 0.0

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import stretto as st
-from stretto.data.partition import Cut, cut
+from stretto.data.partition import BlockPartition, cut
 from stretto.kernels.factorization.sgd import sgd_worker
 from stretto.programs.program import Program
 from stretto.programs.run import run
@@ -33,14 +33,14 @@ from stretto.runtime.blocks.survey import survey
 from stretto.runtime.blocks.team import Team
 from stretto.schedule.orders.order import Ints, Order
 from stretto.schedule.turns import FIRST, SYNC, Rotation, Turn, rotation
-from stretto.solvers.factorization.problem import Problem, new_factors
+from stretto.solvers.factorization.problem import FactorizationProblem, new_factors
 from stretto.solvers.factorization.sgd import sgd_step
 
 from . import report, sets
 
 THREADS = 2
 ROUNDS = 15
-PROBLEM = Problem(32, learning_rate=0.01, schedule="constant")
+PROBLEM = FactorizationProblem(32, learning_rate=0.01, schedule="constant")
 SWITCHES = [(sync, first) for sync, first in product(reversed(SYNC), reversed(FIRST))]
 NAMES = [f"{sync}, {first}" for sync, first in SWITCHES]
 
@@ -85,13 +85,13 @@ class Laid:
         return tuple(part.array.copy() for part in parts)
 
 
-def _uneven(counts: Ints, blocks: int) -> Cut:
+def _uneven(counts: Ints, blocks: int) -> BlockPartition:
     """Blocks of equally many rows, alike in activity, in an order that says nothing of it."""
     groups = np.array_split(np.argsort(-counts, kind="stable"), blocks)
     shuffled = [groups[k] for k in np.random.default_rng(0).permutation(blocks)]
     place = np.empty(len(counts), np.int32)
     place[np.concatenate(shuffled)] = np.arange(len(counts), dtype=np.int32)
-    return Cut(place, np.concatenate([[0], np.cumsum([len(group) for group in shuffled])]).astype(np.int64))
+    return BlockPartition(place, np.concatenate([[0], np.cumsum([len(group) for group in shuffled])]).astype(np.int64))
 
 
 def _pairs(order: Order) -> tuple[list[int], list[int]]:

@@ -21,7 +21,7 @@ from stretto.models.factorization.build import build_in_memory
 from stretto.plan.plan import Physical
 from stretto.runtime.blocks import pass_control
 from stretto.runtime.runtimes import Threads
-from stretto.solvers.factorization.problem import Problem
+from stretto.solvers.factorization.problem import FactorizationProblem
 from stretto.solvers.factorization.sgd import SgdJob
 
 from . import report, sets
@@ -49,7 +49,7 @@ def build(data: st.Data, threads: int, profile: str) -> SgdJob:
     with Threads().open() as crew:
         physical = Physical("threads", threads)
         settings: dict[str, Any] = {"seed": 0, "profile": profile, "width": 16, "physical": physical}
-        job: SgdJob = build_in_memory(Problem(RANK), data, crew, **settings)
+        job: SgdJob = build_in_memory(FactorizationProblem(RANK), data, crew, **settings)
         return job
 
 

@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 
 import stretto as st
 from stretto.errors import Diverged
-from stretto.programs.values import Result
+from stretto.programs.values import ProgramResult
 
 from . import report
 from .smpframe_sets import scaled
@@ -65,7 +65,7 @@ class Set:
         self.best = 0.5 * float(np.mean(left * left)) + self.alpha * float(np.abs(coef).sum())
         self.goal = (1 + TARGET) * self.best
 
-    def run(self, schedule: Any, depth: int, runtime: Any, rounds: int = MOST, every: int = 5) -> Result:
+    def run(self, schedule: Any, depth: int, runtime: Any, rounds: int = MOST, every: int = 5) -> ProgramResult:
         """Run until the goal."""
         program = st.SparseRegression(self.X, self.y, self.alpha, schedule=schedule, by="rows", blocks=BLOCKS)
         options: dict[str, Any] = {"rounds": rounds, "every": every, "pipeline": depth, "runtime": runtime}
@@ -77,13 +77,15 @@ def simulated(nodes: int, entry: float) -> st.Simulated:
     return st.Simulated(nodes=nodes, threads=1, link="10Gbit", latency="100us", seconds_per_item=entry, seed=0)
 
 
-def _seconds(result: Result) -> float:
+def _seconds(result: ProgramResult) -> float:
     """Virtual seconds from the first evaluation after the data were sent, scaled to all rounds."""
     first, last = result.history[1], result.history[-1]
     return (last.seconds - first.seconds) * last.round / (last.round - first.round)
 
 
-def _rows(one: Set, local: Result, name: str, depth: int, nodes: tuple[int, ...], entry: float) -> list[list[object]]:
+def _rows(
+    one: Set, local: ProgramResult, name: str, depth: int, nodes: tuple[int, ...], entry: float
+) -> list[list[object]]:
     """A schedule at a depth on some numbers of nodes, 1 first. local: the same on one thread."""
     rows: list[list[object]] = []
     alone = 0.0

@@ -18,7 +18,7 @@ from typing import Any
 import numba
 import numpy as np
 
-from stretto.kernels.topics.rows import Counts
+from stretto.kernels.topics.rows import TopicCounts
 from stretto.runtime.blocks.crew import Crew
 
 from .lda_parallel_runs import (
@@ -137,7 +137,7 @@ class Workers:
         self.total = np.tile(server.total, (copies, 1))
         self.moved = np.zeros((CHUNKS, K), np.int32), np.zeros((1, K), np.int32)
 
-    def copy(self, worker: int) -> Counts:
+    def copy(self, worker: int) -> TopicCounts:
         """The counts as a worker sees them."""
         at = worker if self.early else 0
         return self.state.counts._replace(

@@ -30,13 +30,13 @@ from numpy.typing import NDArray
 
 from stretto.data.partition import cut, cut_evenly, hashed
 from stretto.data.records.data import Data
-from stretto.kernels.topics.rows import Counts, Tokens
+from stretto.kernels.topics.rows import Tokens, TopicCounts
 from stretto.models.topics.corpus_files import weigh
-from stretto.models.topics.count_layout import Census, Shape
+from stretto.models.topics.count_layout import Census, CountLayout
 from stretto.models.topics.job import Priors, document_rows, epoch_seed, merge_totals, sampling_step
 from stretto.models.topics.layout import lay_out_tokens, new_counts, pointers, take_census
 from stretto.models.topics.priors import CountRows, joint_likelihood
-from stretto.models.topics.problem import Problem
+from stretto.models.topics.problem import TopicProblem
 from stretto.plan.plan import Logical
 from stretto.runtime.blocks.crew import Crew
 from stretto.runtime.blocks.source import InMemory
@@ -96,8 +96,8 @@ class Corpus:
         return cls(name, data, take_census(InMemory(data), crew), topics, seed)
 
     @property
-    def problem(self) -> Problem:
-        return Problem(self.topics, (ALPHA,) * self.topics, BETA, "sparse", 1, warm_up=0)
+    def problem(self) -> TopicProblem:
+        return TopicProblem(self.topics, (ALPHA,) * self.topics, BETA, "sparse", 1, warm_up=0)
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ class Counted:
         self.corpus, self.order, self.crew, census = corpus, order, crew, corpus.census
         self.rows = cut(census.doc_tokens, order.rows, seed=corpus.seed, axis=0)
         self.cols = cut_evenly(census.word_tokens, order.cols, seed=corpus.seed, axis=1)
-        self.shape = Shape.of(corpus.problem, census, self.rows, self.cols)
+        self.shape = CountLayout.of(corpus.problem, census, self.rows, self.cols)
         assert not self.shape.plain, "more topics: these runs count in packed rows"
         logical = Logical("lda", (), "", corpus.seed, "exact", 1, order, self.rows, self.cols)
         self.laid = lay_out_tokens(InMemory(corpus.data), logical, self.shape, crew)
@@ -184,7 +184,7 @@ class Counted:
             count_rows(pointers(of), which, self.topic, self.tally, at, length, rows, shape.shift)
         counts.total[:] = np.bincount(self.topic, minlength=shape.topics)
 
-    def sample(self, order: Order, tokens: Tokens, counts: Counts, epoch: int) -> None:
+    def sample(self, order: Order, tokens: Tokens, counts: TopicCounts, epoch: int) -> None:
         """A pass of the sampler over the visits of `order`."""
         step = sampling_step(
             self.corpus.problem, self.shape, order, tokens, counts, self.priors, self.doc_tokens, self.laid.most,

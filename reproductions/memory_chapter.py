@@ -168,7 +168,7 @@ class Last:
 
 def table_6_4(case: Case, last: Last) -> Iterator[Row]:
     """Means added one after another: the dissertation's, then ours with a budget of a share of eager's peak."""
-    from stretto.memory.planner.planner import Settings
+    from stretto.memory.planner.planner import PlannerSettings
 
     trial, eager = last.of(case)
     yield {"method": "eager", **eager}
@@ -184,10 +184,10 @@ def table_6_4(case: Case, last: Last) -> Iterator[Row]:
     if case[0] in ("gpt", "moe"):
         ways.append(("ours: + chunks", {}, "auto"))
     for method, options, chunks in ways:
-        settings = Settings(budget, **options)
+        settings = PlannerSettings(budget, **options)
         least = trial.least(settings, chunks)
         if least > budget:
-            settings = Settings(int(1.02 * least), **options)
+            settings = PlannerSettings(int(1.02 * least), **options)
         yield {"method": method, "budget": settings.budget, **trial.plan(settings, chunks)}
 
 
@@ -224,7 +224,7 @@ def table_6_6(case: Case, last: Last) -> Iterator[Row]:
 
 def table_6_9(case: Case, last: Last) -> Iterator[Row]:
     """Twice the length in the memory that eager takes for the length."""
-    from stretto.memory.planner.planner import Settings
+    from stretto.memory.planner.planner import PlannerSettings
 
     name, dtype, options = case
     length = options["length"]
@@ -233,7 +233,7 @@ def table_6_9(case: Case, last: Last) -> Iterator[Row]:
     trial, longer = last.of((name, dtype, {**options, "length": 2 * length}))
     yield {"method": f"eager, length {2 * length}", **longer}
     budget = eager["peak"]
-    yield {"method": f"ours, length {2 * length}", "budget": budget, **trial.plan(Settings(budget))}
+    yield {"method": f"ours, length {2 * length}", "budget": budget, **trial.plan(PlannerSettings(budget))}
     partition = 5 if name == "lstm" else 20
     yield {"method": f"dissertation, length {2 * length}", **trial.dissertation(partition=partition)}
 
@@ -243,15 +243,15 @@ def table_6_14(case: Case, last: Last) -> Iterator[Row]:
     name, dtype, options = case
     from bench.memory_runs import CAP
 
-    from stretto.memory.planner.planner import Settings
+    from stretto.memory.planner.planner import PlannerSettings
 
     for kind, more in (("padded", {"padded": True}), ("grouped", {"groups": min(4, options["experts"])})):
         one = (name, dtype, {**options, **more})
         yield {"method": f"eager, {kind}", **eager_under_cap(one, last)}
         yield {"method": f"ours, {kind}", **under_cap(one, last)}
         trial, _ = last.of(one)
-        least = {"least": trial.least(Settings(CAP))}
-        yield {"method": f"ours, {kind}, a third", **least, **trial.plan(Settings(CAP // 3))}
+        least = {"least": trial.least(PlannerSettings(CAP))}
+        yield {"method": f"ours, {kind}, a third", **least, **trial.plan(PlannerSettings(CAP // 3))}
 
 
 def eager_under_cap(case: Case, last: Last) -> Row:
@@ -268,10 +268,10 @@ def under_cap(case: Case, last: Last) -> Row:
     """Ours with what the cap leaves."""
     from bench.memory_runs import CAP, SPARE
 
-    from stretto.memory.planner.planner import Settings
+    from stretto.memory.planner.planner import PlannerSettings
 
     trial, _ = last.of(case)
-    return {"budget": CAP - SPARE, **trial.plan(Settings(CAP - SPARE, host_budget=CAP * 4))}
+    return {"budget": CAP - SPARE, **trial.plan(PlannerSettings(CAP - SPARE, host_budget=CAP * 4))}
 
 
 def _said(row: Row) -> str:

@@ -18,12 +18,12 @@ import numpy as np
 import pytest
 
 import stretto as st
-from stretto.runtime.cluster.hosts.calls import Address, Begin, Told
+from stretto.runtime.cluster.hosts.calls import Address, BeginTask, HostEvent
 from stretto.runtime.cluster.hosts.host import Host
-from stretto.runtime.cluster.tables.final_state import NodeRest, merged
+from stretto.runtime.cluster.tables.final_state import NodeFinalState, merged
 from stretto.runtime.cluster.tables.task import TablePayload, make_table_task
-from stretto.runtime.tables.checkpoints import Part
-from stretto.runtime.tables.job import Outcome, Rest, TableJob
+from stretto.runtime.tables.checkpoints import WorkerState
+from stretto.runtime.tables.job import FinalRows, TableJob, TableOutcome
 from stretto.runtime.tables.run.node_cuts import CutPlan
 from stretto.store.node import NodePart
 from stretto.tables.worker import Worker
@@ -57,7 +57,7 @@ def close_all() -> None:
 class Parts:
     """What has come in of one cut."""
 
-    workers: dict[int, Part] = field(default_factory=dict)
+    workers: dict[int, WorkerState] = field(default_factory=dict)
     residuals: dict[int, Any] = field(default_factory=dict)
     shards: dict[int, Any] = field(default_factory=dict)
 
@@ -82,7 +82,7 @@ class Party:
             self.everybody = {number: Host(number, "a test", threads=threads) for number in sorted(set(self.where))}
         self._new = new
         self.every, self.incarnation = every, 0
-        self.told: list[Told] = []  # of this incarnation
+        self.told: list[HostEvent] = []  # of this incarnation
         self.cuts: dict[int, Parts] = {}
         self._drained: set[int] = set()
 
@@ -122,7 +122,7 @@ class Party:
                 self.job, self.layout, starts or None, cut.workers, clock, CutPlan(self.every, clock), began
             )
             host.threads = self.threads
-            host.begin(Begin(self.incarnation, roster, self.where, make_table_task, payload))
+            host.begin(BeginTask(self.incarnation, roster, self.where, make_table_task, payload))
 
     def listen(self, until: Callable[[], bool]) -> None:
         """Take events until something is true."""
@@ -148,20 +148,20 @@ class Party:
         cut, nodes = self.cuts.get(clock, Parts()), self.layout.nodes
         return (len(cut.workers), len(cut.residuals), len(cut.shards)) == (self.layout.workers, nodes, nodes)
 
-    def outcome(self, stopped: str = "done") -> Outcome:
+    def outcome(self, stopped: str = "done") -> TableOutcome:
         """What there is now."""
-        rests: list[NodeRest] = [rest for found in self.ask("final") for rest in found.values()]
+        rests: list[NodeFinalState] = [rest for found in self.ask("final") for rest in found.values()]
         rests.sort(key=lambda rest: rest.node)
         tables = []
         for parts in zip(*(rest.tables for rest in rests), strict=True):
             states = zip(*(part.states for part in parts), strict=True)
             keys, values = (np.concatenate([getattr(part, name) for part in parts]) for name in ("keys", "values"))
-            tables.append(Rest(keys, values, tuple(np.concatenate(state) for state in states)))
+            tables.append(FinalRows(keys, values, tuple(np.concatenate(state) for state in states)))
         clocks = {worker: clock for rest in rests for worker, clock in rest.clocks.items()}
         local = {worker: mine for rest in rests for worker, mine in rest.local.items()}
         recording = merged(self.layout, self.job.record, rests)
         workers = range(self.job.workers)
-        return Outcome(
+        return TableOutcome(
             tuple(tables),
             tuple(clocks[worker] for worker in workers),
             1.0,
@@ -173,7 +173,7 @@ class Party:
             items=sum(rest.items for rest in rests),
         )
 
-    def _take(self, event: Told) -> None:
+    def _take(self, event: HostEvent) -> None:
         what, node, value = event.what, event.node, event.value
         if what == "failed":
             worker, clock, error = value
@@ -206,7 +206,7 @@ class InProcess:
     where: tuple[int, ...] | None = None
     every: tuple[int, ...] = ()
 
-    def serve(self, job: TableJob) -> Outcome:
+    def serve(self, job: TableJob) -> TableOutcome:
         with Party(job, self.nodes, threads=self.threads, where=self.where, every=self.every) as party:
             party.begin()
             party.until_drained()
@@ -218,7 +218,7 @@ def job_of(body: Callable[[Worker], Any], **options: Any) -> TableJob:
     found: list[TableJob] = []
 
     class Taker:
-        def serve(self, job: TableJob) -> Outcome:
+        def serve(self, job: TableJob) -> TableOutcome:
             found.append(job)
             raise StopIteration
 
@@ -227,7 +227,7 @@ def job_of(body: Callable[[Worker], Any], **options: Any) -> TableJob:
     return found[0]
 
 
-def values(outcome: Outcome, table: int = 0) -> np.ndarray[Any, Any]:
+def values(outcome: TableOutcome, table: int = 0) -> np.ndarray[Any, Any]:
     """The rows of a table, by key."""
     rest = outcome.tables[table]
     return rest.values[np.argsort(rest.keys)]

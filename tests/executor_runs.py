@@ -19,7 +19,7 @@ import stretto as st
 from executor_plans import PlanCase
 from executor_world import World, in_memory
 from ring_fleet import InProcess, QueueHosts
-from stretto.runtime.blocks.step import Done, Step
+from stretto.runtime.blocks.step import BlockStep, StepOutcome
 from stretto.runtime.blocks.tiles import tiling_of
 from stretto.runtime.files.mapped_arrays import Disk
 from stretto.schedule.orders.order import Ints, Order
@@ -61,7 +61,7 @@ class WatchedDisk(Disk):
         )
         assert self.most <= max(self.budget, least), (self.most, self.budget, least)
 
-    def _holder(self, step: Step) -> Callable[[str], bool]:
+    def _holder(self, step: BlockStep) -> Callable[[str], bool]:
         assert step.spec is not None
         args = step.spec.flat(step.args)
         return lambda name: self.holds(args[name])
@@ -245,12 +245,12 @@ def expected(case: PlanCase) -> dict[str, str]:
     return run(case, [], SERIAL)
 
 
-def _some_visits(crew: Any, step: Step, finished: Ints | None, share: float, seed: int) -> Done:
+def _some_visits(crew: Any, step: BlockStep, finished: Ints | None, share: float, seed: int) -> StepOutcome:
     """Make some of the visits of a step that may be made, in memory."""
     if step.before is not None:
         step.before(finished is None)
     only = _closed(step.order, finished, share, np.random.default_rng(seed))
-    done: Done = crew._visits(step, "exact", finished, None, only, drain=False)
+    done: StepOutcome = crew._visits(step, "exact", finished, None, only, drain=False)
     return done
 
 

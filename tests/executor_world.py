@@ -31,7 +31,7 @@ from stretto.plan.arrays import (
     replicated,
 )
 from stretto.plan.kernel_reference import named_kernel
-from stretto.runtime.blocks.step import Step, make_step
+from stretto.runtime.blocks.step import BlockStep, make_step
 from stretto.schedule.orders.order import Ints
 
 Allocate = Callable[[str, tuple[int, ...], Any], NDArray[Any]]
@@ -76,14 +76,14 @@ class World:
         self._items = [self._step(epoch, k) for epoch in range(case.epochs) for k in range(len(case.steps))]
         self.outs = [step.out for step in self._items]
 
-    def items(self) -> Sequence[Step]:
+    def items(self) -> Sequence[BlockStep]:
         """All steps of all epochs."""
         return self._items
 
     def _array(self, name: str, step: int) -> NDArray[Any]:
         return self.arrays[self.case.called(name, step)]
 
-    def _step(self, epoch: int, k: int) -> Step:
+    def _step(self, epoch: int, k: int) -> BlockStep:
         case = self.case.steps[k]
         args = [self.tables[k], *(self._array(name, k) for name in CUTS)]
         args += [self._array(name, k) for name in ("moved_rows", "moved_cols", "shared", "parts", "scratch", "fault")]

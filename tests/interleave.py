@@ -20,7 +20,7 @@ import numpy as np
 from stretto.comm.link import Frame
 from stretto.comm.policy import Eager, Policy
 from stretto.store.layout import Layout, TableSpec
-from stretto.store.node import Node
+from stretto.store.node import StoreNode
 from stretto.store.recording import Recording
 from stretto.store.shard.functions import add
 
@@ -47,7 +47,7 @@ class Local:
 
     number: int
     actions: tuple[Any, ...]
-    live: Node | None
+    live: StoreNode | None
     done: int = 0
     waits: bool = False
     sent: tuple[Any, ...] = ()
@@ -83,8 +83,8 @@ class Walk:
 
     # -- nodes ------------------------------------------------------------------------------------------------------
 
-    def _node(self, number: int) -> Node:
-        return Node(self.layout, number, recording=Recording(self.layout, record="full"))
+    def _node(self, number: int) -> StoreNode:
+        return StoreNode(self.layout, number, recording=Recording(self.layout, record="full"))
 
     def next(self, local: Local, action: Any) -> Local:
         """The node after one action more."""
@@ -107,7 +107,7 @@ class Walk:
             local.after[action] = found
         return found
 
-    def _act(self, node: Node, action: Any, local: Local) -> None:
+    def _act(self, node: StoreNode, action: Any, local: Local) -> None:
         """Take one action; its outcome goes to `local`."""
         local.read = None
         if action == "step":
@@ -122,7 +122,7 @@ class Walk:
         local.sent = tuple(self._same(frame) for _, frame in node.frames if frame.message is not None)
         node.frames.clear()
 
-    def _step(self, node: Node, worker: int, step: int) -> tuple[bool, Seen | None]:
+    def _step(self, node: StoreNode, worker: int, step: int) -> tuple[bool, Seen | None]:
         """Whether the worker was refused, and what it read."""
         whats, rows = self.scripts[worker][step]
         keys = np.array(rows, dtype=np.int64)

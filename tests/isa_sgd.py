@@ -9,15 +9,15 @@ import sys
 
 from jobs import outcome, some_ratings
 from stretto.runtime.runtimes import Threads
-from stretto.solvers.factorization.problem import Problem
+from stretto.solvers.factorization.problem import FactorizationProblem
 
 RUNS = {
-    "sgd": Problem(20),
-    "adagrad": Problem(20, optimizer="adagrad"),
-    "adarevision": Problem(20, optimizer="adarevision"),
-    "logistic": Problem(20, loss="logistic"),
-    "als": Problem(20, solver="als"),
-    "ccd": Problem(20, solver="ccd"),
+    "sgd": FactorizationProblem(20),
+    "adagrad": FactorizationProblem(20, optimizer="adagrad"),
+    "adarevision": FactorizationProblem(20, optimizer="adarevision"),
+    "logistic": FactorizationProblem(20, loss="logistic"),
+    "als": FactorizationProblem(20, solver="als"),
+    "ccd": FactorizationProblem(20, solver="ccd"),
 }
 
 

@@ -15,33 +15,33 @@ from numpy.typing import NDArray
 from stretto.data.generate.ratings import ratings
 from stretto.data.records.data import Data
 from stretto.models.factorization.build import FactorJob, build
-from stretto.models.factorization.input import Feed
+from stretto.models.factorization.input import RatingsInput
 from stretto.plan.plan import Physical
 from stretto.runtime.blocks.crew import Crew
 from stretto.runtime.blocks.source import InMemory
 from stretto.runtime.runtimes import Runtime, Serial, Threads
-from stretto.solvers.factorization.problem import Problem
+from stretto.solvers.factorization.problem import FactorizationProblem
 
 RUNTIMES: tuple[Runtime, ...] = (Serial(), Threads(1), Threads(2), Threads(3), Threads(4), Threads(8))
 
-PROBLEMS: dict[str, Problem] = {
-    "sgd": Problem(5),
-    "sgd, no biases": Problem(20, biases=False),
-    "sgd, absolute loss": Problem(5, loss="absolute"),
-    "sgd, logistic loss": Problem(5, loss="logistic"),
-    "adagrad": Problem(20, optimizer="adagrad"),
-    "adagrad, no biases": Problem(5, optimizer="adagrad", biases=False),
-    "adagrad, logistic loss": Problem(3, optimizer="adagrad", loss="logistic"),
-    "adarevision": Problem(12, optimizer="adarevision"),
-    "adarevision, no biases": Problem(20, optimizer="adarevision", biases=False),
-    "adarevision, logistic loss": Problem(3, optimizer="adarevision", loss="logistic"),
-    "als": Problem(5, solver="als"),
-    "als, no biases": Problem(16, solver="als", biases=False),
-    "als, cg": Problem(20, solver="als", linear_solver="cg"),
-    "als, implicit": Problem(5, solver="als", implicit=True, biases=False),
-    "ccd": Problem(5, solver="ccd"),
-    "ccd, no biases": Problem(5, solver="ccd", biases=False, inner=2),
-    "als, implicit, cg": Problem(5, solver="als", implicit=True, biases=False, linear_solver="cg"),
+PROBLEMS: dict[str, FactorizationProblem] = {
+    "sgd": FactorizationProblem(5),
+    "sgd, no biases": FactorizationProblem(20, biases=False),
+    "sgd, absolute loss": FactorizationProblem(5, loss="absolute"),
+    "sgd, logistic loss": FactorizationProblem(5, loss="logistic"),
+    "adagrad": FactorizationProblem(20, optimizer="adagrad"),
+    "adagrad, no biases": FactorizationProblem(5, optimizer="adagrad", biases=False),
+    "adagrad, logistic loss": FactorizationProblem(3, optimizer="adagrad", loss="logistic"),
+    "adarevision": FactorizationProblem(12, optimizer="adarevision"),
+    "adarevision, no biases": FactorizationProblem(20, optimizer="adarevision", biases=False),
+    "adarevision, logistic loss": FactorizationProblem(3, optimizer="adarevision", loss="logistic"),
+    "als": FactorizationProblem(5, solver="als"),
+    "als, no biases": FactorizationProblem(16, solver="als", biases=False),
+    "als, cg": FactorizationProblem(20, solver="als", linear_solver="cg"),
+    "als, implicit": FactorizationProblem(5, solver="als", implicit=True, biases=False),
+    "ccd": FactorizationProblem(5, solver="ccd"),
+    "ccd, no biases": FactorizationProblem(5, solver="ccd", biases=False, inner=2),
+    "als, implicit, cg": FactorizationProblem(5, solver="als", implicit=True, biases=False, linear_solver="cg"),
 }
 
 
@@ -51,7 +51,7 @@ def some_ratings(n: int = 12_000, rows: int = 300, cols: int = 200, seed: int = 
 
 
 def make_job(
-    problem: Problem,
+    problem: FactorizationProblem,
     data: Data,
     crew: Crew,
     *,
@@ -65,7 +65,7 @@ def make_job(
     """A job over data in memory; with `memory` and `scratch` it streams from disk when it must."""
     return build(
         problem,
-        Feed(InMemory(data), data, test, data.shape, None, None),
+        RatingsInput(InMemory(data), data, test, data.shape, None, None),
         crew,
         seed=seed,
         profile=profile,
@@ -76,7 +76,9 @@ def make_job(
 
 
 @contextmanager
-def job_on(runtime: Runtime, problem: Problem, data: Data, **settings: Any) -> Iterator[tuple[FactorJob, Crew]]:
+def job_on(
+    runtime: Runtime, problem: FactorizationProblem, data: Data, **settings: Any
+) -> Iterator[tuple[FactorJob, Crew]]:
     """A job and the open crew it was built with."""
     with runtime.open() as crew:
         yield make_job(problem, data, crew, **settings), crew
@@ -104,7 +106,9 @@ def digest(arrays: dict[str, NDArray[Any]] | Iterable[Any], *more: Any) -> str:
     return total.hexdigest()
 
 
-def outcome(runtime: Runtime, problem: Problem, data: Data, epochs: int = 3, **settings: Any) -> tuple[str, str]:
+def outcome(
+    runtime: Runtime, problem: FactorizationProblem, data: Data, epochs: int = 3, **settings: Any
+) -> tuple[str, str]:
     """(fingerprint, hash of everything learned and reported) of a run."""
     with job_on(runtime, problem, data, **settings) as (job, crew):
         objectives = run_epochs(job, crew, epochs)

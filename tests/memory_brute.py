@@ -8,12 +8,12 @@ from collections.abc import Sequence
 
 from stretto.memory.planner.idle_intervals import DROP, KEEP, SWAP, Gaps
 from stretto.memory.planner.lower import lower
-from stretto.memory.planner.program import Link
+from stretto.memory.planner.program import HostLink
 from stretto.memory.planner.timeline import build_timeline
 
 
 def fastest(
-    intervals: Gaps, budgets: Sequence[int], link: Link, *, swap: bool = True, recompute: bool = True
+    intervals: Gaps, budgets: Sequence[int], link: HostLink, *, swap: bool = True, recompute: bool = True
 ) -> list[float | None]:
     """Seconds of the fastest plan that fits each budget, None if no choice does."""
     best = [math.inf] * len(budgets)

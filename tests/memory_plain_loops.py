@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from stretto.memory.planner.decide import LAUNCH, MOST_NODES, Again, Decider
+from stretto.memory.planner.decide import LAUNCH, MOST_NODES, Decider, Recomputation
 from stretto.memory.planner.graph import Graph
 from stretto.memory.planner.idle_intervals import DROP, NEXT, SWAP, TAIL, Gaps
 from stretto.memory.planner.instructions import EVICT, FREE, IN, OUT, READY, RECOMPUTE, RUN, Instruction
-from stretto.memory.planner.program import Link
+from stretto.memory.planner.program import HostLink
 from stretto.memory.planner.timeline import NEVER, CannotRepeat
 
 Floats = np.ndarray[tuple[int], np.dtype[np.float64]]
@@ -296,7 +296,7 @@ class _Walk:
         return not (self.intervals.wraps[g] and position > self.intervals.start[g])
 
 
-def lower(graph: Graph, steps: Steps, budget: int, link: Link, rounds: int = 2) -> tuple[list[Instruction], float]:
+def lower(graph: Graph, steps: Steps, budget: int, link: HostLink, rounds: int = 2) -> tuple[list[Instruction], float]:
     """The instructions of the fastest of a few programs, and its seconds."""
     began = np.zeros(len(steps) + 1)
     np.cumsum([graph.nodes[n].seconds for n in steps.node], out=began[1:])
@@ -311,7 +311,7 @@ def lower(graph: Graph, steps: Steps, budget: int, link: Link, rounds: int = 2) 
     return out, seconds
 
 
-def latest_starts(graph: Graph, comes: Sequence[Come], began: Floats, link: Link) -> list[float]:
+def latest_starts(graph: Graph, comes: Sequence[Come], began: Floats, link: HostLink) -> list[float]:
     """When each copy must begin so that all are in time, one after the other on the link."""
     starts = [0.0] * len(comes)
     free = float("inf")
@@ -323,7 +323,7 @@ def latest_starts(graph: Graph, comes: Sequence[Come], began: Floats, link: Link
 
 
 class _Lower:
-    def __init__(self, graph: Graph, steps: Steps, budget: int, link: Link, began: Floats) -> None:
+    def __init__(self, graph: Graph, steps: Steps, budget: int, link: HostLink, began: Floats) -> None:
         self.graph, self.steps, self.link = graph, steps, link
         self.sizes = [one.nbytes for one in graph.storages]
         self.room = budget - np.array(steps.required, np.int64)  # what is left beside what must be there, by step
@@ -442,7 +442,7 @@ class _Lower:
             self._gone()
 
 
-def recompute_cost(decider: Decider, g: int) -> Again | None:
+def recompute_cost(decider: Decider, g: int) -> Recomputation | None:
     """What it takes to recompute the storage of a gap at its end; None if that is not possible or too much.
 
     Whatever the maker reads and is gone by then has to be recomputed before it, or be kept beyond its last use.
@@ -491,6 +491,6 @@ def recompute_cost(decider: Decider, g: int) -> Again | None:
                 seen.add(m)
                 heapq.heappush(heap, -m)
         if (decider.hold or not heap) and held < size and (price := seconds / (size - held)) < best_price:
-            best = Again(seconds, temporary, tuple(wanted), tuple(beside), tuple(leaves))
+            best = Recomputation(seconds, temporary, tuple(wanted), tuple(beside), tuple(leaves))
             best_price = price
     return best

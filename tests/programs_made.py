@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from stretto.programs.choosing import Situation
 from stretto.programs.program import Program
-from stretto.programs.values import Result
+from stretto.programs.values import ProgramResult
 from stretto.runtime.runtimes import Runtime, Serial, Threads
 from stretto.schedule.spec import Chooser, Floats, Ints, Schedule
 
@@ -83,7 +83,7 @@ class GreedyChooser(Chooser):
         self.far[:] = arrays["far"]
 
 
-def bits(result: Result) -> bytes:
+def bits(result: ProgramResult) -> bytes:
     """Everything learned and looked at, bit for bit, times apart."""
     looks = np.array([(look.round, look.objective, look.updates, look.samples) for look in result.history])
     return b"".join([*(array.tobytes() for array in result.params.values()), looks.tobytes()])

@@ -17,7 +17,7 @@ from numba import cloudpickle
 from stretto.comm.link import Frame
 from stretto.runtime.cluster.blocks.block_executor import ClusterCrew
 from stretto.runtime.cluster.blocks.ring import Block
-from stretto.runtime.cluster.hosts.calls import Begin, Task, Told
+from stretto.runtime.cluster.hosts.calls import BeginTask, HostEvent, HostTask
 from stretto.runtime.cluster.hosts.fleet import HostLost
 from stretto.runtime.cluster.spec import Cluster
 
@@ -28,9 +28,9 @@ class QueueHost:
     def __init__(self, number: int, threads: int, fleet: QueueHosts) -> None:
         self.number, self.threads, self._fleet = number, threads, fleet
         self.inbox: SimpleQueue[tuple[int, int, int, list[Frame]] | None] = SimpleQueue()
-        self.told: SimpleQueue[Told] = fleet.told
-        self.task: Task | None = None
-        self.begun: Begin | None = None
+        self.told: SimpleQueue[HostEvent] = fleet.told
+        self.task: HostTask | None = None
+        self.begun: BeginTask | None = None
         self.dead = False
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
@@ -38,21 +38,21 @@ class QueueHost:
     def now(self) -> float:
         return time.monotonic()
 
-    def post(self, begin: Begin, source: int, target: int, channel: int, frames: Any) -> None:
+    def post(self, begin: BeginTask, source: int, target: int, channel: int, frames: Any) -> None:
         if not self.dead:
             self._fleet.carry(begin, source, target, list(frames))
 
     def backlog(self, node: int) -> int:
         return 0
 
-    def tell(self, event: Told) -> None:
+    def tell(self, event: HostEvent) -> None:
         if not self.dead:
             self.told.put(event)
 
     def rouse(self) -> None:
         self.inbox.put((-1, 0, 0, []))
 
-    def begin(self, begin: Begin) -> None:
+    def begin(self, begin: BeginTask) -> None:
         if self.task is not None:
             self.task.halt()
         self.begun = begin
@@ -107,12 +107,12 @@ class QueueHosts:
         self.asked: list[str] = []
         self.lost: list[int] = []
         self.replaces = True
-        self._held: list[tuple[Begin, int, int, list[Frame]]] | None = None
+        self._held: list[tuple[BeginTask, int, int, list[Frame]]] | None = None
         self.before: Callable[[str], None] = lambda what: None  # called before every question
 
     # -- the wire
 
-    def carry(self, begin: Begin, source: int, target: int, frames: list[Frame]) -> None:
+    def carry(self, begin: BeginTask, source: int, target: int, frames: list[Frame]) -> None:
         host = self.hosts.get(begin.where[target])
         if host is None:
             return
@@ -138,7 +138,7 @@ class QueueHosts:
         self.where = tuple(n if n in self.hosts else left[n % len(left)] for n in range(self.nodes))
         for number, host in self.hosts.items():
             nodes = [node for node in range(self.nodes) if self.where[node] == number]
-            host.begin(Begin(self.incarnation, {}, self.where, make, {node: payloads[node] for node in nodes}))
+            host.begin(BeginTask(self.incarnation, {}, self.where, make, {node: payloads[node] for node in nodes}))
 
     def ask(self, what: str, *args: Any, timeout: float | None = None) -> dict[int, Any]:
         return {number: self.ask_one(number, what, *args) for number in list(self.hosts)}
@@ -158,7 +158,7 @@ class QueueHosts:
     ) -> dict[int, Any]:
         return {number: self.ask_one(number, what, *mine) for number, mine in args.items()}
 
-    def events(self, wait: float) -> list[Told]:
+    def events(self, wait: float) -> list[HostEvent]:
         try:
             told = self.told.get(timeout=max(wait, 1e-3))
         except Empty:

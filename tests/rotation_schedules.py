@@ -11,7 +11,7 @@ import numpy as np
 
 import stretto as st
 from jobs import PROBLEMS, digest, job_on, some_ratings
-from stretto.runtime.blocks.step import Step
+from stretto.runtime.blocks.step import BlockStep
 from stretto.runtime.simulated.blocks.block_executor import SimulatedCrew
 
 EPOCHS = 3
@@ -31,7 +31,7 @@ class SmallRotation:
         # So few ratings are usually one block.
         patch = mock.patch("stretto.solvers.factorization.sgd.choose_blocks", return_value=blocks)
         with patch, job_on(st.Simulated(nodes=2, threads=1), PROBLEMS[name], data) as (job, _):
-            self.steps: list[Step] = [job.steps(epoch)[0] for epoch in range(EPOCHS)]
+            self.steps: list[BlockStep] = [job.steps(epoch)[0] for epoch in range(EPOCHS)]
             self._arrays = job.arrays()
         self._start = {array: values.copy() for array, values in self._arrays.items()}
         with st.Serial().open() as crew:
@@ -63,7 +63,7 @@ class SmallRotation:
         assert isinstance(crew, SimulatedCrew)
         return crew
 
-    def _pass(self, crew: Any, step: Step, epoch: int, draw: random.Random | None) -> None:
+    def _pass(self, crew: Any, step: BlockStep, epoch: int, draw: random.Random | None) -> None:
         then = self.steps[epoch + 1] if epoch + 1 < EPOCHS else None
         finished = None
         stuck = draw is None

@@ -14,7 +14,7 @@ from typing import Any
 
 import cloudpickle
 
-from stretto.runtime.cluster.hosts.calls import Begin, HostLost, Told
+from stretto.runtime.cluster.hosts.calls import BeginTask, HostEvent, HostLost
 from stretto.runtime.cluster.rounds.driver import HostRounds
 from stretto.runtime.cluster.rounds.task import RoundsTask
 
@@ -44,7 +44,7 @@ class SteppedHost:
         self.task: SteppedTask | None = None
         self.calls: list[bytes] = []
 
-    def tell(self, event: Told) -> None:
+    def tell(self, event: HostEvent) -> None:
         self._fleet.told.append((self, cloudpickle.dumps(event)))
 
 
@@ -66,7 +66,7 @@ class SteppedHosts:
             self._maybe_crash(number)
             if self._chance.random() < 0.5:
                 host.calls.clear()  # else calls of the last incarnation come late
-            host.task = SteppedTask(host, Begin(self.incarnation, {}, self.where, make))  # type: ignore[arg-type]
+            host.task = SteppedTask(host, BeginTask(self.incarnation, {}, self.where, make))  # type: ignore[arg-type]
 
     def ask_each(self, what: str, args: Mapping[int, tuple[Any, ...]], *, timeout: float | None = None) -> None:
         for number, mine in args.items():
@@ -79,7 +79,7 @@ class SteppedHosts:
         self._maybe_crash(host)
         self._hosts[host].calls.append(cloudpickle.dumps((what, args)))
 
-    def events(self, wait: float) -> list[Told]:
+    def events(self, wait: float) -> list[HostEvent]:
         for _ in range(10_000):
             self.steps += 1
             number = self._chance.choice(sorted(self._hosts))
@@ -93,7 +93,7 @@ class SteppedHosts:
                 host.task.step()
             elif self.told:
                 teller, event = self.told.pop(self._chance.randrange(len(self.told)))
-                told: Told = pickle.loads(event)
+                told: HostEvent = pickle.loads(event)
                 if teller is self._hosts.get(told.host) and told.incarnation == self.incarnation:
                     return [told]
         raise AssertionError("nothing is left to happen")

@@ -15,7 +15,7 @@ from bench import memory_batches, memory_pieces
 from bench.memory_runs import STEPS, WARM, Trial, items, made, unseen
 from reproductions import memory_chapter
 
-from stretto.memory.planner.planner import Settings
+from stretto.memory.planner.planner import PlannerSettings
 
 GPT: memory_chapter.Case = ("gpt", "fp32", {"batch": 2, "length": 32, "width": 64, "layers": 1, "words": 128})
 
@@ -90,7 +90,7 @@ def test_plans_on_one_model_go_on_training_it(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("STRETTO_PLACE", "cpu")
     trial = Trial(*GPT)
     eager = trial.eager()
-    rows = [trial.dissertation(order="program"), trial.plan(Settings(int(0.4 * eager["peak"])))]
+    rows = [trial.dissertation(order="program"), trial.plan(PlannerSettings(int(0.4 * eager["peak"])))]
     assert [row["how"] for row in rows] == ["measured"] * 2
     assert all(row["host"] > 0 and row["seconds"] > 0 and row["peak"] == row["predicted_peak"] for row in rows)
     plain = made(*GPT)
@@ -125,7 +125,7 @@ def test_an_experiment_that_breaks_leaves_the_others(out: Path, monkeypatch: pyt
 
 
 def test_a_failed_plan_is_a_row() -> None:
-    row = Trial(*GPT).plan(Settings(1000))
+    row = Trial(*GPT).plan(PlannerSettings(1000))
     assert row["failed"].startswith("Infeasible: no plan fits")
     assert row["items"] == 64  # tokens
 

@@ -17,10 +17,10 @@ from bench import memory_frontier, memory_models, memory_runs, memory_turns
 from bench.memory_turns import metered
 from torch import nn
 
-from stretto.memory.capture.lifted import Call
+from stretto.memory.capture.lifted import OpCall
 from stretto.memory.front_end import common_step
 from stretto.memory.measure.costs import costed
-from stretto.memory.measure.meter import Cost, Meter, Remembered
+from stretto.memory.measure.meter import CallCost, CostCache, Meter
 from stretto.memory.operations.fuse import Chain
 from stretto.memory.options import StepOptions, StepSource
 from stretto.memory.planning import capture
@@ -60,7 +60,7 @@ def meter(path: Path, *, join: bool) -> Meter:
     batch = torch.ones(4, 8), torch.ones(4, 8)
     step = common_step(model, F.mse_loss, optimizer)
     lifted = capture(StepSource(step, [model], [optimizer], batch, CPU), 1 << 30, StepOptions(compile=join)).lifted
-    return Meter(lifted, CPU, Remembered(path))
+    return Meter(lifted, CPU, CostCache(path))
 
 
 def test_single_operations_are_measured_in_a_turn_while_others_go_on(
@@ -69,9 +69,9 @@ def test_single_operations_are_measured_in_a_turn_while_others_go_on(
     seen: list[bool] = []
     stopped = Stopped(monkeypatch)
 
-    def tried(self: Meter, call: Call) -> Cost:
+    def tried(self: Meter, call: OpCall) -> CallCost:
         seen.append(in_turn())
-        return Cost(1.0, 0)
+        return CallCost(1.0, 0)
 
     monkeypatch.setattr(Meter, "_try", tried)
     one = meter(tmp_path / "costs.json", join=False)
@@ -87,7 +87,7 @@ def test_single_operations_are_measured_in_a_turn_while_others_go_on(
 
 def test_the_order_of_allocations_is_that_of_a_step_which_lays_results_out_anew(tmp_path: Path) -> None:
     one = meter(tmp_path / "costs.json", join=False)
-    call = next(run for run in one.lifted.runs if isinstance(run, Call) and run.single and run.makes)
+    call = next(run for run in one.lifted.runs if isinstance(run, OpCall) and run.single and run.makes)
     value = one.lifted.values[call.makes[0]]
     as_traced = torch.zeros(value.size, dtype=value.dtype)
     assert one._laid_out(call, [as_traced])[0] is as_traced
@@ -102,10 +102,10 @@ def test_chains_are_compiled_before_the_turn(
 ) -> None:
     seen: dict[str, list[bool]] = {}
 
-    def tried(self: Meter, call: Call) -> Cost:
+    def tried(self: Meter, call: OpCall) -> CallCost:
         if isinstance(call.target, Chain):
             seen.setdefault(self.key(call), []).append(in_turn())
-        return Cost(1.0, 0)
+        return CallCost(1.0, 0)
 
     monkeypatch.setattr(Meter, "_try", tried)
     one = meter(tmp_path / "costs.json", join=True)

@@ -15,7 +15,7 @@ from clirun import empty_pictures, private_cache, stretto
 from plan_cases import documents
 from stretto.cli import app
 from stretto.cli.commands import train
-from stretto.cli.merged_options import Merged
+from stretto.cli.merged_options import MergedOptions
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -112,7 +112,7 @@ def test_where_it_would_run(files: dict[str, Path]) -> None:
 
 
 def test_merged_options_keep_their_own_defaults() -> None:
-    merged = Merged({"mf": train.mf, "lda": train.lda})
+    merged = MergedOptions({"mf": train.mf, "lda": train.lda})
     for name, command in (("mf", train.mf), ("lda", train.lda)):
         asked = merged.asked(name, {"seed": 5})
         given = {p.name: p.default for p in inspect.signature(command).parameters.values()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stretto.runtime.cluster.hosts.failure_detector import BUSY, FIRST, VISITS, Standstill, lost_one
+from stretto.runtime.cluster.hosts.failure_detector import BUSY, FIRST, VISITS, StallDetector, lost_one
 
 PATIENCE = 5.0
 
@@ -28,7 +28,7 @@ def test_who_answers_the_driver_gets_longer() -> None:
 
 
 def test_a_node_that_could_get_on_and_does_not_is_stuck() -> None:
-    still = Standstill(PATIENCE)
+    still = StallDetector(PATIENCE)
     limit = BUSY * PATIENCE
     for now in (0.0, limit / 2, limit):
         still.see(now, {0: ((0, 9 - int(now)), 1), 1: ((0, 7), 2)})  # the first gets on
@@ -39,7 +39,7 @@ def test_a_node_that_could_get_on_and_does_not_is_stuck() -> None:
 
 
 def test_long_visits_are_waited_for() -> None:
-    still = Standstill(PATIENCE)
+    still = StallDetector(PATIENCE)
     still.see(0.0, {0: ((0, 9), 1)})
     longest = 10.0
     assert still.stuck(VISITS * longest - 1, longest) is None
@@ -50,7 +50,7 @@ def test_long_visits_are_waited_for() -> None:
 
 def test_who_waits_for_blocks_is_not_stuck() -> None:
     """Of a chain of waiting nodes only the one at its end is to blame; the clock runs from when it could go on."""
-    still = Standstill(PATIENCE)
+    still = StallDetector(PATIENCE)
     still.see(0.0, {0: ((0, 9), 0), 1: ((0, 9), 0), 2: ((0, 9), 1)})
     assert still.stuck(1e3, longest=0.1) == (2, 1e3)
     still.see(100.0, {0: ((0, 9), 0), 1: ((0, 9), 1)})  # its visits were made meanwhile, and 1 has a block
@@ -59,7 +59,7 @@ def test_who_waits_for_blocks_is_not_stuck() -> None:
 
 
 def test_nobody_has_anything_to_do() -> None:
-    still = Standstill(PATIENCE)
+    still = StallDetector(PATIENCE)
     assert still.idle(5.0) == 0.0
     still.see(0.0, {0: ((0, 9), 0), 1: ((0, 9), 0)})
     still.see(30.0, {0: ((0, 9), 0), 1: ((0, 9), 0)})

@@ -18,12 +18,12 @@ from jobs import digest
 from ring_fleet import InProcess, QueueHosts
 from stretto.errors import PlanError
 from stretto.models.topics import problem as lda_base
-from stretto.models.topics.monitor import Watch
-from stretto.models.topics.problem import Problem
+from stretto.models.topics.monitor import LikelihoodMonitor
+from stretto.models.topics.problem import TopicProblem
 from stretto.observe.events import EpochDone, Event
 from stretto.plan.arrays import StepSpec, by_rows, constant, number
 from stretto.plan.kernel_reference import KernelReference
-from stretto.runtime.blocks.train import Trainer
+from stretto.runtime.blocks.train import JobTrainer
 from stretto.runtime.cluster.blocks.block_executor import ClusterCrew
 from stretto.runtime.files.run_checkpoints import Saving
 from stretto.runtime.runtimes import Serial
@@ -41,11 +41,11 @@ def on(nodes: int, threads: int = 1, **faults: Any) -> Any:
     return InProcess(nodes, threads, **faults)
 
 
-def learned(runtime: Any, which: Problem, epochs: int = EPOCHS, every: int = 0, **rules: Any) -> tuple[str, Any]:
+def learned(runtime: Any, which: TopicProblem, epochs: int = EPOCHS, every: int = 0, **rules: Any) -> tuple[str, Any]:
     """(hash of every array of the job, what was reported)."""
     with lda_on(runtime, which, DATA) as (job, crew):
-        job.watch = Watch(every, epochs)
-        outcome = Trainer(job, crew, **rules).run(epochs)
+        job.watch = LikelihoodMonitor(every, epochs)
+        outcome = JobTrainer(job, crew, **rules).run(epochs)
         check_counts(job)
         return digest(job.arrays()), [report.metrics for report in outcome.reports]
 
@@ -82,7 +82,7 @@ def test_a_wire_that_loses_and_repeats() -> None:
 @pytest.mark.parametrize("name", ["packed", "mh"])
 def test_likelihood_priors_and_averages_on_nodes(name: str) -> None:
     given = KINDS[name]
-    which = Problem(given.topics, given.alpha, given.beta, given.sampler, 1, 2, 1, 1, "random", 1)
+    which = TopicProblem(given.topics, given.alpha, given.beta, given.sampler, 1, 2, 1, 1, "random", 1)
     mine, theirs = learned(on(3), which, 6, 2), learned(Serial(), which, 6, 2)
     assert mine == theirs
     assert "log_likelihood" in mine[1][-1]
@@ -91,7 +91,7 @@ def test_likelihood_priors_and_averages_on_nodes(name: str) -> None:
 def test_tokens_travel_once_and_little_is_brought_back() -> None:
     runtime = on(2)
     with lda_on(runtime, KINDS["packed"], DATA) as (job, crew):
-        Trainer(job, crew).run(5)
+        JobTrainer(job, crew).run(5)
         hosts = runtime.hosts[0]
         counted = {what: hosts.asked.count(what) for what in ("load", "put", "run", "fetch")}
         assert counted == {"load": 2, "put": 2, "run": 10, "fetch": 2}
@@ -110,14 +110,14 @@ def test_tokens_travel_once_and_little_is_brought_back() -> None:
 
 
 def test_arguments_in_named_tuples_count_one_by_one() -> None:
-    from stretto.kernels.topics.rows import Model
+    from stretto.kernels.topics.rows import TopicModel
 
     rows, numbers = by_rows("W", [0, 2, 4]), cast(Any, [number(f"n{k}") for k in range(6)])
-    spec = StepSpec("", KernelReference("", ""), (constant("first"), Model(rows, *numbers), number("last")))
-    args = ("a", Model(*cast(Any, range(7))), 9)
+    spec = StepSpec("", KernelReference("", ""), (constant("first"), TopicModel(rows, *numbers), number("last")))
+    args = ("a", TopicModel(*cast(Any, range(7))), 9)
     assert list(spec.flat(args).values()) == ["a", 0, 1, 2, 3, 4, 5, 6, 9]
     assert spec.nested(spec.flat(args)) == list(args)
-    assert type(spec.nested(spec.flat(args))[1]) is Model
+    assert type(spec.nested(spec.flat(args))[1]) is TopicModel
     assert spec.arrays["W"] is rows
     assert spec.states == ["W"]
 
@@ -223,7 +223,7 @@ def test_lost_while_a_stopped_run_is_gathered(stops: int, expected: dict[str, An
 @pytest.mark.parametrize("after", [Serial(), on(2), st.Threads(2)], ids=["serial", "nodes", "threads"])
 def test_stopped_within_an_epoch_and_resumed_anywhere(tmp_path: Path, after: Any, expected: dict[str, Any]) -> None:
     with lda_on(on(3), KINDS["packed"], DATA) as (job, crew):
-        trainer = Trainer(job, crew, saving=Saving(tmp_path))
+        trainer = JobTrainer(job, crew, saving=Saving(tmp_path))
         trainer.run(1)
         stop_in_the_middle(cast(ClusterCrew, crew))
         crew.asked = True
@@ -233,7 +233,7 @@ def test_stopped_within_an_epoch_and_resumed_anywhere(tmp_path: Path, after: Any
         trainer.position.finished, trainer.position.outs = done.finished, {0: step.out}
         trainer.save()
     with lda_on(after, KINDS["packed"], DATA) as (job, crew):
-        trainer = Trainer(job, crew, saving=Saving(tmp_path))
+        trainer = JobTrainer(job, crew, saving=Saving(tmp_path))
         assert trainer.restore() == 1
         trainer.run(EPOCHS)
         assert digest(job.arrays()) == expected["packed"][0]

@@ -21,12 +21,12 @@ import stretto as st
 from ring_fleet import InProcess, QueueHosts
 from stretto.data.design.design import Design
 from stretto.errors import DataError, PlanError
-from stretto.runtime.cluster.parts.driver import Held
+from stretto.runtime.cluster.parts.driver import RemoteValues
 from stretto.runtime.simulated.faults import Crash, Pause
 from stretto.solvers.linear.column_parts import pack, unpack
 from stretto.solvers.linear.node_columns import NodeDesign, columns_of, cut_columns
-from stretto.solvers.linear.regression import Problem
-from stretto.solvers.linear.working_sets import Solver
+from stretto.solvers.linear.regression import RegressionProblem
+from stretto.solvers.linear.working_sets import WorkingSetSolver
 from stretto.solvers.softmax import passes
 
 Facts = list[np.ndarray]
@@ -261,16 +261,16 @@ def test_hosts_are_lost(seed: int) -> None:
 def test_a_process_is_killed_in_the_middle(monkeypatch: pytest.MonkeyPatch) -> None:
     X, y, weight = data("sparse float64")
     expected = facts(st.LassoCV(n_alphas=6, cv=3).fit(X, y, weight))
-    call, calls = Held.map, [0]
+    call, calls = RemoteValues.map, [0]
     with st.Cluster("processes", nodes=2).open() as crew:
 
-        def killing(held: Held, *args: Any, **more: Any) -> Any:
+        def killing(held: RemoteValues, *args: Any, **more: Any) -> Any:
             calls[0] += 1
             if calls[0] in (4, 17):
                 os.kill(crew.hosts.addresses[calls[0] % 2].pid, signal.SIGKILL)
             return call(held, *args, **more)
 
-        monkeypatch.setattr(Held, "map", killing)
+        monkeypatch.setattr(RemoteValues, "map", killing)
         with pytest.warns(RuntimeWarning, match="was lost: process .* has ended"):
             found = facts(st.LassoCV(n_alphas=6, cv=3, runtime=cast(Any, Lent(crew))).fit(X, y, weight))
         assert len(crew.hosts.losses) == 2
@@ -314,7 +314,7 @@ def test_the_driver_holds_the_columns_at_work_alone() -> None:
         with InProcess(3).open() as crew:
             design = NodeDesign.sent(Design.of(X), crew.parts())
             target = y if loss == "squared" else np.where(y > np.median(y), 1.0, -1.0)
-            works = Solver(Problem(design, target, np.ones(300), loss, True), crew)
+            works = WorkingSetSolver(RegressionProblem(design, target, np.ones(300), loss, True), crew)
             fit = works.fit(strength * works.largest_l1(), gap=1e-3)
         here = int(design._store.has.sum())
         assert 0 < np.count_nonzero(fit.coef) <= here < 300

@@ -16,7 +16,7 @@ from ring_fleet import InProcess, QueueHosts
 from stretto.errors import DataError, RunError
 from stretto.runtime.blocks.crew import Crew
 from stretto.runtime.cluster.blocks.block_executor import ClusterCrew
-from stretto.runtime.cluster.parts.driver import Parts
+from stretto.runtime.cluster.parts.driver import RemoteParts
 from stretto.runtime.runtimes import Serial
 
 COUNT = 7
@@ -42,10 +42,10 @@ def not_readable(crew: Crew, own: Mapping[int, float]) -> dict[int, float]:
 
 
 @contextmanager
-def parts_on(runtime: Any) -> Iterator[tuple[Parts, ClusterCrew]]:
+def parts_on(runtime: Any) -> Iterator[tuple[RemoteParts, ClusterCrew]]:
     with runtime.open() as crew:
         parts = crew.parts()
-        assert isinstance(parts, Parts)
+        assert isinstance(parts, RemoteParts)
         yield parts, crew
 
 

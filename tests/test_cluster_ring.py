@@ -17,7 +17,7 @@ from stretto.errors import Diverged
 from stretto.kernels.core import claims
 from stretto.kernels.core.departures import arrive, await_departures
 from stretto.plan.arrays import by_cols, by_rows
-from stretto.runtime.blocks.train import Trainer
+from stretto.runtime.blocks.train import JobTrainer
 from stretto.runtime.cluster.blocks.block_executor import ClusterCrew
 from stretto.runtime.cluster.blocks.ring import Block, Ring
 from stretto.runtime.cluster.pages import LEAST, Pages
@@ -28,7 +28,7 @@ from stretto.schedule.orders.order import Ints, Order
 from stretto.schedule.orders.rotation import independent, panels, rotation
 from stretto.schedule.orders.route import Route, owners
 from stretto.schedule.orders.wavefront import wavefront
-from stretto.solvers.factorization.problem import Problem
+from stretto.solvers.factorization.problem import FactorizationProblem
 
 DATA = some_ratings()
 SGD = [name for name, problem in PROBLEMS.items() if problem.solver == "sgd"]
@@ -47,10 +47,10 @@ def on(nodes: int, threads: int = 1, **faults: Any) -> Any:
     return InProcess(nodes, threads, **faults)
 
 
-def learned(runtime: Runtime, problem: Problem, epochs: int = 3, **job: Any) -> tuple[str, list[float]]:
+def learned(runtime: Runtime, problem: FactorizationProblem, epochs: int = 3, **job: Any) -> tuple[str, list[float]]:
     """(hash of everything learned, objectives)."""
     with job_on(runtime, problem, DATA, **job) as (made, crew):
-        outcome = Trainer(made, crew).run(epochs)
+        outcome = JobTrainer(made, crew).run(epochs)
         return digest(made.arrays()), [report.objective for report in outcome.reports]
 
 
@@ -254,7 +254,7 @@ def test_a_wire_that_loses_and_repeats() -> None:
 def test_entries_travel_once_and_blocks_no_more_than_they_must() -> None:
     runtime = on(2)
     with job_on(runtime, PROBLEMS["sgd, no biases"], DATA) as (job, crew):
-        Trainer(job, crew).run(4)
+        JobTrainer(job, crew).run(4)
         order = job.plan.order
         hosts = runtime.hosts[0]
         assert hosts.asked.count("load") == hosts.asked.count("put") == 2
@@ -270,7 +270,7 @@ def test_entries_travel_once_and_blocks_no_more_than_they_must() -> None:
 def test_a_node_has_only_its_part_of_the_data() -> None:
     runtime = on(3)
     with job_on(runtime, PROBLEMS["sgd"], DATA) as (job, crew):
-        Trainer(job, crew).run(1)
+        JobTrainer(job, crew).run(1)
         held = [host.task.nodes[n]._plans[0].args["r"] for n, host in runtime.hosts[0].hosts.items()]
         whole = job.steps(0)[0].args[3]
         assert all(0 < np.count_nonzero(part) < np.count_nonzero(whole) for part in held)
@@ -302,7 +302,7 @@ def test_validation_early_stopping_and_going_on() -> None:
 
 
 def test_divergence_names_the_block() -> None:
-    wild = Problem(5, learning_rate=60.0)
+    wild = FactorizationProblem(5, learning_rate=60.0)
     said = []
     for runtime in (Serial(), on(3)):
         with pytest.raises(Diverged) as caught:
@@ -322,7 +322,7 @@ def test_stopped_within_an_epoch_and_resumed_anywhere(tmp_path: Path, after: Any
     expected, _ = learned(Serial(), problem)
     with job_on(on(2), problem, DATA) as (job, crew):
         # Somebody who looks after every epoch: nobody is ahead, and `Asking` can tell when the second begins.
-        trainer = Trainer(job, crew, saving=Saving(tmp_path), stop_after=lambda epoch, report: False)
+        trainer = JobTrainer(job, crew, saving=Saving(tmp_path), stop_after=lambda epoch, report: False)
         hosts = cast(ClusterCrew, crew).hosts
         hosts.before = Asking(cast(ClusterCrew, crew), trainer)  # type: ignore[attr-defined]
         outcome = trainer.run(3)
@@ -333,7 +333,7 @@ def test_stopped_within_an_epoch_and_resumed_anywhere(tmp_path: Path, after: Any
         assert 0 < len(made) < len(job.plan.order)
         trainer.save()
     with job_on(after, problem, DATA) as (job, crew):
-        trainer = Trainer(job, crew, saving=Saving(tmp_path))
+        trainer = JobTrainer(job, crew, saving=Saving(tmp_path))
         trainer.restore()
         trainer.run(3)
         assert digest(job.arrays()) == expected
@@ -342,7 +342,7 @@ def test_stopped_within_an_epoch_and_resumed_anywhere(tmp_path: Path, after: Any
 class Asking:
     """Asks for an end in the second epoch, once no block moves any more."""
 
-    def __init__(self, crew: ClusterCrew, trainer: Trainer) -> None:
+    def __init__(self, crew: ClusterCrew, trainer: JobTrainer) -> None:
         self.crew, self.trainer = crew, trainer
 
     def __call__(self, what: str) -> None:
@@ -358,7 +358,7 @@ def test_checkpoints_every_so_often(tmp_path: Path) -> None:
     """Saving in the middle of epochs: the crew stops, gathers and goes on where it was."""
     expected = learned(Serial(), PROBLEMS["adarevision"], epochs=3)
     with job_on(on(3), PROBLEMS["adarevision"], DATA) as (job, crew):
-        outcome = Trainer(job, crew, saving=Saving(tmp_path, every_seconds=0.004)).run(3)
+        outcome = JobTrainer(job, crew, saving=Saving(tmp_path, every_seconds=0.004)).run(3)
         assert (digest(job.arrays()), [report.objective for report in outcome.reports]) == expected
         assert outcome.position.saves > 1
 

@@ -15,15 +15,15 @@ from jobs import PROBLEMS, digest, job_on, some_ratings
 from ring_fleet import InProcess, QueueHosts
 from stretto.errors import Diverged, RunError
 from stretto.observe.events import EpochDone
-from stretto.runtime.blocks.train import Trainer
+from stretto.runtime.blocks.train import JobTrainer
 from stretto.runtime.cluster.blocks import block_executor as crews
 from stretto.runtime.cluster.blocks import driver_runs
 from stretto.runtime.cluster.blocks.block_executor import ClusterCrew
 from stretto.runtime.cluster.blocks.driver_runs import Runs
-from stretto.runtime.cluster.blocks.driver_step import Kept
-from stretto.runtime.cluster.blocks.node import Go, Ran
+from stretto.runtime.cluster.blocks.driver_step import RepeatableRun
+from stretto.runtime.cluster.blocks.node import NodeRunResult, StartRun
 from stretto.runtime.cluster.blocks.ring import Block, Ring
-from stretto.runtime.cluster.hosts.calls import Told
+from stretto.runtime.cluster.hosts.calls import HostEvent
 from stretto.runtime.cluster.hosts.fleet import HostLost
 from stretto.runtime.cluster.spec import Cluster
 from stretto.runtime.files.run_checkpoints import Saving
@@ -39,7 +39,7 @@ NAME = "adagrad"
 
 def serial(epochs: int) -> tuple[str, list[float]]:
     with job_on(Serial(), PROBLEMS[NAME], DATA) as (job, crew):
-        outcome = Trainer(job, crew).run(epochs)
+        outcome = JobTrainer(job, crew).run(epochs)
         return digest(job.arrays()), [report.objective for report in outcome.reports]
 
 
@@ -154,7 +154,7 @@ def test_epochs_follow_each_other_without_a_word() -> None:
             if isinstance(event, EpochDone):
                 ahead.append(crew.told_ahead)
 
-        outcome = Trainer(job, crew, tell=tell).run(5)
+        outcome = JobTrainer(job, crew, tell=tell).run(5)
         found = digest(job.arrays()), [report.objective for report in outcome.reports]
     assert found == serial(5)
     assert ahead == [True, True, True, True, False]
@@ -170,7 +170,7 @@ def test_nobody_is_ahead_of_a_look(rule: str, tmp_path: Path) -> None:
     runtime = on(2)
     with job_on(runtime, PROBLEMS[NAME], DATA) as (job, crew):
         cast(Any, job).steps_ahead = rule != "held-out ratings"
-        Trainer(job, crew, tell=lambda event: never(crew.told_ahead), **looks).run(3)
+        JobTrainer(job, crew, tell=lambda event: never(crew.told_ahead), **looks).run(3)
         assert digest(job.arrays()) == serial(3)[0]
 
 
@@ -183,7 +183,7 @@ def test_gathered_as_often_as_is_due(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(crews, "_FAILURE_SECONDS", 1e-12)
     runtime = on(3)
     with job_on(runtime, PROBLEMS[NAME], DATA) as (job, crew):
-        Trainer(job, crew).run(4)
+        JobTrainer(job, crew).run(4)
         assert digest(job.arrays()) == serial(4)[0]
     assert runtime.hosts[0].asked.count("fetch") == 3 * 4
 
@@ -199,7 +199,7 @@ def test_stopped_while_nodes_are_in_two_epochs(lose: float, tmp_path: Path) -> N
         folder = tmp_path / str(question)
         runtime = on(3, seed=question, lose=lose)
         with job_on(runtime, PROBLEMS[NAME], DATA) as (job, crew):
-            trainer = Trainer(job, crew, saving=Saving(folder))
+            trainer = JobTrainer(job, crew, saving=Saving(folder))
             hosts = cast(QueueHosts, cast(ClusterCrew, crew).hosts)
             real, count = hosts.events, [0]
 
@@ -215,7 +215,7 @@ def test_stopped_while_nodes_are_in_two_epochs(lose: float, tmp_path: Path) -> N
             assert not crew.told_ahead
             trainer.save()
         with job_on(Serial(), PROBLEMS[NAME], DATA) as (job, crew):
-            trainer = Trainer(job, crew, saving=Saving(folder))
+            trainer = JobTrainer(job, crew, saving=Saving(folder))
             trainer.restore()
             outcome = trainer.run(4)
             assert (digest(job.arrays()), [report.objective for report in outcome.reports]) == expected
@@ -231,7 +231,7 @@ def test_somebody_looks_after_all() -> None:
                 raise LookupError("raised by the test")
 
         with pytest.raises(LookupError):
-            Trainer(job, crew, tell=tell).run(4)
+            JobTrainer(job, crew, tell=tell).run(4)
         assert crew.told_ahead
         crew.gather()
         assert digest(job.arrays()) == serial(2)[0]
@@ -259,17 +259,17 @@ def test_a_visit_fails(visit: int) -> None:
         step = job.steps(0)[0]
         step.args[3][int(step.args[0][visit])] = np.nan  # a rating
         with pytest.raises(Diverged, match="NaN or infinity in epoch 1"):
-            Trainer(job, crew).run(4)
+            JobTrainer(job, crew).run(4)
         assert not crew.told_ahead
 
 
 # --- what the driver says and hears -----------------------------------------------------------------------------------
 
 
-def ran(epoch: int, made: int, failed: int = -1) -> Ran:
+def ran(epoch: int, made: int, failed: int = -1) -> NodeRunResult:
     visits = np.arange(made)
     log = np.stack([visits, 0 * visits, 0 * visits, 1 + visits], axis=1)
-    return Ran(epoch, visits, np.zeros(made), {}, log, failed, {}, 0.0, 0.0, 0, {})
+    return NodeRunResult(epoch, visits, np.zeros(made), {}, log, failed, {}, 0.0, 0.0, 0, {})
 
 
 class Script:
@@ -282,22 +282,22 @@ class Script:
         self.asked: list[tuple[Any, ...]] = []
 
     def ask(self, what: str, *args: Any, timeout: float | None = None) -> dict[int, Any]:
-        self.asked.append((what, *(arg.epoch if isinstance(arg, Go) else arg for arg in args)))
+        self.asked.append((what, *(arg.epoch if isinstance(arg, StartRun) else arg for arg in args)))
         return {host: {host: self.reached[host]} for host in range(2)} if what == "reached" else {}
 
-    def events(self, wait: float) -> list[Told]:
+    def events(self, wait: float) -> list[HostEvent]:
         assert self.said, "nobody says any more, and yet the driver waits"
         now = self.said.pop(0)
         if isinstance(now, BaseException):
             raise now
-        return [Told(1, node, "ran", node, one) for node, one in now]
+        return [HostEvent(1, node, "ran", node, one) for node, one in now]
 
 
-PLAN = cast(Any, SimpleNamespace(go=lambda kept: Go(0, kept.epoch, kept.finished, {}, {}, {}), block_bytes=0))
+PLAN = cast(Any, SimpleNamespace(go=lambda kept: StartRun(0, kept.epoch, kept.finished, {}, {}, {}), block_bytes=0))
 
 
-def kept(epoch: int) -> Kept:
-    return Kept(epoch, np.zeros(0, np.int64), {}, {}, {})
+def kept(epoch: int) -> RepeatableRun:
+    return RepeatableRun(epoch, np.zeros(0, np.int64), {}, {}, {})
 
 
 def test_runs_are_told_one_ahead() -> None:
@@ -360,7 +360,7 @@ def test_a_failure_after_an_end_was_asked_for() -> None:
 def test_a_node_that_lives_and_does_not_get_on_is_lost() -> None:
     runtime = on(3, patience=0.1)
     with job_on(runtime, PROBLEMS[NAME], DATA) as (job, crew):
-        Trainer(job, crew).run(1)
+        JobTrainer(job, crew).run(1)
         hosts: QueueHosts = runtime.hosts[0]
         node, freed = hosts.hosts[1].task.nodes[1], threading.Event()  # type: ignore[union-attr]
         lose, told = hosts.lose, []
@@ -375,7 +375,7 @@ def test_a_node_that_lives_and_does_not_get_on_is_lost() -> None:
 
         node._plans[0].compiled = stuck
         hosts.lose = losing  # type: ignore[method-assign]
-        trainer = Trainer(job, crew)
+        trainer = JobTrainer(job, crew)
         trainer.position.epoch = 1
         trainer.run(3)
         assert digest(job.arrays()) == serial(3)[0]
@@ -388,8 +388,8 @@ def test_blocks_that_never_come_end_the_run(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(driver_runs, "_CRAWL", 1e9)
     runtime = on(2, patience=0.1)
     with job_on(runtime, PROBLEMS[NAME], DATA) as (job, crew):
-        Trainer(job, crew).run(1)
+        JobTrainer(job, crew).run(1)
         runtime.hosts[0].hold()
         with pytest.raises(RunError, match=r"all nodes have waited .* for blocks that others have sent"):
-            Trainer(job, crew).run(2)
+            JobTrainer(job, crew).run(2)
         runtime.hosts[0].release()

@@ -13,7 +13,7 @@ import stretto as st
 from jobs import PROBLEMS, digest, job_on, some_ratings
 from ring_fleet import InProcess, QueueHosts
 from stretto.errors import RunError
-from stretto.runtime.blocks.train import Trainer
+from stretto.runtime.blocks.train import JobTrainer
 from stretto.runtime.cluster.blocks import block_executor as crews
 from stretto.runtime.cluster.blocks.block_executor import ClusterCrew
 from stretto.runtime.cluster.blocks.ring import Block
@@ -32,7 +32,7 @@ def expected() -> tuple[str, list[float]]:
 
 def train(runtime: Any, epochs: int = EPOCHS, **rules: Any) -> tuple[str, list[float]]:
     with job_on(runtime, PROBLEMS["adagrad"], DATA) as (job, crew):
-        outcome = Trainer(job, crew, **rules).run(epochs)
+        outcome = JobTrainer(job, crew, **rules).run(epochs)
         return digest(job.arrays()), [report.objective for report in outcome.reports]
 
 
@@ -106,7 +106,7 @@ def test_lost_between_checkpoints(tmp_path: Path, expected: tuple[str, list[floa
 
 def train_from(folder: Path) -> str:
     with job_on(Serial(), PROBLEMS["adagrad"], DATA) as (job, crew):
-        trainer = Trainer(job, crew, saving=Saving(folder))
+        trainer = JobTrainer(job, crew, saving=Saving(folder))
         assert trainer.restore() == 2
         trainer.run(EPOCHS)
         return digest(job.arrays())
@@ -129,9 +129,9 @@ def test_changes_of_the_driver_reach_the_nodes() -> None:
     results = []
     for runtime in (Serial(), InProcess(2)):
         with job_on(cast(Any, runtime), PROBLEMS["sgd"], DATA) as (job, crew):
-            Trainer(job, crew).run(1)
+            JobTrainer(job, crew).run(1)
             job.arrays()["H"][3:9] *= 2.0
-            trainer = Trainer(job, crew)
+            trainer = JobTrainer(job, crew)
             trainer.run(2)
             results.append(digest(job.arrays()))
     assert results[0] == results[1]
@@ -140,7 +140,7 @@ def test_changes_of_the_driver_reach_the_nodes() -> None:
 def test_what_a_node_raises_reaches_the_caller() -> None:
     runtime = InProcess(2)
     with job_on(cast(Any, runtime), PROBLEMS["sgd"], DATA) as (job, crew):
-        Trainer(job, crew).run(1)
+        JobTrainer(job, crew).run(1)
         before = {name: array.copy() for name, array in job.arrays().items()}
         node = runtime.hosts[0].hosts[1].task.nodes[1]  # type: ignore[union-attr]
 
@@ -162,26 +162,26 @@ def test_a_block_that_cannot_be_ends_the_run() -> None:
     """Rather than letting everybody wait for ever."""
     runtime = InProcess(2)
     with job_on(cast(Any, runtime), PROBLEMS["sgd"], DATA) as (job, crew):
-        Trainer(job, crew).run(1)
+        JobTrainer(job, crew).run(1)
         task = runtime.hosts[0].hosts[0].task
         task._take(task.nodes[0], 1, Block(0, 1, 0, 0, ()))  # type: ignore[union-attr]
         with pytest.raises(
             RunError,
             match="node 0 received block 0 after turn 0 of epoch 1 and cannot use it: this node already has the block",
         ):
-            Trainer(job, crew).run(1)
+            JobTrainer(job, crew).run(1)
 
 
 def train_sgd(epochs: int) -> str:
     with job_on(Serial(), PROBLEMS["sgd"], DATA) as (job, crew):
-        Trainer(job, crew).run(epochs)
+        JobTrainer(job, crew).run(epochs)
         return digest(job.arrays())
 
 
 def test_ctrl_c_without_draining_leaves_the_arrays_alone() -> None:
     runtime = InProcess(2)
     with job_on(cast(Any, runtime), PROBLEMS["sgd"], DATA) as (job, crew):
-        Trainer(job, crew).run(1)
+        JobTrainer(job, crew).run(1)
         hosts, real = runtime.hosts[0], runtime.hosts[0].events
         before = digest(job.arrays())
 
@@ -193,7 +193,7 @@ def test_ctrl_c_without_draining_leaves_the_arrays_alone() -> None:
         with pytest.raises(KeyboardInterrupt):
             crew.run(job.steps(1)[0], "exact")
         assert digest(job.arrays()) == before
-        Trainer(job, crew).run(1)
+        JobTrainer(job, crew).run(1)
         assert isinstance(job, SgdJob)
         assert isinstance(crew, ClusterCrew)
 

@@ -12,7 +12,7 @@ import pytest
 import stretto as st
 from jobs import PROBLEMS, digest, job_on, make_job, some_ratings
 from loop_bodies import fresh, results
-from stretto.runtime.blocks.train import Trainer
+from stretto.runtime.blocks.train import JobTrainer
 from stretto.runtime.cluster.blocks.block_executor import ClusterCrew
 from stretto.runtime.cluster.hosts.hosts import Hosts
 from stretto.runtime.cluster.spec import Cluster
@@ -24,7 +24,7 @@ DATA = some_ratings()
 
 def train(runtime: Any, name: str, epochs: int = 3) -> tuple[str, list[float]]:
     with job_on(runtime, PROBLEMS[name], DATA) as (job, crew):
-        outcome = Trainer(job, crew).run(epochs)
+        outcome = JobTrainer(job, crew).run(epochs)
         return digest(job.arrays()), [report.objective for report in outcome.reports]
 
 
@@ -62,7 +62,7 @@ def test_a_process_killed_within_an_epoch() -> None:
 
         hosts.ask = ask  # type: ignore[method-assign]
         with pytest.warns(RuntimeWarning, match=r"host 1 on .* was lost: .*SIGKILL"):
-            outcome = Trainer(job, crew).run(6)
+            outcome = JobTrainer(job, crew).run(6)
         assert (digest(job.arrays()), [report.objective for report in outcome.reports]) == expected
         crew.close()
         assert len(hosts.losses) == 1

@@ -18,7 +18,7 @@ import stretto as st
 from stretto.errors import RunError
 from stretto.runtime.cluster.hosts import hosts, local_fleet, ray_address
 from stretto.runtime.cluster.hosts.calls import Address
-from stretto.runtime.cluster.hosts.fleet import HostLost, NotStarted, Settings
+from stretto.runtime.cluster.hosts.fleet import HostLost, HostSettings, NotStarted
 from stretto.runtime.cluster.hosts.host import versions
 from stretto.runtime.cluster.hosts.hosts import Hosts
 from stretto.runtime.cluster.hosts.local_fleet import LocalFleet
@@ -198,8 +198,8 @@ def test_a_host_that_is_stopped_while_it_is_sent_much_does_not_hold_up_the_drive
 
 
 def test_a_host_that_cannot_listen_ends_the_job_with_the_reason_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    def elsewhere(spec: Any, settings: Settings) -> LocalFleet:
-        return LocalFleet(Settings(settings.job, 1, True, 5.0, ip="203.0.113.1"))
+    def elsewhere(spec: Any, settings: HostSettings) -> LocalFleet:
+        return LocalFleet(HostSettings(settings.job, 1, True, 5.0, ip="203.0.113.1"))
 
     monkeypatch.setattr(hosts, "fleet_of", elsewhere)
     with pytest.raises(RunError, match=r"host 0 .*did not start: .*cannot listen on 203"):

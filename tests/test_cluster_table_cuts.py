@@ -12,7 +12,7 @@ import pytest
 import stretto as st
 from cluster_hosts import PATIENCE, InProcess, Party, close_all, counting, job_of, values
 from stretto.runtime.cluster.hosts.host import Host
-from stretto.runtime.tables.job import Outcome, TableJob
+from stretto.runtime.tables.job import TableJob, TableOutcome
 from stretto.runtime.tables.run.node_cuts import CutPlan
 from stretto.tables.worker import Worker
 from test_tables_threads import ROWS, lasting, start
@@ -31,7 +31,7 @@ def lasting_job(**options: Any) -> TableJob:
     return job_of(lasting, **LASTING | options)
 
 
-def ending(outcome: Outcome) -> list[Any]:
+def ending(outcome: TableOutcome) -> list[Any]:
     local = [(mine["total"].tobytes(), mine["last"]) for mine in outcome.local]
     states = [state[np.argsort(outcome.tables[0].keys)].tobytes() for state in outcome.tables[0].states]
     return [values(outcome).tobytes(), states, local, outcome.clocks]

@@ -17,7 +17,7 @@ from cluster_hosts import Party, close_all, counting, job_of, next_life, values
 from stretto.comm.link import Frame, Link
 from stretto.comm.messages import NodeClock, Update
 from stretto.errors import RunError
-from stretto.runtime.cluster.hosts.calls import TABLES, Begin
+from stretto.runtime.cluster.hosts.calls import TABLES, BeginTask
 from stretto.runtime.cluster.hosts.host import Host
 from stretto.runtime.cluster.tables.task import BACKLOG, TablePayload, make_table_task
 from stretto.tables.worker import Worker
@@ -90,7 +90,7 @@ def test_workers_wait_while_the_network_is_behind() -> None:
     job = job_of(partial(counting, clocks=300), workers=2, tables={"x": st.tables.Table(rows=2)}, sync=st.tables.ASP())
     slow: dict[int, Slow] = {}
 
-    def make(host: Any, begin: Begin) -> Any:
+    def make(host: Any, begin: BeginTask) -> Any:
         slow[host.number] = Slow(host)
         slow[host.number].held = BACKLOG + 1
         return make_table_task(slow[host.number], begin)
@@ -98,7 +98,7 @@ def test_workers_wait_while_the_network_is_behind() -> None:
     with Party(job, 2) as party:
         party.incarnation = next_life()
         for host in party.hosts.values():
-            host.begin(Begin(party.incarnation, party.roster(), (0, 1), make, TablePayload(job, party.layout)))
+            host.begin(BeginTask(party.incarnation, party.roster(), (0, 1), make, TablePayload(job, party.layout)))
         party.listen(lambda: all(found.waits == "network" for [found] in party.ask("standing")))
         assert {found.clock for [found] in party.ask("standing")} == {0}
         for found in slow.values():

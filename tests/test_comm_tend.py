@@ -12,7 +12,7 @@ from stretto.comm.messages import Message, NodeClock
 from stretto.comm.policy import Eager, Managed, Policy
 from stretto.consistency.rules import BSP, SSP, Rule
 from stretto.store.layout import Layout, TableSpec
-from stretto.store.node import Node
+from stretto.store.node import StoreNode
 from stretto.store.shard.functions import add
 
 
@@ -146,9 +146,9 @@ def test_whatever_is_lost_comes_in_the_end(seed: int) -> None:
 # -- nodes -------------------------------------------------------------------------------------------------------------
 
 
-def pair(rule: Rule, policy: Policy) -> list[Node]:
+def pair(rule: Rule, policy: Policy) -> list[StoreNode]:
     layout = Layout((TableSpec("x", add, rows=20, cols=2),), 2, 2, rule, policy)
-    return [Node(layout, 0), Node(layout, 1)]
+    return [StoreNode(layout, 0), StoreNode(layout, 1)]
 
 
 @pytest.mark.parametrize("policy", [Eager(), Managed("1Mbit", window=4)], ids=["eager", "managed"])

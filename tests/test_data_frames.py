@@ -21,7 +21,7 @@ from stretto.data.reading.columns import FEW
 from stretto.data.records.data import Data
 from stretto.data.records.ids import IdMap
 from stretto.errors import DataError
-from stretto.models.factorization.align import Known, aligned, entries_of
+from stretto.models.factorization.align import AxisIds, aligned, entries_of
 from stretto.models.factorization.arguments import as_matrix, as_pairs
 
 LIBRARIES: dict[str, Callable[[dict[str, Any]], Any]] = {
@@ -428,9 +428,9 @@ def test_an_estimator_says_whose_arguments_it_advises(X: Any) -> None:
 
 
 def test_data_in_the_numbering_of_another() -> None:
-    users, items = Known(IdMap.of([10, 20]), 2, "row"), Known(IdMap.of(["a", "b"]), 2, "column")
+    users, items = AxisIds(IdMap.of([10, 20]), 2, "row"), AxisIds(IdMap.of(["a", "b"]), 2, "column")
 
-    def numbered(X: Any, rows: Known, cols: Known) -> list[Any]:
+    def numbered(X: Any, rows: AxisIds, cols: AxisIds) -> list[Any]:
         found = aligned(entries_of(X, None, "error", named=True), rows, cols)
         return list(zip(found.rows.tolist(), found.cols.tolist(), found.values.tolist(), strict=True))
 
@@ -440,7 +440,7 @@ def test_data_in_the_numbering_of_another() -> None:
     by_tuple = tuple(frame[name].to_numpy() for name in ("user", "item", "rating"))
     assert numbered(by_tuple, users, items) == numbered(frame, users, items)
     # A side that was trained on positions takes integers as positions, not as ranks among the new ones.
-    places = Known(None, 8, "column")
+    places = AxisIds(None, 8, "column")
     mixed = pd.DataFrame({"user": [20, 10], "item": [7, 3], "rating": [1.0, 2.0]})
     assert numbered(mixed, users, places) == [(1, 7, 1.0), (0, 3, 2.0)]
     with pytest.raises(DataError, match="the model knows columns by index, and these data name them by text"):

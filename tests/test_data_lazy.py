@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import stretto
-from stretto.data.reading.source import Lines
+from stretto.data.reading.source import LineReader
 from stretto.data.records.data import Data
 from stretto.data.records.dense import Dense
-from stretto.data.records.lazy import Lazy
+from stretto.data.records.lazy import LazyRecords
 from stretto.data.records.ragged import Ragged
 from stretto.data.records.records import Column
 from stretto.errors import DataError, FormatError
@@ -46,9 +46,9 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     def watched(path: str) -> Any:
         seen.append(path)
-        return Lines(path)
+        return LineReader(path)
 
-    monkeypatch.setattr("stretto.data.reading.text.Lines", watched)
+    monkeypatch.setattr("stretto.data.reading.text.LineReader", watched)
     return seen
 
 
@@ -119,7 +119,7 @@ def test_map_with_the_index(ratings: str) -> None:
 def test_map_over_what_is_in_memory() -> None:
     d = Data.from_arrays([0, 1], [1, 0], [2, 3], (4, 4))
     squares = d.map(lambda v: v * v)
-    assert isinstance(squares, Lazy)
+    assert isinstance(squares, LazyRecords)
     assert squares.shape == (4, 4)
     assert list(squares) == [((0, 1), 4.0), ((1, 0), 9.0)]
     assert np.shares_memory(squares.records().index[0], d.rows)

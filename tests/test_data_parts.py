@@ -17,7 +17,7 @@ import stretto as st
 from stretto.data import iter_triples
 from stretto.data.reading.file_part import cut
 from stretto.data.reading.report import BadLinesWarning
-from stretto.data.reading.source import Lines
+from stretto.data.reading.source import LineReader
 from stretto.errors import DataError, FormatError, RunError
 
 Records = list[tuple[int, int, float]]
@@ -253,7 +253,7 @@ def test_a_part_that_is_none(part: Any, tmp_path: Path) -> None:
 
 
 def test_a_stream_that_cannot_seek(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = Lines(put(tmp_path, "1 2 3\n4 5 6\n"))
+    text = LineReader(put(tmp_path, "1 2 3\n4 5 6\n"))
 
     def seek(*where: int) -> int:
         raise ValueError("a stream, forwards only")

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stretto.data.reading.parsing import Options, Parsing
-from stretto.data.reading.report import Report
+from stretto.data.reading.parsing import Parsing, ReadOptions
+from stretto.data.reading.report import LineReport
 
 FLOOR = 150.0  # MB/s
 
@@ -19,7 +19,7 @@ def parse_rate(path: Path, rounds: int = 25) -> float:
     best = 0.0
     for _ in range(rounds):
         start = time.process_time()
-        with Parsing(str(path), Options(), Report(str(path))) as parsing:
+        with Parsing(str(path), ReadOptions(), LineReport(str(path))) as parsing:
             for _chunk in parsing:
                 pass
             size = parsing.text.bytes

@@ -20,7 +20,7 @@ import stretto as st
 from jobs import some_ratings
 from ring_fleet import InProcess
 from stretto.runtime import interrupts
-from stretto.runtime.blocks.team import Call, Team
+from stretto.runtime.blocks.team import Team, TeamCall
 from stretto.runtime.interrupts import (
     check_ctrl_c,
     deferring_ctrl_c,
@@ -244,7 +244,7 @@ class _Taken:
 def test_waits_for_so_long_and_no_longer() -> None:
     team, go = Team(2), threading.Event()
     try:
-        call: Call = team.call(lambda: go.wait(60), [(), ()])
+        call: TeamCall = team.call(lambda: go.wait(60), [(), ()])
         assert not call.wait(0.0)
         assert not call.wait(0.01)
         go.set()

@@ -12,7 +12,7 @@ from kernelrun import run
 from stretto.kernels.linear import gram
 from stretto.kernels.numeric import tile64
 from stretto.runtime.runtimes import Serial, Threads
-from stretto.solvers.linear.columns import Columns
+from stretto.solvers.linear.columns import ColumnPasses
 from stretto.solvers.linear.gram import Gram
 from working_made import Floats, Ints, columns_of, numbers
 
@@ -55,7 +55,7 @@ def check(made: Floats, X: Floats, weight: Floats, mean: Floats) -> None:
     assert not made[:, k:].any()
 
 
-def table(columns: Columns, weight: Floats, mean: Floats, *, centred: bool = True, limit: int = 1000) -> Gram:
+def table(columns: ColumnPasses, weight: Floats, mean: Floats, *, centred: bool = True, limit: int = 1000) -> Gram:
     return Gram(columns, weight, mean if centred else np.zeros_like(mean), centred, limit)
 
 

@@ -19,10 +19,10 @@ from stretto.kernels.factorization.adarevision_sgd import FACTOR
 from stretto.kernels.factorization.losses import CODES
 from stretto.kernels.numeric.lanes import aligned, padded
 from stretto.runtime.blocks.layout import Blocks
-from stretto.runtime.blocks.step import Done
+from stretto.runtime.blocks.step import StepOutcome
 from stretto.runtime.runtimes import Runtime, Serial, Threads
 from stretto.schedule.orders.order import Order
-from stretto.solvers.factorization.problem import Problem
+from stretto.solvers.factorization.problem import FactorizationProblem
 from stretto.solvers.factorization.sgd import sgd_step
 from test_kernels_grid import laid_out
 
@@ -67,9 +67,9 @@ class Model:
         profile: str = "exact",
         runtime: Runtime | None = None,
         limit: float = math.inf,
-    ) -> Done:
+    ) -> StepOutcome:
         """One pass of the compiled kernel."""
-        problem = Problem(
+        problem = FactorizationProblem(
             self.rank,
             loss=loss,
             reg=float(LAM) * SCALE,

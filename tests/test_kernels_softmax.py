@@ -12,10 +12,10 @@ from scipy.special import log_softmax, softmax
 from stretto.kernels.linear import softmax as kernels
 from stretto.kernels.linear.softmax_tiles import strips
 from stretto.runtime.runtimes import Serial, Threads
-from stretto.solvers.softmax.metric import Table
+from stretto.solvers.softmax.metric import SampledGram
 from stretto.solvers.softmax.passes import Passes
-from stretto.solvers.softmax.point import Problem
-from stretto.solvers.softmax.rows import Rows
+from stretto.solvers.softmax.point import SoftmaxProblem
+from stretto.solvers.softmax.rows import DesignRows
 
 softmax_gradient: Any = kernels.softmax_gradient
 SHAPES = [(1, 1, 2), (70, 5, 3), (203, 37, 10), (150, 20, 33), (300, 8, 20)]
@@ -63,7 +63,7 @@ def test_loss_gradient_and_curvature(n: int, p: int, k: int, sparse: bool, profi
     U = weight[:, None] * P * (A - (P * A).sum(axis=1, keepdims=True))
     bent = np.vstack([X.T @ U, U.sum(axis=0)])
     with Threads(2).open() as crew:
-        passes = Passes(Rows.of(sp.csr_array(X) if sparse else X), y, weight, k, crew, profile)
+        passes = Passes(DesignRows.of(sp.csr_array(X) if sparse else X), y, weight, k, crew, profile)
         assert passes.look(packed(W)) == pytest.approx(loss, rel=1e-12)
         np.testing.assert_allclose(passes.gradient()[:, :k], gradient, rtol=1e-10, atol=1e-11)
         assert passes.entropy() == pytest.approx(-(weight[:, None] * P * np.log(P)).sum(), rel=1e-11)
@@ -81,7 +81,7 @@ def test_float32_arithmetic_is_good_to_six_digits(data: Any, sparse: bool) -> No
     X, y, weight, W = made(500, 40, 7, sparse, data)
     loss, gradient, _ = twin(X, y, weight, W)
     with Serial().open() as crew:
-        passes = Passes(Rows.of(sp.csr_array(X) if sparse else X), y, weight, 7, crew, "exact")
+        passes = Passes(DesignRows.of(sp.csr_array(X) if sparse else X), y, weight, 7, crew, "exact")
         assert passes.look(packed(W, np.float32)) == pytest.approx(loss, rel=1e-6)
         np.testing.assert_allclose(passes.gradient()[:, :7], gradient, atol=2e-5 * np.abs(gradient).max())
 
@@ -89,7 +89,7 @@ def test_float32_arithmetic_is_good_to_six_digits(data: Any, sparse: bool) -> No
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
 def test_any_number_of_threads_gives_the_same_bits(sparse: bool) -> None:
     X, y, weight, W = made(4000, 60, 10, sparse)  # a width that is compiled above
-    rows = Rows.of(sp.csr_array(X) if sparse else X)
+    rows = DesignRows.of(sp.csr_array(X) if sparse else X)
     found = []
     for runtime in (Serial(), Threads(1), Threads(2), Threads(3)):
         with runtime.open() as crew:
@@ -103,7 +103,7 @@ def test_scores_far_apart_stay_finite() -> None:
     X = np.array([[1e3], [-1e3], [0.0]])
     W = np.array([[5.0, -5.0, 0.0], [0.0, 0.0, 0.0]])
     with Serial().open() as crew:
-        passes = Passes(Rows.of(X), np.array([1, 1, 2]), np.ones(3), 3, crew, "exact")
+        passes = Passes(DesignRows.of(X), np.array([1, 1, 2]), np.ones(3), 3, crew, "exact")
         assert passes.look(packed(W)) == pytest.approx(1e4 + np.log(3), rel=1e-12)
         assert np.isfinite(passes.gradient()).all()
         assert np.isfinite(passes.entropy(0.5))
@@ -147,7 +147,7 @@ def test_long_vectors(size: int, dtype: Any) -> None:
     H = rng.normal(size=(6, size)).astype(dtype)
     vectors, factor = rng.normal(size=(3, size)), rng.normal(size=5)
     with Threads(2).open() as crew:
-        passes = Passes(Rows.of(np.ones((3, 2))), np.arange(3), np.ones(3), 3, crew, "exact")
+        passes = Passes(DesignRows.of(np.ones((3, 2))), np.arange(3), np.ones(3), 3, crew, "exact")
         np.testing.assert_allclose(passes.products(H, 5, vectors), H[:5].astype(np.float64) @ vectors.T, atol=1e-9)
         mixed = passes.mix(H, factor, 0.5, vectors[0])
     np.testing.assert_allclose(mixed, 0.5 * vectors[0] + factor @ H[:5].astype(np.float64), atol=1e-12)
@@ -157,14 +157,14 @@ def test_long_vectors(size: int, dtype: Any) -> None:
 def test_the_table_solves_its_own_system(l1: float) -> None:
     X, y, weight, _ = made(300, 70, 4, False)
     pen = np.append(np.ones(70), 0.0)
-    problem = Problem(Rows.of(X), y, 4, weight, True, l1 * pen, (1 - l1) * pen)
+    problem = SoftmaxProblem(DesignRows.of(X), y, 4, weight, True, l1 * pen, (1 - l1) * pen)
     ones = np.hstack([X, np.ones((300, 1))])
     r = np.zeros((71, 4))
     r[:, :4] = np.random.default_rng(0).normal(size=(71, 4))
     bent = np.abs(r) + 0.1
     with Threads(2).open() as crew:
         passes = Passes(problem.rows, y, weight, 4, crew, "exact")
-        table = Table(problem, passes, seed=0)
+        table = SampledGram(problem, passes, seed=0)
         table.renew(0.5, bent if l1 else None)
         found = table.solve(r)
         pushed = table.push(r)

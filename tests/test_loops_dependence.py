@@ -24,7 +24,7 @@ from loop_makers import (
     span,
 )
 from stretto.loops.analyse.dependence import conflicts_text, vectors
-from stretto.loops.analyse.facts import Access, Dim, Entry, Subscript, Vector
+from stretto.loops.analyse.facts import Access, Dim, Subscript, Vector, VectorEntry
 
 LINE = (Dim("i", 0, 8),)
 PLANE = (Dim("i", 0, 8), Dim("j", 0, 8))
@@ -236,7 +236,7 @@ class Exact:
             total = total.union(self.set(" and ".join([self.apart, *bounds])))
         return total
 
-    def _bound(self, k: int, entry: Entry) -> str:
+    def _bound(self, k: int, entry: VectorEntry) -> str:
         low = f"d{k} >= {int(entry.low)}" if entry.low != -float("inf") else "true"
         return f"{low} and d{k} <= {int(entry.high)}" if entry.high != float("inf") else low
 

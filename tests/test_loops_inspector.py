@@ -15,7 +15,7 @@ from hypothesis import given, settings
 import stretto as st
 from stretto.errors import LoopError, PlanError
 from stretto.loops.layout.traversal import iterations
-from stretto.loops.layout.visits import Visits
+from stretto.loops.layout.visits import LoopVisits
 from stretto.loops.loop_plan import LoopPlan
 from stretto.testing.arithmetic import same_bits
 from stretto.testing.loops import reference
@@ -40,7 +40,7 @@ def sparse(n: int, columns: int, each: int, seed: int = 0) -> Any:
     return st.samples(X, rng.integers(0, 2, n))
 
 
-def visits_of(plan: LoopPlan) -> Visits:
+def visits_of(plan: LoopPlan) -> LoopVisits:
     return plan.parts[0].prepared.visits
 
 

@@ -27,27 +27,27 @@ from stretto.loops.analyse.view_swaps import refuse_swap, views_swapped
 from stretto.loops.front import loop_tree
 from stretto.loops.front.loop_tree import (  # fmt: skip
     Assign,
+    AugAssign,
     Binary,
+    BoolOp,
     Call,
-    Choose,
     Compare,
     For,
-    Fresh,
     If,
+    IfExp,
     Item,
-    Leave,
+    IteratedName,
     Level,
-    Logic,
-    Loop,
+    LocalArray,
+    LoopExit,
+    LoopNest,
     Name,
     Number,
     Range,
     Setup,
     Shape,
-    Source,
     Span,
     Unary,
-    Update,
     While,
 )
 from stretto.loops.front.parse import parse
@@ -111,8 +111,8 @@ def body(source: str) -> tuple[loop_tree.Stmt, ...]:
     return loops(in_loop(source))[0].body
 
 
-def loops(fn: Callable[..., Any]) -> list[Loop]:
-    return [step for step in parse(fn).steps if isinstance(step, Loop)]
+def loops(fn: Callable[..., Any]) -> list[LoopNest]:
+    return [step for step in parse(fn).steps if isinstance(step, LoopNest)]
 
 
 def value(source: str) -> loop_tree.Expr:
@@ -167,9 +167,9 @@ COUNTDOWN = Range(ANY, two(var("n"), "-", num(1)), num(-1), num(-1))
         ("i << 1 & 3", two(two(ROW, "<<", num(1)), "&", num(3))),
         ("4 | 5 ^ n >> j", two(num(4), "|", two(num(5), "^", two(var("n"), ">>", COLUMN)))),
         ("x < y", Compare(ANY, "<", X, Y)),
-        ("0 <= x != y", Logic(ANY, "and", (Compare(ANY, "<=", num(0), X), Compare(ANY, "!=", X, Y)))),
-        ("x and y or n", Logic(ANY, "or", (Logic(ANY, "and", (X, Y)), var("n")))),
-        ("x if y else 0", Choose(ANY, Y, X, num(0))),
+        ("0 <= x != y", BoolOp(ANY, "and", (Compare(ANY, "<=", num(0), X), Compare(ANY, "!=", X, Y)))),
+        ("x and y or n", BoolOp(ANY, "or", (BoolOp(ANY, "and", (X, Y)), var("n")))),
+        ("x if y else 0", IfExp(ANY, Y, X, num(0))),
         ("math.pi", num(math.pi)),
         ("np.inf", num(math.inf)),
         ("float('inf')", num(math.inf)),
@@ -211,10 +211,10 @@ COUNTDOWN = Range(ANY, two(var("n"), "-", num(1)), num(-1), num(-1))
         ("W.shape[1]", Shape(ANY, "W", 1)),
         ("len(W)", Shape(ANY, "W", 0)),
         ("len(W[i])", Shape(ANY, "W", 1)),
-        ("np.zeros(n)", Fresh(ANY, "zeros", (var("n"),), "f8")),
-        ("np.empty((n, 3), dtype=np.float32)", Fresh(ANY, "empty", (var("n"), num(3)), "f4")),
-        ("np.zeros(4, int)", Fresh(ANY, "zeros", (num(4),), "i8")),
-        ("np.zeros(shape=4, dtype='b1')", Fresh(ANY, "zeros", (num(4),), "b1")),
+        ("np.zeros(n)", LocalArray(ANY, "zeros", (var("n"),), "f8")),
+        ("np.empty((n, 3), dtype=np.float32)", LocalArray(ANY, "empty", (var("n"), num(3)), "f4")),
+        ("np.zeros(4, int)", LocalArray(ANY, "zeros", (num(4),), "i8")),
+        ("np.zeros(shape=4, dtype='b1')", LocalArray(ANY, "zeros", (num(4),), "b1")),
     ],
 )  # fmt: skip
 def test_expressions(source: str, expected: loop_tree.Expr) -> None:
@@ -242,20 +242,20 @@ def test_a_typed_number_of_a_module_keeps_its_type() -> None:
         ("e: float = x", (put(var("e"), X),)),
         ("W[i], H[j] = x, y", (Assign(ANY, (WI, HJ), (X, Y)),)),
         ("a = b = 0", (put(var("a"), num(0)), put(var("b"), num(0)))),
-        ("W[i] -= lr * x", (Update(ANY, WI, "-", two(var("lr"), "*", X)),)),
-        ("r -= 1", (Update(ANY, var("r"), "-", num(1)),)),
+        ("W[i] -= lr * x", (AugAssign(ANY, WI, "-", two(var("lr"), "*", X)),)),
+        ("r -= 1", (AugAssign(ANY, var("r"), "-", num(1)),)),
         ("'''words'''\npass\ne: int\n...", ()),
-        ("if x:\n    continue", (If(ANY, X, (Leave(ANY, "continue"),), ()),)),
+        ("if x:\n    continue", (If(ANY, X, (LoopExit(ANY, "continue"),), ()),)),
         (
             "if x:\n    e = 1\nelif y:\n    e = 2\nelse:\n    pass",
             (If(ANY, X, (put(var("e"), num(1)),), (If(ANY, Y, (put(var("e"), num(2)),), ()),)),),
         ),
-        ("while x < 1:\n    break", (While(ANY, Compare(ANY, "<", X, num(1)), (Leave(ANY, "break"),)),)),
+        ("while x < 1:\n    break", (While(ANY, Compare(ANY, "<", X, num(1)), (LoopExit(ANY, "break"),)),)),
         (
             "for k in range(n - 1, -1, -1):\n    W[i, k] = 0",
             (For(ANY, "k", COUNTDOWN, (put(item("W", ROW, var("k")), num(0)),)),),
         ),
-        ("for f, v in r:\n    pass", (For(ANY, ("f", "v"), Source(ANY, "r"), ()),)),
+        ("for f, v in r:\n    pass", (For(ANY, ("f", "v"), IteratedName(ANY, "r"), ()),)),
         ("for k in range(2):\n    for m in range(k):\n        break", ANY),
     ],
 )  # fmt: skip
@@ -284,8 +284,8 @@ def test_a_perfect_nest_of_ranges_is_one_loop() -> None:
     )
     first = Level(2, "i", Range(2, Number(2, 1), Name(2, "m"), Number(2, 1)))
     second = Level(4, "j", Range(4, Number(4, 0), Name(4, "n"), Number(4, 1)))
-    update = Update(5, Item(5, "G", (Name(5, "i"), Name(5, "j"))), "+", Number(5, 1))
-    assert loop == Loop(2, (first, second), (update,))
+    update = AugAssign(5, Item(5, "G", (Name(5, "i"), Name(5, "j"))), "+", Number(5, 1))
+    assert loop == LoopNest(2, (first, second), (update,))
 
 
 @pytest.mark.parametrize(
@@ -527,7 +527,7 @@ def test_swapped_views(source: str, swapped: bool) -> None:
 
 def test_swapped_views_behind_a_name() -> None:
     function = parse(in_loop("w = W[0]\nW[0], W[1] = W[1], w"))
-    (loop,) = [step for step in function.steps if isinstance(step, Loop)]
+    (loop,) = [step for step in function.steps if isinstance(step, LoopNest)]
     assign = loop.body[1]
     assert isinstance(assign, Assign)
     assert not views_swapped(assign, lambda name: AXES.get(name, 0))

@@ -15,21 +15,21 @@ from numpy.typing import NDArray
 
 import stretto as st
 from stretto.errors import PlanError
-from stretto.loops.analyse.prefetch_slice import Sliced, slice_body
+from stretto.loops.analyse.prefetch_slice import PrefetchSlice, slice_body
 from stretto.loops.analyse.space import Space, space_of
 from stretto.loops.execute.prefetcher import Prefetch, behind
-from stretto.loops.front.bind import Held, bind
-from stretto.loops.front.loop_tree import Loop
+from stretto.loops.front.bind import BoundValues, bind
+from stretto.loops.front.loop_tree import LoopNest
 from stretto.loops.front.parse import parse
 from stretto.loops.types import typed_tree as t
 from stretto.loops.types.body_types import fuse
 from stretto.loops.types.statements import every_step
 from stretto.testing.evaluate import Environment, Index, Subscripted
-from stretto.testing.reference import Machine
+from stretto.testing.reference import Interpreter
 
 Touch = tuple[int, str, str, int]  # line, mode, array, element
 
-MODES = {t.Element: "read", t.RowLoad: "read", t.ElementPlace: "write", t.RowPlace: "write", t.Buffered: "buffer"}
+MODES = {t.Element: "read", t.RowLoad: "read", t.ElementPlace: "write", t.RowPlace: "write", t.BufferAdd: "buffer"}
 
 
 class Watching(Environment):
@@ -58,10 +58,10 @@ class Watching(Environment):
             self.log += [(line, mode, array, first + k) for k in range(length)]
 
 
-def typed(fn: Callable[..., Any], **arguments: Any) -> tuple[t.Body, Held, Space]:
+def typed(fn: Callable[..., Any], **arguments: Any) -> tuple[t.Body, BoundValues, Space]:
     """The body of a function's only loop."""
     function = parse(fn)
-    (loop,) = (step for step in function.steps if isinstance(step, Loop))
+    (loop,) = (step for step in function.steps if isinstance(step, LoopNest))
     held = bind(arguments, {name: fn.__globals__[name] for name in function.captured})
     space = space_of(loop, held.infos, {})
     return fuse(function, loop, held.infos, space, {})[0], held, space
@@ -77,11 +77,11 @@ def records(space: Space) -> Iterable[tuple[tuple[int, ...], dict[str, Any], dic
         yield (at,), fields, ragged
 
 
-def watched(body: t.Body, held: Held, space: Space) -> list[list[Touch]]:
+def watched(body: t.Body, held: BoundValues, space: Space) -> list[list[Touch]]:
     """What each iteration of the loop itself touches; the arrays are changed as they are by the loop."""
     arrays = {name: array.copy() for name, array in held.arrays.items()}
     targets = {name: arrays[names[0]] for name, names in behind(held).items()}
-    machine = Machine(body, {**arrays, **targets}, held.numbers)
+    machine = Interpreter(body, {**arrays, **targets}, held.numbers)
     machine._env.__class__ = Watching
     watching = machine._env
     assert isinstance(watching, Watching)
@@ -93,7 +93,7 @@ def watched(body: t.Body, held: Held, space: Space) -> list[list[Touch]]:
     return found
 
 
-def listed(sliced: Sliced, held: Held, space: Space) -> list[list[Touch]]:
+def listed(sliced: PrefetchSlice, held: BoundValues, space: Space) -> list[list[Touch]]:
     """What the slice records for each iteration, by the same interpreter; arrays that it does not need are spoilt."""
     log: list[Touch] = []
 
@@ -105,7 +105,7 @@ def listed(sliced: Sliced, held: Held, space: Space) -> list[list[Touch]]:
     arrays = {name: array for name, array in held.arrays.items() if name in sliced.arrays}
     shapes = {array.name: held.arrays[array.name.partition(" ")[2]] for array in sliced.body.arrays
               if array.role == "buffer"}  # fmt: skip
-    machine = Machine(sliced.body, {**arrays, **shapes}, held.numbers, None, record)
+    machine = Interpreter(sliced.body, {**arrays, **shapes}, held.numbers, None, record)
     found = []
     for index, fields, ragged in records(space):
         log.clear()
@@ -114,7 +114,7 @@ def listed(sliced: Sliced, held: Held, space: Space) -> list[list[Touch]]:
     return found
 
 
-def check(fn: Callable[..., Any], arrays: set[str], **arguments: Any) -> Sliced:
+def check(fn: Callable[..., Any], arrays: set[str], **arguments: Any) -> PrefetchSlice:
     """A strict slice records exactly what it says it records, in order; a loose one at least what may be touched."""
     body, held, space = typed(fn, **arguments)
     truth = watched(body, held, space)
@@ -158,7 +158,7 @@ def logistic(samples, w, lr):  # type: ignore[no-untyped-def]
 def test_logistic_keeps_nothing_but_subscripts() -> None:
     sliced = check(logistic, {"w"}, samples=samples(), w=np.zeros(9), lr=0.1)
     assert not sliced.left_out
-    assert not any(isinstance(step, t.Put) for step in every_step(sliced.body.steps))
+    assert not any(isinstance(step, t.Store) for step in every_step(sliced.body.steps))
     assert sliced.body.numbers == ()
     assert sliced.body.fields == ()
     assert sliced.reads == ()
@@ -220,7 +220,7 @@ def test_control_flow_is_kept_and_what_values_decide_is_not() -> None:
     assert [(out.text, out.why) for out in sliced.left_out] == [("w[8]", "it depends on w")]
     assert sliced.numbers == ("n",)
     kinds = {type(step) for step in every_step(sliced.body.steps)}
-    assert {t.Leave, t.Branch, t.Walk, t.Put, t.Buffered} == kinds
+    assert {t.Jump, t.Branch, t.RaggedLoop, t.Store, t.BufferAdd} == kinds
 
 
 def rows(samples, W, H):  # type: ignore[no-untyped-def]

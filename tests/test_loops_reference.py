@@ -17,7 +17,7 @@ import stretto as st
 from loop_bodies import function
 from ring_fleet import InProcess
 from stretto.errors import LoopError, PlanError
-from stretto.loops.analyse.analysis import Options
+from stretto.loops.analyse.analysis import LoopOptions
 from stretto.loops.analyse.serial_order import keeps_order
 from stretto.loops.explain import _MEANING
 from stretto.loops.front import functions
@@ -61,7 +61,7 @@ def features() -> Any:
 
 def test_every_option_is_there() -> None:
     named = {name for row in table(PAGE) for code in spelled(row[0]) for name in re.findall(r"(\w+)=", code)[:1]}
-    assert named == {field.name for field in dataclasses.fields(Options)} | {"runtime"}
+    assert named == {field.name for field in dataclasses.fields(LoopOptions)} | {"runtime"}
 
 
 def functions_named() -> set[str]:
@@ -325,7 +325,7 @@ def test_the_order_is_what_its_row_says(row: list[str]) -> None:
     source, make = ORDERED[row[0]]
     data: Any = make() if make is not None else 0
     for ordered, said in zip((None, True, False), row[1:], strict=True):
-        loop = Loop(function(source), Options(ordered=ordered, blocks=(4, 4)), st.Threads(2))
+        loop = Loop(function(source), LoopOptions(ordered=ordered, blocks=(4, 4)), st.Threads(2))
         found = [np.ones(30, np.int64), np.ones(20, np.int64)]
         loop(data, *found)
 

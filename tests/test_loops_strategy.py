@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from loop_makers import ANY, RECORD, SIZE, WHOLE, access, dependent, index, number, random_accesses, random_dims
 from stretto.errors import PlanError
 from stretto.loops.analyse.dependence import vectors
-from stretto.loops.analyse.facts import Access, Dim, Extent, Strategy
+from stretto.loops.analyse.facts import Access, ArrayExtent, Dim, Strategy
 from stretto.loops.analyse.strategy import choose, placements
 from stretto.loops.analyse.unimodular import apply
 
@@ -37,7 +37,7 @@ def plan(
         vectors(accesses, dims, every),
         dims,
         accesses,
-        {name: Extent(name, shape, 4) for name, shape in every.items()},
+        {name: ArrayExtent(name, shape, 4) for name, shape in every.items()},
         ordered=ordered,
         buffered=any(a.mode == "buffer" for a in accesses),
         prefer=prefer,

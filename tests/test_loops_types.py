@@ -64,7 +64,7 @@ def kinds(source: str, **arguments: Any) -> dict[str, str]:
     """The kinds of the variables in the typed body, without the word for a plain Python number."""
     made = st.parallel(function(source)).using(runtime=st.Serial())
     body = made.plan(**arguments).parts[0].prepared.analysis.body
-    places = [place for step in body.steps if isinstance(step, t.Put) for place in step.places]
+    places = [place for step in body.steps if isinstance(step, t.Store) for place in step.places]
     return {place.name: place.type.dtype for place in places if isinstance(place, t.VarPlace)}
 
 

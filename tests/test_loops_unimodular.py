@@ -11,14 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stretto.loops.analyse.dependence import positive
-from stretto.loops.analyse.facts import Entry
+from stretto.loops.analyse.facts import VectorEntry
 from stretto.loops.analyse.unimodular import Matrix, apply, inverse, search, transformed
 
-PLUS, EVERY = Entry(1, math.inf), Entry(-math.inf, math.inf)
+PLUS, EVERY = VectorEntry(1, math.inf), VectorEntry(-math.inf, math.inf)
 
 
-def exact(*vectors: tuple[int, int]) -> list[tuple[Entry, ...]]:
-    return [tuple(Entry(step, step) for step in vector) for vector in vectors]
+def exact(*vectors: tuple[int, int]) -> list[tuple[VectorEntry, ...]]:
+    return [tuple(VectorEntry(step, step) for step in vector) for vector in vectors]
 
 
 def test_nine_points_need_one_skew() -> None:
@@ -34,18 +34,18 @@ def test_a_reversal_is_found() -> None:
 
 
 def test_positive_infinity() -> None:
-    backwards = (PLUS, Entry(-1, -1))
+    backwards = (PLUS, VectorEntry(-1, -1))
     # Any distance ahead with one step back: skewing by one is enough, because ahead is at least one.
-    assert search([backwards, (Entry(0, 0), Entry(1, 1))]) == (((1, 0), (1, 1)), True)
+    assert search([backwards, (VectorEntry(0, 0), VectorEntry(1, 1))]) == (((1, 0), (1, 1)), True)
 
 
 def test_one_row_at_a_time_where_nothing_can_be_tiled() -> None:
-    found = search([(Entry(1, 1), EVERY)])
+    found = search([(VectorEntry(1, 1), EVERY)])
     assert found == (((1, 0), (0, 1)), False)
 
 
-@pytest.mark.parametrize("vectors", [exact((1, -9), (0, 1)), [(PLUS, EVERY), (Entry(0, 0), PLUS)]])
-def test_none_where_no_small_matrix_helps(vectors: list[tuple[Entry, ...]]) -> None:
+@pytest.mark.parametrize("vectors", [exact((1, -9), (0, 1)), [(PLUS, EVERY), (VectorEntry(0, 0), PLUS)]])
+def test_none_where_no_small_matrix_helps(vectors: list[tuple[VectorEntry, ...]]) -> None:
     assert search(vectors) is None
 
 
@@ -56,7 +56,7 @@ def test_a_vector_within_one_point_is_no_obstacle() -> None:
 @settings(max_examples=200, deadline=None)
 @given(st.randoms(use_true_random=False))
 def test_found_matrices_are_unimodular_and_forward(draw: random.Random) -> None:
-    kinds = [EVERY, *(Entry(step, step) for step in range(-3, 4))]
+    kinds = [EVERY, *(VectorEntry(step, step) for step in range(-3, 4))]
     raw = [(draw.choice(kinds), draw.choice(kinds)) for _ in range(draw.randint(1, 3))]
     vectors = [vector for pair in raw for vector in positive(pair)]
     found = search(vectors)
@@ -73,7 +73,7 @@ def test_found_matrices_are_unimodular_and_forward(draw: random.Random) -> None:
             assert all(e.low <= x <= e.high for e, x in zip(transformed(matrix, vector), (time, space), strict=True))
 
 
-def sample(vector: tuple[Entry, ...]) -> list[tuple[int, ...]]:
+def sample(vector: tuple[VectorEntry, ...]) -> list[tuple[int, ...]]:
     """The vector's distances up to 20."""
     ranges = [range(int(max(e.low, -20)), int(min(e.high, 20)) + 1) for e in vector]
     return list(itertools.product(*ranges))

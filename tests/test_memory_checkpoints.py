@@ -14,11 +14,11 @@ from stretto.memory.planner.graph import Graph, Node, Storage
 from stretto.memory.planner.idle_intervals import DROP, KEEP, SWAP, find_idle_intervals
 from stretto.memory.planner.instructions import IN, OUT, total
 from stretto.memory.planner.lower import lower
-from stretto.memory.planner.planner import Settings, make, smallest_budget
-from stretto.memory.planner.program import Link, account
+from stretto.memory.planner.planner import PlannerSettings, make, smallest_budget
+from stretto.memory.planner.program import HostLink, account
 from stretto.memory.planner.timeline import build_timeline
 
-LINK = Link(50_000, 50_000, 1e-4)
+LINK = HostLink(50_000, 50_000, 1e-4)
 
 
 def blocks(count: int, *, small: int = 100, large: int = 300) -> Graph:
@@ -71,9 +71,9 @@ def test_no_plan_is_slower_than_checkpoints_around_blocks(slow: float) -> None:
     for count in (6, 24):
         graph = blocks(count)
         budget, seconds = per_block(graph, count)
-        whole = make(graph, Settings(1 << 60, policy="keep")).costs
+        whole = make(graph, PlannerSettings(1 << 60, policy="keep")).costs
         assert budget < 0.7 * whole.peak
-        planned = make(graph, Settings(budget, Link(50_000 / slow, 50_000 / slow, 1e-4)))
+        planned = make(graph, PlannerSettings(budget, HostLink(50_000 / slow, 50_000 / slow, 1e-4)))
         assert planned.costs.peak <= budget
         assert planned.costs.seconds <= 1.001 * seconds
 
@@ -116,7 +116,7 @@ def test_seconds_waited_belong_to_the_copies_before() -> None:
         Node("late", (1, 3), seconds=1.0),
         Node("later", (2, 3), seconds=1.0),
     )
-    graph, link = Graph(storages, nodes), Link(out=1000.0, into=100.0, latency=0.0)
+    graph, link = Graph(storages, nodes), HostLink(out=1000.0, into=100.0, latency=0.0)
     intervals = find_idle_intervals(graph)
     away = np.isin(intervals.storage, [1, 2])
     steps = build_timeline(intervals, np.where(away, SWAP, KEEP).tolist())
@@ -127,8 +127,8 @@ def test_seconds_waited_belong_to_the_copies_before() -> None:
     assert found[away].max() <= waited + 1e-9
     assert found[away].sum() >= waited - 1e-9
     assert not found[~away].any()
-    easy = lower(graph, steps, 1 << 40, Link(1e9, 1e9, 0.0))
-    assert delays(intervals, steps, easy, Link(1e9, 1e9, 0.0)).sum() == pytest.approx(0.0, abs=1e-6)
+    easy = lower(graph, steps, 1 << 40, HostLink(1e9, 1e9, 0.0))
+    assert delays(intervals, steps, easy, HostLink(1e9, 1e9, 0.0)).sum() == pytest.approx(0.0, abs=1e-6)
 
 
 def test_numbers_are_spread() -> None:
@@ -138,8 +138,8 @@ def test_numbers_are_spread() -> None:
 
 def test_a_transformer_at_a_small_budget_does_not_wait_for_the_link() -> None:
     graph = gpt(12, 1024, 16384)
-    whole = make(graph, Settings(1 << 60, policy="keep")).costs
-    low = smallest_budget(graph, Settings(0))
-    costs = make(graph, Settings(max(int(0.2 * whole.peak), int(1.3 * low)))).costs
+    whole = make(graph, PlannerSettings(1 << 60, policy="keep")).costs
+    low = smallest_budget(graph, PlannerSettings(0))
+    costs = make(graph, PlannerSettings(max(int(0.2 * whole.peak), int(1.3 * low)))).costs
     assert costs.waited < 0.25 * whole.seconds
     assert costs.seconds < 1.6 * whole.seconds

@@ -21,7 +21,7 @@ from stretto.memory import Step, plan, step, train_step
 from stretto.memory.chunk.chunks import cut
 from stretto.memory.chunk.dim_rules import SIZED, needs, sums
 from stretto.memory.options import StepOptions, StepSource
-from stretto.memory.planner.planner import Infeasible, Settings, smallest_budget
+from stretto.memory.planner.planner import Infeasible, PlannerSettings, smallest_budget
 from stretto.memory.planning import capture
 from stretto.memory.run.devices import PlainDevice
 
@@ -223,7 +223,7 @@ def test_a_piece_that_torch_refuses_leaves_the_step_as_it_is(monkeypatch: pytest
     def refused(*_: Any) -> None:
         raise RuntimeError("view size is not compatible")
 
-    monkeypatch.setattr(unroll.Writer, "_add", refused)  # halfway through the first chunk
+    monkeypatch.setattr(unroll.ChunkWriter, "_add", refused)  # halfway through the first chunk
     losses, _, made = trained(flat, 3)
     assert "cannot be: view size is not compatible" in made.planned.notes[-1]
     assert losses == trained(flat, 0)[0]
@@ -233,7 +233,7 @@ def floor(job: Any, chunks: int | None) -> int:
     captured = capture(
         StepSource(job.step, job.modules, job.optimizers, job.batch, CPU), 1 << 30, StepOptions(chunks=chunks)
     )
-    return smallest_budget(captured.lifted.graph, Settings(1 << 30))
+    return smallest_budget(captured.lifted.graph, PlannerSettings(1 << 30))
 
 
 def test_the_smallest_budget_falls_with_the_number_of_chunks() -> None:

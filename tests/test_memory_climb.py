@@ -9,16 +9,16 @@ import pytest
 
 from stretto.memory.planner import search
 from stretto.memory.planner.graph import Graph, Node, Storage
-from stretto.memory.planner.hill_climb import BEGINS, MAX_RUNS, STARTS, WINDOWS, Point, climb
-from stretto.memory.planner.host_budget import Rooms
+from stretto.memory.planner.hill_climb import BEGINS, MAX_RUNS, STARTS, WINDOWS, SearchPoint, climb
+from stretto.memory.planner.host_budget import HostBudget
 from stretto.memory.planner.idle_intervals import find_idle_intervals
-from stretto.memory.planner.planner import Settings, make
-from stretto.memory.planner.program import Link
-from stretto.memory.planner.search import _Tries
+from stretto.memory.planner.planner import PlannerSettings, make
+from stretto.memory.planner.program import HostLink
+from stretto.memory.planner.search import _Attempts
 from stretto.memory.planner.timeline import NEVER, build_timeline
 
 
-def bowl(best: Point) -> dict[Point, float]:
+def bowl(best: SearchPoint) -> dict[SearchPoint, float]:
     """Prices that grow with every step away from one point."""
     prices = {}
     for window in WINDOWS:
@@ -30,18 +30,19 @@ def bowl(best: Point) -> dict[Point, float]:
                         steps += abs(MAX_RUNS.index(max_run) - MAX_RUNS.index(best.max_run))
                         steps += (begin != best.begin) + (host_use != best.host_use)
                         steps += (keep_soon != best.keep_soon) + (hold != best.hold)
-                        prices[Point(window, max_run, begin, host_use, keep_soon, hold)] = 1.0 + steps
+                        prices[SearchPoint(window, max_run, begin, host_use, keep_soon, hold)] = 1.0 + steps
     return prices
 
 
 @pytest.mark.parametrize(
-    "best", [Point(0.0, 0.8, "drop", 2, keep_soon=True, hold=True), Point(1 / 4, 0.15, "cut"), Point()]
+    "best",
+    [SearchPoint(0.0, 0.8, "drop", 2, keep_soon=True, hold=True), SearchPoint(1 / 4, 0.15, "cut"), SearchPoint()],
 )
-def test_the_best_way_is_found_without_trying_all(best: Point) -> None:
+def test_the_best_way_is_found_without_trying_all(best: SearchPoint) -> None:
     prices = bowl(best)
-    asked: list[Point] = []
+    asked: list[SearchPoint] = []
 
-    def price(point: Point) -> float:
+    def price(point: SearchPoint) -> float:
         asked.append(point)
         return prices[point]
 
@@ -57,9 +58,9 @@ def test_the_best_way_is_found_without_trying_all(best: Point) -> None:
 
 
 def test_nothing_more_is_tried_when_no_way_has_a_plan() -> None:
-    asked: list[Point] = []
+    asked: list[SearchPoint] = []
 
-    def price(point: Point) -> float:
+    def price(point: SearchPoint) -> float:
         asked.append(point)
         return float("inf")
 
@@ -89,13 +90,13 @@ def ladder(layers: int) -> Graph:
 
 
 def test_a_plan_is_as_fast_as_that_of_any_way_to_start() -> None:
-    graph, link = ladder(24), Link(out=60.0, into=60.0, latency=0.0)
+    graph, link = ladder(24), HostLink(out=60.0, into=60.0, latency=0.0)
     intervals = find_idle_intervals(graph)
     keep = build_timeline(intervals, [0] * len(intervals))
     budget = keep.peak // 5
-    tries = _Tries(intervals, budget, link, keep, swap=True, recompute=True, host=None, first_fit=False)
-    alone = [tries.try_point(Rooms(intervals, None), NEVER, point) for point in STARTS]
-    planned = make(graph, Settings(budget, link=link))
+    tries = _Attempts(intervals, budget, link, keep, swap=True, recompute=True, host=None, first_fit=False)
+    alone = [tries.try_point(HostBudget(intervals, None), NEVER, point) for point in STARTS]
+    planned = make(graph, PlannerSettings(budget, link=link))
     assert planned.costs.peak <= budget
     fastest = min(one.lowered.seconds for one in alone if one is not None)
     assert planned.costs.seconds <= fastest + 1e-9
@@ -103,16 +104,16 @@ def test_a_plan_is_as_fast_as_that_of_any_way_to_start() -> None:
 
 
 def test_larger_steps_have_the_best_plan_that_was_climbed_to(monkeypatch: pytest.MonkeyPatch) -> None:
-    graph, asked = ladder(170), dict[Point, float]()
+    graph, asked = ladder(170), dict[SearchPoint, float]()
     assert len(graph.nodes) > search.FEW_NODES
 
-    def few(price: Callable[[Point], float], host_use: int, max_tries: int, enough: float) -> None:
-        for point in (Point(1 / 4, 0.15, "cut"), Point(1 / 4, 0.8)):
+    def few(price: Callable[[SearchPoint], float], host_use: int, max_tries: int, enough: float) -> None:
+        for point in (SearchPoint(1 / 4, 0.15, "cut"), SearchPoint(1 / 4, 0.8)):
             asked[point] = price(point)
 
     intervals = find_idle_intervals(graph)
-    how = Settings(
-        build_timeline(intervals, [0] * len(intervals)).peak // 10, link=Link(out=60.0, into=60.0, latency=0.0)
+    how = PlannerSettings(
+        build_timeline(intervals, [0] * len(intervals)).peak // 10, link=HostLink(out=60.0, into=60.0, latency=0.0)
     )
     usual = make(graph, how).costs.seconds
     monkeypatch.setattr(search, "TOGETHER", ())  # no plans that start from checkpoints

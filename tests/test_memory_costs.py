@@ -14,11 +14,11 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils._pytree import tree_leaves
 
-from stretto.memory.capture.lifted import Call, Lifted
+from stretto.memory.capture.lifted import LiftedStep, OpCall
 from stretto.memory.capture.side_effects import CannotCapture
 from stretto.memory.front_end import common_step
 from stretto.memory.measure.costs import costed
-from stretto.memory.measure.meter import Cost, Meter, Remembered
+from stretto.memory.measure.meter import CallCost, CostCache, Meter
 from stretto.memory.options import StepSource
 from stretto.memory.planning import capture
 from stretto.memory.run.eviction import evicted
@@ -29,16 +29,16 @@ CPU = torch.device("cpu")
 class Counting(Meter):
     """Runs the calls, but takes its times from a counter."""
 
-    def __init__(self, lifted: Lifted, remembered: Remembered) -> None:
+    def __init__(self, lifted: LiftedStep, remembered: CostCache) -> None:
         super().__init__(lifted, CPU, remembered)
-        self.asked: list[Call] = []
+        self.asked: list[OpCall] = []
 
-    def timed(self, call: Call, args: Any, kwargs: Any) -> tuple[float, int]:
+    def timed(self, call: OpCall, args: Any, kwargs: Any) -> tuple[float, int]:
         self.asked.append(call)
         return float(len(self.asked)), 64 * len(self.asked)
 
 
-def lifted(width: int = 32) -> Lifted:
+def lifted(width: int = 32) -> LiftedStep:
     model = nn.Sequential(*(nn.Linear(width, width) for _ in range(3)))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     batch = torch.ones(8, width), torch.ones(8, width)
@@ -50,28 +50,28 @@ def lifted(width: int = 32) -> Lifted:
 def test_equal_calls_are_measured_once_and_remembered(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "costs.json"
     one = lifted()
-    meter = Counting(one, Remembered(path))
+    meter = Counting(one, CostCache(path))
     graph = costed(one, CPU, meter=meter)
-    calls = [run for run in one.runs if isinstance(run, Call)]
+    calls = [run for run in one.runs if isinstance(run, OpCall)]
     assert 0 < len(meter.asked) < len(calls)
     assert len(meter.asked) == len({meter.key(call) for call in calls})
-    again = Counting(lifted(), Remembered(path))
+    again = Counting(lifted(), CostCache(path))
     assert [node.seconds for node in costed(again.lifted, CPU, meter=again).nodes] == [n.seconds for n in graph.nodes]
     assert again.asked == []
-    other = Counting(lifted(48), Remembered(path))
+    other = Counting(lifted(48), CostCache(path))
     costed(other.lifted, CPU, meter=other)
     assert other.asked
-    assert len(Remembered(path).costs) > len(meter.asked)
+    assert len(CostCache(path).costs) > len(meter.asked)
 
 
 def test_what_others_wrote_meanwhile_is_kept(tmp_path: Path) -> None:
-    mine, theirs = Remembered(tmp_path / "costs.json"), Remembered(tmp_path / "costs.json")
-    mine.costs["a"], theirs.costs["b"] = Cost(1.0, 2), Cost(3.0, 4, ((0, 7), (-1, 8), (-2, 1)))
+    mine, theirs = CostCache(tmp_path / "costs.json"), CostCache(tmp_path / "costs.json")
+    mine.costs["a"], theirs.costs["b"] = CallCost(1.0, 2), CallCost(3.0, 4, ((0, 7), (-1, 8), (-2, 1)))
     mine.save()
     theirs.save()
-    assert Remembered(tmp_path / "costs.json").costs == {
-        "a": Cost(1.0, 2),
-        "b": Cost(3.0, 4, ((0, 7), (-1, 8), (-2, 1))),
+    assert CostCache(tmp_path / "costs.json").costs == {
+        "a": CallCost(1.0, 2),
+        "b": CallCost(3.0, 4, ((0, 7), (-1, 8), (-2, 1))),
     }
     assert [p.name for p in tmp_path.iterdir()] == ["costs.json"]
 
@@ -82,53 +82,53 @@ def test_what_others_wrote_meanwhile_is_kept(tmp_path: Path) -> None:
 def test_a_broken_file_is_an_empty_one(tmp_path: Path, text: str) -> None:
     path = tmp_path / "costs.json"
     path.write_text(text)
-    assert Remembered(path).costs == {}
+    assert CostCache(path).costs == {}
 
 
 def test_a_folder_that_cannot_be_made_is_no_fault(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    remembered = Remembered(tmp_path / "file" / "costs.json")
-    remembered.costs["a"] = Cost(1.0, 2)
+    remembered = CostCache(tmp_path / "file" / "costs.json")
+    remembered.costs["a"] = CallCost(1.0, 2)
     remembered.save()
 
 
 def test_devices_and_switches_have_files_of_their_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("STRETTO_CACHE", str(tmp_path))
-    plain = Remembered.of("NVIDIA H200").path
+    plain = CostCache.of("NVIDIA H200").path
     assert plain.parent == tmp_path / "memory"
-    assert Remembered.of("Other card").path != plain
+    assert CostCache.of("Other card").path != plain
     before = torch.backends.cuda.matmul.allow_tf32
     torch.backends.cuda.matmul.allow_tf32 = not before
     try:
-        assert Remembered.of("NVIDIA H200").path != plain
+        assert CostCache.of("NVIDIA H200").path != plain
     finally:
         torch.backends.cuda.matmul.allow_tf32 = before
-    assert Remembered.of("NVIDIA H200").path == plain
+    assert CostCache.of("NVIDIA H200").path == plain
 
 
 def test_what_cannot_be_tried_is_reckoned_and_not_remembered(tmp_path: Path) -> None:
     class Full(Counting):
-        def timed(self, call: Call, args: Any, kwargs: Any) -> tuple[float, int]:
+        def timed(self, call: OpCall, args: Any, kwargs: Any) -> tuple[float, int]:
             self.asked.append(call)
             raise torch.OutOfMemoryError("no room")
 
     one = lifted()
-    meter = Full(one, Remembered(tmp_path / "costs.json"))
+    meter = Full(one, CostCache(tmp_path / "costs.json"))
     graph = costed(one, CPU, meter=meter)
     assert all(node.seconds > 0 for node in graph.nodes)
-    assert len(meter.asked) == len({meter.key(run) for run in one.runs if isinstance(run, Call)})
+    assert len(meter.asked) == len({meter.key(run) for run in one.runs if isinstance(run, OpCall)})
     assert not (tmp_path / "costs.json").exists()
 
 
 class Crowded(Counting):
     """Has no room for anything beside the parameters."""
 
-    def __init__(self, lifted: Lifted, remembered: Remembered, beside: list[torch.Tensor]) -> None:
+    def __init__(self, lifted: LiftedStep, remembered: CostCache, beside: list[torch.Tensor]) -> None:
         super().__init__(lifted, remembered)
         self.beside = beside
         self.refused = 0
 
-    def timed(self, call: Call, args: Any, kwargs: Any) -> tuple[float, int]:
+    def timed(self, call: OpCall, args: Any, kwargs: Any) -> tuple[float, int]:
         if any(one.untyped_storage().nbytes() for one in self.beside):
             self.refused += 1
             raise torch.OutOfMemoryError("no room")
@@ -140,9 +140,9 @@ def test_parameters_make_room_for_what_is_tried_and_come_back(tmp_path: Path) ->
     whole = torch.arange(64.0)
     parameters = [whole[:32], whole[32:].view(4, 8).t(), torch.ones(3)]  # two share a storage
     before = [p.clone() for p in parameters]
-    meter = Crowded(one, Remembered(tmp_path / "costs.json"), parameters)
+    meter = Crowded(one, CostCache(tmp_path / "costs.json"), parameters)
     graph = costed(one, CPU, meter=meter, movable=parameters)
-    distinct = len({meter.key(run) for run in one.runs if isinstance(run, Call)})
+    distinct = len({meter.key(run) for run in one.runs if isinstance(run, OpCall)})
     assert meter.refused == len(meter.asked) == distinct
     assert max(node.workspace for node in graph.nodes if node.phase != "update") == 64 * distinct
     assert all(torch.equal(now, then) for now, then in zip(parameters, before, strict=True))
@@ -170,7 +170,7 @@ def test_values_that_share_a_storage_are_tried_in_one(tmp_path: Path) -> None:
     class Shared(Counting):
         sizes: frozenset[int] = frozenset()
 
-        def timed(self, call: Call, args: Any, kwargs: Any) -> tuple[float, int]:
+        def timed(self, call: OpCall, args: Any, kwargs: Any) -> tuple[float, int]:
             if "addcmul" in str(call.target):
                 self.sizes = frozenset(x.untyped_storage().nbytes() for x in tree_leaves(args))
                 assert len({x.untyped_storage().data_ptr() for x in tree_leaves(args)}) == 1
@@ -183,7 +183,7 @@ def test_values_that_share_a_storage_are_tried_in_one(tmp_path: Path) -> None:
     one = capture(
         StepSource(common_step(model, F.mse_loss, optimizer), [model], [optimizer], batch, CPU), 1 << 30
     ).lifted
-    meter = Shared(one, Remembered(tmp_path / "costs.json"))
+    meter = Shared(one, CostCache(tmp_path / "costs.json"))
     costed(one, CPU, meter=meter)
     assert meter.sizes == {8 * 48 * 4}
 
@@ -221,7 +221,7 @@ def with_operation(operation: Any) -> Any:
 
 def test_room_to_lay_a_result_out_as_it_was_traced_is_counted(tmp_path: Path) -> None:
     one = with_operation(torch.ops.stretto_tests.turned)
-    meter = Counting(one, Remembered(tmp_path / "costs.json"))
+    meter = Counting(one, CostCache(tmp_path / "costs.json"))
     graph = costed(one, CPU, meter=meter)
     (at,) = [k for k, node in enumerate(graph.nodes) if "turned" in node.name]
     when = 1 + [str(call.target) for call in meter.asked].index("stretto_tests.turned.default")
@@ -231,7 +231,7 @@ def test_room_to_lay_a_result_out_as_it_was_traced_is_counted(tmp_path: Path) ->
 def test_a_result_that_is_not_what_was_traced_is_refused(tmp_path: Path) -> None:
     one = with_operation(torch.ops.stretto_tests.longer)
     with pytest.raises(CannotCapture, match=r"result 0 of stretto_tests\.longer\.default is torch\.float32 \(4, 4\)"):
-        costed(one, CPU, meter=Counting(one, Remembered(tmp_path / "costs.json")))
+        costed(one, CPU, meter=Counting(one, CostCache(tmp_path / "costs.json")))
     assert not (tmp_path / "costs.json").exists()
 
 
@@ -242,7 +242,7 @@ def test_operations_on_chances_are_tried_with_chances(tmp_path: Path) -> None:
     batch = torch.ones(8, 6), torch.ones(8, 1)
     step = common_step(model, F.binary_cross_entropy, optimizer)
     one = capture(StepSource(step, [model], [optimizer], batch, CPU), 1 << 30).lifted
-    meter = Counting(one, Remembered(tmp_path / "costs.json"))
+    meter = Counting(one, CostCache(tmp_path / "costs.json"))
     costed(one, CPU, meter=meter)
     assert {call.target.__name__ for call in meter.asked} >= {"binary_cross_entropy.default"}
 
@@ -250,11 +250,11 @@ def test_operations_on_chances_are_tried_with_chances(tmp_path: Path) -> None:
 class Looking(Counting):
     """Remembers the numbers of rows that operations were tried with."""
 
-    def __init__(self, lifted: Lifted, remembered: Remembered) -> None:
+    def __init__(self, lifted: LiftedStep, remembered: CostCache) -> None:
         super().__init__(lifted, remembered)
         self.rows: dict[str, torch.Tensor] = {}
 
-    def timed(self, call: Call, args: Any, kwargs: Any) -> tuple[float, int]:
+    def timed(self, call: OpCall, args: Any, kwargs: Any) -> tuple[float, int]:
         for x in tree_leaves((args, kwargs)):
             if isinstance(x, torch.Tensor) and x.dtype == torch.int64 and x.dim():
                 self.rows[call.target.__name__] = x
@@ -277,7 +277,7 @@ def test_rows_that_are_taken_and_added_to_are_not_all_the_same(tmp_path: Path) -
     one = capture(
         StepSource(common_step(model, F.mse_loss, optimizer), [model], [optimizer], batch, CPU), 1 << 30
     ).lifted
-    meter = Looking(one, Remembered(tmp_path / "costs.json"))
+    meter = Looking(one, CostCache(tmp_path / "costs.json"))
     costed(one, CPU, meter=meter)
     for name, limit in (
         ("embedding.default", 40),

@@ -17,13 +17,13 @@ from stretto.memory.capture.trace_step import trace
 from stretto.memory.operations import dropouts
 from stretto.memory.operations.dropouts import cut_dropouts
 from stretto.memory.planner.instructions import RECOMPUTE
-from stretto.memory.planner.program import Link
+from stretto.memory.planner.program import HostLink
 from stretto.memory.run.devices import PlainDevice
 from stretto.memory.run.planned_step import Step
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
 
-SLOW_LINK = Link(out=1e8, into=1e8)  # recomputing is faster than copying
+SLOW_LINK = HostLink(out=1e8, into=1e8)  # recomputing is faster than copying
 
 
 class Layers(nn.Module):

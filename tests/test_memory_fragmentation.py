@@ -13,15 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memory_graphs import random_graph
-from stretto.memory.addresses.arena import SMALL, Arena, Full, rounded, segment_bytes
+from stretto.memory.addresses.arena import SMALL, Arena, ArenaFull, rounded, segment_bytes
 from stretto.memory.addresses.fragmentation import arena_bytes, footprint
 from stretto.memory.addresses.lifetimes import PARTS, find_lifetimes, swapped_persistent
 from stretto.memory.addresses.place_plan import make_placed
 from stretto.memory.addresses.placement import place
 from stretto.memory.addresses.steering import steered, unsteered_bytes
 from stretto.memory.planner.graph import FREED, TEMPORARY, Graph, Node, Storage
-from stretto.memory.planner.instructions import ALLOCATE, FREE, HOLD, IN, RECOMPUTE, RELEASE, RUN, UNHOLD, Program
-from stretto.memory.planner.planner import Infeasible, Settings, make, smallest_budget
+from stretto.memory.planner.instructions import ALLOCATE, FREE, HOLD, IN, RECOMPUTE, RELEASE, RUN, UNHOLD, DeviceProgram
+from stretto.memory.planner.planner import Infeasible, PlannerSettings, make, smallest_budget
 from stretto.memory.planner.program import account
 
 MIB = 1 << 20
@@ -89,19 +89,19 @@ def test_the_smallest_block_is_taken_and_what_is_left_over_is_split_off() -> Non
     assert memory.allocate(2 * MIB) == blocks[0]
     assert memory.allocate(5 * MIB) == blocks[0] + 2 * MIB
     assert memory.top == 14 * MIB
-    with pytest.raises(Full):
+    with pytest.raises(ArenaFull):
         Arena(20 * MIB).allocate(21 * MIB)
     assert (segment_bytes(3 * MIB), segment_bytes(21 * MIB)) == (20 * MIB, 22 * MIB)
 
 
-def step(*nodes: Node, sizes: tuple[int, ...], extra: tuple[Any, ...] = ()) -> Program:
+def step(*nodes: Node, sizes: tuple[int, ...], extra: tuple[Any, ...] = ()) -> DeviceProgram:
     """Nodes one after another, every storage freed after its last use."""
     graph = Graph(tuple(Storage(n * MIB, "activation") for n in sizes), nodes)
     last = {s: n for n, node in enumerate(nodes) for s in (*node.makes, *node.reads)}
     instructions: list[tuple[int, int]] = []
     for n in range(len(nodes)):
         instructions += [(RUN, n), *((FREE, s) for s, at in last.items() if at == n)]
-    return Program(graph, (*instructions, *extra))
+    return DeviceProgram(graph, (*instructions, *extra))
 
 
 def test_an_operation_allocates_in_its_own_order() -> None:
@@ -125,12 +125,12 @@ def test_results_that_are_there_already_are_dropped_once_more() -> None:
         (Node("two", makes=(0, 1)), Node("use", (0, 1), (2,))),
         (2,),
     )
-    found = find_lifetimes(Program(graph, ((RUN, 0), (FREE, 0), (RECOMPUTE, 0), (RUN, 1), (FREE, 0), (FREE, 1))))
+    found = find_lifetimes(DeviceProgram(graph, ((RUN, 0), (FREE, 0), (RECOMPUTE, 0), (RUN, 1), (FREE, 0), (FREE, 1))))
     assert found.requests[2] == (2, 3, ~3)  # the second result is still there
     assert (found.storage[2], found.storage[3], found.until[3] // PARTS) == (0, -1, 2)
 
 
-def random_program(seed: int, count: int = 60) -> Program:
+def random_program(seed: int, count: int = 60) -> DeviceProgram:
     """Many allocations of many sizes and lifetimes; some are persistent, and away for a while."""
     random = np.random.default_rng(seed)
     sizes = [int(n) for n in random.choice([2, 3, 5, 8, 13, 40], count + 3)]
@@ -152,7 +152,7 @@ def random_program(seed: int, count: int = 60) -> Program:
                 away.add(s)
             elif k == count - 10 + s - count:
                 instructions.append((IN, s))
-    return Program(Graph(storages, nodes), tuple(instructions + [(FREE, s) for s in live]))
+    return DeviceProgram(Graph(storages, nodes), tuple(instructions + [(FREE, s) for s in live]))
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -179,7 +179,7 @@ def test_swapped_storages_come_back_to_where_they_were() -> None:
     assert sum(returned) >= 11
 
 
-def several_at_once(seed: int, count: int = 50) -> Program:
+def several_at_once(seed: int, count: int = 50) -> DeviceProgram:
     """Operations with three results, two of one size, and a workspace between them that they give back at once."""
     random = np.random.default_rng(seed)
     sizes = [int(n) * MIB for n in random.choice([20, 30, 50, 80, 130], (count, 2)).ravel()]
@@ -199,7 +199,7 @@ def several_at_once(seed: int, count: int = 50) -> Program:
         live += nodes[n].makes
         while len(live) > 12:
             instructions.append((FREE, live.pop(int(random.integers(len(live))))))
-    return Program(Graph(storages, tuple(nodes)), tuple(instructions + [(FREE, s) for s in live]))
+    return DeviceProgram(Graph(storages, tuple(nodes)), tuple(instructions + [(FREE, s) for s in live]))
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -211,7 +211,7 @@ def test_several_allocations_of_an_operation_go_where_they_are_wanted(seed: int)
     followed(best)
 
 
-def followed(program: Program) -> bool:
+def followed(program: DeviceProgram) -> bool:
     """Run the allocations of a program, with what is held, on the model of the allocator, in a block of the planned
     size. Whether swapped storages end up where they began."""
     memory = Watched(program.arena or 0)
@@ -267,7 +267,7 @@ def test_the_addresses_of_a_steered_program_are_those_of_its_placement() -> None
         made = {s for at in found.values() for s in at}
         assert made >= {s for s, one in enumerate(program.graph.storages) if one.kind == "activation"}
         assert max(address for at in found.values() for address in at.values()) < (best.arena or 0)
-        with pytest.raises(Full):
+        with pytest.raises(ArenaFull):
             expected(replace(best, arena=(best.arena or 0) // 2))
 
 
@@ -296,10 +296,10 @@ def test_a_footprint_is_at_least_the_peak_and_placed_plans_fit() -> None:
     fitting = over = 0
     for seed in range(4):
         graph = large(seed)
-        most = account(make(graph, Settings(1 << 50)).program).peak
-        least = smallest_budget(graph, Settings(1 << 50))
+        most = account(make(graph, PlannerSettings(1 << 50)).program).peak
+        least = smallest_budget(graph, PlannerSettings(1 << 50))
         for share in (0.3, 0.7, 1.0):
-            settings = Settings(least + int(share * (most - least)))
+            settings = PlannerSettings(least + int(share * (most - least)))
             plain = make(graph, settings)
             assert footprint(plain.program) >= 0.99 * account(plain.program).peak - 2 * SMALL
             over += footprint(plain.program) > settings.budget

@@ -13,8 +13,8 @@ from stretto.memory.front_end import common_step
 from stretto.memory.measure.costs import costed
 from stretto.memory.options import StepSource
 from stretto.memory.planner.instructions import IN, OUT
-from stretto.memory.planner.planner import Infeasible, Settings, make
-from stretto.memory.planner.program import Link
+from stretto.memory.planner.planner import Infeasible, PlannerSettings, make
+from stretto.memory.planner.program import HostLink
 from stretto.memory.planning import capture, remaining_budget
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
@@ -49,9 +49,9 @@ def test_frozen_parameters_come_once_for_each_use_and_never_go() -> None:
     graph = costed(lifted, cpu)
     assert not any(s in frozen for node in graph.nodes for s in node.writes)
     with pytest.raises(Infeasible) as refused:
-        make(graph, remaining_budget(Settings(1), lifted))
+        make(graph, remaining_budget(PlannerSettings(1), lifted))
     budget = int(1.15 * refused.value.smallest) + lifted.borrowed
-    program = make(graph, remaining_budget(Settings(budget, Link(1e9, 1e9, 1e-6)), lifted)).program
+    program = make(graph, remaining_budget(PlannerSettings(budget, HostLink(1e9, 1e9, 1e-6)), lifted)).program
     assert frozen & program.on_host  # some of them do travel
     assert not [which for what, which in program.instructions if what == OUT and which in frozen & program.on_host]
     uses = graph.uses()

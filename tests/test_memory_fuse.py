@@ -15,12 +15,12 @@ from bench.memory_models import MODELS, Job
 from torch import nn
 
 from stretto.memory import Step, step, train_step
-from stretto.memory.capture.lifted import Call
+from stretto.memory.capture.lifted import OpCall
 from stretto.memory.operations import fuse
 from stretto.memory.operations.fuse import ALL, BACKWARD, NONE, Chain, fused
 from stretto.memory.options import StepOptions, StepSource
-from stretto.memory.planner.planner import Infeasible, Settings
-from stretto.memory.planning import Captured, capture, planned
+from stretto.memory.planner.planner import Infeasible, PlannerSettings
+from stretto.memory.planning import CapturedStep, capture, planned
 from stretto.memory.run.devices import PlainDevice
 from test_memory_steps import SMALL
 
@@ -31,7 +31,7 @@ def made(kind: str, dtype: str) -> Job:
     return MODELS[name]("cpu", dtype, **options)
 
 
-def captured(job: Job, *, join: bool) -> Captured:
+def captured(job: Job, *, join: bool) -> CapturedStep:
     return capture(
         StepSource(job.step, job.modules, job.optimizers, job.batch, torch.device("cpu")),
         1 << 40,
@@ -39,8 +39,8 @@ def captured(job: Job, *, join: bool) -> Captured:
     )
 
 
-def chains(found: Captured) -> list[Chain]:
-    return [run.target for run in found.lifted.runs if isinstance(run, Call) and isinstance(run.target, Chain)]
+def chains(found: CapturedStep) -> list[Chain]:
+    return [run.target for run in found.lifted.runs if isinstance(run, OpCall) and isinstance(run.target, Chain)]
 
 
 @pytest.fixture
@@ -132,7 +132,7 @@ def test_casts_of_parameters_and_random_numbers_stay_apart() -> None:
         StepOptions(compile=True),
     )
     inside = {str(node.target) for chain in chains(found) for node in chain.module.graph.nodes}
-    outside = [str(run.target) for run in found.lifted.runs if isinstance(run, Call)]
+    outside = [str(run.target) for run in found.lifted.runs if isinstance(run, OpCall)]
     assert "aten.native_layer_norm.default" in inside
     assert not any("dropout" in name or "bernoulli" in name for name in inside if "backward" not in name)
     assert sum("_to_copy" in name for name in outside) >= 2  # the weights
@@ -164,12 +164,14 @@ def test_under_a_tight_budget_chains_are_joined_only_where_that_is_faster() -> N
     there is one with it."""
     job = made("gpt", "bf16")
     parts = job.step, job.modules, job.optimizers, job.batch, torch.device("cpu")
-    peak = planned(StepSource(*parts), Settings(1 << 40, policy="keep"))[2].costs.peak
+    peak = planned(StepSource(*parts), PlannerSettings(1 << 40, policy="keep"))[2].costs.peak
     found = []
     for join in (False, True):
         try:
             found.append(
-                planned(StepSource(*parts), Settings(int(0.3 * peak)), StepOptions(compile=join))[2].costs.seconds
+                planned(StepSource(*parts), PlannerSettings(int(0.3 * peak)), StepOptions(compile=join))[
+                    2
+                ].costs.seconds
             )
         except Infeasible:
             found.append(float("inf"))

@@ -14,7 +14,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from stretto.memory import Experts
-from stretto.memory.capture.lifted import Call
+from stretto.memory.capture.lifted import OpCall
 from stretto.memory.measure import trial_inputs
 from stretto.memory.measure.costs import Rates, estimated
 from stretto.memory.operations import grouped_matmul
@@ -155,7 +155,7 @@ def calls_of(layer: nn.Module) -> Any:
         return loss.detach()
 
     lifted = capture(StepSource(step, [layer], [optimizer], torch.randn(4096, 64), torch.device("cpu")), 1 << 30).lifted
-    return lifted, [run for run in lifted.runs if isinstance(run, Call) and "grouped_mm" in str(run.target)]
+    return lifted, [run for run in lifted.runs if isinstance(run, OpCall) and "grouped_mm" in str(run.target)]
 
 
 def test_groups_are_estimated_by_their_share_of_the_rows() -> None:

@@ -14,10 +14,10 @@ from stretto.memory.planner.decide import Decider
 from stretto.memory.planner.idle_intervals import DROP, KEEP, Gaps, Ints, find_idle_intervals
 from stretto.memory.planner.instructions import FREE
 from stretto.memory.planner.lower import lower
-from stretto.memory.planner.program import Link, account
+from stretto.memory.planner.program import HostLink, account
 from stretto.memory.planner.timeline import NEVER, CannotRepeat, Choices, build_timeline, nothing_kept
 
-LINK = Link(50_000, 50_000, 1e-4)
+LINK = HostLink(50_000, 50_000, 1e-4)
 
 
 def drawn(seed: int) -> tuple[Gaps, Choices, np.random.Generator]:

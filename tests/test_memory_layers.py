@@ -18,7 +18,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from stretto.memory import Step, step
-from stretto.memory.capture.lifted import Call
+from stretto.memory.capture.lifted import OpCall
 from stretto.memory.options import StepSource
 from stretto.memory.planning import capture
 from stretto.memory.run.devices import PlainDevice
@@ -310,7 +310,7 @@ def test_views_of_a_cast_that_was_made_before_are_views_of_the_first_one() -> No
     model, cpu = Twice(), torch.device("cpu")
     optimizer, train_step = usual(model)
     lifted = capture(StepSource(train_step, [model], [optimizer], (ROWS,), cpu), 1 << 30).lifted
-    targets = [run.target for run in lifted.runs if isinstance(run, Call)]
+    targets = [run.target for run in lifted.runs if isinstance(run, OpCall)]
     assert targets.count(torch.ops.aten.addmm.default) == 2
     assert torch.ops.aten.t.default not in targets
 
@@ -387,7 +387,7 @@ def test_two_networks_with_spectral_norm_trained_in_turn() -> None:
     for k in range(3):
         assert torch.equal(planned(batch), theirs(batch)), f"loss of step {k}"
     lifted = capture(StepSource(mine, [pair], optimizers, batch, torch.device("cpu")), 1 << 30).lifted
-    assert torch.ops.aten.detach.default not in [run.target for run in lifted.runs if isinstance(run, Call)]
+    assert torch.ops.aten.detach.default not in [run.target for run in lifted.runs if isinstance(run, OpCall)]
 
 
 def packed(x: torch.Tensor) -> torch.Tensor:

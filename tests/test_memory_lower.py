@@ -12,11 +12,11 @@ from stretto.memory.planner.graph import Graph
 from stretto.memory.planner.idle_intervals import DROP, KEEP, SWAP, find_idle_intervals
 from stretto.memory.planner.instructions import EVICT, FREE, IN, OUT, READY, RECOMPUTE, RUN, total
 from stretto.memory.planner.lower import lower
-from stretto.memory.planner.program import Link, account
+from stretto.memory.planner.program import HostLink, account
 from stretto.memory.planner.residency import resident_at
 from stretto.memory.planner.timeline import build_timeline, nothing_kept
 
-LINK = Link(50_000, 50_000, 1e-4)
+LINK = HostLink(50_000, 50_000, 1e-4)
 
 
 @given(random_graphs, st.integers(0, 2**32 - 1), st.sampled_from(["any", "swap", "drop"]), st.booleans())

@@ -26,12 +26,12 @@ from stretto.memory.chunk.dim_layers import _ROWS_AT, _SEVERAL, ADDED, ALIKE, ne
 from stretto.memory.chunk.dim_layers import LAYERS as ONE_RESULT
 from stretto.memory.chunk.dim_rules import _RULES, SIZED, VIEWS, needs, sums
 from stretto.memory.chunk.group_runs import assign_runs
-from stretto.memory.chunk.groups import Group
+from stretto.memory.chunk.groups import ChunkGroup
 from stretto.memory.multi_device.mesh import device_of_nodes
-from stretto.memory.multi_device.split import Send
+from stretto.memory.multi_device.split import SendNode
 from stretto.memory.operations.experts import Experts, PaddedExperts
 from stretto.memory.options import StepOptions, StepSource
-from stretto.memory.planner.planner import Infeasible, Settings, make, smallest_budget
+from stretto.memory.planner.planner import Infeasible, PlannerSettings, make, smallest_budget
 from stretto.memory.planning import capture
 from stretto.memory.run.devices import PlainDevice
 
@@ -258,7 +258,7 @@ def floor(job: Any, chunks: Any = None) -> int:
     captured = capture(
         StepSource(job.step, job.modules, job.optimizers, job.batch, CPU), 1 << 30, StepOptions(chunks=chunks)
     )
-    return smallest_budget(captured.lifted.graph, Settings(1 << 30))
+    return smallest_budget(captured.lifted.graph, PlannerSettings(1 << 30))
 
 
 @pytest.mark.parametrize(
@@ -280,7 +280,7 @@ def test_a_piece_is_done_before_the_next_begins() -> None:
         graph = capture(
             StepSource(job.step, job.modules, job.optimizers, job.batch, CPU), 1 << 30, StepOptions(chunks=chunks)
         ).lifted.graph
-        peaks.append(make(graph, Settings(1 << 30, policy="keep")).costs.peak)
+        peaks.append(make(graph, PlannerSettings(1 << 30, policy="keep")).costs.peak)
     assert peaks[1] < 0.6 * peaks[0]
     assert peaks[2] < 0.25 * peaks[0]
 
@@ -457,7 +457,7 @@ def test_an_update_is_not_moved_before_those_that_read_what_it_changes() -> None
     second = graph.call_function(aten.bernoulli.p, (x, 0.5))
     b = graph.call_function(aten.mul.Tensor, (a, second))
     graph.output((b, first))
-    group = assign_runs(graph, Group(needs={a: {x: 0, p: None}, b: {a: 0, second: 0}}, dims={a: 0, b: 0}))
+    group = assign_runs(graph, ChunkGroup(needs={a: {x: 0, p: None}, b: {a: 0, second: 0}}, dims={a: 0, b: 0}))
     assert group.runs == [[a], [b]]
     assert group.before == [[], []]
 
@@ -479,7 +479,7 @@ def test_chunks_and_parameters_are_spread_over_devices() -> None:
     assert "4 devices, budget 1.0 GiB each" in told
     assert "device 3: " in told
     assert "cut into 8 chunks" in told
-    sent = [sum(isinstance(node, Send) for node in part.graph.nodes) for part in four.together.parts]
+    sent = [sum(isinstance(node, SendNode) for node in part.graph.nodes) for part in four.together.parts]
     assert min(sent) > 0
 
 

@@ -19,7 +19,7 @@ import stretto as st
 from stretto.errors import PlanError, RunError
 from stretto.memory import Experts, experimental_step_several
 from stretto.memory.multi_device import execute
-from stretto.memory.multi_device.split import Receive
+from stretto.memory.multi_device.split import ReceiveNode
 from stretto.memory.planner.program import bytes_after
 from stretto.memory.run.devices import PlainDevice
 from stretto.memory.run.execute import Runner
@@ -112,7 +112,7 @@ def test_the_same_bits_as_on_one_device(kind: str, devices: int, chunks: Any) ->
     model, batch = MODELS[kind]()
     one, several, other = pair(model, batch, devices, "1GiB", chunks)
     assert len(several.runners) == devices
-    received = [sum(isinstance(n, Receive) for n in part.graph.nodes) for part in several.plan.together.parts]
+    received = [sum(isinstance(n, ReceiveNode) for n in part.graph.nodes) for part in several.plan.together.parts]
     assert all(received) == (devices > 1)
     check(one, several, batch)
     one.close()

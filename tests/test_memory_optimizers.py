@@ -14,11 +14,11 @@ import torch.nn.functional as F
 from torch import nn
 
 from stretto.memory import Step, train_step
-from stretto.memory.capture.lifted import Update
+from stretto.memory.capture.lifted import OptimizerUpdate
 from stretto.memory.front_end import common_step
 from stretto.memory.run import optimizers
 from stretto.memory.run.devices import PlainDevice
-from stretto.memory.run.optimizers import Turns, update_chunk_bytes
+from stretto.memory.run.optimizers import PartialUpdates, update_chunk_bytes
 
 WAYS: list[tuple[str, dict[str, Any]]] = [
     ("SGD", {"momentum": 0.9, "weight_decay": 0.1}),
@@ -42,7 +42,7 @@ def test_pieces_give_the_bits_of_the_whole(name: str, options: dict[str, Any], s
     cut = nn.Parameter(plain.detach().clone())
     both = [getattr(torch.optim, name)([p, nn.Parameter(torch.ones(2))], lr=0.1, **options) for p in (plain, cut)]
     assert update_chunk_bytes(both[1], 1 << 40) > 0
-    turns = Turns(both[1], [cut])
+    turns = PartialUpdates(both[1], [cut])
     for _ in range(4):
         plain.grad = torch.randn(shape[::-1]).permute(*reversed(range(len(shape))))  # laid out otherwise
         cut.grad = plain.grad.clone()
@@ -75,7 +75,7 @@ def test_a_step_updates_large_parameters_in_pieces(monkeypatch: pytest.MonkeyPat
         models[1], F.mse_loss, makes[1], batch, budget="288KiB", device=PlainDevice(late=0.5, poison=True)
     )
     assert isinstance(planned, Step)
-    pieces = [run.chunk_bytes for run in planned._captured.lifted.runs if isinstance(run, Update)]
+    pieces = [run.chunk_bytes for run in planned._captured.lifted.runs if isinstance(run, OptimizerUpdate)]
     assert max(pieces) == (288 << 10) // 128
     room = max(node.workspace for node in planned.planned.program.graph.nodes if node.phase == "update")
     assert room < 1000 * 16 * 4

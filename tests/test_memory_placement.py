@@ -16,7 +16,7 @@ from torch import nn
 from stretto.memory import Step, train_step
 from stretto.memory.addresses.lifetimes import swapped_persistent
 from stretto.memory.run.devices import PlainDevice
-from stretto.memory.run.optimizers import Turns
+from stretto.memory.run.optimizers import PartialUpdates
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
 
@@ -77,13 +77,13 @@ def test_what_stays_on_the_device_is_in_blocks_and_so_is_state_once_it_is_made()
 
 def test_a_first_update_makes_the_state_of_one_parameter_after_another(monkeypatch: pytest.MonkeyPatch) -> None:
     turns: list[list[int]] = []
-    real = Turns._step
+    real = PartialUpdates._step
 
-    def counted(self: Turns, parts: Any) -> None:
+    def counted(self: PartialUpdates, parts: Any) -> None:
         turns[-1].append(sum(len(mine) for _, mine in parts))
         real(self, parts)
 
-    monkeypatch.setattr(Turns, "_step", counted)
+    monkeypatch.setattr(PartialUpdates, "_step", counted)
     torch.manual_seed(0)
     model = nn.Sequential(*(nn.Linear(16, n) for n in (16, 16, 160)))
     optimizer, batch = torch.optim.AdamW(model.parameters()), (torch.ones(4, 16), torch.ones(4, 160))
@@ -101,15 +101,15 @@ def test_rows_of_a_parameter_let_go_of_their_state_before_the_next(monkeypatch: 
     optimizer = torch.optim.AdamW([p])
     alive: list[int] = []
     made: list[weakref.ref[torch.Tensor]] = []
-    real = Turns._step
+    real = PartialUpdates._step
 
-    def watched(self: Turns, parts: Any) -> None:
+    def watched(self: PartialUpdates, parts: Any) -> None:
         alive.append(sum(one() is not None for one in made))
         real(self, parts)
         made.extend(weakref.ref(optimizer.state[parts[0][1][0]][name]) for name in ("exp_avg", "exp_avg_sq"))
 
-    monkeypatch.setattr(Turns, "_step", watched)
-    Turns(optimizer, [p]).run(chunk_bytes=32)
+    monkeypatch.setattr(PartialUpdates, "_step", watched)
+    PartialUpdates(optimizer, [p]).run(chunk_bytes=32)
     assert alive == [0, 0, 0, 0]
     assert torch.equal(optimizer.state[p]["exp_avg"], torch.full((8, 4), 0.1))
 

@@ -26,8 +26,8 @@ from stretto.memory import Step, step
 from stretto.memory.addresses.fixed_addresses import FROM_BUFFER, TO_BUFFER, order_moves
 from stretto.memory.front_end import common_step
 from stretto.memory.planner.instructions import ALLOCATE, COPY_IN, EVICT, FREE, IN, OUT, READY, RUN, WAIT_OUT
-from stretto.memory.planner.planner import Infeasible, Planned, Settings, make
-from stretto.memory.planner.program import Link, account
+from stretto.memory.planner.planner import Infeasible, PlannedProgram, PlannerSettings, make
+from stretto.memory.planner.program import HostLink, account
 from stretto.memory.run import replay_policy
 from stretto.memory.run.devices import NotRecorded, PlainDevice
 from stretto.memory.run.graph_segments import as_replayed, cut, segments
@@ -231,12 +231,12 @@ def test_everybody_gets_to_a_seat(data: st.DataObject) -> None:
 
 
 @functools.cache
-def tight_gpt(layers: int, more: float) -> Planned:
+def tight_gpt(layers: int, more: float) -> PlannedProgram:
     """A plan for a little more than the smallest budget."""
     graph = gpt(layers)
     with pytest.raises(Infeasible) as caught:
-        make(graph, Settings(1))
-    return make(graph, Settings(int(more * caught.value.smallest)))
+        make(graph, PlannerSettings(1))
+    return make(graph, PlannerSettings(int(more * caught.value.smallest)))
 
 
 @pytest.mark.parametrize(("longest", "at_copies"), [(math.inf, False), (1e-3, False), (4e-3, True)])
@@ -278,7 +278,7 @@ def test_segments_are_few_where_python_binds() -> None:
     nodes = tuple(replace(node, seconds=node.seconds / 1000) for node in program.graph.nodes)
     quick = replace(program, graph=replace(program.graph, nodes=nodes))
     apart = {n for n, node in enumerate(nodes) if node.phase == "update"}
-    fast = Link(1e18, 1e18)
+    fast = HostLink(1e18, 1e18)
     assert len(cut(quick, apart, fast)[0]) < len(segments(quick, apart, at_copies=True))
     assert cut(quick, apart, fast, 1.0)[1].seconds > 1.0
 
@@ -292,7 +292,7 @@ def test_a_step_is_played_unless_that_takes_longer(
         return found, replace(costs, seconds=longer * costs.seconds)
 
     monkeypatch.setattr(replay_policy, "cut", slowly)
-    plan = make(chain(20, 100, 1e-3), Settings(1 << 60))
+    plan = make(chain(20, 100, 1e-3), PlannerSettings(1 << 60))
     chosen, found = recorded(plan, 1)
     assert (found is not None) == played
     assert ("CUDA graphs are replayed" in chosen.notes[-1]) == played
@@ -300,7 +300,7 @@ def test_a_step_is_played_unless_that_takes_longer(
 
 
 def test_short_operations_are_played() -> None:
-    plan = make(chain(20, 100, 1e-7), Settings(1 << 60))
+    plan = make(chain(20, 100, 1e-7), PlannerSettings(1 << 60))
     chosen, found = recorded(plan, 1)
     assert found is not None
     assert chosen.costs.seconds > plan.costs.seconds

@@ -9,16 +9,16 @@ from hypothesis import strategies as st
 
 from memory_graphs import Builder, cnn, gpt, random_graphs
 from stretto.memory.planner.graph import Graph
-from stretto.memory.planner.host_budget import Rooms, choose_resident, host_options
+from stretto.memory.planner.host_budget import HostBudget, choose_resident, host_options
 from stretto.memory.planner.host_slots import places
 from stretto.memory.planner.idle_intervals import DROP, KEEP, SWAP, Gaps, find_idle_intervals
-from stretto.memory.planner.instructions import IN, OUT, READY, Program
+from stretto.memory.planner.instructions import IN, OUT, READY, DeviceProgram
 from stretto.memory.planner.lower import lower
-from stretto.memory.planner.planner import Infeasible, Settings, make, smallest_budget
-from stretto.memory.planner.program import Link, account
+from stretto.memory.planner.planner import Infeasible, PlannerSettings, make, smallest_budget
+from stretto.memory.planner.program import HostLink, account
 from stretto.memory.planner.timeline import build_timeline
 
-LINK = Link(50_000, 50_000, 1e-4)
+LINK = HostLink(50_000, 50_000, 1e-4)
 
 
 def persistent(graph: Graph) -> int:
@@ -29,7 +29,7 @@ def movable(intervals: Gaps) -> list[int]:
     return [s for s, one in enumerate(intervals.graph.storages) if one.persistent and intervals.initial[s] >= 0]
 
 
-def any_program(graph: Graph, seed: int, reuse_window: int) -> Program:
+def any_program(graph: Graph, seed: int, reuse_window: int) -> DeviceProgram:
     intervals = find_idle_intervals(graph)
     choice = np.random.default_rng(seed).integers(0, 3, len(intervals))
     choice = np.where((choice == DROP) & ~intervals.droppable, KEEP, choice)
@@ -112,13 +112,13 @@ def test_a_host_that_cannot_hold_all_that_lasts(share: float) -> None:
     graph = gpt(5, 2048, 2048)
     whole = persistent(graph)
     host = int(share * whole)
-    least = smallest_budget(graph, Settings(0))
+    least = smallest_budget(graph, PlannerSettings(0))
     budget = whole - host + int(1.6 * least)
-    planned = make(graph, Settings(budget, host_budget=host))
+    planned = make(graph, PlannerSettings(budget, host_budget=host))
     assert planned.costs.peak <= budget
     assert planned.costs.host == places(planned.program)[1] <= host
     # Half of a parameter's bytes more on the device than without a bound: it is not slower for that.
-    free = make(graph, Settings(budget))
+    free = make(graph, PlannerSettings(budget))
     assert planned.costs.seconds <= 1.25 * free.costs.seconds
 
 
@@ -126,10 +126,10 @@ def test_a_host_that_cannot_hold_all_that_lasts(share: float) -> None:
 def test_a_host_and_a_device_that_are_too_small_together_are_refused() -> None:
     graph = gpt(4, 2048, 2048)
     with pytest.raises(Infeasible) as caught:
-        make(graph, Settings(persistent(graph) // 2, host_budget=persistent(graph) // 3))
+        make(graph, PlannerSettings(persistent(graph) // 2, host_budget=persistent(graph) // 3))
     assert caught.value.side == "host"
     enough = caught.value.smallest
-    assert make(graph, Settings(persistent(graph) // 2, host_budget=enough)).costs.host <= enough
+    assert make(graph, PlannerSettings(persistent(graph) // 2, host_budget=enough)).costs.host <= enough
 
 
 @settings(max_examples=20)
@@ -154,8 +154,8 @@ def test_rooms_never_promise_more_than_there_is(graph: Graph, budget: int, limit
 def test_small_things_stay_where_large_ones_can_go() -> None:
     """Thousands of copies of a few bytes would each take as long as a large one."""
     graph = cnn(12, 100 << 20, 512, conv=1e-3)
-    whole = make(graph, Settings(1 << 60, policy="keep")).costs
-    planned = make(graph, Settings(int(0.35 * whole.peak)))
+    whole = make(graph, PlannerSettings(1 << 60, policy="keep")).costs
+    planned = make(graph, PlannerSettings(int(0.35 * whole.peak)))
     copied = [graph.storages[which].nbytes for what, which in planned.program.instructions if what == OUT]
     assert copied
     assert min(copied) > 1 << 20
@@ -163,4 +163,4 @@ def test_small_things_stay_where_large_ones_can_go() -> None:
 
 def test_rooms_without_a_bound_have_room() -> None:
     intervals = find_idle_intervals(cnn(2))
-    assert all(Rooms(intervals, None).fits(g, droppable=True) for g in range(len(intervals)))
+    assert all(HostBudget(intervals, None).fits(g, droppable=True) for g in range(len(intervals)))

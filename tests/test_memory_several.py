@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from memory_experts import moe
 from memory_graphs import Builder, random_graph, random_graphs
 from stretto.errors import PlanError
-from stretto.memory.multi_device.split import Part, Receive, Send, Together, account_all, make_all, split
+from stretto.memory.multi_device.split import DevicePart, JointPlan, ReceiveNode, SendNode, account_all, make_all, split
 from stretto.memory.planner.graph import Graph
-from stretto.memory.planner.instructions import EVICT, FREE, IN, OUT, READY, RECOMPUTE, RUN, Program
-from stretto.memory.planner.planner import Infeasible, Settings, make, smallest_budget
-from stretto.memory.planner.program import Illegal, Link, account
+from stretto.memory.planner.instructions import EVICT, FREE, IN, OUT, READY, RECOMPUTE, RUN, DeviceProgram
+from stretto.memory.planner.planner import Infeasible, PlannerSettings, make, smallest_budget
+from stretto.memory.planner.program import HostLink, IllegalProgram, account
 
-LINK = Link(50_000, 50_000, 1e-4)
-WAY = Link(20_000, 10_000, 1e-3)
+LINK = HostLink(50_000, 50_000, 1e-4)
+WAY = HostLink(20_000, 10_000, 1e-3)
 KINDS: dict[str, dict[str, object]] = {
     "best": {},
     "no swap": {"swap": False},
@@ -59,7 +59,7 @@ def run_whole(graph: Graph) -> dict[int, int]:
 class Numbers:
     """Follows one program, an instruction at a time, on numbers."""
 
-    def __init__(self, part: Part, program: Program, post: dict[int, int]) -> None:
+    def __init__(self, part: DevicePart, program: DeviceProgram, post: dict[int, int]) -> None:
         self.part, self.program, self.post, self.at = part, program, post, 0
         self.number = part.numbers(program)
         there = {s: first_value(w) for s, w in enumerate(part.storages) if part.graph.maker[s] < 0}
@@ -76,11 +76,11 @@ class Numbers:
         what, which = self.program.instructions[self.at]
         if what in (RUN, RECOMPUTE):
             node = self.program.graph.nodes[which]
-            if isinstance(node, Receive):
+            if isinstance(node, ReceiveNode):
                 if node.pair not in self.post:
                     return False
                 self.here[node.makes[0]] = self.post.pop(node.pair)
-            elif isinstance(node, Send):
+            elif isinstance(node, SendNode):
                 self.post[node.pair] = self.here[node.reads[0]]
             else:
                 n, read = self.number[which], [self.here[s] for s in node.reads]
@@ -99,7 +99,7 @@ class Numbers:
         return True
 
 
-def run_together(together: Together, seed: int) -> list[Numbers]:
+def run_together(together: JointPlan, seed: int) -> list[Numbers]:
     """All devices, each at a pace of its own; fails if all of them wait."""
     rng = np.random.default_rng(seed)
     post: dict[int, int] = {}
@@ -111,16 +111,16 @@ def run_together(together: Together, seed: int) -> list[Numbers]:
     return devices
 
 
-def budgets(parts: Sequence[Part], share: float, options: dict[str, object]) -> list[Settings]:
+def budgets(parts: Sequence[DevicePart], share: float, options: dict[str, object]) -> list[PlannerSettings]:
     """For each device a budget between the smallest and what keeping everything takes."""
     found = []
     for part in parts:
         if not part.graph.nodes:
-            found.append(Settings(1, LINK))
+            found.append(PlannerSettings(1, LINK))
             continue
-        low = smallest_budget(part.graph, Settings(0, LINK, **options))  # type: ignore[arg-type]
-        high = make(part.graph, Settings(1 << 60, LINK, policy="keep")).costs.peak
-        found.append(Settings(low + int(share * max(0, high - low)), LINK, **options))  # type: ignore[arg-type]
+        low = smallest_budget(part.graph, PlannerSettings(0, LINK, **options))  # type: ignore[arg-type]
+        high = make(part.graph, PlannerSettings(1 << 60, LINK, policy="keep")).costs.peak
+        found.append(PlannerSettings(low + int(share * max(0, high - low)), LINK, **options))  # type: ignore[arg-type]
     return found
 
 
@@ -156,11 +156,11 @@ def test_every_node_is_somewhere_once_and_every_send_has_its_receive(graph: Grap
     for d, part in enumerate(parts):
         assert all(on[n] == d for n in part.nodes if n >= 0)
         for node in part.graph.nodes:
-            if isinstance(node, Send):
+            if isinstance(node, SendNode):
                 size = part.graph.storages[node.reads[0]].nbytes
                 sends[node.pair] = d, node.peer, part.storages[node.reads[0]]
                 assert node.seconds == WAY.out_seconds(size)
-            elif isinstance(node, Receive):
+            elif isinstance(node, ReceiveNode):
                 size = part.graph.storages[node.makes[0]].nbytes
                 receives[node.pair] = node.peer, d, part.storages[node.makes[0]]
                 assert node.seconds == WAY.in_seconds(size)
@@ -175,7 +175,7 @@ def test_one_device_is_the_graph_itself(graph: Graph) -> None:
     (part,) = split(graph, [0] * len(graph.nodes), 1)
     assert part.nodes == tuple(range(len(graph.nodes)))
     assert sorted(part.storages) == list(range(len(graph.storages)))
-    together = make_all([part], Settings(1 << 40, LINK))
+    together = make_all([part], PlannerSettings(1 << 40, LINK))
     assert together.joint.costs == (account(together.planned[0].program, LINK),)
     assert (together.joint.idle, together.joint.posted) == ((0.0,), 0)
 
@@ -192,8 +192,8 @@ def there_and_back() -> tuple[Graph, list[int]]:
 
 
 def test_the_clock_of_two_devices() -> None:
-    parts = split(*there_and_back(), 2, Link(100, 200, 0.0))
-    joint = make_all(parts, Settings(1 << 40, LINK)).joint
+    parts = split(*there_and_back(), 2, HostLink(100, 200, 0.0))
+    joint = make_all(parts, PlannerSettings(1 << 40, LINK)).joint
     # 0: a until 1, sent until 2, c until 4, waits for b. 1: has a at 2.5, b at 7.5, sent at 9.5. 0: has b at 10.5.
     assert joint.costs[0].seconds == pytest.approx(11.5)
     assert joint.costs[1].seconds == pytest.approx(9.5)
@@ -213,7 +213,7 @@ def test_what_is_changed_is_sent_as_it_is_then() -> None:
     parts = split(graph, [1, 0, 1], 2, WAY)
     assert [node.name for node in parts[0].graph.nodes] == ["send w", "update", "send w"]
     assert [one.kind for one in parts[1].graph.storages].count("parameter") == 0
-    devices = run_together(make_all(parts, Settings(1 << 40, LINK)), 0)
+    devices = run_together(make_all(parts, PlannerSettings(1 << 40, LINK)), 0)
     whole = run_whole(graph)
     assert [devices[1].here[s] for s in parts[1].graph.results] == [whole[y], whole[z]]
 
@@ -231,7 +231,7 @@ def test_what_is_only_read_has_a_copy_everywhere() -> None:
         assert len(part.graph.nodes) == 1
 
 
-def crossed() -> list[Part]:
+def crossed() -> list[DevicePart]:
     """Two devices, each of which makes something that the other wants."""
     build = Builder()
     x, a, b, c, d = build.store(1, "input"), *(build.store(1) for _ in range(4))
@@ -244,14 +244,14 @@ def crossed() -> list[Part]:
 
 def test_programs_that_wait_for_one_another_are_found_out() -> None:
     parts = crossed()
-    programs = [one.program for one in make_all(parts, Settings(1 << 40, LINK)).planned]
+    programs = [one.program for one in make_all(parts, PlannerSettings(1 << 40, LINK)).planned]
     assert account_all(programs, LINK).seconds > 0
     turned = []
     for part in parts:
-        first = [n for n, node in enumerate(part.graph.nodes) if isinstance(node, Receive)]
+        first = [n for n, node in enumerate(part.graph.nodes) if isinstance(node, ReceiveNode)]
         order = first + [n for n in range(len(part.graph.nodes)) if n not in first]
-        turned.append(Program(part.graph, tuple((RUN, n) for n in order)))
-    with pytest.raises(Illegal, match="never happen: device 0 at instruction 0, device 1 at instruction 0"):
+        turned.append(DeviceProgram(part.graph, tuple((RUN, n) for n in order)))
+    with pytest.raises(IllegalProgram, match="never happen: device 0 at instruction 0, device 1 at instruction 0"):
         account_all(turned, LINK)
 
 
@@ -261,7 +261,7 @@ def test_programs_that_wait_for_one_another_are_found_out() -> None:
 def test_no_order_makes_devices_wait_for_ever(order: str, seed: int, devices: int) -> None:
     graph = random_graph(seed, 40)
     parts = split(graph, placed(graph, seed, devices), devices, WAY)
-    joint = make_all(parts, Settings(1 << 40, LINK, order=order)).joint
+    joint = make_all(parts, PlannerSettings(1 << 40, LINK, order=order)).joint
     assert joint.seconds >= max(sum(node.seconds for node in part.graph.nodes) for part in parts) - 1e-9
     assert joint.seconds == max(cost.seconds for cost in joint.costs)
 
@@ -279,7 +279,7 @@ def test_placements_that_make_no_sense_are_refused() -> None:
     with pytest.raises(PlanError, match=r"node 1 \(sgd\) is on device 2, which does not exist; give 0 to 1"):
         split(graph, [0, 2], 2)
     with pytest.raises(PlanError, match="3 settings for 2 devices"):
-        make_all(split(graph, [0, 0], 2), [Settings(1)] * 3)
+        make_all(split(graph, [0, 0], 2), [PlannerSettings(1)] * 3)
 
 
 def test_a_refusal_names_the_device() -> None:
@@ -287,22 +287,22 @@ def test_a_refusal_names_the_device() -> None:
     with pytest.raises(
         PlanError, match="device 1: no plan fits budget=299 B: the smallest that fits is 300 B"
     ) as caught:
-        make_all(parts, [Settings(1 << 20, LINK), Settings(299, LINK)])
+        make_all(parts, [PlannerSettings(1 << 20, LINK), PlannerSettings(299, LINK)])
     assert isinstance(caught.value.__cause__, Infeasible)
 
 
 # -- Tables 6.10 and 6.14 ----------------------------------------------------------------------------------------------
 
 BUDGET, HOST = 4 << 30, 21 << 30  # a third of the dissertation's machine for a third of its layers
-KEEP, BEST = Settings(BUDGET, policy="keep"), Settings(BUDGET)
+KEEP, BEST = PlannerSettings(BUDGET, policy="keep"), PlannerSettings(BUDGET)
 WAYS = {"vanilla": (KEEP, 1), "padded": (BEST, 1), "over-partitioned": (BEST, 5)}  # and groups by device
 
 
-def has_room(parts: Sequence[Part], how: Settings) -> bool:
+def has_room(parts: Sequence[DevicePart], how: PlannerSettings) -> bool:
     return all(smallest_budget(part.graph, how) <= how.budget for part in parts)
 
 
-def has_plan(parts: Sequence[Part], how: Settings) -> bool:
+def has_plan(parts: Sequence[DevicePart], how: PlannerSettings) -> bool:
     try:
         make_all(parts, how)
     except PlanError:
@@ -310,7 +310,13 @@ def has_plan(parts: Sequence[Part], how: Settings) -> bool:
     return True
 
 
-def most(fits: Callable[[Sequence[Part], Settings], bool], cut: int, devices: int, how: Settings, high: int) -> int:
+def most(
+    fits: Callable[[Sequence[DevicePart], PlannerSettings], bool],
+    cut: int,
+    devices: int,
+    how: PlannerSettings,
+    high: int,
+) -> int:
     """The most experts that fit, by halving; each device has them in so many groups. high: too many."""
     low = 1
     while high - low > max(1, low // 20):
@@ -334,7 +340,7 @@ def test_four_devices_hold_four_times_the_experts_of_one() -> None:
 
 @pytest.mark.slow
 def test_then_the_hosts_bind_and_four_of_them_hold_four_times_as_much() -> None:
-    bound = Settings(BUDGET, host_budget=HOST)
+    bound = PlannerSettings(BUDGET, host_budget=HOST)
     held = {}
     for name in ("padded", "over-partitioned"):
         cut = WAYS[name][1]

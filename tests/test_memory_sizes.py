@@ -12,7 +12,7 @@ from bench.memory_models import Job, gpt
 
 from stretto.memory import Step, step
 from stretto.memory.planner.program import bytes_after
-from stretto.memory.run.codegen import Writer
+from stretto.memory.run.codegen import StepWriter
 from stretto.memory.run.devices import PlainDevice
 from stretto.memory.run.pinned_memory import fault, slab
 
@@ -81,7 +81,7 @@ def test_the_first_step_takes_no_more_than_the_plan_and_makes_state_where_it_liv
         seen.append(sum(program.graph.storages[s].nbytes for s in there))
 
     runner.watch = look
-    runner._parts = Writer(runner).parts(program.instructions)
+    runner._parts = StepWriter(runner).parts(program.instructions)
     made(one.batch)
     assert len(seen) == len(program.instructions)
     assert all(real <= said for real, said in zip(seen, bytes_after(program), strict=True))

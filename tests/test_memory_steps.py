@@ -19,16 +19,16 @@ from torch import nn
 from stretto import memory
 from stretto.errors import PlanError, RunError
 from stretto.memory import Step, plan, step, train_step
-from stretto.memory.capture.lifted import Lifted
+from stretto.memory.capture.lifted import LiftedStep
 from stretto.memory.front_end import common_step
 from stretto.memory.measure.costs import costed
 from stretto.memory.options import StepSource
 from stretto.memory.planner.graph import Graph
 from stretto.memory.planner.instructions import RECOMPUTE
-from stretto.memory.planner.planner import Infeasible, Settings, make
+from stretto.memory.planner.planner import Infeasible, PlannerSettings, make
 from stretto.memory.planner.program import bytes_after
 from stretto.memory.planning import capture, remaining_budget
-from stretto.memory.run.codegen import Writer
+from stretto.memory.run.codegen import StepWriter
 from stretto.memory.run.devices import PlainDevice
 from stretto.memory.run.fallback import HookedStep
 
@@ -61,7 +61,7 @@ def late(seed: int = 0) -> PlainDevice:
 
 
 @functools.cache
-def captured(kind: str) -> tuple[Graph, Lifted]:
+def captured(kind: str) -> tuple[Graph, LiftedStep]:
     job, cpu = made(kind), torch.device("cpu")
     lifted = capture(StepSource(job.step, job.modules, job.optimizers, job.batch, cpu), 1 << 16).lifted
     return costed(lifted, cpu), lifted
@@ -71,7 +71,7 @@ def captured(kind: str) -> tuple[Graph, Lifted]:
 def kept_peak(kind: str) -> int:
     """Bytes of a step in which nothing moves."""
     graph, lifted = captured(kind)
-    return make(graph, Settings(2 << 30, policy="keep")).costs.peak + lifted.borrowed
+    return make(graph, PlannerSettings(2 << 30, policy="keep")).costs.peak + lifted.borrowed
 
 
 def tight(kind: str) -> int:
@@ -81,7 +81,7 @@ def tight(kind: str) -> int:
     for share in (0.85, 0.7, 0.55, 0.4):
         budget = int(share * peak)
         try:
-            costs = make(graph, remaining_budget(Settings(budget), lifted)).costs
+            costs = make(graph, remaining_budget(PlannerSettings(budget), lifted)).costs
         except Infeasible as error:  # its largest layer is most of it
             return error.smallest + lifted.borrowed + peak // 8
         if costs.bytes_out or costs.repeated:
@@ -399,7 +399,7 @@ def test_the_device_holds_what_the_ledger_says_after_every_instruction(kind: str
         seen.append(sum(graph.storages[s].nbytes for s, tensor in enumerate(runner.a) if tensor is not None))
 
     runner.watch = look
-    runner._parts = Writer(runner).parts(runner.program.instructions)
+    runner._parts = StepWriter(runner).parts(runner.program.instructions)
     planned(job.batch)  # the optimizers make their state: not there before its first update
     seen.clear()
     planned(job.batch)

@@ -189,7 +189,7 @@ def test_state_that_is_made_in_rows_goes_to_its_place() -> None:
     p.grad = torch.ones_like(p)
     optimizer = torch.optim.AdamW([p])
     places = {name: torch.empty(8 * 4 * 4, dtype=torch.uint8) for name in ("exp_avg", "exp_avg_sq")}
-    turns = optimizers.Turns(optimizer, [p])
+    turns = optimizers.PartialUpdates(optimizer, [p])
     for _ in range(2):
         turns.run(chunk_bytes=32, places=places)
     state = optimizer.state[p]

@@ -16,12 +16,12 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._pytree import tree_leaves
 
-from stretto.memory.capture.lifted import Call, Lifted, Ref, Value
+from stretto.memory.capture.lifted import LiftedStep, OpCall, Ref, Value
 from stretto.memory.capture.trace_function import record_operations
 from stretto.memory.front_end import common_step
 from stretto.memory.measure.costs import costed
-from stretto.memory.measure.meter import Meter, Remembered
-from stretto.memory.measure.trial_inputs import NotAlone, TrialInputs
+from stretto.memory.measure.meter import CostCache, Meter
+from stretto.memory.measure.trial_inputs import NotMeasurable, TrialInputs
 from stretto.memory.operations import recurrent
 from stretto.memory.operations.real_results import is_seed, returned
 from stretto.memory.options import StepSource
@@ -36,11 +36,11 @@ aten = torch.ops.aten
 class Trying(Meter):
     """Runs every operation on the CPU and remembers what it was given."""
 
-    def __init__(self, lifted: Lifted, path: Path) -> None:
-        super().__init__(lifted, CPU, Remembered(path / "costs.json"))
+    def __init__(self, lifted: LiftedStep, path: Path) -> None:
+        super().__init__(lifted, CPU, CostCache(path / "costs.json"))
         self.given: dict[str, Any] = {}
 
-    def timed(self, call: Call, args: Any, kwargs: Any) -> tuple[float, int]:
+    def timed(self, call: OpCall, args: Any, kwargs: Any) -> tuple[float, int]:
         self.given[str(call.target)] = args, call.target(*args, **kwargs)
         return 1e-5, 0
 
@@ -58,7 +58,7 @@ class Words(nn.Module):
         return found
 
 
-def lifted() -> Lifted:
+def lifted() -> LiftedStep:
     model = Words()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     batch = torch.zeros(3, 5).long(), torch.zeros(12).long(), torch.tensor([0, 4, 8]), torch.ones(3, 5, 8)
@@ -84,7 +84,7 @@ def test_measuring_draws_none_of_the_random_numbers_of_the_training(tmp_path: Pa
     meter = Trying(lifted(), tmp_path)
     torch.manual_seed(5)
     costed(meter.lifted, CPU, meter=meter)
-    runs = [run for run in meter.lifted.runs if isinstance(run, Call) and str(run.target) in meter.given]
+    runs = [run for run in meter.lifted.runs if isinstance(run, OpCall) and str(run.target) in meter.given]
     assert any(torch.Tag.nondeterministic_seeded in getattr(run.target, "tags", ()) for run in runs)
     now = torch.rand(3)
     torch.manual_seed(5)
@@ -100,13 +100,13 @@ def test_words_exist_and_offsets_rise(tmp_path: Path) -> None:
     assert offsets.tolist() == [0, 6, 12]
 
 
-def one_call(target: Any, tensors: list[torch.Tensor], rest: tuple[Any, ...]) -> Lifted:
+def one_call(target: Any, tensors: list[torch.Tensor], rest: tuple[Any, ...]) -> LiftedStep:
     """A step of one operation, on tensors that are there before."""
     values = [Value(k, x.dtype, tuple(x.shape), tuple(x.stride()), 0) for k, x in enumerate(tensors)]
-    call = Call(target, (*map(Ref, range(len(values))), *rest), {}, (), True)
+    call = OpCall(target, (*map(Ref, range(len(values))), *rest), {}, (), True)
     nbytes = [x.untyped_storage().nbytes() for x in tensors]
     nothing: dict[str, Any] = {"parameters": [], "buffers": [], "inputs": [], "outside": [], "states": {}, "shown": []}
-    return Lifted(graph=Graph((), ()), runs=(call,), values=values, nbytes=nbytes, **nothing)
+    return LiftedStep(graph=Graph((), ()), runs=(call,), values=values, nbytes=nbytes, **nothing)
 
 
 def test_a_random_state_from_elsewhere_is_not_tried() -> None:
@@ -116,8 +116,8 @@ def test_a_random_state_from_elsewhere_is_not_tried() -> None:
     target = aten._scaled_dot_product_efficient_attention_backward.default
     one = one_call(target, [x, x, x, x, bias, x, log, state, state], (0.1, [True] * 4))
     (run,) = one.runs
-    assert isinstance(run, Call)
-    with pytest.raises(NotAlone):
+    assert isinstance(run, OpCall)
+    with pytest.raises(NotMeasurable):
         TrialInputs(one, CPU).of(run)
 
 
@@ -125,7 +125,7 @@ def test_a_mask_in_rows_of_a_multiple_of_eight_is_tried_with_whole_rows() -> Non
     mask = torch.zeros(2, 1, 1, 8)[..., :5].expand(2, 4, 5, 5)
     one = one_call(aten.add.Tensor, [torch.zeros(2, 4, 5, 5), mask], ())
     (run,) = one.runs
-    assert isinstance(run, Call)
+    assert isinstance(run, OpCall)
     (_, given), _ = TrialInputs(one, CPU).of(run)
     assert given.stride() == mask.stride()
     assert given.untyped_storage().nbytes() == 2 * 8 * 4
@@ -165,7 +165,7 @@ def test_a_random_state_takes_no_bytes_and_no_plan_moves_it() -> None:
         return loss
 
     lifted = capture(StepSource(train_step, [model], [optimizer], (torch.ones(2, 4),), CPU), 1 << 30).lifted
-    (call,) = [run for run in lifted.runs if isinstance(run, Call) and "dropped" in str(run.target)]
+    (call,) = [run for run in lifted.runs if isinstance(run, OpCall) and "dropped" in str(run.target)]
     x, seed = (lifted.graph.storages[lifted.values[v].storage].nbytes for v in call.makes)
     assert (x > 0, seed) == (True, 0)
 

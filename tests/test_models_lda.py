@@ -16,7 +16,7 @@ from sklearn.preprocessing import FunctionTransformer
 
 import stretto as st
 from stretto.errors import DataError, PlanError
-from stretto.models.topics.problem import Problem
+from stretto.models.topics.problem import TopicProblem
 from stretto.runtime.files.run_checkpoints import Saving
 from stretto.runtime.session import Session
 
@@ -87,13 +87,13 @@ def test_the_start_is_part_of_the_plan(corpus: Any) -> None:
 
 
 def test_warm_up_falls_to_the_prior() -> None:
-    problem = Problem(2, (1.0, 1.0), 0.01, "sparse", 1, warm_up=20)
+    problem = TopicProblem(2, (1.0, 1.0), 0.01, "sparse", 1, warm_up=20)
     heat = [problem.warmth(epoch) for epoch in range(25)]
     assert heat[0] == 10.0
     assert heat[10] == pytest.approx(10**0.5, rel=1e-6)
     assert heat[20:] == [1.0] * 5
     assert all(a > b for a, b in pairwise(heat[:21]))
-    assert Problem(2, (1.0, 1.0), 0.01, "sparse", 1, warm_up=0).warmth(0) == 1.0
+    assert TopicProblem(2, (1.0, 1.0), 0.01, "sparse", 1, warm_up=0).warmth(0) == 1.0
 
 
 def test_the_form_of_the_data_does_not_matter(corpus: Any) -> None:

@@ -11,10 +11,10 @@ from scipy.sparse import csr_array
 
 import stretto as st
 from stretto.errors import DataError
-from stretto.models.topics.count_layout import Shape
+from stretto.models.topics.count_layout import CountLayout
 from stretto.models.topics.input import UnknownWordsWarning, as_corpus, split_documents
-from stretto.models.topics.job import Summed
-from stretto.models.topics.problem import Problem
+from stretto.models.topics.job import SummedCounts
+from stretto.models.topics.problem import TopicProblem
 
 
 def counts(documents: int = 40, words: int = 12, seed: int = 0) -> csr_array:
@@ -91,12 +91,12 @@ def test_the_likelihood_of_a_batch_is_that_of_its_tokens() -> None:
 
 
 def test_burn_in_is_in_the_fingerprint_of_averages() -> None:
-    one, other = (Problem(2, (1.0, 1.0), 0.1, "sparse", 1, average_every=2, burn_in=b) for b in (10, 20))
+    one, other = (TopicProblem(2, (1.0, 1.0), 0.1, "sparse", 1, average_every=2, burn_in=b) for b in (10, 20))
     assert one.parameters() != other.parameters()
 
 
 def test_averages_of_large_counts_do_not_wrap() -> None:
-    summed = Summed(Shape(1, True, np.array([1]), np.array([1])), wanted=True)
+    summed = SummedCounts(CountLayout(1, True, np.array([1]), np.array([1])), wanted=True)
     where = np.zeros(1, np.int64)
     for _ in range(3):
         summed.counts[where, where] += np.array([2**30], np.int32)

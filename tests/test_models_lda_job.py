@@ -21,7 +21,7 @@ from stretto.errors import DataError, PlanError
 from stretto.models.topics import problem as lda_base
 from stretto.models.topics.job import LdaJob
 from stretto.models.topics.layout import new_counts, take_census
-from stretto.models.topics.problem import Problem
+from stretto.models.topics.problem import TopicProblem
 from stretto.runtime.blocks.pass_control import start
 from stretto.runtime.blocks.source import GRAIN, InMemory
 from stretto.runtime.runtimes import Runtime, Serial, Threads
@@ -69,7 +69,7 @@ def posterior(doc: Array, word: Array, shape: tuple[int, int], alpha: Array, bet
     return np.asarray(chance / chance.sum())
 
 
-def visited(X: list[list[int]], which: Problem, *, packed: bool, copies: int, passes: int) -> tuple[Array, Array]:
+def visited(X: list[list[int]], which: TopicProblem, *, packed: bool, copies: int, passes: int) -> tuple[Array, Array]:
     """(how often each assignment was found at the end, its exact chance); every copy is one chain from the start."""
     with lda_on(Serial(), which, corpus(X)) as (job, _):
         assert len(job.plan.order) == 1, "one visit, so that totals are never stale"
@@ -224,7 +224,7 @@ def test_sums_over_topics_do_not_drift_in_a_long_visit(name: str) -> None:
 # --- bits -----------------------------------------------------------------------------------------------------------
 
 
-def bits(runtime: Runtime, which: Problem, data: Data, epochs: int = 3, **settings: Any) -> str:
+def bits(runtime: Runtime, which: TopicProblem, data: Data, epochs: int = 3, **settings: Any) -> str:
     with lda_on(runtime, which, data, **settings) as (job, crew):
         run_passes(job, crew, epochs)
         return digest(job.arrays())
@@ -291,7 +291,7 @@ def test_stored_zeros_change_nothing() -> None:
 # --- topics found again ---------------------------------------------------------------------------------------------
 
 
-def learned(which: Problem, X: Array, epochs: int, runtime: Runtime | None = None) -> Array:
+def learned(which: TopicProblem, X: Array, epochs: int, runtime: Runtime | None = None) -> Array:
     """[K, V] the topics' words after so many passes."""
     with lda_on(runtime or Threads(2), which, corpus(X)) as (job, crew):
         run_passes(job, crew, epochs)

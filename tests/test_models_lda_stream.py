@@ -22,14 +22,14 @@ from stretto.models.topics.counted_plan import count_lda, kept_bytes
 from stretto.models.topics.input import UnknownWordsWarning, as_corpus
 from stretto.models.topics.job import LdaJob, build_lda
 from stretto.models.topics.layout import take_census
-from stretto.models.topics.monitor import Watch
-from stretto.models.topics.problem import Problem
+from stretto.models.topics.monitor import LikelihoodMonitor
+from stretto.models.topics.problem import TopicProblem
 from stretto.plan.plan import Physical
 from stretto.runtime.blocks import tiles as tile_walk
 from stretto.runtime.blocks.crew import Crew
 from stretto.runtime.blocks.source import Chunk, InMemory
-from stretto.runtime.blocks.team import Call
-from stretto.runtime.blocks.train import Trainer
+from stretto.runtime.blocks.team import TeamCall
+from stretto.runtime.blocks.train import JobTrainer
 from stretto.runtime.files.run_checkpoints import Saving
 from stretto.runtime.runtimes import Runtime, Serial, Threads
 from stretto.schedule.orders import tiling
@@ -38,10 +38,10 @@ from stretto.schedule.orders.tiling import Tiling
 
 EPOCHS = 3
 PROBLEMS = {
-    "plain": Problem(6, (0.5,) * 6, 0.1, "sparse", 1),
-    "packed": Problem(300, (0.05,) * 300, 0.02, "sparse", 1),
-    "mh": Problem(20, tuple(np.linspace(0.1, 1.0, 20)), 0.05, "mh", 2),
-    "learned": Problem(12, (0.3,) * 12, 0.1, "sparse", 1, optimise_every=1, average_every=1),
+    "plain": TopicProblem(6, (0.5,) * 6, 0.1, "sparse", 1),
+    "packed": TopicProblem(300, (0.05,) * 300, 0.02, "sparse", 1),
+    "mh": TopicProblem(20, tuple(np.linspace(0.1, 1.0, 20)), 0.05, "mh", 2),
+    "learned": TopicProblem(12, (0.3,) * 12, 0.1, "sparse", 1, optimise_every=1, average_every=1),
 }
 
 
@@ -94,7 +94,7 @@ def tiles_of(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
 def in_memory(name: str, crew: Crew) -> LdaJob:
     return build_lda(
         PROBLEMS[name], InMemory(DATA), crew, seed=5, profile="exact", width=4, physical=Physical("threads", 1),
-        watch=Watch(1, EPOCHS),
+        watch=LikelihoodMonitor(1, EPOCHS),
     )  # fmt: skip
 
 
@@ -102,7 +102,7 @@ def streamed(name: str, crew: Crew, folder: Path, memory: int = 600_000, source:
     folder.mkdir(exist_ok=True)
     return build_lda(
         PROBLEMS[name], source or InChunks(DATA, 1000), crew, seed=5, profile="exact", width=4,
-        physical=Physical("threads", crew.workers, memory), scratch=folder, watch=Watch(1, EPOCHS), **more,
+        physical=Physical("threads", crew.workers, memory), scratch=folder, watch=LikelihoodMonitor(1, EPOCHS), **more,
     )  # fmt: skip
 
 
@@ -214,15 +214,15 @@ def interrupt_after(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     """interrupt_after(n): the n-th wait for a pass is struck by Ctrl-C."""
 
     def arm(count: int) -> None:
-        left, real = [count], Call.wait
+        left, real = [count], TeamCall.wait
 
-        def wait(call: Call, seconds: float | None = None) -> bool:
+        def wait(call: TeamCall, seconds: float | None = None) -> bool:
             left[0] -= 1
             if left[0] == 0:
                 raise KeyboardInterrupt
             return real(call, seconds)
 
-        monkeypatch.setattr(Call, "wait", wait)
+        monkeypatch.setattr(TeamCall, "wait", wait)
 
     return arm
 
@@ -242,7 +242,7 @@ def test_stopped_in_the_middle_of_an_epoch(
     tiles_of(side)
     with Threads(2).open() as crew:
         job = streamed(name, crew, tmp_path / "first")
-        trainer = Trainer(job, crew, saving=Saving(tmp_path / "saved", every_epochs=100))
+        trainer = JobTrainer(job, crew, saving=Saving(tmp_path / "saved", every_epochs=100))
         interrupt_after(stop_at)
         assert trainer.run(EPOCHS).status == "stopped"
         assert trainer.position.finished is not None
@@ -252,7 +252,7 @@ def test_stopped_in_the_middle_of_an_epoch(
             copy = tmp_path / f"copy-{runtime.workers}"
             shutil.copytree(tmp_path / "saved", copy)
             job = streamed(name, crew, tmp_path / f"again-{runtime.workers}")
-            trainer = Trainer(job, crew, saving=Saving(copy, every_epochs=100))
+            trainer = JobTrainer(job, crew, saving=Saving(copy, every_epochs=100))
             trainer.restore()
             outcome = trainer.run(EPOCHS)
             assert outcome.status == "done"
@@ -265,10 +265,10 @@ def test_checkpoints_all_the_time(tmp_path: Path, wanted: Any, tiles_of: Callabl
     tiles_of(2)
     with Threads(2).open() as crew:
         job = streamed("packed", crew, tmp_path / "files")
-        trainer = Trainer(job, crew, saving=Saving(tmp_path / "saved", every_seconds=0.0))
+        trainer = JobTrainer(job, crew, saving=Saving(tmp_path / "saved", every_seconds=0.0))
         assert trainer.run(2).status == "done"
         assert trainer.position.saves > 2
-        run_on = Trainer(job, crew)
+        run_on = JobTrainer(job, crew)
         run_on.position = trainer.position
         assert run_on.run(EPOCHS).status == "done"
         assert learned(job) == wanted["packed"][1]
@@ -281,15 +281,15 @@ def test_between_epochs_a_run_moves_from_disk_to_memory_and_back(
     with Threads(2).open() as crew:
         tiles_of(2)
         job = streamed("learned", crew, tmp_path / "first")
-        Trainer(job, crew, saving=saving).run(2)  # the last checkpoint is after the first epoch
+        JobTrainer(job, crew, saving=saving).run(2)  # the last checkpoint is after the first epoch
         whole = in_memory("learned", crew)
-        trainer = Trainer(whole, crew, saving=saving)
+        trainer = JobTrainer(whole, crew, saving=saving)
         assert trainer.restore() == 1
         trainer.run(2)
         trainer.save()
         tiles_of(4)
         job = streamed("learned", crew, tmp_path / "second")
-        trainer = Trainer(job, crew, saving=saving)
+        trainer = JobTrainer(job, crew, saving=saving)
         assert trainer.restore() == 2
         trainer.run(EPOCHS)
         assert learned(job) == wanted["learned"][1]
@@ -302,14 +302,14 @@ def test_the_middle_of_an_epoch_may_go_on_with_other_tiles(
     with Threads(2).open() as crew:
         tiles_of(2)
         job = streamed("plain", crew, tmp_path / "first")
-        trainer = Trainer(job, crew, saving=saving)
+        trainer = JobTrainer(job, crew, saving=saving)
         interrupt_after(5)
         assert trainer.run(EPOCHS).status == "stopped"
         trainer.save()
     with Threads(2).open() as crew:
         tiles_of(1)
         job = streamed("plain", crew, tmp_path / "second")
-        trainer = Trainer(job, crew, saving=saving)
+        trainer = JobTrainer(job, crew, saving=saving)
         trainer.restore()
         trainer.run(EPOCHS)
         assert learned(job) == wanted["plain"][1]

@@ -14,16 +14,16 @@ from stretto.errors import PlanError
 from stretto.plan.arrays import Array
 from stretto.plan.plan import Physical
 from stretto.runtime.runtimes import Serial, Threads
-from stretto.solvers.factorization.problem import Problem
+from stretto.solvers.factorization.problem import FactorizationProblem
 
 DATA = some_ratings(4000, 120, 90)
-SGD, ALS = Problem(4), Problem(4, solver="als")
-ADAGRAD, ADAREVISION = Problem(4, optimizer="adagrad"), Problem(4, optimizer="adarevision")
+SGD, ALS = FactorizationProblem(4), FactorizationProblem(4, solver="als")
+ADAGRAD, ADAREVISION = FactorizationProblem(4, optimizer="adagrad"), FactorizationProblem(4, optimizer="adarevision")
 CCD = replace(ALS, solver="ccd")
 CG, IMPLICIT = replace(ALS, linear_solver="cg"), replace(ALS, implicit=True, biases=False)
 
 
-def fingerprint(problem: Problem = SGD, data: Data = DATA, runtime: Any = None, **settings: Any) -> str:
+def fingerprint(problem: FactorizationProblem = SGD, data: Data = DATA, runtime: Any = None, **settings: Any) -> str:
     with job_on(runtime or Threads(1), problem, data, **settings) as (job, _):
         return job.plan.fingerprint
 
@@ -64,12 +64,12 @@ def fingerprint(problem: Problem = SGD, data: Data = DATA, runtime: Any = None, 
     ],
     ids=lambda value: ",".join(value) if isinstance(value, dict) else f"{value.solver}/{value.optimizer}",
 )
-def test_every_parameter_counts(problem: Problem, changes: dict[str, Any]) -> None:
+def test_every_parameter_counts(problem: FactorizationProblem, changes: dict[str, Any]) -> None:
     assert fingerprint(problem) != fingerprint(replace(problem, **changes))
 
 
 @pytest.mark.parametrize("problem", [SGD, ALS], ids=["sgd", "als"])
-def test_seed_width_profile_and_data_count(problem: Problem) -> None:
+def test_seed_width_profile_and_data_count(problem: FactorizationProblem) -> None:
     base = fingerprint(problem)
     assert fingerprint(problem, seed=8) != base
     assert fingerprint(problem, width=2) != base
@@ -85,7 +85,7 @@ def test_seed_width_profile_and_data_count(problem: Problem) -> None:
 
 
 @pytest.mark.parametrize("problem", [SGD, ALS], ids=["sgd", "als"])
-def test_where_it_runs_and_the_order_of_the_input_do_not_count(problem: Problem) -> None:
+def test_where_it_runs_and_the_order_of_the_input_do_not_count(problem: FactorizationProblem) -> None:
     base = fingerprint(problem)
     for runtime in (Serial(), Threads(2), Threads(5)):
         assert fingerprint(problem, runtime=runtime) == base

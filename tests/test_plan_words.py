@@ -16,12 +16,12 @@ from stretto.errors import NotEnoughMemory, PlanError
 from stretto.plan.cost import refuse_if_over, show_bytes
 from stretto.plan.plan import Physical, Plan
 from stretto.runtime.runtimes import Serial
-from stretto.solvers.factorization.problem import Problem
+from stretto.solvers.factorization.problem import FactorizationProblem
 
 
 @pytest.fixture(scope="module")
 def plan() -> Iterator[Plan]:
-    with job_on(Serial(), Problem(4), some_ratings()) as (job, _):
+    with job_on(Serial(), FactorizationProblem(4), some_ratings()) as (job, _):
         yield replace(job.plan, physical=Physical("threads", 2))
 
 
@@ -43,7 +43,7 @@ def test_explain_says_what_runs_where_and_what_is_promised(plan: Plan) -> None:
 
 
 def test_explain_of_rows_that_wait_for_nobody() -> None:
-    with job_on(Serial(), Problem(4, solver="als"), some_ratings()) as (job, _):
+    with job_on(Serial(), FactorizationProblem(4, solver="als"), some_ratings()) as (job, _):
         text = job.plan.explain()
     assert "none waits for another" in text
     assert "mf/als" in text

@@ -16,7 +16,7 @@ from stretto import schedule
 from stretto.errors import DataError, Diverged, PlanError, RunError
 from stretto.programs.coordinates.regression import SparseRegression
 from stretto.programs.run import run
-from stretto.programs.values import Look, Result
+from stretto.programs.values import Look, ProgramResult
 from stretto.runtime.runtimes import Serial, Threads
 from stretto.schedule.spec import Schedule
 
@@ -51,7 +51,7 @@ def make(kind: str = "dense", loss: str = "squared", *, spec: Schedule, **settin
     return SparseRegression(X, y, settings.pop("alpha", 0.05), loss=loss, schedule=spec, **settings)
 
 
-def bits(result: Result) -> tuple[Any, ...]:
+def bits(result: ProgramResult) -> tuple[Any, ...]:
     values = tuple(result.params[name].tobytes() for name in ("coef", "intercept", "fitted"))
     return (*values, result.updates, tuple(round.jobs for round in result.record))
 
@@ -79,7 +79,7 @@ def test_rounds_read_what_was_there_pipeline_rounds_before(pipeline: int, by: st
     assert [round.read for round in result.record] == [max(0, t - pipeline) for t in range(1, 81)]
 
 
-def by_hand(X: Array, y: Array, result: Result, pipeline: int, l1: float, l2: float, *, logistic: bool) -> Array:
+def by_hand(X: Array, y: Array, result: ProgramResult, pipeline: int, l1: float, l2: float, *, logistic: bool) -> Array:
     """The recorded rounds again, in plain NumPy: everything as it was after round t − pipeline."""
     versions = [np.zeros(X.shape[1])]
     h = np.sum(X * X, axis=0) / (4 if logistic else 1)

@@ -17,7 +17,7 @@ import scipy.sparse
 import stretto as st
 from stretto.errors import Diverged, OtherPlan, PlanError, RunError
 from stretto.programs.coordinates.regression import SparseRegression
-from stretto.programs.values import Result
+from stretto.programs.values import ProgramResult
 from stretto.runtime.cluster.rounds import driver
 from stretto.runtime.simulated.faults import Crash, Pause
 from stretto.schedule.spec import Chooser, Schedule
@@ -41,12 +41,12 @@ def made(case: Case, **settings: Any) -> SparseRegression:
     )  # fmt: skip
 
 
-def run(case: Case, runtime: Any, **options: Any) -> Result:
+def run(case: Case, runtime: Any, **options: Any) -> ProgramResult:
     options = {"rounds": ROUNDS, "every": 5, "pipeline": case[4], "seed": 4, "record": True, **options}
     return st.run(made(case), runtime=runtime, **options)
 
 
-def bits(result: Result) -> tuple[Any, ...]:
+def bits(result: ProgramResult) -> tuple[Any, ...]:
     arrays = tuple(result.params[name].tobytes() for name in ("coef", "intercept", "fitted"))
     return (
         *arrays,

@@ -16,7 +16,7 @@ from programs_cut import Cut, Remembering
 from programs_made import bits
 from rounds_fleet import Stepped
 from stretto.errors import OtherPlan, RunError
-from stretto.programs.part_sources import FilePart
+from stretto.programs.part_sources import ProgramFilePart
 from stretto.runtime.simulated.faults import Crash
 
 PARTS = 5
@@ -90,12 +90,12 @@ def test_nodes_read_and_the_driver_does_not(tmp_path: Path) -> None:
 
 def test_what_files_become(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.arange(3.0))
-    assert FilePart.of(tmp_path / "a.npy").read_part().tolist() == [0, 1, 2]
+    assert ProgramFilePart.of(tmp_path / "a.npy").read_part().tolist() == [0, 1, 2]
     matrix = scipy.sparse.csr_array(np.eye(3))
     scipy.sparse.save_npz(tmp_path / "b.npz", matrix)
-    assert (FilePart.of(tmp_path / "b.npz").read_part() != matrix).nnz == 0
+    assert (ProgramFilePart.of(tmp_path / "b.npz").read_part() != matrix).nnz == 0
     (tmp_path / "c.txt").write_text("1 2 3.5\n2 1 4.5\n")
-    assert isinstance(FilePart.of(tmp_path / "c.txt").read_part(), st.Data)
+    assert isinstance(ProgramFilePart.of(tmp_path / "c.txt").read_part(), st.Data)
 
 
 @pytest.mark.parametrize("runtime", [st.Threads(2), st.Simulated(nodes=2)], ids=str)

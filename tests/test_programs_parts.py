@@ -18,7 +18,7 @@ from rounds_fleet import Stepped
 from stretto.errors import PlanError, RunError
 from stretto.programs.parts import merged, parts_of
 from stretto.runtime.cluster.rounds.patches import PatchLog, apply_patch, changed, copied
-from stretto.schedule.pipeline import AGGREGATE, CHOOSE, UPDATE, Pipeline, Task
+from stretto.schedule.pipeline import AGGREGATE, CHOOSE, UPDATE, Pipeline, StageTask
 
 
 def test_data_are_cut_by_rows() -> None:
@@ -217,7 +217,7 @@ class OrderedRounds(RuleBasedStateMachine):
         self.parts, self.every = parts, every
         self.pipeline = Pipeline(depth, 12, ordered=parts, save_every=every)
         self.last: dict[int, tuple[int, int]] = {}
-        self.ended: set[Task] = set()
+        self.ended: set[StageTask] = set()
 
     @rule()
     def take(self) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from stretto.consistency.rules import BSP, SSP
 from stretto.runtime.cluster.hosts.failure_detector import FailureDetector, Losses
-from stretto.runtime.simulated.tables.driver import Driver
+from stretto.runtime.simulated.tables.driver import SimulatedDriver
 from stretto.runtime.tables.run.cut_parts import CutParts
 from stretto.runtime.tables.run.evaluations import Evaluations
 from stretto.runtime.tables.run.node_cuts import NodeCuts
@@ -162,7 +162,7 @@ def the_wrong_clock(patch: pytest.MonkeyPatch) -> None:
 def parts_of_an_earlier_life_count(patch: pytest.MonkeyPatch) -> None:
     """What had arrived of a cut when a node was lost is still there in the next life, and what was under way comes."""
     honest_life = TableRun._life
-    honest_take = Driver._take
+    honest_take = SimulatedDriver._take
 
     def life(self: TableRun, now: float) -> None:
         kept = dict(self._open)
@@ -175,7 +175,7 @@ def parts_of_an_earlier_life_count(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(TableRun, "_life", life)
     patch.setattr(TableRun, "_cut", cut_of)
     patch.setattr(
-        Driver, "_take", lambda self, told: honest_take(self, told._replace(incarnation=self.run.incarnation))
+        SimulatedDriver, "_take", lambda self, told: honest_take(self, told._replace(incarnation=self.run.incarnation))
     )
 
 

@@ -27,20 +27,20 @@ from stretto.kernels.core import claims
 from stretto.models.factorization.build import FactorJob
 from stretto.runtime.blocks import pass_control
 from stretto.runtime.blocks.crew import Crew
-from stretto.runtime.blocks.step import Step
+from stretto.runtime.blocks.step import BlockStep
 from stretto.runtime.runtimes import Runtime, Serial, Threads
-from stretto.solvers.factorization.problem import Problem
+from stretto.solvers.factorization.problem import FactorizationProblem
 
 DATA = some_ratings()
 
 
-def fit_for(problem: Problem, data: Data) -> Data:
+def fit_for(problem: FactorizationProblem, data: Data) -> Data:
     """Implicit feedback is counts, never negative."""
     return replace(data, values=np.abs(data.values)) if problem.implicit else data
 
 
 @pytest.mark.parametrize("problem", PROBLEMS.values(), ids=PROBLEMS)
-def test_every_runtime_gives_the_same_bits(problem: Problem) -> None:
+def test_every_runtime_gives_the_same_bits(problem: FactorizationProblem) -> None:
     found = {str(runtime): outcome(runtime, problem, DATA) for runtime in RUNTIMES}
     assert len(set(found.values())) == 1, found
 
@@ -86,7 +86,7 @@ class Shuffled(Crew):
         super().__init__(1, serial=True)
         self.random = np.random.default_rng(seed)
 
-    def make(self, step: Step, profile: str) -> None:
+    def make(self, step: BlockStep, profile: str) -> None:
         if step.before is not None:
             step.before(True)
         script: list[int] = []
@@ -168,11 +168,11 @@ def test_an_outlier_counts_wherever_it_stands() -> None:
 
 
 def test_profile_fast_learns_the_same_within_rounding() -> None:
-    with job_on(Serial(), Problem(16), DATA) as (job, crew):
+    with job_on(Serial(), FactorizationProblem(16), DATA) as (job, crew):
         exact = run_epochs(job, crew, 8)
-    with job_on(Threads(2), Problem(16), DATA, profile="fast") as (job, crew):
+    with job_on(Threads(2), FactorizationProblem(16), DATA, profile="fast") as (job, crew):
         fast = run_epochs(job, crew, 8)
     assert fast == pytest.approx(exact, rel=1e-3)
-    assert outcome(Threads(3), Problem(16), DATA, profile="fast") == outcome(
-        Serial(), Problem(16), DATA, profile="fast"
+    assert outcome(Threads(3), FactorizationProblem(16), DATA, profile="fast") == outcome(
+        Serial(), FactorizationProblem(16), DATA, profile="fast"
     )

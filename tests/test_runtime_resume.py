@@ -14,11 +14,11 @@ from jobs import PROBLEMS, digest, job_on, some_ratings
 from stretto.errors import CheckpointError, Diverged
 from stretto.observe.events import CheckpointRejected, CheckpointSaved, EpochDone, Event, PassDone, Warned
 from stretto.runtime.blocks.crew import Crew
-from stretto.runtime.blocks.team import Call
-from stretto.runtime.blocks.train import Outcome, Patience, Trainer
+from stretto.runtime.blocks.team import TeamCall
+from stretto.runtime.blocks.train import JobTrainer, Patience, TrainOutcome
 from stretto.runtime.files.run_checkpoints import Saving
 from stretto.runtime.runtimes import Runtime, Serial, Threads
-from stretto.solvers.factorization.problem import Problem
+from stretto.solvers.factorization.problem import FactorizationProblem
 
 DATA = some_ratings()
 EPOCHS = 4
@@ -27,14 +27,14 @@ NAMES = ["sgd", "adagrad", "adarevision", "als", "als, cg", "als, implicit", "cc
 
 def train(
     runtime: Runtime,
-    problem: Problem,
+    problem: FactorizationProblem,
     *,
     saving: Saving | None = None,
     resume: bool = False,
     epochs: int = EPOCHS,
     listen: Callable[[Event], None] | None = None,
     **rules: Any,
-) -> tuple[Outcome, str, list[Event]]:
+) -> tuple[TrainOutcome, str, list[Event]]:
     """(outcome, hash of what was learned, events) of a run; stopped by the user, it is saved as a session would."""
     events: list[Event] = []
 
@@ -44,7 +44,7 @@ def train(
             listen(event)
 
     with job_on(runtime, problem, DATA) as (job, crew):
-        trainer = Trainer(job, crew, tell=tell, saving=saving, **rules)
+        trainer = JobTrainer(job, crew, tell=tell, saving=saving, **rules)
         if resume:
             trainer.restore()
         outcome = trainer.run(epochs)
@@ -64,15 +64,15 @@ def interrupt_after(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     def arm(count: int) -> None:
         left = [count]
 
-        real = Call.wait
+        real = TeamCall.wait
 
-        def wait(call: Call, seconds: float | None = None) -> bool:
+        def wait(call: TeamCall, seconds: float | None = None) -> bool:
             left[0] -= 1
             if left[0] == 0:
                 raise KeyboardInterrupt
             return real(call, seconds)
 
-        monkeypatch.setattr(Call, "wait", wait)
+        monkeypatch.setattr(TeamCall, "wait", wait)
 
     return arm
 
@@ -103,7 +103,7 @@ def test_in_the_middle_of_an_epoch(
     _, wanted, told = train(Serial(), PROBLEMS[name])
     saving = Saving(tmp_path, every_epochs=100)
     with job_on(Threads(2), PROBLEMS[name], DATA) as (job, crew):
-        trainer = Trainer(job, crew, saving=saving)
+        trainer = JobTrainer(job, crew, saving=saving)
         interrupt_after(stop_at)
         outcome = trainer.run(EPOCHS)
         assert outcome.status == "stopped"
@@ -184,7 +184,7 @@ def test_another_plan_cannot_be_resumed(tmp_path: Path) -> None:
     with pytest.raises(
         CheckpointError, match=r"was saved under plan .*rank is \d+ in the checkpoint and 6 in this run"
     ):
-        train(Serial(), Problem(6), saving=saving, resume=True)
+        train(Serial(), FactorizationProblem(6), saving=saving, resume=True)
     with pytest.raises(CheckpointError, match="no checkpoint folder"):
         train(Serial(), PROBLEMS["sgd"], resume=True)
 
@@ -201,7 +201,7 @@ def test_a_run_may_move_to_disk_and_back_between_epochs(tmp_path: Path, name: st
         if scratch is not None:
             scratch.mkdir()
         with job_on(Threads(2), problem, DATA, memory=memory if scratch else None, scratch=scratch) as (job, crew):
-            trainer = Trainer(job, crew, saving=saving)
+            trainer = JobTrainer(job, crew, saving=saving)
             if epoch > 1:
                 trainer.restore()
             trainer.run(epoch)
@@ -222,7 +222,7 @@ def test_in_the_middle_of_an_epoch_on_disk(
         scratch = tmp_path / str(k)
         scratch.mkdir()
         with job_on(Threads(1 + k), problem, DATA, memory=60_000, scratch=scratch) as (job, crew):
-            trainer = Trainer(job, crew, saving=saving)
+            trainer = JobTrainer(job, crew, saving=saving)
             if k:
                 trainer.restore()
             interrupt_after(waits)
@@ -239,13 +239,13 @@ def test_a_run_moves_to_disk_in_the_middle_of_an_epoch(tmp_path: Path, interrupt
     _, wanted, _ = train(Serial(), problem)
     saving = Saving(tmp_path / "saved", every_epochs=100)
     with job_on(Threads(2), problem, DATA) as (job, crew):
-        trainer = Trainer(job, crew, saving=saving)
+        trainer = JobTrainer(job, crew, saving=saving)
         interrupt_after(2)
         assert trainer.run(EPOCHS).status == "stopped"
         trainer.save()
         assert trainer.position.finished is not None
     with job_on(Threads(2), problem, DATA, memory=60_000, scratch=tmp_path) as (job, crew):
-        trainer = Trainer(job, crew, saving=saving)
+        trainer = JobTrainer(job, crew, saving=saving)
         trainer.restore()
         trainer.run(EPOCHS)
         assert digest(job.arrays()) == wanted
@@ -285,7 +285,7 @@ def test_divergence_is_named_and_the_checkpoint_kept(tmp_path: Path) -> None:
     saving = Saving(tmp_path, every_epochs=1)
     says = r"NaN or infinity in epoch \d+, pass sgd, block \(\d+, \d+\).*lower learning_rate.*checkpoint is untouched"
     with pytest.raises(Diverged, match=says):
-        train(Threads(2), Problem(5, learning_rate=50.0, schedule="constant"), saving=saving, epochs=50)
+        train(Threads(2), FactorizationProblem(5, learning_rate=50.0, schedule="constant"), saving=saving, epochs=50)
 
 
 def test_passes_are_told_with_their_visits() -> None:
@@ -302,11 +302,11 @@ def test_passes_are_told_with_their_visits() -> None:
 
 
 def test_a_second_interrupt_stops_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    def wait(call: Call, seconds: float | None = None) -> bool:
+    def wait(call: TeamCall, seconds: float | None = None) -> bool:
         raise KeyboardInterrupt
 
     with job_on(Threads(2), PROBLEMS["sgd"], DATA) as (job, crew):
-        monkeypatch.setattr(Call, "wait", wait)
+        monkeypatch.setattr(TeamCall, "wait", wait)
         with pytest.raises(KeyboardInterrupt):
             crew.run(job.steps(0)[0], "exact")
 

@@ -16,7 +16,7 @@ import pytest
 import fit_script
 from jobs import PROBLEMS, job_on, some_ratings
 from stretto.models.factorization.estimator import MatrixFactorization
-from stretto.runtime.blocks.team import Call
+from stretto.runtime.blocks.team import TeamCall
 from stretto.runtime.runtimes import Threads
 
 SCRIPT = Path(__file__).with_name("fit_script.py")
@@ -122,14 +122,14 @@ def test_half_an_answer_is_never_given(monkeypatch: pytest.MonkeyPatch) -> None:
     model = MatrixFactorization(n_components=4, max_iter=2, random_state=0).fit(some_ratings(3000, 100, 80))
     strikes = [1]
 
-    real = Call.wait
+    real = TeamCall.wait
 
-    def wait(call: Call, seconds: float | None = None) -> bool:
+    def wait(call: TeamCall, seconds: float | None = None) -> bool:
         if strikes and strikes.pop():
             raise KeyboardInterrupt
         return real(call, seconds)
 
-    monkeypatch.setattr(Call, "wait", wait)
+    monkeypatch.setattr(TeamCall, "wait", wait)
     with pytest.raises(KeyboardInterrupt):
         model.predict(np.zeros((10, 2), int))
     strikes.append(1)

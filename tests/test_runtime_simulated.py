@@ -24,8 +24,8 @@ from stretto.consistency.rules import ASP, BSP, SSP, Rule
 from stretto.errors import PlanError, RunError
 from stretto.runtime.simulated.faults import Crash, Delay, Pause, Reset, SlowLink, of_seed
 from stretto.runtime.simulated.spec import Simulated
-from stretto.runtime.simulated.tables.job import Cluster, run
-from stretto.runtime.tables.job import Outcome, Seat, TableJob
+from stretto.runtime.simulated.tables.job import SimulatedCluster, run
+from stretto.runtime.tables.job import TableJob, TableOutcome, WorkerApi
 from stretto.runtime.tables.serial import run as run_serial
 from stretto.store.layout import TableSpec
 from stretto.store.shard.functions import adarevision, add
@@ -43,7 +43,7 @@ def blame(worker: int, clock: int, error: Exception) -> NoReturn:
 
 
 def job(
-    work: Callable[[Seat], None] | None = None,
+    work: Callable[[WorkerApi], None] | None = None,
     rule: Rule | None = None,
     policy: Policy | None = None,
     *,
@@ -55,10 +55,10 @@ def job(
     return TableJob(tables, workers, rule or BSP(), policy or Eager(), work or mixer(), blame, **more)
 
 
-def mixer(clocks: int = CLOCKS, items: float = 5.0, keys: int = 9) -> Callable[[Seat], None]:
+def mixer(clocks: int = CLOCKS, items: float = 5.0, keys: int = 9) -> Callable[[WorkerApi], None]:
     """Workers that read rows and add something computed from them: every mistake in what was read shows in the end."""
 
-    def work(seat: Seat) -> None:
+    def work(seat: WorkerApi) -> None:
         while seat.clock < clocks:
             draw = np.random.default_rng((seat.worker, seat.clock))
             total = seat.local.setdefault("total", np.zeros(3))
@@ -74,7 +74,7 @@ def mixer(clocks: int = CLOCKS, items: float = 5.0, keys: int = 9) -> Callable[[
     return work
 
 
-def table(outcome: Outcome, number: int = 0) -> np.ndarray[Any, Any]:
+def table(outcome: TableOutcome, number: int = 0) -> np.ndarray[Any, Any]:
     """[rows, cols] a table at the end, zeros where nobody was."""
     rest = outcome.tables[number]
     whole = np.zeros((ROWS, rest.values.shape[1]), dtype=rest.values.dtype)
@@ -82,7 +82,7 @@ def table(outcome: Outcome, number: int = 0) -> np.ndarray[Any, Any]:
     return whole
 
 
-def witnessed(outcome: Outcome) -> bool:
+def witnessed(outcome: TableOutcome) -> bool:
     """Whether every call of add is in the rows at the end exactly once, but for those a restart has undone."""
     recording = outcome.recording
     counts = np.zeros((ROWS, recording.layout.workers), dtype=np.int64)
@@ -283,10 +283,10 @@ def test_adarevision_on_a_cluster() -> None:
 # -- time -------------------------------------------------------------------------------------------------------------
 
 
-def idle(items: list[float]) -> Callable[[Seat], None]:
+def idle(items: list[float]) -> Callable[[WorkerApi], None]:
     """Workers that only compute, and wait for each other by a row they all read."""
 
-    def work(seat: Seat) -> None:
+    def work(seat: WorkerApi) -> None:
         for amount in items:
             seat.work(amount)
             seat.add(0, np.array([0]), np.ones((1, 3), dtype=np.float32))
@@ -415,7 +415,7 @@ def test_enough_is_enough() -> None:
 
 
 def test_the_error_of_a_worker_is_told() -> None:
-    def work(seat: Seat) -> None:
+    def work(seat: WorkerApi) -> None:
         if seat.worker == 2:
             seat.tick()
             raise ValueError("no luck")
@@ -428,7 +428,7 @@ def test_the_error_of_a_worker_is_told() -> None:
 
 
 def test_ctrl_c_ends_a_run_with_what_is_there() -> None:
-    def work(seat: Seat) -> None:
+    def work(seat: WorkerApi) -> None:
         while True:
             if seat.worker == 1 and seat.clock == 3:
                 signal.raise_signal(signal.SIGINT)
@@ -443,7 +443,7 @@ def test_ctrl_c_ends_a_run_with_what_is_there() -> None:
 
 def test_a_cluster_that_stands_still_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     """It cannot happen unless we made a mistake, such as losing messages."""
-    cluster = Cluster(SMALL, job())
+    cluster = SimulatedCluster(SMALL, job())
     send, count = cluster.network.send, iter(range(1_000))
     monkeypatch.setattr(cluster.network, "send", lambda *train: None if next(count) > 50 else send(*train))
     with pytest.raises(
@@ -454,7 +454,7 @@ def test_a_cluster_that_stands_still_says_so(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_workers_may_end_at_different_clocks() -> None:
-    def work(seat: Seat) -> None:
+    def work(seat: WorkerApi) -> None:
         mixer(clocks=2 + seat.worker)(seat)
         seat.add(0, np.array([seat.worker]), np.full((1, 3), 100.0, dtype=np.float32))  # and no tick
 
@@ -469,7 +469,7 @@ def test_workers_may_end_at_different_clocks() -> None:
 def test_local_state_and_cursors_come_back_after_a_crash() -> None:
     calls: list[tuple[int, int]] = []
 
-    def work(seat: Seat) -> None:
+    def work(seat: WorkerApi) -> None:
         calls.append((seat.worker, seat.clock))
         if seat.clock == 0:
             seat.local["made"] = 0
@@ -521,7 +521,7 @@ def test_random_failures_are_survived(truth: np.ndarray[Any, Any]) -> None:
 
 def told(spec: Simulated, tried: TableJob) -> str:
     """What happened, a line for each message and tick."""
-    cluster = Cluster(spec, tried)
+    cluster = SimulatedCluster(spec, tried)
     outcome = cluster.run()
     cluster.close()
     recording = outcome.recording
@@ -545,8 +545,8 @@ def told(spec: Simulated, tried: TableJob) -> str:
     return "\n".join(lines) + "\n"
 
 
-def few(clocks: int = 2) -> Callable[[Seat], None]:
-    def work(seat: Seat) -> None:
+def few(clocks: int = 2) -> Callable[[WorkerApi], None]:
+    def work(seat: WorkerApi) -> None:
         while seat.clock < clocks:
             rows = np.arange(3) + seat.worker
             out = np.empty((3, 1), dtype=np.float32)

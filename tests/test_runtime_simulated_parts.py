@@ -8,10 +8,10 @@ import numpy as np
 
 from stretto.comm.link import Frame
 from stretto.runtime.simulated.faults import Delay, Reset, SlowLink
-from stretto.runtime.simulated.network import Network, Train
+from stretto.runtime.simulated.network import FrameBatch, Network
 from stretto.runtime.simulated.spec import Simulated
 from stretto.runtime.simulated.virtual_time import Hub, Sleeper
-from stretto.runtime.tables.job import Ended
+from stretto.runtime.tables.job import WorkerExit
 
 MB = 1_000_000
 
@@ -62,24 +62,24 @@ def test_a_sleeper_is_ended_where_it_stands() -> None:
     def body() -> None:
         try:
             hub.park(sleepers[0])
-        except Ended:
+        except WorkerExit:
             seen.append("ended")
             raise
 
     def guarded() -> None:
         try:
             body()
-        except Ended:
+        except WorkerExit:
             return
 
     sleepers.append(hub.spawn(guarded))
     sleepers.append(hub.spawn(lambda: seen.append("never")))
-    hub.end(sleepers[1], Ended())
-    hub.at(1.0, lambda sleeper: hub.end(sleeper, Ended()), sleepers[0])
+    hub.end(sleepers[1], WorkerExit())
+    hub.at(1.0, lambda sleeper: hub.end(sleeper, WorkerExit()), sleepers[0])
     hub.run()
     assert seen == ["ended"]
     assert all(sleeper.ended for sleeper in sleepers)
-    hub.end(sleepers[0], Ended())  # once is enough
+    hub.end(sleepers[0], WorkerExit())  # once is enough
 
 
 # -- the network ------------------------------------------------------------------------------------------------------
@@ -97,7 +97,7 @@ class Net:
             Simulated(**given), self.hub, self._arrived, lambda ends: self.told.append((self.hub.now, *ends))
         )
 
-    def _arrived(self, train: Train) -> None:
+    def _arrived(self, train: FrameBatch) -> None:
         self.seen.append((self.hub.now, train.source, train.target, [frame.sequence for frame in train.frames]))
 
     def send(self, when: float, source: int, target: int, nbytes: int, *names: int) -> None:

@@ -12,14 +12,16 @@ import pytest
 import stretto as st
 from stretto.runtime.cluster.blocks import driver_runs
 from stretto.runtime.tables import stalls
-from stretto.runtime.tables.stalls import Seen, Stalled, Stalls
+from stretto.runtime.tables.stalls import Stalled, Stalls, WorkerPosition
 
 
 def test_a_worker_is_reported_after_so_long_and_then_ever_more_rarely() -> None:
     found = Stalls(after=60.0)
     told = []
     for now in range(0, 1000, 10):
-        for stalled in found.see(now, {0: Seen(5, "read"), 1: Seen(5, ""), 2: Seen(now, "")}):
+        for stalled in found.see(
+            now, {0: WorkerPosition(5, "read"), 1: WorkerPosition(5, ""), 2: WorkerPosition(now, "")}
+        ):
             told.append((now, stalled))
     assert told == [
         (now, Stalled(1, 5, now, waiting=1)) for now in (60, 120, 240, 480, 960)
@@ -28,11 +30,11 @@ def test_a_worker_is_reported_after_so_long_and_then_ever_more_rarely() -> None:
 
 def test_a_tick_begins_anew_and_waiting_does_not_count() -> None:
     found = Stalls(after=60.0)
-    assert not found.see(0, {0: Seen(1, "")})
-    assert not found.see(59, {0: Seen(2, "")})
-    assert not found.see(118, {0: Seen(2, "read")})
-    assert not found.see(170, {0: Seen(2, "")})
-    assert [stalled.worker for stalled in found.see(178, {0: Seen(2, "")})] == [0]
+    assert not found.see(0, {0: WorkerPosition(1, "")})
+    assert not found.see(59, {0: WorkerPosition(2, "")})
+    assert not found.see(118, {0: WorkerPosition(2, "read")})
+    assert not found.see(170, {0: WorkerPosition(2, "")})
+    assert [stalled.worker for stalled in found.see(178, {0: WorkerPosition(2, "")})] == [0]
     assert not found.see(200, {})
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 import stretto as st
 from stretto.errors import PlanError
-from stretto.programs.values import Result
+from stretto.programs.values import ProgramResult
 from stretto.schedule.automatic.candidates import COMPILED, Candidate, RoundCost, candidates, conflicting_share
 from stretto.schedule.automatic.trials import Trials
 from stretto.schedule.columns import columns_of
@@ -30,7 +30,7 @@ def data(rows: int = 300, size: int = 80, share: float = 0.0, seed: int = 1) -> 
     return X, X @ beta + 0.1 * draw.standard_normal(rows)
 
 
-def bits(result: Result) -> tuple[Any, ...]:
+def bits(result: ProgramResult) -> tuple[Any, ...]:
     jobs = tuple(round.jobs for round in result.record)
     return (*(array.tobytes() for array in result.params.values()), jobs, result.choices)
 

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from stretto.errors import PlanError, RunError
 from stretto.programs.params import Versions
 from stretto.schedule.orders.order import Order
-from stretto.schedule.pipeline import AGGREGATE, CHOOSE, UPDATE, WHOLE, Pipeline, Task
-from stretto.schedule.waiting import Turns
+from stretto.schedule.pipeline import AGGREGATE, CHOOSE, UPDATE, WHOLE, Pipeline, StageTask
+from stretto.schedule.waiting import JobOrder
 
 GAMES = 1500
 
@@ -24,40 +24,40 @@ class Game:
     version, kept in a real ring.
     """
 
-    def __init__(self, chance: random.Random, depth: int, jobs: list[int], *, turns: Turns | None = None) -> None:
+    def __init__(self, chance: random.Random, depth: int, jobs: list[int], *, turns: JobOrder | None = None) -> None:
         self.chance, self.depth, self.jobs, self.turns = chance, depth, jobs, turns
         self.pipeline = Pipeline(depth)
         self.array: NDArray[np.int64] = np.zeros(1, np.int64)
         self.versions = Versions({"version": self.array}, depth)
-        self.log: list[Task] = []  # as they ended
-        self.bad: set[Task] = set()  # tasks that will fail
-        self.failed: list[Task] = []
+        self.log: list[StageTask] = []  # as they ended
+        self.bad: set[StageTask] = set()  # tasks that will fail
+        self.failed: list[StageTask] = []
         self.stop_at = len(jobs) + 1  # the round that turns out to be the last when it is aggregated
 
-    def check_begins(self, task: Task) -> None:
+    def check_begins(self, task: StageTask) -> None:
         t, ended = task.round, set(self.log)
         assert task not in ended, "everything is done once"
         if task.stage == CHOOSE:
-            assert t == 1 or Task(CHOOSE, t - 1) in ended
+            assert t == 1 or StageTask(CHOOSE, t - 1) in ended
             assert self.pipeline.done >= t - self.depth
             assert t - self.pipeline.done <= self.depth, "no more rounds in flight than that"
         elif task.stage == UPDATE:
-            assert Task(CHOOSE, t) in ended
+            assert StageTask(CHOOSE, t) in ended
             if self.turns is not None:
                 for before in self.turns.order.predecessors(task.job):
-                    assert Task(AGGREGATE, t, before) in ended
+                    assert StageTask(AGGREGATE, t, before) in ended
                 wave = self.turns.wave_of[task.job]
                 early = [job for job in range(self.jobs[t - 1]) if self.turns.waves and self.turns.wave_of[job] < wave]
-                assert all(Task(AGGREGATE, t, job) in ended for job in early)
+                assert all(StageTask(AGGREGATE, t, job) in ended for job in early)
         else:
             assert self.pipeline.done == t - 1, "rounds are aggregated in order"
             needed = range(self.jobs[t - 1]) if task.job == WHOLE else [task.job]
-            assert all(Task(UPDATE, t, job) in ended for job in needed)
+            assert all(StageTask(UPDATE, t, job) in ended for job in needed)
             if task.job == WHOLE:
                 self.versions.begin(t)["version"][0] = t
         self.check_reads(task)
 
-    def check_reads(self, task: Task) -> None:
+    def check_reads(self, task: StageTask) -> None:
         """Before and after: nobody has written to what the task reads."""
         if task.stage != AGGREGATE:
             read = self.pipeline.reads(task.round)
@@ -66,7 +66,7 @@ class Game:
             if self.turns is None:
                 assert self.versions.read(read)["version"][0] == read
 
-    def end(self, task: Task) -> None:
+    def end(self, task: StageTask) -> None:
         self.check_reads(task)
         if task in self.bad:
             self.failed.append(task)
@@ -88,7 +88,7 @@ class Game:
                 assert self.pipeline.done == task.round
 
     def play(self, workers: int) -> None:
-        running: list[Task] = []
+        running: list[StageTask] = []
         while True:
             while len(running) < workers and self.chance.random() < 0.7:
                 ready = self.pipeline.ready
@@ -110,14 +110,14 @@ def some(seed: int) -> tuple[random.Random, int, int, list[int]]:
     return chance, chance.randrange(1, 6), chance.randrange(1, 6), jobs
 
 
-def every_task(jobs: list[int], turns: Turns | None = None) -> list[Task]:
+def every_task(jobs: list[int], turns: JobOrder | None = None) -> list[StageTask]:
     """In the serial order; without the choice that finds nothing left."""
     found = []
     for t, count in enumerate(jobs, start=1):
-        found.append(Task(CHOOSE, t))
+        found.append(StageTask(CHOOSE, t))
         for job in range(count):
-            found += [Task(UPDATE, t, job), *([Task(AGGREGATE, t, job)] if turns is not None else [])]
-        found += [Task(AGGREGATE, t)] if turns is None else []
+            found += [StageTask(UPDATE, t, job), *([StageTask(AGGREGATE, t, job)] if turns is not None else [])]
+        found += [StageTask(AGGREGATE, t)] if turns is None else []
     return found
 
 
@@ -127,14 +127,14 @@ def test_every_way_to_play_keeps_the_rules_and_does_everything_once() -> None:
         game = Game(chance, depth, jobs)
         game.play(workers)
         assert game.pipeline.done == len(jobs)
-        assert sorted(game.log) == sorted([*every_task(jobs), Task(CHOOSE, len(jobs) + 1)])
+        assert sorted(game.log) == sorted([*every_task(jobs), StageTask(CHOOSE, len(jobs) + 1)])
         game.versions.put_back()
         assert game.array[0] == len(jobs)
 
 
 def test_keys_follow_the_serial_order() -> None:
     jobs = [3, 1, 2]
-    for turns in (None, Turns(Order("o", 3, 3, np.arange(3), np.arange(3)), (), np.arange(3))):
+    for turns in (None, JobOrder(Order("o", 3, 3, np.arange(3), np.arange(3)), (), np.arange(3))):
         keys = [task.key for task in every_task(jobs, turns)]
         assert keys == sorted(keys)
 
@@ -193,27 +193,29 @@ def test_the_schedule_runs_ahead_and_the_most_urgent_go_first() -> None:
     pipeline = Pipeline(3)
     for t in (1, 2, 3):
         task = pipeline.take()
-        assert task == Task(CHOOSE, t)
+        assert task == StageTask(CHOOSE, t)
         pipeline.chosen(task, 2)
     taken = [pipeline.take() for _ in range(3)]
-    assert taken == [Task(UPDATE, 1, 0), Task(UPDATE, 1, 1), Task(UPDATE, 2, 0)], "old rounds first, then by urgency"
+    assert taken == [StageTask(UPDATE, 1, 0), StageTask(UPDATE, 1, 1), StageTask(UPDATE, 2, 0)], (
+        "old rounds first, then by urgency"
+    )
     for task in taken[:2]:
         assert task is not None
         pipeline.updated(task)
     task = pipeline.take()
-    assert task == Task(AGGREGATE, 1), "others wait for it"
+    assert task == StageTask(AGGREGATE, 1), "others wait for it"
     pipeline.aggregated(task)
-    assert pipeline.take() == Task(CHOOSE, 4)
+    assert pipeline.take() == StageTask(CHOOSE, 4)
 
 
-def random_turns(chance: random.Random) -> Turns:
+def random_turns(chance: random.Random) -> JobOrder:
     """An order over a small grid, with or without waves, in a random queue."""
     rows, cols, jobs = chance.randrange(1, 5), chance.randrange(1, 5), chance.randrange(1, 14)
     at = [np.array([chance.randrange(n) for _ in range(jobs)], dtype=np.int64) for n in (rows, cols)]
     cuts = sorted(chance.sample(range(1, jobs), chance.randrange(0, jobs))) if jobs > 1 else []
     waves = tuple(np.split(np.arange(jobs), cuts)) if chance.random() < 0.5 else ()
     place = np.array(chance.sample(range(jobs), jobs), dtype=np.int64)
-    return Turns(Order("random", rows, cols, *at), waves, place)
+    return JobOrder(Order("random", rows, cols, *at), waves, place)
 
 
 def test_jobs_that_wait_for_each_other() -> None:
@@ -222,7 +224,7 @@ def test_jobs_that_wait_for_each_other() -> None:
         turns = random_turns(chance)
         game = Game(chance, 1, [len(turns)] * 2, turns=turns)
         game.play(chance.randrange(1, 6))
-        assert sorted(game.log) == sorted([*every_task(game.jobs, turns), Task(CHOOSE, 3)])
+        assert sorted(game.log) == sorted([*every_task(game.jobs, turns), StageTask(CHOOSE, 3)])
 
 
 def test_a_failure_among_jobs_that_wait() -> None:
@@ -246,7 +248,7 @@ def test_halting_leaves_the_parameters_whole() -> None:
         after = chance.randrange(0, 30)
         real = game.end
 
-        def end(task: Task, game: Game = game, real: object = real, after: int = after) -> None:
+        def end(task: StageTask, game: Game = game, real: object = real, after: int = after) -> None:
             real(task)  # type: ignore[operator]
             if len(game.log) >= after:
                 game.pipeline.halt()
@@ -267,12 +269,12 @@ def test_what_is_refused() -> None:
     assert task is not None
     with pytest.raises(PlanError, match="use pipeline=1"):
         pipeline.chosen(
-            task, 1, Turns(Order("o", 1, 1, np.zeros(1, np.int64), np.zeros(1, np.int64)), (), np.arange(1))
+            task, 1, JobOrder(Order("o", 1, 1, np.zeros(1, np.int64), np.zeros(1, np.int64)), (), np.arange(1))
         )
     with pytest.raises(RunError, match="update of round 1, job 0 was not under way"):
-        pipeline.updated(Task(UPDATE, 1, 0))
+        pipeline.updated(StageTask(UPDATE, 1, 0))
     order = Order("o", 1, 2, np.zeros(2, np.int64), np.arange(2))
     with pytest.raises(PlanError, match="exactly one wave"):
-        Turns(order, (np.array([0]),), np.arange(2))
+        JobOrder(order, (np.array([0]),), np.arange(2))
     with pytest.raises(PlanError, match="as many places"):
-        Turns(order, (), np.arange(3))
+        JobOrder(order, (), np.arange(3))

@@ -21,7 +21,7 @@ from rotation_schedules import EPOCHS, SmallRotation, check, schedule
 from stretto.errors import Diverged, PlanError, RunError
 from stretto.models.topics import problem as lda_base
 from stretto.observe.events import EpochDone, Event
-from stretto.runtime.blocks.train import Trainer
+from stretto.runtime.blocks.train import JobTrainer
 from stretto.runtime.simulated.blocks import hosts
 from stretto.runtime.simulated.blocks.block_executor import SimulatedCrew
 from stretto.runtime.simulated.blocks.hosts import size_of
@@ -34,7 +34,7 @@ NODES = [1, 3, 16]
 def learned(runtime: Any, name: str, epochs: int = 3, **job: Any) -> tuple[str, list[float]]:
     """(hash of everything learned, objectives)."""
     with job_on(runtime, PROBLEMS[name], DATA, **job) as (made, crew):
-        outcome = Trainer(made, crew).run(epochs)
+        outcome = JobTrainer(made, crew).run(epochs)
         return digest(made.arrays()), [report.objective for report in outcome.reports]
 
 
@@ -113,7 +113,7 @@ def test_divergence_is_reported_as_elsewhere() -> None:
     messages = []
     for runtime in (st.Serial(), st.Simulated(nodes=3, threads=1)):
         with job_on(runtime, problem, DATA) as (job, crew), pytest.raises(Diverged) as error:
-            Trainer(job, crew).run(3)
+            JobTrainer(job, crew).run(3)
         messages.append(str(error.value)[:30])
     assert messages[0] == messages[1]
 
@@ -187,7 +187,7 @@ def test_the_report_and_events_are_in_virtual_time() -> None:
     events: list[Event] = []
     runtime = st.Simulated(nodes=4, threads=2, seconds_per_item=1e-3)
     with job_on(runtime, PROBLEMS["sgd"], DATA) as (job, crew):
-        Trainer(job, crew, tell=events.append).run(2)
+        JobTrainer(job, crew, tell=events.append).run(2)
     epochs = [event.seconds for event in events if isinstance(event, EpochDone)]
     assert epochs == [one.seconds for one in runtime.report.passes]
     assert min(epochs) > len(DATA.values) * 1e-3 / 8
@@ -201,9 +201,11 @@ def test_the_report_and_events_are_in_virtual_time() -> None:
 def test_what_the_driver_does_takes_no_time() -> None:
     test = some_ratings(500, 300, 200, seed=1)
     with job_on(st.Simulated(nodes=2, threads=1), PROBLEMS["sgd"], DATA, test=test) as (job, crew):
-        outcome = Trainer(job, crew).run(2)
+        outcome = JobTrainer(job, crew).run(2)
     with job_on(st.Serial(), PROBLEMS["sgd"], DATA, test=test) as (job, serial):
-        assert [one.metrics for one in outcome.reports] == [one.metrics for one in Trainer(job, serial).run(2).reports]
+        assert [one.metrics for one in outcome.reports] == [
+            one.metrics for one in JobTrainer(job, serial).run(2).reports
+        ]
     assert isinstance(crew, SimulatedCrew)
 
 

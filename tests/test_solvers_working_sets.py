@@ -11,12 +11,12 @@ from hypothesis import strategies as some
 
 from linear_problems import Made, objective, problems
 from stretto.errors import DataError, PlanError, RunError
-from stretto.runtime.blocks.team import Call
+from stretto.runtime.blocks.team import TeamCall
 from stretto.runtime.runtimes import Runtime, Serial, Threads
 from stretto.schedule.working_sets import working_sets
 from stretto.solvers.linear.newton import SetSolver
 from stretto.solvers.linear.regression import Fit
-from stretto.solvers.linear.working_sets import Solver
+from stretto.solvers.linear.working_sets import WorkingSetSolver
 from working_made import LOSSES, numbers, solving, target, weights, whole
 
 
@@ -26,7 +26,7 @@ def of(made: Made, loss: str) -> dict[str, Any]:
     return {"X": made.X, "y": y, "weight": made.weight, "loss": loss, "storage": "sparse" if made.sparse else "dense"}
 
 
-def rounding(works: Solver) -> float:
+def rounding(works: WorkingSetSolver) -> float:
     """What an objective may be wrong by."""
     return 1e-12 * max(whole(works), 1e-300)
 
@@ -282,16 +282,16 @@ def test_ctrl_c_in_compiled_code_is_passed_on(monkeypatch: pytest.MonkeyPatch) -
     X = numbers(60, 100)
     with solving(X, target(X, "squared"), runtime=Threads(2)) as works:
         l1 = 0.1 * works.largest_l1()
-        wait, waits = Call.wait, 0
+        wait, waits = TeamCall.wait, 0
 
-        def pressed(call: Call, *args: Any) -> bool:
+        def pressed(call: TeamCall, *args: Any) -> bool:
             nonlocal waits
             waits += 1
             if waits == 3:
                 raise KeyboardInterrupt
             return wait(call, *args)
 
-        monkeypatch.setattr(Call, "wait", pressed)
+        monkeypatch.setattr(TeamCall, "wait", pressed)
         with pytest.raises(KeyboardInterrupt):
             works.fit(l1, gap=1e-9)
         assert waits == 4, "it waited for the workers to end"

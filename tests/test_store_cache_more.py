@@ -13,9 +13,9 @@ from cache_made import add_to, asked, holding, keys_of, layout_of, read_of, rows
 from stretto.comm.messages import Dropped, NodeClock, Rows, Update
 from stretto.comm.policy import Lazy, Managed
 from stretto.consistency.rules import BSP, SSP
-from stretto.store.cache.buffer import Batch
+from stretto.store.cache.buffer import ChangeBatch
 from stretto.store.cache.cache import Cache
-from stretto.store.cache.in_flight import Flight
+from stretto.store.cache.in_flight import ChangesInFlight
 from stretto.store.index import Index
 from stretto.store.layout import Layout, TableSpec
 from stretto.store.shard.functions import adagrad, adarevision, add
@@ -271,13 +271,13 @@ def test_a_version_that_a_change_may_refer_to_is_not_let_go() -> None:
 def test_changes_on_their_way_are_added_until_they_are_seen() -> None:
     rng, layout = np.random.default_rng(7), layout_of(cols=1, dtype="f8")
     seen, sent = np.zeros(2, np.int64), np.zeros(2, np.int64)
-    flight, model = Flight(layout, 0, seen), list[tuple[int, int, float]]()  # key, number, change
+    flight, model = ChangesInFlight(layout, 0, seen), list[tuple[int, int, float]]()  # key, number, change
     for _ in range(200):
         keys = np.sort(rng.choice(20, 5, replace=False))
         keys = keys[np.argsort(keys % 2, kind="stable")]
         sent += 1
         deltas = rng.integers(1, 100, (5, 1)).astype("f8")
-        flight.append(Batch(keys, keys % 2, deltas, None, np.zeros((5, 0), np.int32)), sent[keys % 2])
+        flight.append(ChangeBatch(keys, keys % 2, deltas, None, np.zeros((5, 0), np.int32)), sent[keys % 2])
         model += zip(keys.tolist(), sent[keys % 2].tolist(), deltas[:, 0].tolist(), strict=True)
         seen[:] = np.maximum(seen, sent - rng.integers(0, 40, 2))
         if rng.random() < 0.03:

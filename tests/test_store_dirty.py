@@ -6,7 +6,7 @@ import threading
 
 import numpy as np
 
-from stretto.store.cache.buffer import Slip
+from stretto.store.cache.buffer import PendingChanges
 from stretto.store.layout import TableSpec
 from stretto.store.shard.functions import add
 
@@ -14,7 +14,7 @@ ROWS = 200_000
 
 
 def test_rows_may_change_while_changed_rows_are_listed() -> None:
-    slip = Slip(TableSpec("x", add, rows=ROWS), False, 0, ROWS)
+    slip = PendingChanges(TableSpec("x", add, rows=ROWS), False, 0, ROWS)
     slip.places(np.arange(ROWS))
     some, none = np.ones(ROWS, np.uint8), np.zeros(ROWS, np.uint8)
     ended = threading.Event()

@@ -18,11 +18,11 @@ from stretto.comm.link import Frame, Link
 from stretto.comm.messages import Fetch, NodeClock, ShardClock
 from stretto.comm.policy import Eager, Managed
 from stretto.consistency.rules import ASP, BSP, SSP
-from stretto.runtime.tables.checkpoints import Part
+from stretto.runtime.tables.checkpoints import WorkerState
 from stretto.store import index
 from stretto.store.cache import buffer, clocking, in_flight
 from stretto.store.cache.cache import Cache
-from stretto.store.node import Node
+from stretto.store.node import StoreNode
 from stretto.store.shard import announced, held, snapshot, versions
 from stretto.store.shard.shard import Shard
 from stretto.testing import ReplayError
@@ -74,9 +74,9 @@ def budget_overrun(patch: pytest.MonkeyPatch) -> None:
 
 def own_writes_lost(patch: pytest.MonkeyPatch) -> None:
     """Rows that arrive take the place of the row, and of what this node has added and not sent."""
-    honest = in_flight.Flight.log
-    patch.setattr(in_flight.Flight, "log", lambda self, shard: (*index.NO_INDEX, *honest(self, shard)[2:]))
-    patch.setattr(buffer.Slip, "add_to_held", lambda self, *rows: None)
+    honest = in_flight.ChangesInFlight.log
+    patch.setattr(in_flight.ChangesInFlight, "log", lambda self, shard: (*index.NO_INDEX, *honest(self, shard)[2:]))
+    patch.setattr(buffer.PendingChanges, "add_to_held", lambda self, *rows: None)
 
 
 def fetch_too_early(patch: pytest.MonkeyPatch) -> None:
@@ -97,14 +97,14 @@ def fetch_too_early(patch: pytest.MonkeyPatch) -> None:
 
 def clock_before_updates(patch: pytest.MonkeyPatch) -> None:
     """A node says that a clock is over before it has sent its changes."""
-    honest = clocking.Clocking._send
+    honest = clocking.ClockQueue._send
 
     def send(self: Any, shard: int, clock: int, sends: Any) -> None:
         mine: list[Any] = []
         honest(self, shard, clock, mine)
         sends += sorted(mine, key=lambda pair: not isinstance(pair[1], NodeClock))
 
-    patch.setattr(clocking.Clocking, "_send", send)
+    patch.setattr(clocking.ClockQueue, "_send", send)
 
 
 def clock_before_rows(patch: pytest.MonkeyPatch) -> None:
@@ -132,9 +132,9 @@ def seen_too_soon(patch: pytest.MonkeyPatch) -> None:
 
 def no_fence(patch: pytest.MonkeyPatch) -> None:
     """Messages of the life before a restart are taken. (Their numbers would give them away to the link.)"""
-    honest = Node.receive
+    honest = StoreNode.receive
 
-    def receive(self: Node, now: float, source: int, *frames: Frame) -> None:
+    def receive(self: StoreNode, now: float, source: int, *frames: Frame) -> None:
         for frame in frames:
             if frame.incarnation < self.incarnation and frame.message is not None:
                 assert self.recording is not None
@@ -142,7 +142,7 @@ def no_fence(patch: pytest.MonkeyPatch) -> None:
                 self._take(now, frame.message)
         honest(self, now, source, *frames)
 
-    patch.setattr(Node, "receive", receive)
+    patch.setattr(StoreNode, "receive", receive)
 
 
 def arrival_order(patch: pytest.MonkeyPatch) -> None:
@@ -151,27 +151,29 @@ def arrival_order(patch: pytest.MonkeyPatch) -> None:
     def batches(self: Any, clock: int, table: int, limit: int | None) -> Any:
         return [held._batch(list(self._clocks[clock][table].values()))]
 
-    patch.setattr(held.Held, "batches", batches)
+    patch.setattr(held.HeldUpdates, "batches", batches)
 
 
 def shared_local(patch: pytest.MonkeyPatch) -> None:
     """A worker's part of a checkpoint is not a copy, and goes on changing."""
-    patch.setattr(Part, "copy", lambda self: Part(self.local, self.cursors, self.clock, self.ended))
+    patch.setattr(WorkerState, "copy", lambda self: WorkerState(self.local, self.cursors, self.clock, self.ended))
 
 
 def sent_twice(patch: pytest.MonkeyPatch) -> None:
     """What was sent early stays in the buffer, and goes again with the next change."""
-    honest = buffer.Buffer.batch
+    honest = buffer.UpdateBuffer.batch
 
     def batch(self: Any, slip: Any, places: Any, keep: bool, **given: Any) -> Any:
         return honest(self, slip, places, keep=True, **given)
 
-    patch.setattr(buffer.Buffer, "batch", batch)
+    patch.setattr(buffer.UpdateBuffer, "batch", batch)
 
 
 def bold_speculation(patch: pytest.MonkeyPatch) -> None:
     """Every row counts as untouched by what is missing."""
-    patch.setattr(announced.Announced, "settled", lambda self, table, slots, need: np.ones(len(slots), dtype=bool))
+    patch.setattr(
+        announced.ShardAnnouncements, "settled", lambda self, table, slots, need: np.ones(len(slots), dtype=bool)
+    )
 
 
 def leftovers_lost(patch: pytest.MonkeyPatch) -> None:
@@ -181,12 +183,12 @@ def leftovers_lost(patch: pytest.MonkeyPatch) -> None:
 
 def released_too_soon(patch: pytest.MonkeyPatch) -> None:
     """A version is given back although changes computed from it wait to be sent."""
-    honest = clocking.Clocking.release
+    honest = clocking.ClockQueue.release
 
     def release(self: Any, shard: int, clock: int, *rest: Any) -> None:
         honest(self, shard, 0, *rest)
 
-    patch.setattr(clocking.Clocking, "release", release)
+    patch.setattr(clocking.ClockQueue, "release", release)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from stretto.consistency.rules import BSP, SSP
 from stretto.errors import PlanError, RunError
 from stretto.runtime.simulated.faults import Crash, Delay
 from stretto.store.cache.cache import Cache
-from stretto.store.node import Node
+from stretto.store.node import StoreNode
 from stretto.store.recording import Pick
 from stretto.testing import check_replay
 
@@ -68,11 +68,11 @@ def test_announcing_a_clock_twice_is_the_workers_mistake(workers: int) -> None:
 
 def test_nobody_is_told_what_nobody_asked_for() -> None:
     """Without speculate=True announcements are of no use, and cost nothing."""
-    node = Node(layout_of(rule=SSP(1)), 0)
+    node = StoreNode(layout_of(rule=SSP(1)), 0)
     node.announce(0.0, 0, 0, keys_of(1), 0)
     node.announce(0.0, 1, 0, keys_of(1), 0)
     assert node.frames == []
-    other = Node(layout_of(rule=SSP(1, speculate=True)), 0)
+    other = StoreNode(layout_of(rule=SSP(1, speculate=True)), 0)
     other.announce(0.0, 0, 0, keys_of(1), 0)
     other.announce(0.0, 1, 0, keys_of(1), 0)
     assert [type(frame.message) for _, frame in other.frames] == [Announce]
@@ -140,7 +140,7 @@ def third(n: int) -> NDArray[np.float32]:
     return np.full((n, 2), 1.0 / 3.0, np.float32)
 
 
-def lost(node: Node, worker: int) -> dict[int, float]:
+def lost(node: StoreNode, worker: int) -> dict[int, float]:
     found = node.cache.residuals()
     keys, rows = found.get(f"w/{worker}/keys", np.empty(0)), found.get(f"w/{worker}/rows", np.empty((0, 2)))
     return dict(zip(keys.tolist(), rows[:, 0].tolist(), strict=True))
@@ -149,7 +149,7 @@ def lost(node: Node, worker: int) -> dict[int, float]:
 def test_a_checkpoint_keeps_leftovers_that_an_early_send_of_its_clock_has_taken() -> None:
     """The early send belongs to a clock that the checkpoint does not hold: after a restart it is made again."""
     layout = layout_of(nodes=1, workers=2, rule=SSP(1), policy=Managed(1000.0, codec="f2"))
-    node = Node(layout, 0)
+    node = StoreNode(layout, 0)
     out = np.empty((1, 2), np.float32)
     assert node.read(0.0, 0, 0, keys_of(5), out)
     node.add(0.0, 0, 0, keys_of(5), third(1))

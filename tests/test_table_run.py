@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from stretto.runtime.cluster.hosts.failure_detector import STARTS, FailureDetector, Losses
-from stretto.runtime.tables.job import FAR, Watched
+from stretto.runtime.tables.job import FAR, TableEvaluation
 from stretto.runtime.tables.run.cut_parts import CutParts
 from stretto.runtime.tables.run.evaluations import Evaluate, Evaluations, KeepClock
 from stretto.runtime.tables.run.table_run import TableRun
-from stretto.runtime.tables.run.times import Moments, Period
+from stretto.runtime.tables.run.times import Period, TimePoints
 
 WORKERS, NODES = 3, 2
 KINDS = ("worker", "node", "shard")
@@ -46,7 +46,7 @@ class Course(RuleBasedStateMachine):
 
     def evaluate(self, due: list[Evaluate]) -> None:
         for at in due:
-            self.run.evaluated(Watched(at.clock, self.now, 0, float(at.clock)), enough=False)
+            self.run.evaluated(TableEvaluation(at.clock, self.now, 0, float(at.clock)), enough=False)
 
     @rule(worker=st.integers(0, WORKERS - 1))
     def tick(self, worker: int) -> None:
@@ -192,7 +192,7 @@ def test_the_first_reason_to_stop_counts_and_enough_is_enough() -> None:
     run = TableRun(1, 1, evaluations=Evaluations(every=1))
     run.begin(0.0)
     run.moved(0, 1, 1)
-    run.evaluated(Watched(1, 1.0, 0, 0.0), enough=True)
+    run.evaluated(TableEvaluation(1, 1.0, 0, 0.0), enough=True)
     assert run.stopped == "until"
     run.interrupt()
     assert run.stopped == "until"
@@ -203,7 +203,7 @@ def test_a_restart_evaluates_the_clock_that_it_goes_back_to() -> None:
     """The cut was complete, but the node was gone before the tables could be evaluated."""
     run = TableRun(1, 1, evaluations=Evaluations(every=2, exact=True))
     for due in run.begin(0.0):
-        run.evaluated(Watched(due.clock, 0.0, 0, 0.0), enough=False)
+        run.evaluated(TableEvaluation(due.clock, 0.0, 0, 0.0), enough=False)
     run.moved(0, 2, 2)
     assert not run.missed(2)
     assert run.missed(3)
@@ -216,7 +216,7 @@ def test_a_restart_evaluates_the_clock_that_it_goes_back_to() -> None:
 
 @pytest.mark.parametrize(
     ("times", "seconds"),
-    [(Period(0.1), [0.1, 0.2, 0.3, 0.4, 0.5]), (Moments((0.1, 0.35)), [0.1, 0.35, math.inf, math.inf, math.inf])],
+    [(Period(0.1), [0.1, 0.2, 0.3, 0.4, 0.5]), (TimePoints((0.1, 0.35)), [0.1, 0.35, math.inf, math.inf, math.inf])],
 )
 def test_seconds_that_are_due(times: Any, seconds: list[float]) -> None:
     now, found = 0.0, []
@@ -229,10 +229,10 @@ def test_seconds_that_are_due(times: Any, seconds: list[float]) -> None:
 def test_by_time_the_tables_are_evaluated_as_they_are() -> None:
     due = Evaluations(every=None, seconds=Period(1.0))
     assert due.begin(0, 0.0) == [Evaluate(0)]
-    due.made(Watched(0, 0.0, 0, 0.0))
+    due.made(TableEvaluation(0, 0.0, 0, 0.0))
     assert due.time(0.5, 0, 3) == []
     assert due.time(1.0, 0, 3) == [Evaluate(0)]  # the slowest worker is where it was
-    due.made(Watched(0, 1.0, 0, 0.0))
+    due.made(TableEvaluation(0, 1.0, 0, 0.0))
     assert due.closed(4, 4) == []
     assert due.last(0) == [Evaluate(0)]  # the tables may be others by now
     assert due.time(5.5, FAR, FAR) == []
@@ -242,7 +242,7 @@ def test_by_time_the_tables_are_evaluated_as_they_are() -> None:
 def test_by_time_under_an_exact_rule_the_next_clock_is_evaluated() -> None:
     due = Evaluations(every=None, exact=True, seconds=Period(1.0))
     due.begin(0, 0.0)
-    due.made(Watched(0, 0.0, 0, 0.0))
+    due.made(TableEvaluation(0, 0.0, 0, 0.0))
     assert due.time(1.2, 4, 5) == [KeepClock(6)]
     assert due.closed(5, 7) == []
     assert due.closed(7, 7) == [Evaluate(6, past=True)]

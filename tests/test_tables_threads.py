@@ -253,15 +253,15 @@ def strike() -> None:
 @pytest.fixture
 def noticed(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     """Set when a run on threads knows of Ctrl-C: a worker that waits for it cannot be through before."""
-    from stretto.runtime.tables.threads import Hall
+    from stretto.runtime.tables.threads import ThreadedRun
 
-    event, ask = threading.Event(), Hall._ask
+    event, ask = threading.Event(), ThreadedRun._ask
 
-    def told(hall: Hall) -> None:
+    def told(hall: ThreadedRun) -> None:
         ask(hall)
         event.set()
 
-    monkeypatch.setattr(Hall, "_ask", told)
+    monkeypatch.setattr(ThreadedRun, "_ask", told)
     return event
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from stretto.kernels.numeric import lanes
 from stretto.kernels.numeric import vector as v
-from stretto.loops.types.typed_tree import Kind
+from stretto.loops.types.typed_tree import ScalarType
 from stretto.testing import arithmetic
 from stretto.testing.arithmetic import apply, convert, fma32, same_bits
 
@@ -230,19 +230,19 @@ def test_casts(seed: int) -> None:
     pairs["b1"] = ("f8", "f4", "i4")
     for dtype, froms in pairs.items():
         for k, name in enumerate(froms):
-            wanted = np.array([convert(x, Kind(dtype)) for x in source[name]])
+            wanted = np.array([convert(x, ScalarType(dtype)) for x in source[name]])
             assert same_bits(wanted, outs[dtype][16 * k : 16 * k + 16]), (name, dtype)
     inside = np.random.default_rng(seed).uniform(-2e9, 2e9, 16)
     wide, narrow = np.zeros(16, np.int64), np.zeros(16, np.int32)
     truncated(inside, wide, narrow)
-    assert same_bits(np.array([convert(x, Kind("i8")) for x in inside]), wide)
-    assert same_bits(np.array([convert(x, Kind("i4")) for x in inside]), narrow)
+    assert same_bits(np.array([convert(x, ScalarType("i8")) for x in inside]), wide)
+    assert same_bits(np.array([convert(x, ScalarType("i4")) for x in inside]), narrow)
 
 
 def test_a_conversion_of_an_integer_rounds_once() -> None:
     odd = 2**60 + 2**36 + 1  # by way of float64 it would become a tie, and go down
-    assert convert(odd, Kind("f4")) == np.float32(2**60 + 2**37)
-    assert convert(odd, Kind("f4")) != np.float32(float(odd))
+    assert convert(odd, ScalarType("f4")) == np.float32(2**60 + 2**37)
+    assert convert(odd, ScalarType("f4")) != np.float32(float(odd))
 
 
 # --- reductions -----------------------------------------------------------------------------------------------------

@@ -14,15 +14,15 @@ from scipy.stats import chi2
 from stretto.data.partition import cut
 from stretto.data.records.data import Data
 from stretto.kernels.topics.dense import MOST_TOPICS
-from stretto.kernels.topics.rows import Counts, Tokens
-from stretto.models.topics.count_layout import Census, Shape
+from stretto.kernels.topics.rows import Tokens, TopicCounts
+from stretto.models.topics.count_layout import Census, CountLayout
 from stretto.models.topics.job import LdaJob, Priors, build_lda, epoch_seed, sampling_step
-from stretto.models.topics.problem import Problem
+from stretto.models.topics.problem import TopicProblem
 from stretto.plan.plan import Physical
 from stretto.runtime.blocks.crew import Crew
 from stretto.runtime.blocks.pass_control import start
 from stretto.runtime.blocks.source import InMemory
-from stretto.runtime.blocks.step import Step
+from stretto.runtime.blocks.step import BlockStep
 from stretto.runtime.runtimes import Runtime
 from stretto.schedule.orders.rotation import independent
 
@@ -48,15 +48,17 @@ def some_documents(documents: int = 120, words: int = 90, tokens: int = 6000, se
     return corpus(X)
 
 
-def problem(topics: int, sampler: str = "sparse", *, alpha: Any = 0.1, beta: float = 0.05, steps: int = 1) -> Problem:
+def problem(
+    topics: int, sampler: str = "sparse", *, alpha: Any = 0.1, beta: float = 0.05, steps: int = 1
+) -> TopicProblem:
     """A problem with one alpha for all topics, or one for each."""
     each = np.broadcast_to(np.asarray(alpha, np.float64), topics)
-    return Problem(topics, tuple(each.tolist()), beta, sampler, steps)
+    return TopicProblem(topics, tuple(each.tolist()), beta, sampler, steps)
 
 
 @contextmanager
 def lda_on(
-    runtime: Runtime, which: Problem, data: Data, *, seed: int = 3, width: int = 4
+    runtime: Runtime, which: TopicProblem, data: Data, *, seed: int = 3, width: int = 4
 ) -> Iterator[tuple[LdaJob, Crew]]:
     """A job and the open crew it was built with."""
     with runtime.open() as crew:
@@ -74,11 +76,11 @@ def run_passes(job: LdaJob, crew: Crew, epochs: int, first: int = 0) -> None:
             assert done.finished is None
 
 
-def shape_of(which: Problem, doc_tokens: Sequence[int], word_tokens: Sequence[int]) -> Shape:
+def shape_of(which: TopicProblem, doc_tokens: Sequence[int], word_tokens: Sequence[int]) -> CountLayout:
     """How counts of such documents and words would be laid out, all in one block."""
     docs, words = np.array(doc_tokens, np.int64), np.array(word_tokens, np.int64)
     cuts = cut(docs, 1, seed=0, axis=0), cut(words, 1, seed=0, axis=1)
-    return Shape.of(which, Census(docs, words, len(docs), "made"), *cuts)
+    return CountLayout.of(which, Census(docs, words, len(docs), "made"), *cuts)
 
 
 def token_table(job: LdaJob) -> tuple[Array, Array, Array]:
@@ -201,7 +203,9 @@ class Copies:
     tokens, counts: of one copy, all in one visit. The totals of copy m stay in row_moved[m].
     """
 
-    def __init__(self, which: Problem, shape: Shape, tokens: Tokens, counts: Counts, copies: int) -> None:
+    def __init__(
+        self, which: TopicProblem, shape: CountLayout, tokens: Tokens, counts: TopicCounts, copies: int
+    ) -> None:
         self.which, self.shape, self.copies = which, shape, copies
         every, M = np.arange(copies + 1, dtype=np.int64), copies
         n, runs, D, V = int(tokens.ptr[-1]), len(tokens.run_word), len(counts.doc_at), len(counts.word_at)
@@ -221,7 +225,7 @@ class Copies:
             blocks * D,
             blocks * V,
         )
-        self.counts = Counts(
+        self.counts = TopicCounts(
             (blocks[:, None] * len(counts.doc_rows) + counts.doc_at).ravel(),
             np.tile(counts.doc_length, M),
             np.tile(counts.doc_rows, M),
@@ -234,7 +238,7 @@ class Copies:
         )
         self._shared = counts.col_moved
 
-    def step(self, seed: int, *, first: bool) -> Step:
+    def step(self, seed: int, *, first: bool) -> BlockStep:
         """One pass over all copies."""
         order, most = independent(self.copies), int(self.tokens.run_length.max())
         priors = Priors(self.which.alpha, self.which.beta)
@@ -268,7 +272,7 @@ def copies_of(state: State, copies: int) -> Copies:
     docs = np.full(run, state.n_dk.sum() + without, np.int64)
     words = np.zeros(state.vocabulary, np.int64)
     words[0] = state.n_wk.sum() + without
-    shape = Shape(K, state.sampler != "mh" and K <= MOST_TOPICS and not state.packed, docs, words)
+    shape = CountLayout(K, state.sampler != "mh" and K <= MOST_TOPICS and not state.packed, docs, words)
     if shape.plain:
         row = np.concatenate([state.n_dk, np.zeros(shape.width - K)]).astype(np.uint16)
     else:
@@ -285,7 +289,7 @@ def copies_of(state: State, copies: int) -> Copies:
         np.array([run], np.int32),
         *[zero] * 5,
     )
-    counts = Counts(
+    counts = TopicCounts(
         np.ascontiguousarray(shape.doc_at[:-1]),
         np.full(run, 0 if shape.plain else np.count_nonzero(state.n_dk), np.int32),
         np.tile(row, run),

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from stretto.data.design.design import Design
 from stretto.runtime.runtimes import Runtime, Serial
-from stretto.solvers.linear.columns import Columns
-from stretto.solvers.linear.regression import Problem
-from stretto.solvers.linear.working_sets import Solver
+from stretto.solvers.linear.columns import ColumnPasses
+from stretto.solvers.linear.regression import RegressionProblem
+from stretto.solvers.linear.working_sets import WorkingSetSolver
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -37,10 +37,10 @@ def stored(X: Floats, storage: str) -> Design:
 
 
 @contextmanager
-def columns_of(X: Floats, storage: str, runtime: Runtime | None = None) -> Iterator[Columns]:
+def columns_of(X: Floats, storage: str, runtime: Runtime | None = None) -> Iterator[ColumnPasses]:
     """The passes over a matrix."""
     with (runtime or Serial()).open() as crew:
-        yield Columns(stored(X, storage), crew, "exact")
+        yield ColumnPasses(stored(X, storage), crew, "exact")
 
 
 @contextmanager
@@ -56,12 +56,12 @@ def solving(
     scale: Floats | None = None,
     runtime: Runtime | None = None,
     **settings: Any,
-) -> Iterator[Solver]:
-    """A solver; settings go to `Solver`."""
+) -> Iterator[WorkingSetSolver]:
+    """A solver; settings go to `WorkingSetSolver`."""
     weight = np.ones(len(y)) if weight is None else weight
-    problem = Problem(stored(X, storage), y, weight, loss, intercept, positive, scale)
+    problem = RegressionProblem(stored(X, storage), y, weight, loss, intercept, positive, scale)
     with (runtime or Serial()).open() as crew:
-        yield Solver(problem, crew, **settings)
+        yield WorkingSetSolver(problem, crew, **settings)
 
 
 def target(X: Floats, loss: str, seed: int = 0) -> Floats:
@@ -78,6 +78,6 @@ def weights(n: int) -> Floats:
     return np.where(rng.random(n) < 0.2, 0.0, rng.uniform(0.2, 2.0, n))
 
 
-def whole(works: Solver) -> float:
+def whole(works: WorkingSetSolver) -> float:
     """The objective at zero: what gaps are measured by."""
     return works.fit(1.0, gap=0.0, max_rounds=0).objective

@@ -25,13 +25,13 @@ SPACES = {
 }
 # Classes of what functions return, or call the user's functions with.
 MET = (
-    "stretto.programs.values:Result",
+    "stretto.programs.values:ProgramResult",
     "stretto.programs.values:Look",
     "stretto.tables.worker:Worker",
     "stretto.tables.handle:Handle",
     "stretto.tables.whole:View",
-    "stretto.tables.result:Result",
-    "stretto.runtime.tables.job:Watched",
+    "stretto.tables.result:TableResult",
+    "stretto.runtime.tables.job:TableEvaluation",
     "stretto.store.shard.functions:ServerFunction",
     "stretto.plan.job:JobPlan",
     "stretto.loops.parallel:Loop",
@@ -40,21 +40,21 @@ MET = (
     "stretto.state.buffer:Buffer",
     "stretto.data.records.dense:Dense",
     "stretto.data.records.ragged:Ragged",
-    "stretto.data.records.lazy:Lazy",
+    "stretto.data.records.lazy:LazyRecords",
     "stretto.data.describe:Description",
     "stretto.data.describe:Skew",
     "stretto.data.generate.ratings:Generated",
     "stretto.models.linear.path:LinearPath",
     "stretto.runtime.simulated.blocks.report:RotationReport",
     "stretto.runtime.simulated.blocks.report:PassReport",
-    "stretto.memory.multi_device.mesh:Devices",
-    "stretto.memory.multi_device.execute:StepOnSeveral",
+    "stretto.memory.multi_device.mesh:MultiDeviceReport",
+    "stretto.memory.multi_device.execute:MultiDeviceStep",
     "stretto.memory.run.fallback:HookedStep",
 )
 # Functions whose `**options` are documented one by one: where the options are defined.
 OPTIONS = {
     "st.run": ("stretto.programs.run:run", "stretto.tables.run:run"),
-    "st.parallel": ("stretto.loops.analyse.analysis:Options",),
+    "st.parallel": ("stretto.loops.analyse.analysis:LoopOptions",),
 }
 
 

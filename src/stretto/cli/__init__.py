@@ -14,11 +14,11 @@ import typer
 import stretto
 
 from .commands import explain, files, infer, recommend, resume, simulate, topics, train, warmup
-from .errors import Command, Friendly, debugging
+from .errors import Command, RootGroup, debugging
 
 app = typer.Typer(
     name="stretto",
-    cls=Friendly,
+    cls=RootGroup,
     help="Train iterative-convergent models fast, with the same answer at any number of threads.",
     epilog="From a file to recommendations:\n\nstretto train mf ratings.dat --out runs/first\n\n"
     "stretto recommend runs/first --some 3\n\nFrom documents to topics:\n\n"

@@ -95,7 +95,7 @@ class Command(TyperCommand):
         return super().invoke(ctx)
 
 
-class Group(TyperGroup):
+class CommandGroup(TyperGroup):
     """A group of commands."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -103,7 +103,7 @@ class Group(TyperGroup):
         _as_written(self)
 
 
-class Friendly(Group):
+class RootGroup(CommandGroup):
     """The root of the command tree; every command runs inside its `invoke`, so errors are met here once."""
 
     def list_commands(self, ctx: Any) -> list[str]:

@@ -1,7 +1,7 @@
 """Merge the options of several commands into one: `stretto explain` takes those of `train mf` and `train lda`.
 
 Every option is declared once, by the command that it belongs to. Here it has no default (None: not typed), because the
-commands' defaults differ; `Merged.asked` fills in those of the command that is meant.
+commands' defaults differ; `MergedOptions.asked` fills in those of the command that is meant.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from stretto.errors import DataError
 _ARGUMENT = "file"
 
 
-class Merged:
+class MergedOptions:
     """Options of several commands. commands: name → the function of the command."""
 
     def __init__(self, commands: Mapping[str, Callable[..., Any]]) -> None:

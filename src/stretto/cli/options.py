@@ -8,13 +8,13 @@ from typing import Annotated, Any
 import typer
 
 
-class Solver(StrEnum):
+class SolverChoice(StrEnum):
     sgd = "sgd"
     als = "als"
     ccd = "ccd"
 
 
-class Loss(StrEnum):
+class LossChoice(StrEnum):
     squared = "squared"
     absolute = "absolute"
     logistic = "logistic"
@@ -26,7 +26,7 @@ class Optimizer(StrEnum):
     adarevision = "adarevision"
 
 
-class Schedule(StrEnum):
+class ScheduleChoice(StrEnum):
     linear = "linear"
     constant = "constant"
 
@@ -94,7 +94,7 @@ Documents = Annotated[
 ]
 
 RankOption = Annotated[int, _option("--rank", "-k", help="Numbers kept for each user and item.", panel=_MODEL, min=1)]
-LossOption = Annotated[Loss, _option("--loss", help="als and ccd solve 'squared'.", panel=_MODEL)]
+LossOption = Annotated[LossChoice, _option("--loss", help="als and ccd solve 'squared'.", panel=_MODEL)]
 RegOption = Annotated[
     float, _option("--reg", help="Penalty on factors, in units of the ratings.", panel=_MODEL, min=0.0)
 ]
@@ -179,7 +179,7 @@ StrictOption = Annotated[
 ]
 
 SolverOption = Annotated[
-    Solver, _option("--solver", help="Gradient steps, alternating least squares, or CCD++.", panel=_SOLVER)
+    SolverChoice, _option("--solver", help="Gradient steps, alternating least squares, or CCD++.", panel=_SOLVER)
 ]
 EpochsOption = Annotated[int, _option("--epochs", "-e", help="Passes over the ratings.", panel=_SOLVER, min=1)]
 RateOption = Annotated[
@@ -192,7 +192,7 @@ RateOption = Annotated[
     ),
 ]
 ScheduleOption = Annotated[
-    Schedule | None,
+    ScheduleChoice | None,
     _option(
         "--schedule",
         help="The learning rate falls to zero over the epochs, or stays as it is.",

@@ -9,7 +9,7 @@ from stretto.observe.events import CheckpointSaved, EpochDone, Event, PlanMade, 
 from .output import metric_name, say, warn
 
 
-class Watch:
+class SummaryListener:
     """A listener that collects the numbers of the closing summary. warnings: print warnings of the run."""
 
     def __init__(self, warnings: bool = True) -> None:
@@ -29,7 +29,7 @@ class Watch:
             warn(event.message)
 
 
-class Lines:
+class EpochPrinter:
     """A listener that prints one line for each epoch, at once; with verbose ≥ 2 the plan too.
 
     unit: what an epoch passes over.

@@ -100,8 +100,8 @@ def _named(loop: Loop, name: str, make: Callable[[], Any]) -> dict[str, Any]:
 
 def need_more(loop: Loop, given: Mapping[str, Any]) -> None:
     """Refuse with the ways to give arguments where data or arrays are missing, which cannot be guessed."""
-    from stretto.loops.front.loop_tree import Loop as LoopTree
-    from stretto.loops.front.loop_tree import Source
+    from stretto.loops.front.loop_tree import IteratedName
+    from stretto.loops.front.loop_tree import LoopNest as LoopTree
     from stretto.loops.types.scope import subscripted
 
     function = loop.tree
@@ -109,7 +109,7 @@ def need_more(loop: Loop, given: Mapping[str, Any]) -> None:
     if unknown:
         raise PlanError(f"{function.name} has no parameter {unknown[0]}; it has {', '.join(function.params)}")
     loops = [step for step in function.steps if isinstance(step, LoopTree)]
-    needed = {level.over.name for step in loops for level in step.levels if isinstance(level.over, Source)}
+    needed = {level.over.name for step in loops for level in step.levels if isinstance(level.over, IteratedName)}
     for step in loops:
         needed |= subscripted(step.body)
     missing = [name for name in function.params if name in needed and name not in given]

@@ -24,7 +24,7 @@ FEWEST_PER_VISIT = 256
 
 
 @dataclass(frozen=True, eq=False)
-class Cut:
+class BlockPartition:
     """A partition of an axis: row r has position place[r]; block b holds positions bounds[b] to bounds[b + 1]."""
 
     place: NDArray[np.int32]  # [n]
@@ -69,7 +69,7 @@ def hashed(seed: int, axis: int, n: int) -> NDArray[np.uint64]:
     return x
 
 
-def cut(counts: NDArray[np.int64], blocks: int, *, seed: int, axis: int) -> Cut:
+def cut(counts: NDArray[np.int64], blocks: int, *, seed: int, axis: int) -> BlockPartition:
     """Cut an axis whose row r has counts[r] entries into `blocks` parts of nearly equal counts."""
     if blocks < 1:
         raise PlanError(f"an axis is cut into at least one block, got {blocks}")
@@ -84,10 +84,10 @@ def cut(counts: NDArray[np.int64], blocks: int, *, seed: int, axis: int) -> Cut:
     left = np.maximum(right - 1, 0)
     inner = np.where(goal - running[left] < running[np.minimum(right, n)] - goal, left, np.minimum(right, n))
     bounds = np.concatenate([[0], np.maximum.accumulate(inner), [n]]).astype(np.int64)
-    return Cut(place, bounds)
+    return BlockPartition(place, bounds)
 
 
-def cut_evenly(counts: NDArray[np.int64], blocks: int, *, seed: int, axis: int) -> Cut:
+def cut_evenly(counts: NDArray[np.int64], blocks: int, *, seed: int, axis: int) -> BlockPartition:
     """Cut an axis with a few very heavy rows: these are placed first, each in the block with the fewest entries.
 
     A row that holds a hundredth of all entries would unbalance any cut of neighbours. The heaviest rows (those above a
@@ -125,15 +125,15 @@ def cut_evenly(counts: NDArray[np.int64], blocks: int, *, seed: int, axis: int) 
     place = np.empty(n, dtype=np.int32)
     place[order] = np.arange(n, dtype=np.int32)
     bounds = np.concatenate([[0], np.cumsum(np.bincount(block, minlength=blocks))]).astype(np.int64)
-    return Cut(place, bounds)
+    return BlockPartition(place, bounds)
 
 
-def straight(counts: NDArray[np.int64], blocks: int) -> Cut:
+def straight(counts: NDArray[np.int64], blocks: int) -> BlockPartition:
     """Cut an axis without permuting it: for passes whose rows do not wait for each other."""
     running = np.concatenate([[0], np.cumsum(counts)])
     inner = np.searchsorted(running, running[-1] * np.arange(1, blocks) / blocks)
     bounds = np.concatenate([[0], np.minimum(inner, len(counts)), [len(counts)]]).astype(np.int64)
-    return Cut(np.arange(len(counts), dtype=np.int32), bounds)
+    return BlockPartition(np.arange(len(counts), dtype=np.int32), bounds)
 
 
 def choose_blocks(entries: int, shape: tuple[int, int], width: int, fewest: int = FEWEST_PER_VISIT) -> int:

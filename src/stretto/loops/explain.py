@@ -28,7 +28,7 @@ from .loop_plan import cut_names
 from .types import inventory
 
 if TYPE_CHECKING:
-    from .loop_plan import LoopPlan, Part
+    from .loop_plan import LoopPlan, PlannedLoop
 
 _WIDTH = 120
 
@@ -63,7 +63,7 @@ def explain(plan: LoopPlan) -> str:
     return "\n".join(lines)
 
 
-def _facts(plan: LoopPlan, part: Part, made: Plan) -> Iterator[Fact]:
+def _facts(plan: LoopPlan, part: PlannedLoop, made: Plan) -> Iterator[Fact]:
     yield from _strategy(part)
     if part.prepared.analysis.options.schedule is not None:
         yield from _schedule(plan, part)
@@ -90,7 +90,7 @@ def _file(function: loop_tree.Function) -> str:
     return function.file.replace("\\", "/").rpartition("/")[2]
 
 
-def _header(part: Part) -> str:
+def _header(part: PlannedLoop) -> str:
     """The source lines on which the loop begins."""
     function = part.prepared.analysis.function
     lines = dict.fromkeys(level.line for level in part.prepared.analysis.loop.levels)
@@ -105,7 +105,7 @@ def _source(function: loop_tree.Function, line: int) -> str:
 # --- how it runs, and why -------------------------------------------------------------------------------------------
 
 
-def _strategy(part: Part) -> Iterator[Fact]:
+def _strategy(part: PlannedLoop) -> Iterator[Fact]:
     analysis = part.prepared.analysis
     strategy = analysis.strategy
     names = cut_names(analysis)
@@ -121,7 +121,7 @@ def _strategy(part: Part) -> Iterator[Fact]:
         yield "", f"elements moved in an epoch, for {analysis.options.width} workers: {costs}"
 
 
-def _schedule(plan: LoopPlan, part: Part) -> Iterator[Fact]:
+def _schedule(plan: LoopPlan, part: PlannedLoop) -> Iterator[Fact]:
     """The schedule that chooses the iterations, and its input."""
     from .execute.rounds import progress_of
 
@@ -142,7 +142,7 @@ def _schedule(plan: LoopPlan, part: Part) -> Iterator[Fact]:
         yield "conflicts", f"between {progress.source}"
 
 
-def _rejected(part: Part) -> Iterator[Fact]:
+def _rejected(part: PlannedLoop) -> Iterator[Fact]:
     name = "rejected"
     for rejected in part.prepared.analysis.strategy.rejected:
         yield name, f"{rejected.strategy}: {rejected.why}"
@@ -181,7 +181,7 @@ def dim_text(dim: Dim) -> str:
     return f"{dim.name} {dim.start:,} to {last:,}" + (f" by {dim.step}" if dim.step != 1 else "")
 
 
-def _accesses(part: Part) -> Iterator[Fact]:
+def _accesses(part: PlannedLoop) -> Iterator[Fact]:
     analysis = part.prepared.analysis
     by_line: dict[int, list[Access]] = {}
     for access in analysis.accesses:
@@ -218,7 +218,7 @@ def subscript_text(subscript: Subscript, dims: tuple[Dim, ...], axes: int = 1) -
     return f"may be any: {subscript.why or 'known only as it runs'}"
 
 
-def _vectors(part: Part) -> Iterator[Fact]:
+def _vectors(part: PlannedLoop) -> Iterator[Fact]:
     analysis = part.prepared.analysis
     if not analysis.vectors:
         exempt = any(access.mode == "buffer" for access in analysis.accesses)
@@ -235,7 +235,7 @@ def _vectors(part: Part) -> Iterator[Fact]:
 # --- placements, and what is computed -------------------------------------------------------------------------------
 
 
-def _placements(plan: LoopPlan, part: Part) -> Iterator[Fact]:
+def _placements(plan: LoopPlan, part: PlannedLoop) -> Iterator[Fact]:
     name = "placements"
     for array, placement, why in part.prepared.analysis.placements:
         yield name, f"{array}: {placement}, {_size(plan, array)}; {why}"
@@ -250,7 +250,7 @@ def _size(plan: LoopPlan, array: str) -> str:
     return f"{shape} of {held.dtype.str[1:]} ({show_bytes(held.nbytes)})"
 
 
-def _buffers(plan: LoopPlan, part: Part) -> Iterator[Fact]:
+def _buffers(plan: LoopPlan, part: PlannedLoop) -> Iterator[Fact]:
     analysis, visits = part.prepared.analysis, part.prepared.visits
     used = {array.name for array in analysis.body.arrays if array.role == "buffer"}
     name = "buffers"
@@ -285,7 +285,7 @@ def _applied(plan: LoopPlan, info: BufferInfo) -> str:
     return f"{call} for each element, {often if info.every != 1 else 'after every iteration'}"
 
 
-def _arithmetic(part: Part) -> Iterator[Fact]:
+def _arithmetic(part: PlannedLoop) -> Iterator[Fact]:
     body = part.prepared.analysis.body
     numbers = [f"{name}: {kind}" for name, kind in body.numbers]
     if numbers:
@@ -308,7 +308,7 @@ def _arithmetic(part: Part) -> Iterator[Fact]:
         yield name, f"checked as it runs: {', '.join(unsure)}"
 
 
-def _ahead(plan: LoopPlan, part: Part) -> Iterator[Fact]:
+def _ahead(plan: LoopPlan, part: PlannedLoop) -> Iterator[Fact]:
     """The accesses that the prefetch function can list before a visit, of arrays with subscripts from the data."""
     reads = [access for access in part.prepared.analysis.accesses if access.reads and access.array in plan.held.arrays]
     if not any(subscript.kind == "any" for access in reads for subscript in access.subscripts):
@@ -330,7 +330,7 @@ def _many(n: int, what: str) -> str:
 # --- the order, and its cost ----------------------------------------------------------------------------------------
 
 
-def _order(part: Part, made: Plan) -> Iterator[Fact]:
+def _order(part: PlannedLoop, made: Plan) -> Iterator[Fact]:
     order, strategy, visits = made.order, part.prepared.analysis.strategy, part.prepared.visits
     ragged = bool(part.prepared.analysis.space.ragged)
     total = int(visits.weight.sum()) if ragged else made.cost.entries
@@ -342,7 +342,7 @@ def _order(part: Part, made: Plan) -> Iterator[Fact]:
     yield "bound", words.busy(made.bound())
 
 
-def _waiting(part: Part) -> str:
+def _waiting(part: PlannedLoop) -> str:
     strategy, visits = part.prepared.analysis.strategy, part.prepared.visits
     if visits.waves and len(visits.waves) > 1:
         return "a wave waits for the one before it"
@@ -355,7 +355,7 @@ def _waiting(part: Part) -> str:
     return "none waits for another"
 
 
-def _moved(plan: LoopPlan, part: Part) -> Iterator[Fact]:
+def _moved(plan: LoopPlan, part: PlannedLoop) -> Iterator[Fact]:
     analysis, waves = part.prepared.analysis, max(1, len(part.prepared.visits.waves))
     arrays = {**{name: a.array for name, a in plan.held.accumulators.items()}, **plan.held.arrays}
     workers = plan.runtime.workers

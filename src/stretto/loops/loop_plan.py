@@ -17,18 +17,18 @@ from stretto.plan.arrays import Array, Ranges, StepSpec
 from stretto.plan.cost import Cost
 from stretto.plan.kernel_reference import KernelReference
 from stretto.plan.plan import GRADES, Logical, Physical, Plan
-from stretto.plan.planned import Planned, Runner
+from stretto.plan.planned import BasePlan, Runner
 from stretto.runtime.chosen import name_of, runtime_words
 
 from .analyse.strategy import in_words
-from .front.bind import Held
+from .front.bind import BoundValues
 
 if TYPE_CHECKING:
     from stretto.runtime.runtimes import Runtime
 
     from .analyse.analysis import Analysis
     from .execute.prefetcher import Prefetch
-    from .execute.run import Prepared
+    from .execute.run import PreparedLoop
     from .parallel import Loop
 
 
@@ -36,24 +36,24 @@ _NONE = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class PlannedLoop:
     """One loop of the function, ready to run, and the numbers computed before it."""
 
-    prepared: Prepared
+    prepared: PreparedLoop
     known: dict[str, Any]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class LoopPlan(Planned):
+class LoopPlan(BasePlan):
     """The plan of a call of a parallel loop.
 
     Attributes
     ----------
     loop : Loop
         The loop.
-    held : Held
+    held : BoundValues
         The arguments, by kind.
-    parts : tuple of Part
+    parts : tuple of PlannedLoop
         One for each loop of the function.
     runtime : runtime
         Where it will run.
@@ -76,8 +76,8 @@ class LoopPlan(Planned):
     """
 
     loop: Loop
-    held: Held
-    parts: tuple[Part, ...]
+    held: BoundValues
+    parts: tuple[PlannedLoop, ...]
     runtime: Runtime
     arguments: tuple[tuple[Any, ...], dict[str, Any]] | None = None  # of the call, as they were given
 
@@ -190,7 +190,7 @@ class LoopPlan(Planned):
         return in_order(fitting[loop or 0].prepared, self.held)
 
 
-def plan_of(part: Part, held: Held, runtime: Runtime) -> Plan:
+def plan_of(part: PlannedLoop, held: BoundValues, runtime: Runtime) -> Plan:
     """The frozen plan of one loop."""
     analysis, visits = part.prepared.analysis, part.prepared.visits
     names = cut_names(analysis)
@@ -238,12 +238,12 @@ def cut_names(analysis: Analysis) -> tuple[str, ...]:
     return names or ("records",)
 
 
-def _cut_indices(part: Part) -> tuple[str, ...]:
+def _cut_indices(part: PlannedLoop) -> tuple[str, ...]:
     analysis = part.prepared.analysis
     return tuple(analysis.space.dims[dim].name for dim in analysis.strategy.dims)
 
 
-def _follows(part: Part, array: str) -> str:
+def _follows(part: PlannedLoop, array: str) -> str:
     """The cut index along which an array is partitioned; '' if none."""
     analysis = part.prepared.analysis
     for access in analysis.accesses:
@@ -252,7 +252,7 @@ def _follows(part: Part, array: str) -> str:
     return ""
 
 
-def _digest(part: Part) -> str:
+def _digest(part: PlannedLoop) -> str:
     """A hash of the iteration space and of everything the records hold."""
     space = part.prepared.analysis.space
     head = [space.kind, [(dim.name, dim.start, dim.stop, dim.step) for dim in space.dims]]

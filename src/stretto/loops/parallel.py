@@ -35,15 +35,15 @@ from stretto.runtime.chosen import BLOCKS, chosen, here, one_memory
 from stretto.schedule.automatic.auto import ready_schedule
 
 from .analyse import serial_order
-from .analyse.analysis import Analysis, Options, analyse
+from .analyse.analysis import Analysis, LoopOptions, analyse
 from .execute.scheduled import check
 from .front import loop_tree as source
 from .front.bind import (
     AccumulatorInfo,
     ArrayInfo,
+    BoundValues,
     BufferInfo,
     DataInfo,
-    Held,
     NumberInfo,
     StructInfo,
     bind,
@@ -55,11 +55,11 @@ from .front.refusals import placed, refuse
 from .front.user_functions import around, digest
 
 if TYPE_CHECKING:
-    from stretto.runtime.blocks.crew_pool import KeptCrew
+    from stretto.runtime.blocks.crew_pool import CrewPool
     from stretto.runtime.runtimes import Runtime
     from stretto.schedule.orders.order import Ints
 
-    from .execute.run import Prepared
+    from .execute.run import PreparedLoop
     from .loop_plan import LoopPlan
 
 _NUMBERS = bool | int | float | np.generic
@@ -67,10 +67,10 @@ _KEPT = 8  # sets of arguments for which a loop caches its preparation
 
 
 @dataclass(frozen=True, eq=False)
-class _Remembered:
+class _CachedPlan:
     """The cached preparation for a set of arguments, valid while its data exist."""
 
-    prepared: Prepared
+    prepared: PreparedLoop
     known: Mapping[str, Any]
     alive: tuple[weakref.ref[Any], ...]
 
@@ -82,7 +82,7 @@ class Loop:
     ----------
     fn : callable
         The function.
-    options : Options
+    options : LoopOptions
         Options of `st.parallel`.
     runtime : runtime or None, default None
         Where to run.
@@ -91,7 +91,7 @@ class Loop:
     ----------
     plain : callable
         The function itself, which runs in serial order.
-    options : Options
+    options : LoopOptions
         Options of `st.parallel`.
     runtime : runtime or None
         Where it runs.
@@ -101,7 +101,7 @@ class Loop:
         With a schedule: the iterations of each round of the last call, in order.
     """
 
-    def __init__(self, fn: Callable[..., Any], options: Options, runtime: Runtime | None = None) -> None:
+    def __init__(self, fn: Callable[..., Any], options: LoopOptions, runtime: Runtime | None = None) -> None:
         if hasattr(fn, "py_func"):
             raise TypeError(
                 f"{fn.__name__} is compiled already; leave out numba.njit, st.parallel compiles the loop itself"
@@ -112,7 +112,7 @@ class Loop:
         self.plain = fn
         self.options, self.runtime = options, runtime
         self._signature = inspect.signature(fn)
-        self._kept: dict[Any, _Remembered] = {}
+        self._kept: dict[Any, _CachedPlan] = {}
         self._around: dict[str, Any] = {}  # values that its tree depends on, besides its source
         self._warned: set[int] = set()  # lines of loops whose order was checked
         self.seconds = 0.0  # of the last call: the passes alone, without analysis and layout
@@ -120,10 +120,10 @@ class Loop:
         functools.update_wrapper(self, fn)
 
     @cached_property
-    def _crews(self) -> KeptCrew:
-        from stretto.runtime.blocks.crew_pool import KeptCrew
+    def _crews(self) -> CrewPool:
+        from stretto.runtime.blocks.crew_pool import CrewPool
 
-        return KeptCrew()
+        return CrewPool()
 
     @cached_property
     def tree(self) -> source.Function:
@@ -171,7 +171,7 @@ class Loop:
                 else:
                     self.seconds, self.rounds = run_rounds(prepared, held, known, crew)
 
-    def _call_of(self, held: Held, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> loop_calls.LoopCall:
+    def _call_of(self, held: BoundValues, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> loop_calls.LoopCall:
         """A call, for a run of `st.epochs` that watches."""
         from .execute.rounds import restore_schedules, schedule_arrays
 
@@ -197,7 +197,7 @@ class Loop:
             Arguments of the call by name.
         """
         from .execute.rounds import progress_of
-        from .loop_plan import LoopPlan, Part
+        from .loop_plan import LoopPlan, PlannedLoop
 
         held = self._bind(args, kwargs, partial=True)
         known: dict[str, Any] = {}
@@ -213,7 +213,7 @@ class Loop:
                         prepared = self._prepared(step, held, dict(known), crew)
                         if self.options.schedule is not None and len(prepared.analysis.space):
                             progress_of(prepared, held)  # raises errors of the schedule now
-                        parts.append(Part(prepared, dict(known)))
+                        parts.append(PlannedLoop(prepared, dict(known)))
         except PlanError as problem:
             self._blame_stand_ins(problem, args, kwargs)
             raise problem.with_traceback(None) from None
@@ -296,7 +296,7 @@ class Loop:
 
         return Threads()
 
-    def _bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, partial: bool) -> Held:
+    def _bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, partial: bool) -> BoundValues:
         self._notice()
         given = self._signature.bind_partial(*args, **kwargs) if partial else self._signature.bind(*args, **kwargs)
         given.apply_defaults()
@@ -359,7 +359,12 @@ class Loop:
         return found
 
     def _set_up(
-        self, step: source.Setup, held: Held, args: tuple[Any, ...], kwargs: Mapping[str, Any], known: dict[str, Any]
+        self,
+        step: source.Setup,
+        held: BoundValues,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        known: dict[str, Any],
     ) -> None:
         """Run a statement between the loops, on the driver, and store the numbers it assigns."""
         names: dict[str, Any] = {
@@ -388,7 +393,7 @@ class Loop:
                     "make arrays outside and pass them as arguments",
                 )
 
-    def _prepared(self, loop: source.Loop, held: Held, known: dict[str, Any], crew: Any) -> Prepared:
+    def _prepared(self, loop: source.LoopNest, held: BoundValues, known: dict[str, Any], crew: Any) -> PreparedLoop:
         """The prepared loop: from the cache if possible, otherwise analysed, laid out and compiled."""
         from .execute.run import prepare
 
@@ -409,10 +414,10 @@ class Loop:
         self._kept.pop(key, None)
         for oldest in list(self._kept)[: 1 - _KEPT]:
             self._kept.pop(oldest, None)  # another thread may have been faster
-        self._kept[key] = _Remembered(prepared, dict(known), alive)
+        self._kept[key] = _CachedPlan(prepared, dict(known), alive)
         return prepared
 
-    def _still(self, kept: _Remembered, held: Held, known: Mapping[str, Any], crew: Any) -> bool:
+    def _still(self, kept: _CachedPlan, held: BoundValues, known: Mapping[str, Any], crew: Any) -> bool:
         """Whether a preparation is still valid: the same data, and the same values of all numbers it depends on."""
         same = all(ref() is data for ref, data in zip(kept.alive, held.data.values(), strict=True))
         same = same and kept.prepared.watched.unchanged(crew)
@@ -440,13 +445,13 @@ def _differ(now: Any, before: Any) -> bool:
     return not (value and now == before)
 
 
-def _same_dims(analysis: Analysis, held: Held, known: Mapping[str, Any]) -> bool:
+def _same_dims(analysis: Analysis, held: BoundValues, known: Mapping[str, Any]) -> bool:
     from .analyse.space import space_of
 
     return space_of(analysis.loop, held.infos, known).dims == analysis.space.dims
 
 
-def signature(held: Held) -> tuple[Any, ...]:
+def signature(held: BoundValues) -> tuple[Any, ...]:
     """The cache key of a prepared loop: everything that it depends on except values."""
     found: list[Any] = []
     for name, info in held.infos.items():
@@ -471,7 +476,7 @@ def _code_of(function: Any) -> tuple[int, str]:
 
 
 def _checked(options: Mapping[str, Any]) -> dict[str, Any]:
-    known = {field.name for field in fields(Options)}
+    known = {field.name for field in fields(LoopOptions)}
     for name in options:
         if name not in known:
             raise TypeError(f"st.parallel has no option {name!r}; there are runtime, {', '.join(sorted(known))}")
@@ -546,5 +551,5 @@ def parallel(fn: Callable[..., Any] | None = None, /, *, runtime: Runtime | None
     [6.0, 6.0, 6.0, 6.0]
     """
     if fn is None:
-        return lambda function: Loop(function, Options(**_checked(options)), runtime)
-    return Loop(fn, Options(), runtime)
+        return lambda function: Loop(function, LoopOptions(**_checked(options)), runtime)
+    return Loop(fn, LoopOptions(), runtime)

@@ -20,14 +20,14 @@ from torch import nn
 from stretto.checks import parse_bytes
 from stretto.errors import PlanError
 
-from .capture.read_values import Reads
+from .capture.read_values import ValueReads
 from .capture.refusals import check_kinds, compiled
 from .capture.side_effects import CannotCapture
 from .chunk.chunks import Chunks, check_chunks, chunk_numbers
 from .measure.costs import Rates, costed
-from .multi_device.mesh import Devices, distribute
+from .multi_device.mesh import MultiDeviceReport, distribute
 from .options import StepOptions, StepSource
-from .planner.planner import Settings
+from .planner.planner import PlannerSettings
 from .planning import capture, planned
 from .report.report import Report
 from .run.cuda_device import CudaDevice
@@ -255,7 +255,7 @@ def plan(
     check_chunks(chunks)
     check_kinds([model], [optimizer])
     source = StepSource(common_step(model, loss_fn, optimizer), [model], [optimizer], batch, place)
-    captured, _, made = planned(source, wanted, StepOptions(rates=rates, chunks=chunks), reads=Reads())
+    captured, _, made = planned(source, wanted, StepOptions(rates=rates, chunks=chunks), reads=ValueReads())
     return Report(made, captured.lifted)
 
 
@@ -272,7 +272,7 @@ def experimental_plan_several(
     rates: Rates | None = None,
     chunks: Chunks = None,
     **settings: Any,
-) -> Devices:
+) -> MultiDeviceReport:
     """Estimate a step on several devices, each with the budget. Chunks and parameters are distributed over them.
 
     Times are estimated from `rates`. Experimental: the plan is not run on several GPUs yet.
@@ -305,7 +305,7 @@ def experimental_plan_several(
 
     Returns
     -------
-    Devices
+    MultiDeviceReport
         The plans of all devices, with `explain()`.
 
     Raises
@@ -354,10 +354,10 @@ def common_step(
     return train_step
 
 
-def _settings(budget: int | str, host_budget: int | str | None, policy: str, rest: dict[str, Any]) -> Settings:
+def _settings(budget: int | str, host_budget: int | str | None, policy: str, rest: dict[str, Any]) -> PlannerSettings:
     try:
         host = None if host_budget is None else parse_bytes(host_budget)
-        return Settings(parse_bytes(budget), host_budget=host, policy=policy, **rest)
+        return PlannerSettings(parse_bytes(budget), host_budget=host, policy=policy, **rest)
     except TypeError as error:
         raise PlanError(f"{error}; settings are swap=, recompute=, partition=, distance=, order=, place=") from None
 

@@ -15,23 +15,23 @@ from stretto.plan.cost import show_bytes
 
 from .addresses.place_plan import make_placed
 from .capture.lift import BUCKET, lift
-from .capture.lifted import UPDATES, Lifted, Update
-from .capture.read_values import Reads
+from .capture.lifted import UPDATES, LiftedStep, OptimizerUpdate
+from .capture.read_values import ValueReads
 from .capture.side_effects import CannotCapture
-from .capture.trace_step import Traced, trace
+from .capture.trace_step import TracedStep, trace
 from .chunk.chunks import ALL as ALL_OPERATIONS
 from .chunk.chunks import LOSSES, Chunks
 from .chunk.chunks import cut as cut_operations
 from .measure.costs import CALLED, REPLAYED, costed
-from .measure.meter import Remembered
+from .measure.meter import CostCache
 from .measure.meter import link as measured_link
 from .measure.update_memory import UpdateMemory
 from .operations.dropouts import cut_dropouts
 from .operations.fuse import ALL, BACKWARD, NONE, fused
 from .options import StepOptions, StepSource
 from .planner.graph import Graph
-from .planner.planner import Infeasible, Planned, Settings, make
-from .planner.program import Link
+from .planner.planner import Infeasible, PlannedProgram, PlannerSettings, make
+from .planner.program import HostLink
 from .run.optimizers import state_bytes, update_chunk_bytes
 
 _SLOW = 0.1  # a plan is slow if it waits or recomputes for this share of the step
@@ -40,16 +40,16 @@ _DEFAULTS = StepOptions()
 
 
 @dataclass(frozen=True, eq=False)
-class Captured:
+class CapturedStep:
     """A training step as operations and storages, before it is planned."""
 
-    traced: Traced  # its operations, with chunks and fused chains
-    lifted: Lifted  # the same operations as a graph of storages
+    traced: TracedStep  # its operations, with chunks and fused chains
+    lifted: LiftedStep  # the same operations as a graph of storages
     notes: list[str] = field(default_factory=list)  # what was changed, for the report
-    plain: Traced | None = None  # its operations as they were traced, without those changes
+    plain: TracedStep | None = None  # its operations as they were traced, without those changes
 
 
-def capture(source: StepSource, budget: int, options: StepOptions = _DEFAULTS, *, tight: int = 0) -> Captured:
+def capture(source: StepSource, budget: int, options: StepOptions = _DEFAULTS, *, tight: int = 0) -> CapturedStep:
     """Trace a step and lift it to storages.
 
     Parameters
@@ -71,7 +71,7 @@ def capture(source: StepSource, budget: int, options: StepOptions = _DEFAULTS, *
 
 
 def lift_traced(
-    traced: Traced,
+    traced: TracedStep,
     notes: list[str],
     chains: str,
     optimizers: Sequence[torch.optim.Optimizer],
@@ -81,7 +81,7 @@ def lift_traced(
     record: bool,
     stream_above: int = 0,
     rounding: bool = False,
-) -> Captured:
+) -> CapturedStep:
     """Fuse chains of a traced step, and lift it to storages.
 
     Parameters
@@ -116,7 +116,7 @@ def lift_traced(
         raise CannotCapture(f"an operation of the step is not understood: {type(error).__name__}: {error}") from error
     if batch_held and record:  # the caller's batch, and the buffer with a fixed address that it is copied to
         lifted.other_bytes = {kind: 2 * nbytes for kind, nbytes in lifted.other_bytes.items()}
-    return Captured(traced, lifted, notes + more)
+    return CapturedStep(traced, lifted, notes + more)
 
 
 def _states_kept(
@@ -138,27 +138,27 @@ def _states_kept(
     return kept
 
 
-_Candidate = tuple[Captured, Graph, Planned]
+_Candidate = tuple[CapturedStep, Graph, PlannedProgram]
 
 
 def planned(
     source: StepSource,
-    settings: Settings,
+    settings: PlannerSettings,
     options: StepOptions = _DEFAULTS,
     *,
     budget: int | None = None,
     others: int = 0,
-    traced: Traced | None = None,
+    traced: TracedStep | None = None,
     updates: UpdateMemory | None = None,
-    reads: Reads | None = None,
-) -> tuple[Captured, Graph, Planned]:
+    reads: ValueReads | None = None,
+) -> tuple[CapturedStep, Graph, PlannedProgram]:
     """Trace a step and plan it. With chunks="auto", plan it in chunks if there is no plan otherwise.
 
     Parameters
     ----------
     source : StepSource
         The step function and what it uses.
-    settings : Settings
+    settings : PlannerSettings
         The budget to plan for, and what the planner may do.
     options : StepOptions
         `rates`, `chunks`, `compile` and `record` are used.
@@ -166,19 +166,19 @@ def planned(
         The budget that the user gave, if `settings.budget` is smaller.
     others : int
         Bytes on the device that the step does not own, such as workspaces of libraries.
-    traced : Traced, optional
+    traced : TracedStep, optional
         The step, if it was traced before.
     updates : UpdateMemory, optional
         Measured workspaces of optimizer updates.
-    reads : Reads, optional
+    reads : ValueReads, optional
         Values that the step reads into Python, as far as they are known. Without it a step that reads any is refused.
 
     Returns
     -------
-    captured : Captured
+    captured : CapturedStep
     graph : Graph
         The graph of the step with its costs.
-    plan : Planned
+    plan : PlannedProgram
 
     Raises
     ------
@@ -188,8 +188,8 @@ def planned(
         If the step cannot be traced.
     """
     device = source.device
-    if device.type == "cuda" and settings.link == Link():
-        settings = replace(settings, link=measured_link(device, Remembered.of(torch.cuda.get_device_name(device))))
+    if device.type == "cuda" and settings.link == HostLink():
+        settings = replace(settings, link=measured_link(device, CostCache.of(torch.cuda.get_device_name(device))))
     plain = traced or trace(source.function, source.modules, source.optimizers, source.batch, device, reads)
     if plain.reads.conditions:  # CUDA graphs cannot stop at a condition
         options = replace(options, record=False)
@@ -202,7 +202,7 @@ class _VariantSearch:
 
     Parameters
     ----------
-    plain : Traced
+    plain : TracedStep
         The step as it was traced.
     whole : int
         The budget that the user gave.
@@ -212,9 +212,9 @@ class _VariantSearch:
 
     def __init__(
         self,
-        plain: Traced,
+        plain: TracedStep,
         source: StepSource,
-        settings: Settings,
+        settings: PlannerSettings,
         options: StepOptions,
         whole: int,
         others: int,
@@ -272,7 +272,7 @@ class _VariantSearch:
                 break
         return None
 
-    def _attempt(self, traced: Traced, notes: list[str], chains: str, stream_above: int) -> _Candidate | None:
+    def _attempt(self, traced: TracedStep, notes: list[str], chains: str, stream_above: int) -> _Candidate | None:
         """Plan one variant. Keeps it if it is the fastest; keeps the refusal if it has no plan."""
         captured, graph = self._cost(traced, notes, chains, stream_above)
         try:
@@ -291,7 +291,7 @@ class _VariantSearch:
             self.best = found
         return found
 
-    def _cost(self, traced: Traced, notes: list[str], chains: str, stream_above: int) -> tuple[Captured, Graph]:
+    def _cost(self, traced: TracedStep, notes: list[str], chains: str, stream_above: int) -> tuple[CapturedStep, Graph]:
         """Lift one variant to storages and estimate what its operations cost."""
         source, record = self.source, self.options.record
         captured = lift_traced(
@@ -330,9 +330,9 @@ class _VariantSearch:
         return found[2].costs.waited < _SLOW * found[2].costs.seconds
 
 
-def _streaming_notes(lifted: Lifted) -> list[str]:
+def _streaming_notes(lifted: LiftedStep) -> list[str]:
     """What a report says about optimizer state that stays on the host."""
-    updates = [run for run in lifted.runs if isinstance(run, Update)]
+    updates = [run for run in lifted.runs if isinstance(run, OptimizerUpdate)]
     found, in_rows = [run for run in updates if run.streamed], sum(run.gradient is not None for run in updates)
     large = f"{len(found)} large parameters ({show_bytes(lifted.streamed)})"
     notes = [f"optimizer state of {large} stays on the host, updated in rows"] if found else []
@@ -366,7 +366,7 @@ def without_update_workspaces(graph: Graph) -> tuple[Graph, int]:
     return replace(graph, nodes=nodes), most
 
 
-def remaining_budget(settings: Settings, lifted: Lifted) -> Settings:
+def remaining_budget(settings: PlannerSettings, lifted: LiftedStep) -> PlannerSettings:
     """The settings with budgets reduced by bytes that the planner does not see: `other_bytes` of the device, and
     optimizer state that stays on the host."""
     host = settings.host_budget

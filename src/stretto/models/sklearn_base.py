@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from typing import Any
 
 
-class _PutOff(types.ModuleType):
+class _LazyModule(types.ModuleType):
     """Stands in for a module that is imported when something is asked of it."""
 
     def __getattr__(self, name: str) -> Any:
@@ -32,7 +32,7 @@ def put_off(*names: str) -> Iterator[None]:
     made = []
     for name in names:
         if name not in sys.modules and importlib.util.find_spec(name.partition(".")[0]) is not None:
-            made.append(_PutOff(name))
+            made.append(_LazyModule(name))
             made[-1].__spec__ = importlib.machinery.ModuleSpec(name, None)
             sys.modules[name] = made[-1]
     try:

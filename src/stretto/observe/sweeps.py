@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 
 
-class Look(Protocol):
+class ObjectivePoint(Protocol):
     """One evaluation of the objective."""
 
     @property
@@ -20,7 +20,7 @@ class Look(Protocol):
     def objective(self) -> float: ...
 
 
-def draw_sweep(runs: Mapping[str, Sequence[Look]], path: Path) -> None:
+def draw_sweep(runs: Mapping[str, Sequence[ObjectivePoint]], path: Path) -> None:
     """Draw a line for each run, named, into `path` (its ending chooses the format)."""
     from matplotlib import colormaps
     from matplotlib.backends.backend_agg import FigureCanvasAgg

@@ -39,14 +39,14 @@ CUTS = ("rows", "cols", "visits")
 Span = tuple[int, int]
 
 
-class Piece(NamedTuple):
+class ArrayChunk(NamedTuple):
     """A chunk of an array."""
 
     at: int  # where it begins along the axis that is cut
     values: NDArray[Any]  # its elements
 
 
-Pieces = list[Piece]
+Pieces = list[ArrayChunk]
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +81,7 @@ class Ranges:
 
     def pieces(self, array: NDArray[Any], blocks: Sequence[int] | Ints) -> Pieces:
         """The chunks of an array that belong to some blocks."""
-        return [Piece(span[0], self.view(array, span)) for span in self.spans(blocks)]
+        return [ArrayChunk(span[0], self.view(array, span)) for span in self.spans(blocks)]
 
     def fill(self, array: NDArray[Any], pieces: Iterable[tuple[int, NDArray[Any]]]) -> None:
         """Write the chunks that `pieces` returned into an array."""

@@ -14,7 +14,7 @@ from stretto.errors import PlanError
 from stretto.schedule.orders.bound import play, play_waves
 
 if TYPE_CHECKING:
-    from stretto.data.partition import Cut
+    from stretto.data.partition import BlockPartition
     from stretto.schedule.orders.order import Ints
 
     from .plan import Plan
@@ -103,7 +103,7 @@ def _counted(plan: Plan) -> str:
     return "entries" if plan.axes == ("row", "column") else "iterations"
 
 
-def _cuts(plan: Plan) -> tuple[Cut, Cut]:
+def _cuts(plan: Plan) -> tuple[BlockPartition, BlockPartition]:
     return plan.logical.rows, plan.logical.cols
 
 

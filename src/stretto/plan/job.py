@@ -18,11 +18,11 @@ from stretto.errors import PlanError
 from .cost import Cost, show_bytes, show_flops
 from .explain import PROFILE, PROMISE, WIDTH, memory, runs_on, show
 from .plan import Physical
-from .planned import Planned, Runner
+from .planned import BasePlan, Runner
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class JobPlan(Planned):
+class JobPlan(BasePlan):
     """The plan of work without a grid of blocks: linear models, programs, tables.
 
     Attributes

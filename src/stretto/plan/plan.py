@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 
 from stretto.cached import cached_property
-from stretto.data.partition import Cut
+from stretto.data.partition import BlockPartition
 from stretto.schedule.orders.bound import Bound, bound
 from stretto.schedule.orders.order import Ints, Order
 
 from .arrays import Array, StepSpec
 from .cost import Cost
-from .planned import Planned, Runner
+from .planned import BasePlan, Runner
 
 GRADES = ("identical", "replayable", "statistical")
 
@@ -38,8 +38,8 @@ class Logical:
     profile: str  # numeric profile
     width: int  # blocks that may be processed at a time
     order: Order  # of the visits
-    rows: Cut  # the blocks of rows
-    cols: Cut  # the blocks of columns
+    rows: BlockPartition  # the blocks of rows
+    cols: BlockPartition  # the blocks of columns
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -84,7 +84,7 @@ class Physical:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Plan(Planned):
+class Plan(BasePlan):
     """What a run over a grid of blocks will do: arrays, steps, order, grade and cost. Nothing is allocated yet.
 
     `model.plan(X)` returns one. `print(plan)` explains it, `plan.run()` runs it.

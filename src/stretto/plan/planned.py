@@ -1,4 +1,4 @@
-"""`Planned`, the base class of all plans: printing in a terminal or a notebook, and running.
+"""`BasePlan`, the base class of all plans: printing in a terminal or a notebook, and running.
 
 plan = model.plan(X)
 plan                    # one line, or a table and a picture in a notebook
@@ -21,7 +21,7 @@ _NAMES = 14  # width of the column of names in the text of `explain`
 _STYLE = "text-align:left;vertical-align:top;padding:1px 12px 1px 0;white-space:pre-wrap"
 
 
-class Planned(ABC):
+class BasePlan(ABC):
     """Base class of plans. `runner` runs the plan; it is None for a plan that has run already."""
 
     runner: Runner | None
@@ -95,7 +95,7 @@ class Planned(ABC):
         return as_html(self)
 
 
-def as_html(plan: Planned) -> str:
+def as_html(plan: BasePlan) -> str:
     """Self-contained HTML: the lines of `explain` as a table, and the picture below it."""
     rows: list[tuple[str, list[str]]] = []
     for line in plan.explain().splitlines():
@@ -120,7 +120,7 @@ def _row(name: str, text: str) -> str:
     return f'<tr><th style="{_STYLE}">{escape(name)}</th><td style="{_STYLE}">{text}</td></tr>'
 
 
-def refuse_changed(made: Planned, now: Planned, again: str) -> None:
+def refuse_changed(made: BasePlan, now: BasePlan, again: str) -> None:
     """Raise PlanError if data or parameters have changed since a plan was made. again: how to make a new plan."""
     if made.fingerprint == now.fingerprint:
         return

@@ -16,11 +16,11 @@ from stretto.runtime.chosen import one_memory
 from stretto.schedule.automatic.auto import Auto, AutoChooser
 from stretto.schedule.automatic.candidates import COMPILED, PYTHON, RoundCost
 from stretto.schedule.automatic.trials import Decision
-from stretto.schedule.waiting import Turns
+from stretto.schedule.waiting import JobOrder
 
-from .choosing import Ready, Situation
+from .choosing import Situation, SpecSource
 from .coordinates.segments import AutoSegments, Start, compiled, width_of
-from .values import Options, number_of
+from .values import RunOptions, number_of
 
 if TYPE_CHECKING:
     from .coordinates.regression import SparseRegression
@@ -52,11 +52,18 @@ def round_cost(schedule: Auto, runtime: Any, depth: int, base: RoundCost = PYTHO
     return RoundCost(base.round + waiting, base.job)
 
 
-class Automatic(Ready):
+class AutoSource(SpecSource):
     """Chooses by `schedule="auto"`; evaluates the objective itself, on the parameters that a round reads."""
 
     def __init__(
-        self, spec: Auto, size: int, options: Options, data: Any, objective: Callable[..., Any] | None, *, by_row: bool
+        self,
+        spec: Auto,
+        size: int,
+        options: RunOptions,
+        data: Any,
+        objective: Callable[..., Any] | None,
+        *,
+        by_row: bool,
     ) -> None:
         cost = round_cost(spec, options.runtime, options.pipeline)
         self._objective = objective
@@ -71,7 +78,7 @@ class Automatic(Ready):
         """The choices made so far."""
         return self._auto.decisions
 
-    def choose(self, now: Situation) -> tuple[tuple[Any, ...], Turns | None]:
+    def choose(self, now: Situation) -> tuple[tuple[Any, ...], JobOrder | None]:
         chooser, known = self._auto, 0
         if now.last is not None:
             known, numbers = now.last.round, self._numbers.pop(now.last.round)
@@ -83,7 +90,7 @@ class Automatic(Ready):
         return tuple(self._spec.named(numbers)), None
 
 
-def auto_start(program: SparseRegression, options: Options) -> Start:
+def auto_start(program: SparseRegression, options: RunOptions) -> Start:
     """How a sparse regression with `schedule="auto"` begins."""
     columns, schedule = program.columns, program.schedule
     cost = round_cost(schedule, options.runtime, options.pipeline, COMPILED)

@@ -20,13 +20,13 @@ from stretto.schedule.automatic.trials import Decision
 from stretto.schedule.checks import whole
 from stretto.schedule.scheduler_share import RemoteChooser, SchedulerShare, scheduler_share
 from stretto.schedule.spec import Chooser, Floats, Ints, Schedule
-from stretto.schedule.waiting import Turns
+from stretto.schedule.waiting import JobOrder
 
 from .params import Params
 
 if TYPE_CHECKING:
     from .program import Program
-    from .values import Options
+    from .values import RunOptions
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +57,7 @@ class Situation:
 
 
 @runtime_checkable
-class Source(Protocol):
+class RoundSource(Protocol):
     """Chooses rounds."""
 
     learns: bool  # whether it wants to know how far jobs moved
@@ -77,7 +77,7 @@ class Source(Protocol):
         """The choices that `schedule="auto"` made."""
         ...
 
-    def choose(self, now: Situation) -> tuple[tuple[Any, ...], Turns | None]:
+    def choose(self, now: Situation) -> tuple[tuple[Any, ...], JobOrder | None]:
         """The jobs of a round, the most urgent first, and which wait for which; no jobs: the end."""
         ...
 
@@ -106,7 +106,7 @@ class Source(Protocol):
         ...
 
 
-class Method:
+class UserSource:
     """A `schedule(state)` written by the user."""
 
     learns = False
@@ -116,7 +116,7 @@ class Method:
     def __init__(self, program: str, schedule: Any) -> None:
         self._program, self._schedule = program, schedule
 
-    def choose(self, now: Situation) -> tuple[tuple[Any, ...], Turns | None]:
+    def choose(self, now: Situation) -> tuple[tuple[Any, ...], JobOrder | None]:
         jobs = self._schedule(now)
         if jobs is None:
             return (), None
@@ -147,7 +147,7 @@ class Method:
         pass
 
 
-class Ready:
+class SpecSource:
     """Rounds of a ready schedule. size: number of jobs, by default the rows of the first array of `params`."""
 
     base, last = 0, None
@@ -181,7 +181,7 @@ class Ready:
                 assert last.changes is not None
                 self._chooser.learn(numbers, last.changes)
 
-    def choose(self, now: Situation) -> tuple[tuple[Any, ...], Turns | None]:
+    def choose(self, now: Situation) -> tuple[tuple[Any, ...], JobOrder | None]:
         self._learn(now.last)
         numbers = self._numbers[now.round] = self._chooser.choose()
         return tuple(self._spec.named(numbers)), self._spec.waiting
@@ -200,13 +200,13 @@ class Ready:
         self._chooser.restore(arrays)
 
 
-def source_of(made: Program, options: Options, first: NDArray[Any], data: Any) -> Source:
+def source_of(made: Program, options: RunOptions, first: NDArray[Any], data: Any) -> RoundSource:
     """The source of rounds. first: the first array of the parameters; its rows are the jobs unless `size` is given."""
     program, schedule, size = made.name, made.schedule, made.size
-    if isinstance(schedule, Source):
+    if isinstance(schedule, RoundSource):
         return schedule
     if not isinstance(schedule, Schedule):
-        return Method(program, schedule)
+        return UserSource(program, schedule)
     if size is None and not first.ndim and schedule.waiting is None:
         raise PlanError(f"{program}: the first array of params is a single number; say how many jobs there are: size=…")
     rows = len(first) if first.ndim else 1
@@ -216,11 +216,11 @@ def source_of(made: Program, options: Options, first: NDArray[Any], data: Any) -
             raise PlanError(f"{program}: size={size}: a schedule needs at least one job to choose from")
     count, by_row = rows if size is None else size, size is None or size == rows
     if isinstance(schedule, Auto):
-        from .auto import Automatic
+        from .auto import AutoSource
 
-        return Automatic(schedule, count, options, data, made.objective, by_row=by_row)
+        return AutoSource(schedule, count, options, data, made.objective, by_row=by_row)
     remote = remote_chooser(schedule, count) if options.schedulers_on == "nodes" else None
-    return Ready(schedule, count, options.seed, data, by_row=by_row, chooser=remote)
+    return SpecSource(schedule, count, options.seed, data, by_row=by_row, chooser=remote)
 
 
 def remote_chooser(schedule: Any, size: int) -> RemoteChooser:
@@ -228,7 +228,7 @@ def remote_chooser(schedule: Any, size: int) -> RemoteChooser:
     return RemoteChooser(schedule.schedulers, min(schedule.width, size))
 
 
-def shares_of(made: Program, options: Options, first: NDArray[Any], data: Any) -> list[SchedulerShare]:
+def shares_of(made: Program, options: RunOptions, first: NDArray[Any], data: Any) -> list[SchedulerShare]:
     """The shares of schedulers on nodes; empty where the driver chooses."""
     if options.schedulers_on != "nodes":
         return []

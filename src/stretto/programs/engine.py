@@ -19,7 +19,7 @@ from stretto.errors import Diverged, RunError
 from stretto.schedule.pipeline import WHOLE, Pipeline
 from stretto.schedule.scheduler_share import SchedulerShare
 from stretto.schedule.spec import Floats, Schedule
-from stretto.schedule.waiting import Turns
+from stretto.schedule.waiting import JobOrder
 
 from .choosing import Last, Situation, changes_of, moved, shares_of, short, source_of
 from .error_context import blame
@@ -28,17 +28,17 @@ from .params import Params, Versions, arrays_of
 from .part_sources import read_all
 from .parts import WrongShape, merged, packed, parts_of
 from .program import Program
-from .progress import Told
+from .progress import ProgressReporter
 from .repeatable import NOTHING
 from .saving import Saver
-from .values import Look, Options, Round, number_of
+from .values import Look, Round, RunOptions, number_of
 
 if TYPE_CHECKING:
-    from stretto.runtime.cluster.rounds.node import Outcome
+    from stretto.runtime.cluster.rounds.node import UpdateOutcome
 
 
 @dataclass(slots=True, eq=False)
-class Flight:
+class RoundInFlight:
     """A round in flight. Updates are numbered job · parts + part."""
 
     jobs: tuple[Any, ...]  # of the round
@@ -47,15 +47,15 @@ class Flight:
     reads: list[int] = field(default_factory=list)  # parameter versions that jobs read, if recorded
 
     @classmethod
-    def of(cls, jobs: tuple[Any, ...], parts: int) -> Flight:
+    def of(cls, jobs: tuple[Any, ...], parts: int) -> RoundInFlight:
         """A round before its first update."""
         return cls(jobs, [None] * (len(jobs) * max(1, parts)), [None] * len(jobs))
 
 
-class Run:
+class ProgramRun:
     """One run of a program: the `Work` of threads and the `RemoteWork` of nodes."""
 
-    def __init__(self, program: Program, options: Options, progress: Told) -> None:
+    def __init__(self, program: Program, options: RunOptions, progress: ProgressReporter) -> None:
         self.program, self.options, self.progress = program, options, progress
         self.arrays = arrays_of(program.name, program.params)
         self.versions = Versions(self.arrays, options.pipeline)
@@ -74,7 +74,7 @@ class Run:
         self.ended: int | None = None  # the first round for which the schedule had no jobs
         self.updates = self.samples = 0
         self.clock: Callable[[], float] = lambda: 0.0
-        self.flights: dict[int, Flight] = {}
+        self.flights: dict[int, RoundInFlight] = {}
         self.past: dict[int, Last] = {}
         self.memory: dict[str, Any] = {}
         self.choosing = threading.Lock()  # held while a round is chosen, and while the state of the run is captured
@@ -101,7 +101,7 @@ class Run:
 
     def resumed(self, state: Mapping[str, Any]) -> None:
         """Continue from the part of a checkpoint that is not arrays."""
-        self.flights = {number: Flight.of(jobs, self.parts) for number, jobs in state["flights"].items()}
+        self.flights = {number: RoundInFlight.of(jobs, self.parts) for number, jobs in state["flights"].items()}
         self.ended = min((number for number, flight in self.flights.items() if not flight.jobs), default=None)
         self.past, self.memory, self.history = state["past"], state["memory"], list(state["history"])
         self.updates, self.samples = state["counts"]
@@ -113,7 +113,7 @@ class Run:
         """Time spent in rounds."""
         return self._before + self.clock() - self._began - self._excluded
 
-    def choose(self, number: int) -> tuple[int, Turns | None]:
+    def choose(self, number: int) -> tuple[int, JobOrder | None]:
         """Choose a round from the state `pipeline` rounds before it."""
         before = max(0, number - self.options.pipeline)
         params = self.versions.read(max(self.source.base, before))
@@ -121,7 +121,7 @@ class Run:
             last = self.past.pop(before, None)
             now = Situation(number, params, self.program.data, self.options.seed, self.memory, last)
             jobs, turns = self._call("schedule", number, None, lambda: self.source.choose(now))
-            flight = self.flights[number] = Flight.of(jobs, self.parts)
+            flight = self.flights[number] = RoundInFlight.of(jobs, self.parts)
         if not jobs:
             self.ended = number
         if self._hold is not None:
@@ -196,14 +196,14 @@ class Run:
         last = self.past.pop(max(0, number - self.options.pipeline), None)
         return pickle.dumps(self._call("schedule", number, None, lambda: self.source.request(number, last)), protocol=5)
 
-    def received(self, number: int, outcome: Outcome) -> None:
+    def received(self, number: int, outcome: UpdateOutcome) -> None:
         """Store a round that a scheduler has chosen."""
         if outcome.error is not None:
             blame(self.program.name, "schedule", f"round {number}", outcome.error, remote=True)
         assert outcome.result is not None
         self.source.receive(number, pickle.loads(outcome.result))
 
-    def returned(self, number: int, update: int, outcome: Outcome) -> None:
+    def returned(self, number: int, update: int, outcome: UpdateOutcome) -> None:
         """Store the result of an update from a node."""
         if outcome.error is not None:
             blame(self.program.name, "update", self._where(number, update), outcome.error, remote=True)
@@ -217,7 +217,7 @@ class Run:
         """Whether the state of parts is saved after this round."""
         return self.stateful and self.saver.at(number)
 
-    def saved(self, number: int, states: dict[int, Outcome]) -> None:
+    def saved(self, number: int, states: dict[int, UpdateOutcome]) -> None:
         """Store the states of all parts after a round, from nodes."""
         for part, outcome in sorted(states.items()):
             if outcome.error is not None:
@@ -259,7 +259,7 @@ class Run:
         if last:
             self._close(number)
 
-    def _merge(self, number: int, flight: Flight) -> list[Any]:
+    def _merge(self, number: int, flight: RoundInFlight) -> list[Any]:
         """Merge the results of each job on all parts."""
         parts, merge, found = self.parts, self.program.merge, []
         for job in range(len(flight.jobs)):

@@ -35,7 +35,7 @@ _DEPTH = 20  # levels of nested values that are hashed
 
 
 @dataclass(frozen=True)
-class Identity:
+class ProgramIdentity:
     """Everything that decides the bits of a program."""
 
     values: dict[str, Any]  # by name
@@ -51,7 +51,7 @@ class Identity:
         return hashlib.sha256(json.dumps(self.saved, sort_keys=True).encode()).hexdigest()
 
 
-def identity_of(program: Program, pipeline: int, seed: int) -> Identity:
+def identity_of(program: Program, pipeline: int, seed: int) -> ProgramIdentity:
     """The identity of a checked program."""
     arrays = arrays_of(program.name, program.params)
     schedule = program.schedule
@@ -70,7 +70,7 @@ def identity_of(program: Program, pipeline: int, seed: int) -> Identity:
         "params": ", ".join(f"{name}: {array.dtype} {list(array.shape)}" for name, array in arrays.items()),
         "params digest": digest(arrays),
     }
-    return Identity(values)
+    return ProgramIdentity(values)
 
 
 def digest(value: Any) -> str:

@@ -11,21 +11,23 @@ from stretto.runtime.interrupts import heeding_ctrl_c
 from stretto.runtime.rounds.rounds import RoundsRun
 from stretto.schedule.pipeline import Pipeline
 
-from .engine import Run
+from .engine import ProgramRun
 from .explain import check_pipeline, explain
 from .program import Program, check
 from .progress import telling
-from .values import Options, Result
+from .values import ProgramResult, RunOptions
 
 
-def launch(program: Program, options: Options) -> Result:
+def launch(program: Program, options: RunOptions) -> ProgramResult:
     """Run a user's program."""
     check(program)
     check_pipeline(program, options.pipeline)
-    return launched(Run, program, options, lambda: explain(program, options.pipeline, options.runtime))[1]
+    return launched(ProgramRun, program, options, lambda: explain(program, options.pipeline, options.runtime))[1]
 
 
-def launched(kind: type[Run], program: Program, options: Options, plan: Callable[[], str]) -> tuple[Run, Result]:
+def launched(
+    kind: type[ProgramRun], program: Program, options: RunOptions, plan: Callable[[], str]
+) -> tuple[ProgramRun, ProgramResult]:
     """Run a program that was checked.
 
     Parameters
@@ -46,7 +48,7 @@ def launched(kind: type[Run], program: Program, options: Options, plan: Callable
     return run, result
 
 
-def _launch(run: Run, options: Options) -> Result:
+def _launch(run: ProgramRun, options: RunOptions) -> ProgramResult:
     here = one_memory(options.runtime)
     # Nodes run the updates of a part in the order in which they arrive; threads take any that the pipeline offers.
     ordered, save_every = (run.parts, run.saver.every) if here and run.stateful else (0, None)
@@ -67,7 +69,7 @@ def _launch(run: Run, options: Options) -> Result:
         return _result(run, rounds, interrupted)
 
 
-def _result(run: Run, rounds: RoundsRun, interrupted: bool) -> Result:
+def _result(run: ProgramRun, rounds: RoundsRun, interrupted: bool) -> ProgramResult:
     options, done, seconds = run.options, run.versions.newest, run.seconds
     if run.history[-1].round != done:
         run.look(done)
@@ -79,7 +81,7 @@ def _result(run: Run, rounds: RoundsRun, interrupted: bool) -> Result:
         stopped = "schedule"
     if interrupted:  # also when it came too late to stop anything
         stopped = "interrupted"
-    return Result(
+    return ProgramResult(
         params={name: array.copy() for name, array in run.arrays.items()},
         rounds=done,
         updates=run.updates,

@@ -21,7 +21,7 @@ from stretto.errors import DataError, RunError
 
 
 @runtime_checkable
-class PartSource(Protocol):
+class ProgramPartSource(Protocol):
     """How a part is read."""
 
     def read_part(self) -> Any:
@@ -30,14 +30,14 @@ class PartSource(Protocol):
 
 
 @dataclass(frozen=True)
-class FilePart:
+class ProgramFilePart:
     """A part that is a file."""
 
     path: str  # on the node that reads it
     state: FileState | None  # its size, start and end when the run began; None if the driver cannot read the file
 
     @classmethod
-    def of(cls, path: Path) -> FilePart:
+    def of(cls, path: Path) -> ProgramFilePart:
         """A part from a file in its current state."""
         try:
             return cls(str(path), state_of(str(path), copies=True))
@@ -75,13 +75,13 @@ class CalledPart:
 def source_of(part: Any) -> Any:
     """The source of a part, or the part itself if it is data."""
     if isinstance(part, Path):
-        return FilePart.of(part)
+        return ProgramFilePart.of(part)
     return CalledPart(part) if callable(part) else part
 
 
 def sources(parts: Any) -> int:
     """Number of parts that are sources."""
-    return sum(isinstance(part, PartSource) for part in parts) if isinstance(parts, list | tuple) else 0
+    return sum(isinstance(part, ProgramPartSource) for part in parts) if isinstance(parts, list | tuple) else 0
 
 
 def read_parts(program: str, parts: Mapping[int, Any], count: int, packed: Callable[[Any], Any]) -> dict[int, Any]:
@@ -100,7 +100,7 @@ def read_parts(program: str, parts: Mapping[int, Any], count: int, packed: Calla
     """
     found = {}
     for number, part in parts.items():
-        if isinstance(part, PartSource):
+        if isinstance(part, ProgramPartSource):
             try:
                 part = packed(part.read_part())
             except Exception as error:

@@ -23,7 +23,7 @@ from .params import arrays_of
 from .parts import parts_of
 from .program import Program, check
 from .run import place, run
-from .values import Result
+from .values import ProgramResult
 
 _DRAWN = 6  # rounds in the picture, at least
 _SLOT, _LINE, _LEFT, _TOP = 70, 30, 90, 70
@@ -37,7 +37,7 @@ def plan(program: Program, pipeline: int | None, seed: int, runtime: Any, how: M
     pipeline = depth_of(program.schedule, pipeline, where)
     made = _planned(program, pipeline, whole("seed", seed, None), where)
 
-    def run_plan(other: Any = None, **more: Any) -> Result:
+    def run_plan(other: Any = None, **more: Any) -> ProgramResult:
         there = where if other is None else place(other)
         refuse_changed(made, _planned(program, pipeline, seed, there), "program.plan(…)")
         return run(program, pipeline=pipeline, seed=seed, runtime=there, **{**how, **more})

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from stretto.plan.job import JobPlan
     from stretto.runtime.runtimes import Runtime
 
-    from .identity import Identity
-    from .values import Options, Result
+    from .identity import ProgramIdentity
+    from .values import ProgramResult, RunOptions
 
 _NEEDED = {
     "schedule": 'a ready schedule such as st.schedule.cyclic(), "auto", or a method schedule(self, state) -> jobs',
@@ -130,19 +130,19 @@ class Program:
         """Refuse a program without a required function or attribute."""
         check(self)
 
-    def launch(self, options: Options) -> Result:
+    def launch(self, options: RunOptions) -> ProgramResult:
         """Run the program. `st.run` calls this.
 
         Parameters
         ----------
-        options : Options
+        options : RunOptions
             The arguments of `st.run`, checked.
         """
         from .launch import launch
 
         return launch(self, options)
 
-    def identity(self, pipeline: int, seed: int) -> Identity:
+    def identity(self, pipeline: int, seed: int) -> ProgramIdentity:
         """What decides the bits of a run, by name.
 
         Parameters
@@ -175,7 +175,8 @@ class Program:
         Returns
         -------
         JobPlan
-            `run(runtime=…)` returns the `Result` of `st.run`. It starts from the present parameters, so it runs once.
+            `run(runtime=…)` returns the `ProgramResult` of `st.run`. It starts from the present parameters, so it runs
+            once.
         """
         from .planning import plan
 
@@ -196,7 +197,7 @@ class Program:
         return explain(self, pipeline, runtime)
 
 
-class _Made(Program):
+class _FunctionProgram(Program):
     """A program from functions."""
 
     def __init__(self, name: str, given: Mapping[str, Any]) -> None:
@@ -274,7 +275,7 @@ def program(
     """
     given = {"update": update, "aggregate": aggregate, "schedule": schedule, "params": params, "data": data}
     given |= {"objective": objective, "parts": parts, "merge": merge, "local": local, "size": size, "columns": columns}
-    return _Made(name or str(getattr(update, "__name__", "program")), given)
+    return _FunctionProgram(name or str(getattr(update, "__name__", "program")), given)
 
 
 def settle_schedule(program: Program) -> None:

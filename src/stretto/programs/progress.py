@@ -17,12 +17,12 @@ from stretto.observe.events import Bus, EpochDone, PlanMade, Status
 from stretto.runtime.files.run_checkpoints import warn
 from stretto.runtime.session import Session, recorded
 
-from .values import Look, Options
+from .values import Look, RunOptions
 
 _STATUS: dict[str, Status] = {"rounds": "done", "schedule": "done", "interrupted": "stopped"}
 
 
-class Told:
+class ProgressReporter:
     """Emits the progress events of one run."""
 
     def __init__(self, tell: Bus, goal: int | None) -> None:
@@ -41,7 +41,7 @@ class Told:
 
 
 @contextmanager
-def telling(name: str, options: Options, plan: Callable[[], str]) -> Iterator[Told]:
+def telling(name: str, options: RunOptions, plan: Callable[[], str]) -> Iterator[ProgressReporter]:
     """Emit the start and the end of a run. plan: returns the plan in words; called only if a listener wants it."""
     session = options.session or Session()
     verbose = options.verbose or session.verbose
@@ -55,6 +55,6 @@ def telling(name: str, options: Options, plan: Callable[[], str]) -> Iterator[To
         with recorded(tell, config, done) as ending:
             if verbose > 1 or session.record is not None:
                 tell(PlanMade(options.fingerprint, plan()))
-            progress = Told(tell, options.rounds)
+            progress = ProgressReporter(tell, options.rounds)
             yield progress
             ending.status = progress.status

@@ -17,13 +17,13 @@ from stretto.runtime.files.run_checkpoints import Saving
 from stretto.runtime.interrupts import raising_ctrl_c
 from stretto.runtime.runtimes import Runtime, Threads
 from stretto.runtime.session import Session
-from stretto.runtime.tables.job import Keeping
+from stretto.runtime.tables.job import CheckpointSettings
 from stretto.schedule.prioritised import Prioritised
 from stretto.schedule.spec import Schedule
 
 from .auto import depth_of
 from .program import Program, settle_schedule
-from .values import Look, Options, Result
+from .values import Look, ProgramResult, RunOptions
 
 
 def run(
@@ -44,7 +44,7 @@ def run(
     session: Session | None = None,
     check_every: int | None = None,
     schedulers_on: str = "driver",
-) -> Result:
+) -> ProgramResult:
     """Run a program until it has made `rounds` rounds, its schedule has no jobs left, or `until` returns True.
 
     The arrays in `program.params` are where the run begins and where it leaves what it learned, so a second run
@@ -71,7 +71,7 @@ def run(
     runtime : runtime or None, default None
         `st.Threads(n)`, `st.Serial()`, `st.Simulated(…)` or `st.Cluster(…)`; never changes a number.
     record : bool, default False
-        Keep the jobs of every round and what it read in `Result.record`.
+        Keep the jobs of every round and what it read in `ProgramResult.record`.
     verbose : int, default 0
         0 quiet, 1 a progress bar, 2 a line for every evaluation.
     checkpoint : str, path, Saving or None, default None
@@ -93,7 +93,7 @@ def run(
 
     Returns
     -------
-    Result
+    ProgramResult
     """
     if not isinstance(program, Program):
         raise PlanError(
@@ -108,7 +108,7 @@ def run(
                 "run: session= says where checkpoints go; leave checkpoint=, checkpoint_every=, resume= out"
             )
         checkpoint, checkpoint_every, resume = _of_session(session)
-    options = Options(
+    options = RunOptions(
         rounds=None if rounds is None else whole("rounds", rounds, 0),
         pipeline=depth_of(getattr(program, "schedule", None), pipeline, where),
         seed=whole("seed", seed, None),
@@ -184,7 +184,9 @@ def _of_session(session: Any) -> tuple[Saving | None, int | None, bool]:
     return replace(saving, every_epochs=None), saving.every_epochs, session.resume
 
 
-def _keeping(program: Program, options: Options, checkpoint: Any, every: Any, resume: Any) -> Keeping | None:
+def _keeping(
+    program: Program, options: RunOptions, checkpoint: Any, every: Any, resume: Any
+) -> CheckpointSettings | None:
     if checkpoint is None:
         if resume or every is not None:
             raise PlanError("run: resume= and checkpoint_every= need checkpoint=, the folder checkpoints are saved in")
@@ -199,7 +201,7 @@ def _keeping(program: Program, options: Options, checkpoint: Any, every: Any, re
     program._check()
     identity = program.identity(options.pipeline, options.seed)
     folder, keep = (Path(checkpoint), 2) if saving is None else (Path(saving.folder), saving.keep)
-    return Keeping(folder, rounds, keep, resume, identity.saved_as, identity.saved)
+    return CheckpointSettings(folder, rounds, keep, resume, identity.saved_as, identity.saved)
 
 
 def place(runtime: Any) -> Runtime:

@@ -20,14 +20,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.errors import RunError
-from stretto.runtime.tables.job import Keeping
+from stretto.runtime.tables.job import CheckpointSettings
 
 from .node import unpacked
 
 if TYPE_CHECKING:
     from stretto.schedule.pipeline import Pipeline
 
-    from .engine import Run
+    from .engine import ProgramRun
 
 STATES_EVERY = 16  # rounds between two saves of the states of parts, without checkpoints
 _SAFE = "biuf"  # kinds of dtypes that are saved as they are, up to 8 bytes wide
@@ -44,7 +44,7 @@ class Saver:
         The round after which states of parts were saved last, and the states; None: states are created from the parts.
     """
 
-    def __init__(self, run: Run, keeping: Keeping | None) -> None:
+    def __init__(self, run: ProgramRun, keeping: CheckpointSettings | None) -> None:
         self._run, self._keeping = run, keeping
         self.states: tuple[int, Mapping[int, bytes] | None] = (0, None)
         self._every = (keeping.every if keeping is not None else None) or (STATES_EVERY if run.stateful else None)

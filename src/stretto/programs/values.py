@@ -1,4 +1,4 @@
-"""Options and results of `st.run`: `Options`, `Look` (an evaluation), `Round` and `Result`."""
+"""Options and results of `st.run`: `RunOptions`, `Look` (an evaluation), `Round` and `ProgramResult`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from stretto.runtime.runtimes import Runtime, Threads
 from stretto.runtime.session import Session
-from stretto.runtime.tables.job import Keeping
+from stretto.runtime.tables.job import CheckpointSettings
 from stretto.schedule.automatic.trials import Decision
 
 from .choosing import short
@@ -43,7 +43,7 @@ class Look:
 
 
 @dataclass(frozen=True, eq=False)
-class Options:
+class RunOptions:
     """The arguments of `st.run`, checked. Only rounds, pipeline, seed and every can change a result."""
 
     rounds: int | None = None  # the most rounds; None: until the schedule has no jobs left or `until` returns True
@@ -57,7 +57,7 @@ class Options:
     verbose: int = 0  # 0 quiet, 1 a progress bar, 2 a line for every evaluation
     check_every: int | None = None  # rounds between two checks of `update`; None: in the first round; 0: never
     schedulers_on: str = "driver"  # or "nodes": each scheduler on a node of its own
-    keeping: Keeping | None = None  # where and how often checkpoints are saved; every: rounds
+    keeping: CheckpointSettings | None = None  # where and how often checkpoints are saved; every: rounds
     session: Session | None = None  # run record and listeners
     fingerprint: str = ""  # of the program, for the record
 
@@ -77,7 +77,7 @@ class Round:
 
 
 @dataclass(frozen=True, eq=False)
-class Result:
+class ProgramResult:
     """The result of a run of a program.
 
     Attributes

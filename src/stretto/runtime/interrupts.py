@@ -33,7 +33,7 @@ _FRAGILE = (__file__, contextlib.__file__)
 _NEAR = 12  # frames to check: those of a block, of what it calls, and of a generator that is inside one
 
 
-class Asked(Protocol):
+class Stoppable(Protocol):
     """A crew or rounds that can be asked to stop as soon as it is safe. A signal handler calls it: it only sets
     flags.
     """
@@ -170,7 +170,7 @@ class heeding_ctrl_c(_Block):
     even if it came too late to stop the job. A later one raises KeyboardInterrupt at the end of the block.
     """
 
-    def __init__(self, job: Asked) -> None:
+    def __init__(self, job: Stoppable) -> None:
         super().__init__(ASK, self._ask)
         self._job = job
         self._pressed = self._heard = False

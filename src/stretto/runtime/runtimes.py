@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
     from .blocks.crew import Crew
     from .cluster.spec import Cluster
-    from .rounds.rounds import RoundsRun, Work
+    from .rounds.rounds import RoundsRun, RoundWork
     from .simulated.spec import Simulated
-    from .tables.job import Outcome, TableJob
+    from .tables.job import TableJob, TableOutcome
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Serial:
         finally:
             crew.close()
 
-    def serve(self, job: TableJob) -> Outcome:
+    def serve(self, job: TableJob) -> TableOutcome:
         """Run a job over tables.
 
         Parameters
@@ -85,14 +85,14 @@ class Serial:
         return run(job)
 
     @contextmanager
-    def rounds(self, pipeline: Pipeline, work: Work) -> Iterator[RoundsRun]:
+    def rounds(self, pipeline: Pipeline, work: RoundWork) -> Iterator[RoundsRun]:
         """Open the rounds of a program, on the caller's thread.
 
         Parameters
         ----------
         pipeline : Pipeline
             Which rounds may be in progress.
-        work : Work
+        work : RoundWork
             The functions of the program.
         """
         from .rounds.rounds import Rounds
@@ -149,7 +149,7 @@ class Threads:
         finally:
             crew.close()
 
-    def serve(self, job: TableJob) -> Outcome:
+    def serve(self, job: TableJob) -> TableOutcome:
         """Run a job over tables.
 
         Parameters
@@ -162,14 +162,14 @@ class Threads:
         return run(job, self.workers)
 
     @contextmanager
-    def rounds(self, pipeline: Pipeline, work: Work) -> Iterator[RoundsRun]:
+    def rounds(self, pipeline: Pipeline, work: RoundWork) -> Iterator[RoundsRun]:
         """Open the rounds of a program, on the threads.
 
         Parameters
         ----------
         pipeline : Pipeline
             Which rounds may be in progress.
-        work : Work
+        work : RoundWork
             The functions of the program.
         """
         from .rounds.rounds import Rounds

@@ -23,7 +23,7 @@ from .files.run_checkpoints import Saving
 from .interrupts import heeding_ctrl_c
 
 if TYPE_CHECKING:
-    from .blocks.train import Outcome, Trainer
+    from .blocks.train import JobTrainer, TrainOutcome
 
 
 @dataclass(frozen=True)
@@ -86,12 +86,12 @@ class Session:
             listeners.append(Progress(verbose=self.verbose, unit=unit or self.unit, step=step))
         return Bus(*listeners)
 
-    def drive(self, trainer: Trainer, epochs: int, settings: Mapping[str, Any]) -> Outcome:
+    def drive(self, trainer: JobTrainer, epochs: int, settings: Mapping[str, Any]) -> TrainOutcome:
         """Run a trainer to its end and report its start and end. A run that the user stops is saved first.
 
         Parameters
         ----------
-        trainer : Trainer
+        trainer : JobTrainer
             What runs.
         epochs : int
             Epochs to make.
@@ -103,7 +103,7 @@ class Session:
         with writing(None if self.saving is None else self.saving.folder):
             return self._drive(trainer, epochs, settings)
 
-    def _drive(self, trainer: Trainer, epochs: int, settings: Mapping[str, Any]) -> Outcome:
+    def _drive(self, trainer: JobTrainer, epochs: int, settings: Mapping[str, Any]) -> TrainOutcome:
         with (
             recorded(trainer.tell, {**settings, **self.config}, trainer.position.epoch) as ending,
             heeding_ctrl_c(trainer.crew) as ctrl_c,

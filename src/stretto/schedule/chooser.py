@@ -104,7 +104,7 @@ def new_choice(kind: int, size: int, seed: int, width: int, **settings: Any) -> 
     )
 
 
-class Compiled(Chooser):
+class CompiledChooser(Chooser):
     """A chooser in compiled code that ignores how far jobs moved."""
 
     def __init__(self, choice: Any, table: Any = None) -> None:
@@ -158,7 +158,7 @@ class Compiled(Chooser):
         self.choice.sure[...] = 0
 
 
-class Learning(Compiled):
+class LearningChooser(CompiledChooser):
     """A chooser that uses how far jobs moved.
 
     Parameters

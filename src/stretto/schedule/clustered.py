@@ -21,7 +21,7 @@ from stretto.cached import cached_property
 from stretto.errors import PlanError
 
 from .checks import whole
-from .chooser import Compiled, new_choice
+from .chooser import CompiledChooser, new_choice
 from .columns import columns_of, correlation
 from .spec import Ints, Schedule
 
@@ -48,14 +48,14 @@ class Clustered(Schedule):
     def __hash__(self) -> int:
         return hash(self.digest)
 
-    def start(self, size: int, seed: int, data: Any = None) -> Compiled:
+    def start(self, size: int, seed: int, data: Any = None) -> CompiledChooser:
         from stretto.kernels.rounds.chooser_state import PARTS
 
         if size != len(self.part):
             raise PlanError(f"the graph has {len(self.part)} nodes and the program {size} parameters")
         order = np.argsort(self.part, kind="stable")
         bounds = np.concatenate([[0], np.cumsum(np.bincount(self.part, minlength=self.parts))])
-        return Compiled(new_choice(PARTS, size, seed, self.parts, order=order, bounds=bounds))
+        return CompiledChooser(new_choice(PARTS, size, seed, self.parts, order=order, bounds=bounds))
 
     def explain(self) -> str:
         share = self.cut / self.weight if self.weight else 0.0

@@ -101,11 +101,11 @@ def _kind(values: Array) -> type[np.floating[Any]]:
 
 def free_table(dtype: Any = np.float64) -> Any:
     """The table for schedules that ignore conflicts."""
-    from stretto.kernels.rounds.correlation import FACTS, FACTS_OF, Table
+    from stretto.kernels.rounds.correlation import FACTS, FACTS_OF, CorrelationTable
 
     whole, marks, grid = np.empty(0, np.int64), np.empty((1, 0), np.int32), np.empty((1, 0))
     values = np.empty(0, dtype)
-    return Table(
+    return CorrelationTable(
         np.zeros(FACTS, np.int64), values, np.empty(0, np.int32), whole, np.empty((0, FACTS_OF)), values,
         np.empty((1, 0), np.uint64), marks, marks, marks, grid, grid, marks,
     )  # fmt: skip
@@ -119,7 +119,7 @@ def table(
     any_long: whether any column, also of other schedulers, is long enough to be compared on a sample of the rows; None:
     derive it from these columns.
     """
-    from stretto.kernels.rounds.correlation import CHECKED, FACTS, FACTS_OF, SHORT, Table
+    from stretto.kernels.rounds.correlation import CHECKED, FACTS, FACTS_OF, SHORT, CorrelationTable
 
     found, rows = columns.measured, columns.rows
     inverse, shift = _scaled(columns)
@@ -146,7 +146,7 @@ def table(
         columns.length.max(initial=0, where=short)
     )  # one more candidate may be compared than taken
     marks, lists = (schedulers, nodes), 0 if columns.dense else rows
-    return Table(
+    return CorrelationTable(
         facts, columns.values, columns.indices, columns.indptr, facts_of, sampled.values,
         np.zeros((schedulers, lists // 64 + 1), np.uint64), np.zeros((schedulers, lists), np.int32),
         np.zeros(marks, np.int32), np.zeros(marks, np.int32), np.zeros(marks), np.zeros((schedulers, width)),

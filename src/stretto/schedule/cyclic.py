@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from .chooser import Compiled, check_width, new_choice
+from .chooser import CompiledChooser, check_width, new_choice
 from .spec import Schedule
 
 
@@ -26,10 +26,10 @@ class Cyclic(Schedule):
     def __post_init__(self) -> None:
         check_width(self.width)
 
-    def start(self, size: int, seed: int, data: Any = None) -> Compiled:
+    def start(self, size: int, seed: int, data: Any = None) -> CompiledChooser:
         from stretto.kernels.rounds.chooser_state import IN_TURN, SHUFFLED
 
-        return Compiled(new_choice(SHUFFLED if self.shuffle else IN_TURN, size, seed, min(self.width, size)))
+        return CompiledChooser(new_choice(SHUFFLED if self.shuffle else IN_TURN, size, seed, min(self.width, size)))
 
     def explain(self) -> str:
         order = "in a new order every sweep" if self.shuffle else "in turn"

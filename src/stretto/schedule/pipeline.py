@@ -12,7 +12,7 @@ start. So up to s rounds are in flight, and the time at which a job runs changes
 
 A free worker takes an aggregation first, because other tasks wait for it; then a choice, so that the schedule runs
 ahead of the workers; then the most urgent job of the oldest round. If the jobs of a round wait for each other
-(`waiting.Turns`), each is aggregated by itself as soon as it is updated; that needs depth 1.
+(`waiting.JobOrder`), each is aggregated by itself as soon as it is updated; that needs depth 1.
 
 A run ends at the same task whatever its timing. A task that fails, or the last round, stops only tasks that come later
 in the serial order choose 1, update 1, aggregate 1, choose 2, …; all earlier tasks still run. This is the pipelining of
@@ -34,14 +34,14 @@ from typing import NamedTuple
 
 from stretto.errors import PlanError, RunError
 
-from .waiting import Queue, Turns
+from .waiting import JobOrder, Queue
 
 CHOOSE, UPDATE, AGGREGATE = range(3)
 STAGES = ("choose", "update", "aggregate")
 WHOLE = -1  # the job of a task that concerns all jobs of its round
 
 
-class Task(NamedTuple):
+class StageTask(NamedTuple):
     """One task of a run."""
 
     stage: int  # choose, update or aggregate
@@ -57,7 +57,7 @@ class Task(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Flight:
+class _OpenRound:
     """A round between its choice and its end."""
 
     left: int  # jobs that are not aggregated; if all are aggregated together, jobs that are not updated
@@ -88,9 +88,9 @@ class Pipeline:
             raise PlanError(f"pipeline={depth}: at least one round is in flight; pass 1 for no pipelining")
         self.depth = depth
         self.done = 0  # rounds that are aggregated
-        self.running: set[Task] = set()
+        self.running: set[StageTask] = set()
         self._chosen = 0
-        self._flights: dict[int, _Flight] = {}
+        self._flights: dict[int, _OpenRound] = {}
         self._updates: list[tuple[int, int, int]] = []  # (round, place, job), a heap
         self._waiting: list[deque[tuple[int, int]]] = [deque() for _ in range(ordered)]  # (round, job) by part
         self._busy = [False] * ordered  # parts with an update in the heap or under way
@@ -128,14 +128,14 @@ class Pipeline:
         self.done = self._chosen = done
         for number, updates in chosen.items():
             self._chosen = number
-            self._flights[number] = _Flight(updates)
+            self._flights[number] = _OpenRound(updates)
             self._offer(number, updates)
 
     def hold_after(self, number: int) -> None:
         """Choose no round after this one before it is aggregated, so that nothing is in flight then."""
         self._held = number
 
-    def take(self) -> Task | None:
+    def take(self) -> StageTask | None:
         """The most urgent task that may start now; None: no task may start before another has ended."""
         task = self._aggregate() or self._choose() or self._update()
         if task is None:
@@ -151,7 +151,7 @@ class Pipeline:
         self.running.add(task)
         return task
 
-    def chosen(self, task: Task, jobs: int, turns: Turns | None = None) -> None:
+    def chosen(self, task: StageTask, jobs: int, turns: JobOrder | None = None) -> None:
         """Note that a round was chosen. jobs: their number; 0: the schedule has no jobs left."""
         self._end(task)
         self._choosing = False
@@ -161,13 +161,13 @@ class Pipeline:
         if turns is not None and self.depth > 1:
             raise PlanError("jobs that wait for each other read what was just written: use pipeline=1")
         self._chosen = task.round
-        flight = self._flights[task.round] = _Flight(jobs, None if turns is None else Queue(turns))
+        flight = self._flights[task.round] = _OpenRound(jobs, None if turns is None else Queue(turns))
         if flight.queue is None:
             self._offer(task.round, jobs)
         else:
             self._release(task.round, flight.queue)
 
-    def updated(self, task: Task) -> None:
+    def updated(self, task: StageTask) -> None:
         """Note that a job was updated."""
         self._end(task)
         flight = self._flights[task.round]
@@ -180,7 +180,7 @@ class Pipeline:
             self._busy[part] = False
             self._offer_next(part)
 
-    def aggregated(self, task: Task) -> None:
+    def aggregated(self, task: StageTask) -> None:
         """Note that a round, or a job that is aggregated by itself, is in the parameters."""
         self._end(task)
         self._aggregating = False
@@ -194,7 +194,7 @@ class Pipeline:
             del self._flights[task.round]
             self.done = task.round
 
-    def failed(self, task: Task) -> None:
+    def failed(self, task: StageTask) -> None:
         """Note that a task failed: no task after it in the serial order will start."""
         self._end(task)
         self._choosing &= task.stage != CHOOSE
@@ -210,11 +210,11 @@ class Pipeline:
         flight = self._flights.get(self.done + 1)
         self.stop(after=self.done + (flight is not None and (flight.begun or self._aggregating)))
 
-    def reached(self, task: Task) -> bool:
+    def reached(self, task: StageTask) -> bool:
         """Whether the serial run would reach this task, so that its failure counts."""
         return task.key <= self._limit
 
-    def last_job(self, task: Task) -> bool:
+    def last_job(self, task: StageTask) -> bool:
         """Whether a running aggregation is the last task of its round."""
         return task.job == WHOLE or self._flights[task.round].left == 1
 
@@ -240,23 +240,23 @@ class Pipeline:
             place, job = heapq.heappop(queue.ready)
             heapq.heappush(self._updates, (number, place, job))
 
-    def _aggregate(self) -> Task | None:
+    def _aggregate(self) -> StageTask | None:
         flight = self._flights.get(self.done + 1)
         if flight is None or self._aggregating:
             return None
         if flight.queue is None:
-            return None if flight.left else self._wanted(Task(AGGREGATE, self.done + 1))
-        return self._wanted(Task(AGGREGATE, self.done + 1, flight.updated[0])) if flight.updated else None
+            return None if flight.left else self._wanted(StageTask(AGGREGATE, self.done + 1))
+        return self._wanted(StageTask(AGGREGATE, self.done + 1, flight.updated[0])) if flight.updated else None
 
-    def _choose(self) -> Task | None:
+    def _choose(self) -> StageTask | None:
         number = self._chosen + 1
         needed = self._chosen if number > self._held else number - self.depth
-        return None if self._choosing or self.done < needed else self._wanted(Task(CHOOSE, number))
+        return None if self._choosing or self.done < needed else self._wanted(StageTask(CHOOSE, number))
 
-    def _update(self) -> Task | None:
+    def _update(self) -> StageTask | None:
         while self._updates:
             number, _, job = self._updates[0]
-            if task := self._wanted(Task(UPDATE, number, job)):
+            if task := self._wanted(StageTask(UPDATE, number, job)):
                 return None if self._saved_before(number) > self.done else task
             heapq.heappop(self._updates)  # safe to discard: the limit never rises
         return None
@@ -265,10 +265,10 @@ class Pipeline:
         """The last round before this one after which the state of parts is saved."""
         return 0 if self._save_every is None else (number - 1) // self._save_every * self._save_every
 
-    def _wanted(self, task: Task) -> Task | None:
+    def _wanted(self, task: StageTask) -> StageTask | None:
         return task if task.key < self._limit else None
 
-    def _end(self, task: Task) -> None:
+    def _end(self, task: StageTask) -> None:
         if task not in self.running:
             raise RunError(f"{STAGES[task.stage]} of round {task.round}, job {task.job} was not under way")
         self.running.remove(task)

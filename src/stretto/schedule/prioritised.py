@@ -26,7 +26,7 @@ from typing import Any
 from stretto.errors import PlanError
 
 from .checks import function, number, whole
-from .chooser import Conflicts, Learning, Priority, check_width, named, new_choice
+from .chooser import Conflicts, LearningChooser, Priority, check_width, named, new_choice
 from .columns import columns_of, correlation, table
 from .spec import Floats, Schedule
 
@@ -106,7 +106,7 @@ class Prioritised(Schedule):
         own = -(-size // queues)
         return queues * (own + math.ceil(own / self.floor) + -(-pipeline // queues))
 
-    def start(self, size: int, seed: int, data: Any = None) -> Learning:
+    def start(self, size: int, seed: int, data: Any = None) -> LearningChooser:
         from stretto.kernels.rounds.chooser_state import PRIORITISED
 
         if self.schedulers > max(1, size):
@@ -118,7 +118,7 @@ class Prioritised(Schedule):
         )  # fmt: skip
         by = None if self.by is delta_squared else self.by
         if self.conflicts is not correlation:
-            return Learning(choice, by=by, conflicts=self.conflicts, data=data)
+            return LearningChooser(choice, by=by, conflicts=self.conflicts, data=data)
         if data is None:
             raise PlanError(
                 "conflicts by correlation need the data: one column for each job. Pass them, a function "
@@ -134,7 +134,7 @@ class Prioritised(Schedule):
             columns, seed, sample=self.sample, schedulers=self.schedulers, width=min(self.width, size),
             any_long=any_long,
         )  # fmt: skip
-        return Learning(choice, tools, by=by)
+        return LearningChooser(choice, tools, by=by)
 
     def explain(self) -> str:
         rule = "conflicts ignored"

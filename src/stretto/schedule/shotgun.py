@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from .chooser import Compiled, check_width, new_choice
+from .chooser import CompiledChooser, check_width, new_choice
 from .spec import Schedule
 
 
@@ -24,10 +24,10 @@ class Random(Schedule):
     def __post_init__(self) -> None:
         check_width(self.width)
 
-    def start(self, size: int, seed: int, data: Any = None) -> Compiled:
+    def start(self, size: int, seed: int, data: Any = None) -> CompiledChooser:
         from stretto.kernels.rounds.chooser_state import DRAWN
 
-        return Compiled(new_choice(DRAWN, size, seed, min(self.width, size)))
+        return CompiledChooser(new_choice(DRAWN, size, seed, min(self.width, size)))
 
     def explain(self) -> str:
         return f"random: {self.width} distinct jobs drawn uniformly, conflicts ignored"

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from .waiting import Turns
+    from .waiting import JobOrder
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -96,7 +96,7 @@ class Schedule(ABC):
         """
 
     @property
-    def waiting(self) -> Turns | None:
+    def waiting(self) -> JobOrder | None:
         """Which jobs of a round wait for each other; None: none does."""
         return None
 

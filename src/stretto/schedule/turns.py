@@ -33,7 +33,7 @@ from .orders import rotation as orders
 from .orders.order import Ints, Order, part_of
 from .pipeline import CHOOSE, UPDATE, Pipeline
 from .spec import Chooser, Schedule
-from .waiting import Turns
+from .waiting import JobOrder
 
 SYNC, FIRST = ("macro", "micro"), ("heaviest", "given")
 
@@ -117,19 +117,19 @@ class Rotation(Schedule):
         return np.ascontiguousarray(self.weight[self.order.row_block, self.order.col_block])
 
     @cached_property
-    def waiting(self) -> Turns:
+    def waiting(self) -> JobOrder:
         """Which jobs wait for which, and which ready job starts first."""
         order, work = self.order, self.work
         every = np.arange(len(order), dtype=np.int64)
         waves = tuple(every.reshape(self.blocks, self.blocks)) if self.sync == "micro" else ()
         if self.first == "given":
-            return Turns(order, waves, every)
+            return JobOrder(order, waves, every)
         hangs = np.zeros(len(order), dtype=np.int64)
         for part in waves or (every,):  # jobs behind a barrier all wait for it
             hangs[part] = part_of(order, part).tails(work[part]) if waves else order.tails(work)
         place = np.empty(len(order), dtype=np.int64)
         place[np.lexsort((every, -hangs))] = every
-        return Turns(order, waves, place)
+        return JobOrder(order, waves, place)
 
     def named(self, jobs: Ints) -> list[Any]:
         """The worker and the block of each job."""
@@ -170,7 +170,7 @@ class _Everything(Chooser):
         """Nothing to do: there is no state."""
 
 
-def played(turns: Turns, weight: Ints, workers: int) -> list[tuple[int, int, int, int]]:
+def played(turns: JobOrder, weight: Ints, workers: int) -> list[tuple[int, int, int, int]]:
     """Simulate one round as the runtime runs it, where a job takes its weight: (job, worker, start, end)."""
     pipeline = Pipeline(1, rounds=1)
     running: list[tuple[int, int, Any]] = []

@@ -24,7 +24,7 @@ from .orders.order import Ints, Order, part_of
 
 
 @dataclass(frozen=True, eq=False)
-class Turns:
+class JobOrder:
     """The dependencies of V jobs, numbered in a valid serial order."""
 
     order: Order  # which job follows which
@@ -81,7 +81,7 @@ class Turns:
 class Queue:
     """The jobs of one round that are ready, and those that wait."""
 
-    def __init__(self, turns: Turns) -> None:
+    def __init__(self, turns: JobOrder) -> None:
         self.turns = turns
         self.ready: list[tuple[int, int]] = []
         self.left = len(turns)

@@ -149,10 +149,10 @@ class Accumulator(NDArrayOperatorsMixin):
 
     def __getitem__(self, key: Any) -> Any:
         """An element, or a place that `+=` folds into where the operator is not addition."""
-        return self.array[key] if self.adds else Place(self, key)
+        return self.array[key] if self.adds else AccumulatorElement(self, key)
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        if isinstance(value, Place):
+        if isinstance(value, AccumulatorElement):
             if value.owner is self:  # second half of `acc[k] += x`, which has been folded in already
                 return
             value = np.asarray(value)
@@ -196,7 +196,7 @@ class Accumulator(NDArrayOperatorsMixin):
         self.array[key] = np.array(folded, dtype=self.dtype).reshape(np.shape(into))
 
 
-class Place:
+class AccumulatorElement:
     """`acc[k]` of an accumulator whose operator is not addition: `+=` folds, reading gives the number."""
 
     __slots__ = ("key", "owner")
@@ -204,7 +204,7 @@ class Place:
     def __init__(self, owner: Accumulator, key: Any) -> None:
         self.owner, self.key = owner, key
 
-    def __iadd__(self, value: Any) -> Place:
+    def __iadd__(self, value: Any) -> AccumulatorElement:
         self.owner._fold(self.key, value)
         return self
 

@@ -39,7 +39,7 @@ _MOST_SPARSE = 2**28  # bytes: as many as 32 visits copy into 8 GiB
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Log:
+class FlushLog:
     """The writes that a visit flushed, in order."""
 
     element: NDArray[np.int64]  # [n] row-major index
@@ -78,7 +78,7 @@ class Buffer:
         Iterations between two flushes.
     snapshot : int or None
         Which helper is the snapshot.
-    log : list of Log
+    log : list of FlushLog
         What was flushed since the log was last taken.
     """
 
@@ -99,7 +99,7 @@ class Buffer:
         self._touched: list[NDArray[np.int64]] = []
         self._held = False
         self._iterations = 0
-        self.log: list[Log] = []
+        self.log: list[FlushLog] = []
 
     @cached_property
     def _waiting(self) -> NDArray[Any]:
@@ -133,12 +133,14 @@ class Buffer:
         how = "added" if self.apply is None else f"by {getattr(self.apply, '__name__', self.apply)}"
         return f"buffer({' x '.join(map(str, self.shape))}, {self.dtype}, {how})"
 
-    def __getitem__(self, key: Any) -> Waiting:
+    def __getitem__(self, key: Any) -> BufferElement:
         """The pending sum of some elements; `+=` and `-=` add to it."""
-        return Waiting(self, key)
+        return BufferElement(self, key)
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        if not (isinstance(value, Waiting) and value.owner is self):  # else the second half of `+=`, which is done
+        if not (
+            isinstance(value, BufferElement) and value.owner is self
+        ):  # else the second half of `+=`, which is done
             raise DataError("a buffer takes `+=` and `-=` only; to set values, write to the state itself")
 
     def write(self, key: Any, delta: Any, sign: int = 1) -> None:
@@ -186,12 +188,12 @@ class Buffer:
         delta = self._waiting.reshape(-1)[element]
         self._waiting.reshape(-1)[element] = 0
         seen = None if self.snapshot is None else self.helpers[self.snapshot].flat[element]
-        flushed = Log(element, delta, seen)
+        flushed = FlushLog(element, delta, seen)
         self.replay(flushed)
         if self._held:
             self.log.append(flushed)
 
-    def take_log(self) -> Log:
+    def take_log(self) -> FlushLog:
         """Everything flushed since the last time, as one log; plain additions as one total for each element."""
         logs, self.log = self.log, []
         element = _joined([log.element for log in logs], np.dtype(np.int64))
@@ -202,14 +204,14 @@ class Buffer:
         if self.snapshot is not None:
             found = [log.seen for log in logs if log.seen is not None]
             seen = _joined(found, self.helpers[self.snapshot].dtype)
-        return Log(element, delta, seen)
+        return FlushLog(element, delta, seen)
 
-    def replay(self, log: Log) -> None:
+    def replay(self, log: FlushLog) -> None:
         """Apply a log to the arrays as they are now, each record with what its visit had seen.
 
         Parameters
         ----------
-        log : Log
+        log : FlushLog
             What a visit flushed.
         """
         if self.apply is None:
@@ -241,15 +243,15 @@ class Buffer:
         for array, value in zip((self.target, *self.helpers), new, strict=True):
             array.flat[element] = value
 
-    def _totals(self, element: NDArray[np.int64], delta: NDArray[Any]) -> Log:
+    def _totals(self, element: NDArray[np.int64], delta: NDArray[Any]) -> FlushLog:
         """One total for each element, added up in the order of the flushes and in the state's own type."""
         once, where = np.unique(element, return_inverse=True)
         total = np.zeros(len(once), dtype=self.dtype)
         np.add.at(total, where, delta)  # unbuffered, in order
-        return Log(once, total, None)
+        return FlushLog(once, total, None)
 
 
-class Waiting(NDArrayOperatorsMixin):
+class BufferElement(NDArrayOperatorsMixin):
     """`buffer[k]`: a pending sum. `+=` and `-=` add to it; otherwise it reads as a number or an array."""
 
     __slots__ = ("key", "owner")
@@ -257,20 +259,20 @@ class Waiting(NDArrayOperatorsMixin):
     def __init__(self, owner: Buffer, key: Any) -> None:
         self.owner, self.key = owner, key
 
-    def __iadd__(self, delta: Any) -> Waiting:
+    def __iadd__(self, delta: Any) -> BufferElement:
         self.owner.write(self.key, delta)
         return self
 
-    def __isub__(self, delta: Any) -> Waiting:
+    def __isub__(self, delta: Any) -> BufferElement:
         self.owner.write(self.key, delta, -1)
         return self
 
-    def __getitem__(self, key: Any) -> Waiting:
+    def __getitem__(self, key: Any) -> BufferElement:
         """buffer[i][k] is buffer[i, k]."""
         first = self.key if isinstance(self.key, tuple) else (self.key,)
         if not all(isinstance(part, int | np.integer) for part in first):
             raise DataError("write buffer[i, k], all subscripts at once")
-        return Waiting(self.owner, (*first, *(key if isinstance(key, tuple) else (key,))))
+        return BufferElement(self.owner, (*first, *(key if isinstance(key, tuple) else (key,))))
 
     def __setitem__(self, key: Any, value: Any) -> None:
         self.owner[key] = value
@@ -279,7 +281,7 @@ class Waiting(NDArrayOperatorsMixin):
         return np.array(self.owner._waiting[self.key], dtype=dtype)
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
-        bare = (np.asarray(x)[()] if isinstance(x, Waiting) else x for x in inputs)
+        bare = (np.asarray(x)[()] if isinstance(x, BufferElement) else x for x in inputs)
         return getattr(ufunc, method)(*bare, **options)
 
     def __float__(self) -> float:

@@ -30,7 +30,7 @@ def longer(column: NDArray[Any], capacity: int, fill: float = 0) -> NDArray[Any]
     return grown
 
 
-class Lookup:
+class KeyIndex:
     """Open-addressing hash table for kernels: keys [size] int64, slots [size] int32, −1 where there is none.
 
     both : the two arrays. They are replaced together when they grow, so that a thread may search while another adds.
@@ -75,7 +75,7 @@ class Index:
     def __init__(self, marked: bool = False) -> None:
         self.marked = marked
         self.count = 0
-        self.lookup = Lookup()
+        self.lookup = KeyIndex()
         self.keys: Keys = np.empty(_FIRST, np.int64)
         self.marks: NDArray[np.int32] = np.empty(_FIRST if marked else 0, np.int32)
         self._before: NDArray[np.int32] = np.empty_like(self.marks)  # from a place to the previous one of the same key

@@ -48,7 +48,7 @@ class NodePart:
     residuals: dict[str, NDArray[Any]] = field(default_factory=dict)  # rounding residuals of the cache
 
 
-class Node:
+class StoreNode:
     """A cache and a shard with their send queues and links.
 
     Parameters

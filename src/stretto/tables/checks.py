@@ -20,7 +20,7 @@ Keys = NDArray[np.int64]
 _INT64, _UINT64 = np.dtype(np.int64), np.dtype(np.uint64)
 
 
-class Somewhere(Protocol):
+class CallSite(Protocol):
     """The worker that makes a call, and its clock."""
 
     worker: int
@@ -29,11 +29,11 @@ class Somewhere(Protocol):
     def clock(self) -> int: ...
 
 
-class Checks:
+class TableChecks:
     """Checks for one worker and one table. rows: None for any int64 keys. dtype: in which rows are stored."""
 
     def __init__(
-        self, seat: Somewhere, name: str, rows: int | None, cols: int, dtype: np.dtype[Any], finite: bool
+        self, seat: CallSite, name: str, rows: int | None, cols: int, dtype: np.dtype[Any], finite: bool
     ) -> None:
         self.seat, self.name, self.rows, self.cols, self.dtype, self.finite = seat, name, rows, cols, dtype, finite
 

@@ -22,9 +22,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from stretto.errors import RunError
-from stretto.runtime.tables.job import Seat
+from stretto.runtime.tables.job import WorkerApi
 
-from .checks import Checks, Keys
+from .checks import Keys, TableChecks
 from .table import Table
 
 
@@ -51,7 +51,7 @@ class Fields:
         return f"Fields({', '.join(self._parts)}: {list(self.array.shape)})"
 
 
-class Pending:
+class PendingRead:
     """A read that was started. `get` returns the rows as a read at that moment does, however long fetching took."""
 
     def __init__(self, handle: Handle, keys: Any, out: Any) -> None:
@@ -62,7 +62,7 @@ class Pending:
         return self._handle.read(self._keys, self._out)
 
 
-class Open:
+class WorkerRunState:
     """Whether a worker is still running, and whether it has added anything since its last tick."""
 
     __slots__ = ("added", "over")
@@ -88,12 +88,14 @@ class Handle(ABC):
         Type of the numbers.
     """
 
-    def __init__(self, seat: Seat, number: int, name: str, table: Table, state: Open, copies: bool) -> None:
+    def __init__(
+        self, seat: WorkerApi, number: int, name: str, table: Table, state: WorkerRunState, copies: bool
+    ) -> None:
         self.name, self.table = name, table
         self.rows, self.cols, self.dtype = table.rows, table.width, table.kept
         self._seat, self._number, self._state = seat, number, state
         self._copies = copies  # a recording keeps arrays, and callers may reuse theirs
-        self._checks = Checks(seat, name, table.rows, table.width, table.kept, table.check_finite)
+        self._checks = TableChecks(seat, name, table.rows, table.width, table.kept, table.check_finite)
         self._flat = table.width == 1 and table.fields is None
         self._every: Keys | None = None
 
@@ -125,7 +127,7 @@ class Handle(ABC):
             return rows[0, 0] if self._flat else rows[0]
         return out if out is not None else rows.reshape(n) if self._flat else rows
 
-    def read_async(self, keys: ArrayLike | None = None, out: NDArray[Any] | None = None) -> Pending:
+    def read_async(self, keys: ArrayLike | None = None, out: NDArray[Any] | None = None) -> PendingRead:
         """Start fetching what a read of these keys would wait for, and continue. `get()` of the result reads.
 
         Parameters
@@ -141,7 +143,7 @@ class Handle(ABC):
         if len(found):
             self._ask(found)
         # A copy: the caller may change its array before `get`.
-        return Pending(self, keys if _single(keys) else found.copy() if found is keys else found, out)
+        return PendingRead(self, keys if _single(keys) else found.copy() if found is keys else found, out)
 
     def add(self, keys: ArrayLike, deltas: Any = None, **parts: ArrayLike) -> None:
         """Add to rows. Every occurrence of a key counts.

@@ -20,17 +20,17 @@ from stretto.consistency.rules import ASP, BSP, SSP, Rule
 from stretto.errors import PlanError, RunError
 from stretto.runtime.chosen import one_memory
 from stretto.runtime.files.run_checkpoints import Saving
-from stretto.runtime.tables.job import Keeping, Moment, TableJob
-from stretto.runtime.tables.run.times import Moments, Period, Times
+from stretto.runtime.tables.job import CheckpointSettings, ClockState, TableJob
+from stretto.runtime.tables.run.times import Period, TimePoints, Times
 from stretto.store.recording import LEVELS
 
 from .table import Table
-from .whole import View, Whole
+from .whole import TableArrays, View
 from .worker import Worker
 
 
 @dataclass(frozen=True, eq=False)
-class Asked:
+class TableRunRequest:
     """The checked arguments of `st.run` for a worker function."""
 
     worker: Callable[[Worker], Any]
@@ -66,7 +66,7 @@ class Asked:
         checkpoint: Any,
         checkpoint_every: Any,
         resume: bool,
-    ) -> Asked:
+    ) -> TableRunRequest:
         """Check the arguments of `st.run`; PlanError names the wrong one."""
         _function("worker", worker, "worker(w)")
         for made, what in ((inspect.isgeneratorfunction, "generator"), (inspect.iscoroutinefunction, "coroutine")):
@@ -124,11 +124,11 @@ class Asked:
         """Tables that are one array of this process."""
         return frozenset(number for number, table in enumerate(self.tables.values()) if table.placement == "shared")
 
-    def identity(self) -> Identity:
+    def identity(self) -> TableIdentity:
         """Everything but the worker function that can change a result."""
-        return Identity.of(self.tables, self.workers, self.rule, self.policy, self.seed)
+        return TableIdentity.of(self.tables, self.workers, self.rule, self.policy, self.seed)
 
-    def job(self, runtime: Any, identity: Identity, *, simulated: bool) -> TableJob:
+    def job(self, runtime: Any, identity: TableIdentity, *, simulated: bool) -> TableJob:
         """The job for a runtime; PlanError if the runtime cannot execute it."""
         # The functions below are pickled for nodes: local names keep everything else out of the pickle.
         worker, tables, many, seed, record = self.worker, self.tables, self.workers, self.seed, self.record
@@ -137,10 +137,16 @@ class Asked:
         def work(seat: Any) -> None:
             Worker(seat, many, tables, seed, copies=record == "full").run(worker)
 
-        def look(moment: Moment) -> float:
+        def look(moment: ClockState) -> float:
             assert watch is not None
             found = watch(
-                View(Whole(tables, job.whole, moment.values), moment.clock, moment.seconds, moment.nbytes, moment.local)
+                View(
+                    TableArrays(tables, job.whole, moment.values),
+                    moment.clock,
+                    moment.seconds,
+                    moment.nbytes,
+                    moment.local,
+                )
             )
             try:
                 return float(found)
@@ -222,7 +228,7 @@ def _times(given: Any) -> Times | None:
         moments = sorted({seconds(float(one) if isinstance(one, np.generic) else one) for one in given})
         if not moments:
             raise PlanError("run: every_seconds=[] names no second; leave it out, or name some")
-        return Moments(tuple(moments))
+        return TimePoints(tuple(moments))
     period = seconds(given)
     if period <= 0:
         raise PlanError(
@@ -242,7 +248,7 @@ def _function(name: str, value: Any, words: str) -> None:
         pass  # a function that does not say what it takes
 
 
-def _keeping(checkpoint: Any, every: Any, resume: bool, identity: Identity) -> Keeping | None:
+def _keeping(checkpoint: Any, every: Any, resume: bool, identity: TableIdentity) -> CheckpointSettings | None:
     if checkpoint is None:
         if resume or every is not None:
             raise PlanError("run: resume= and checkpoint_every= need checkpoint=, the folder checkpoints are saved in")
@@ -251,10 +257,10 @@ def _keeping(checkpoint: Any, every: Any, resume: bool, identity: Identity) -> K
     if isinstance(checkpoint, Saving):
         if checkpoint.every_epochs is not None or checkpoint.every_seconds is not None:
             raise PlanError("run: tables are saved by clocks; say checkpoint_every= and leave every_… out of st.Saving")
-        return Keeping(Path(checkpoint.folder), clocks, checkpoint.keep, resume, *identity)
+        return CheckpointSettings(Path(checkpoint.folder), clocks, checkpoint.keep, resume, *identity)
     if not isinstance(checkpoint, str | os.PathLike):
         raise PlanError(f"run: checkpoint={checkpoint!r}; give a folder, or st.Saving(folder, keep=)")
-    return Keeping(Path(checkpoint), clocks, 2, resume, *identity)
+    return CheckpointSettings(Path(checkpoint), clocks, 2, resume, *identity)
 
 
 def _in_memory(checkpoint: Any, every: Any, resume: bool) -> int | None:
@@ -267,14 +273,14 @@ def _in_memory(checkpoint: Any, every: Any, resume: bool) -> int | None:
     return None if every is None else whole("checkpoint_every", every, 1)
 
 
-class Identity(NamedTuple):
+class TableIdentity(NamedTuple):
     """Everything but the worker function that can change a result: as a hash, and by name."""
 
     fingerprint: str
     settings: dict[str, Any]
 
     @classmethod
-    def of(cls, tables: Mapping[str, Table], workers: int, rule: Rule, policy: Policy, seed: int) -> Identity:
+    def of(cls, tables: Mapping[str, Table], workers: int, rule: Rule, policy: Policy, seed: int) -> TableIdentity:
         described, settings = {}, {"workers": workers, "sync": repr(rule), "codec": policy.codec, "seed": seed}
         settings["tables"] = ", ".join(tables)
         for name, table in tables.items():

@@ -11,13 +11,13 @@ from stretto.plan.job import JobPlan
 from stretto.plan.plan import Physical
 from stretto.runtime.chosen import name_of
 
-from .job import Asked, Identity
+from .job import TableIdentity, TableRunRequest
 from .table import Table
 
 _RECORDED = "record='full' keeps a recording that is replayed and checked; two runs may differ"
 
 
-def plan_tables(asked: Asked, runtime: Any, identity: Identity) -> JobPlan:
+def plan_tables(asked: TableRunRequest, runtime: Any, identity: TableIdentity) -> JobPlan:
     """The plan of a run on a runtime. identity: everything that can change a result."""
     grade, why = grade_of(asked)
     tables = asked.tables.items()
@@ -48,7 +48,7 @@ def plan_tables(asked: Asked, runtime: Any, identity: Identity) -> JobPlan:
     )
 
 
-def grade_of(asked: Asked) -> tuple[str, str]:
+def grade_of(asked: TableRunRequest) -> tuple[str, str]:
     """(grade, why it has this grade)."""
     shared = [name for name, table in asked.tables.items() if table.placement == "shared"]
     if shared:

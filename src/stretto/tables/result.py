@@ -1,4 +1,4 @@
-"""`Result` of a run over tables: final tables, history, recording."""
+"""`TableResult` of a run over tables: final tables, history, recording."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from numpy.typing import NDArray
 
 from stretto.errors import PlanError
 from stretto.plan.job import JobPlan
-from stretto.runtime.tables.job import Outcome, Rest, Watched
+from stretto.runtime.tables.job import FinalRows, TableEvaluation, TableOutcome
 from stretto.store.layout import Layout, Start
 
 from .table import Lookup, Table
-from .whole import Elements, Entries, Whole
+from .whole import Elements, Entries, TableArrays
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Result:
+class TableResult:
     """The result of a run with tables.
 
     Attributes
@@ -31,7 +31,7 @@ class Result:
         Ticks of each worker.
     seconds : float
         Seconds of the run without evaluations; virtual seconds on `st.Simulated`.
-    history : tuple of Watched
+    history : tuple of TableEvaluation
         The evaluations of `watch`.
     stopped : str
         Why it ended: "done", "until" or "interrupted".
@@ -54,7 +54,7 @@ class Result:
     tables: Mapping[str, Any]
     clocks: tuple[int, ...]
     seconds: float
-    history: tuple[Watched, ...]
+    history: tuple[TableEvaluation, ...]
     stopped: str
     staleness: NDArray[np.int64]
     traffic: Sequence[Any]
@@ -63,7 +63,7 @@ class Result:
     items: float
     _specs: Mapping[str, Table]
     _layout: Layout
-    _rest: tuple[Rest, ...]
+    _rest: tuple[FinalRows, ...]
     plan: JobPlan | None = None
 
     @property
@@ -80,7 +80,7 @@ class Result:
             Name of the table.
         """
         whole = self.tables
-        assert isinstance(whole, Whole)
+        assert isinstance(whole, TableArrays)
         return whole.entries(name)
 
     def table(self, name: str) -> Table:
@@ -126,8 +126,8 @@ def _pickled(content: Any) -> bytes:
         return found
 
 
-def _unpickled(content: bytes) -> Result:
-    return Result(**pickle.loads(content))
+def _unpickled(content: bytes) -> TableResult:
+    return TableResult(**pickle.loads(content))
 
 
 class _Made:
@@ -166,18 +166,18 @@ class _MadeState:
 class _Touched:
     """Keys and rows of each table that were touched."""
 
-    rest: tuple[Rest, ...]
+    rest: tuple[FinalRows, ...]
 
     def __call__(self, number: int) -> tuple[NDArray[np.int64], NDArray[Any]]:
         return self.rest[number].keys, self.rest[number].values
 
 
-def result_of(outcome: Outcome, tables: Mapping[str, Table], layout: Layout) -> Result:
+def result_of(outcome: TableOutcome, tables: Mapping[str, Table], layout: Layout) -> TableResult:
     """The result of a run from what its runtime returned."""
     rest = outcome.tables
     stale = outcome.staleness
-    return Result(
-        tables=Whole(tables, layout, _Touched(rest)),
+    return TableResult(
+        tables=TableArrays(tables, layout, _Touched(rest)),
         clocks=outcome.clocks,
         seconds=outcome.seconds,
         history=tuple(outcome.history),

@@ -16,11 +16,11 @@ from stretto.runtime.chosen import TABLES, chosen, name_of
 from stretto.runtime.files.run_checkpoints import Saving
 from stretto.runtime.interrupts import raising_ctrl_c
 from stretto.runtime.runtimes import Threads
-from stretto.runtime.tables.job import Watched
+from stretto.runtime.tables.job import TableEvaluation
 
-from .job import Asked
+from .job import TableRunRequest
 from .planning import plan_tables
-from .result import Result, result_of
+from .result import TableResult, result_of
 from .table import Table
 from .whole import View
 from .worker import Worker
@@ -37,13 +37,13 @@ def run(
     watch: Callable[[View], float] | None = None,
     every: int | None = None,
     every_seconds: str | float | Sequence[str | float] | None = None,
-    until: Callable[[Watched], bool] | None = None,
+    until: Callable[[TableEvaluation], bool] | None = None,
     record: str | None = None,
     seed: int = 0,
     checkpoint: str | os.PathLike[str] | Saving | None = None,
     checkpoint_every: int | None = None,
     resume: bool = False,
-) -> Result:
+) -> TableResult:
     """Call `worker(w)` once for every logical worker, against tables that all of them read and add to.
 
     An error in any worker ends the run. Ctrl-C ends it at the end of the clock and saves a checkpoint if there is a
@@ -65,7 +65,7 @@ def run(
         `st.Threads(n)`, `st.Serial()`, `st.Simulated(…)` or `st.Cluster(…)`; None for all cores of this machine.
     watch : callable or None, default None
         function(view) -> objective, evaluated at the start, at the end, and in between as `every` and `every_seconds`
-        say. `Result.history` has the values.
+        say. `TableResult.history` has the values.
     every : int or None, default None
         Clocks of the slowest worker between two evaluations; None for 1, unless `every_seconds` is given.
     every_seconds : float, str, sequence or None, default None
@@ -89,10 +89,10 @@ def run(
 
     Returns
     -------
-    Result
+    TableResult
     """
     where = _where(runtime)
-    asked = Asked.of(
+    asked = TableRunRequest.of(
         worker,
         tables=tables,
         workers=workers,
@@ -122,7 +122,7 @@ def plan(
     watch: Callable[[View], float] | None = None,
     every: int | None = None,
     every_seconds: str | float | Sequence[str | float] | None = None,
-    until: Callable[[Watched], bool] | None = None,
+    until: Callable[[TableEvaluation], bool] | None = None,
     record: str | None = None,
     seed: int = 0,
     checkpoint: str | os.PathLike[str] | Saving | None = None,
@@ -168,7 +168,7 @@ def plan(
     -------
     JobPlan
         Its grade is "identical" under `st.tables.BSP()`, "replayable" under `st.tables.SSP(s)` and `st.tables.ASP()`,
-        "statistical" where a table has placement="shared". `run(runtime=…)` returns the `Result` of `st.run`.
+        "statistical" where a table has placement="shared". `run(runtime=…)` returns the `TableResult` of `st.run`.
 
     Examples
     --------
@@ -181,7 +181,7 @@ def plan(
     'replayable'
     """
     where = _where(runtime)
-    asked = Asked.of(
+    asked = TableRunRequest.of(
         worker,
         tables=tables,
         workers=workers,
@@ -212,11 +212,11 @@ def _simulated(runtime: Any) -> bool:
     return name_of(runtime) == "simulated"
 
 
-def _run_plan(asked: Asked, made: JobPlan, where: Any, runtime: Any = None) -> Result:
+def _run_plan(asked: TableRunRequest, made: JobPlan, where: Any, runtime: Any = None) -> TableResult:
     return _run(asked, where if runtime is None else _where(runtime), made)
 
 
-def _run(asked: Asked, where: Any, made: JobPlan | None = None) -> Result:
+def _run(asked: TableRunRequest, where: Any, made: JobPlan | None = None) -> TableResult:
     """Plan and run. made: the plan to run; PlanError if the arguments give another plan by now."""
     with raising_ctrl_c():
         identity = asked.identity()

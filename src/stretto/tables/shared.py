@@ -16,17 +16,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stretto.runtime.tables.job import Seat
+from stretto.runtime.tables.job import WorkerApi
 
 from .checks import Keys
-from .handle import Handle, Open
+from .handle import Handle, WorkerRunState
 from .table import Table
 
 
 class SharedHandle(Handle):
     """A handle on a shared array: reads copy from it, adds change it, one worker at a time."""
 
-    def __init__(self, seat: Seat, number: int, name: str, table: Table, state: Open, copies: bool) -> None:
+    def __init__(
+        self, seat: WorkerApi, number: int, name: str, table: Table, state: WorkerRunState, copies: bool
+    ) -> None:
         super().__init__(seat, number, name, table, state, copies)
         self._whole: NDArray[Any]
         self._whole, self._lock = seat.shared(number)

@@ -1,7 +1,7 @@
 """Final tables as users see them, assembled from shards: whole arrays, or entries where a table is unbounded.
 
-`Whole` is a mapping from names to arrays that are assembled on access. A dense table of sparse rows may be larger than
-memory; `entries` gives the rows that were touched.
+`TableArrays` is a mapping from names to arrays that are assembled on access. A dense table of sparse rows may be
+larger than memory; `entries` gives the rows that were touched.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Elements(NamedTuple):
     values: NDArray[Any]
 
 
-class Whole(Mapping[str, Any]):
+class TableArrays(Mapping[str, Any]):
     """tables[name]: [rows, cols] (width 1: [rows]; with fields an object that has them; without rows= its entries).
 
     values(table) : keys and rows that were touched, as a runtime returns them.
@@ -110,7 +110,7 @@ class View:
     """
 
     def __init__(
-        self, tables: Whole, clock: int, seconds: float, nbytes: int, local: tuple[dict[str, Any], ...]
+        self, tables: TableArrays, clock: int, seconds: float, nbytes: int, local: tuple[dict[str, Any], ...]
     ) -> None:
         self.tables, self.clock, self.seconds, self.bytes, self.local = tables, clock, seconds, nbytes, local
 

@@ -22,9 +22,9 @@ import numpy as np
 from stretto.errors import DataError, PlanError, RunError
 from stretto.keyed import uniform
 from stretto.runtime.files.node_reading import Triples, read_part
-from stretto.runtime.tables.job import Seat
+from stretto.runtime.tables.job import WorkerApi
 
-from .handle import ElementHandle, Handle, Open, RowHandle
+from .handle import ElementHandle, Handle, RowHandle, WorkerRunState
 from .shared import SharedHandle
 from .shares import Part, share_of
 from .table import Table
@@ -43,10 +43,10 @@ class Worker:
         Number of the node that it runs on.
     """
 
-    def __init__(self, seat: Seat, workers: int, tables: dict[str, Table], seed: int, copies: bool) -> None:
+    def __init__(self, seat: WorkerApi, workers: int, tables: dict[str, Table], seed: int, copies: bool) -> None:
         self.number, self.workers, self.node = seat.worker, workers, seat.node
         self._seat, self._tables, self._seed, self._copies = seat, tables, seed, copies
-        self._open = Open()
+        self._open = WorkerRunState()
         self._handles: dict[str, Handle] = {}
         self._due = 0.0  # work computed and not reported yet
         # Positions of the batches at the checkpoint: the first loops continue from them.

@@ -8,6 +8,6 @@ that a run over tables kept its guarantees.
 """
 
 from .findings import Violation
-from .replay import ReplayError, Report, check_replay
+from .replay import ReplayError, ReplayReport, check_replay
 
-__all__ = ["ReplayError", "Report", "Violation", "check_replay"]
+__all__ = ["ReplayError", "ReplayReport", "Violation", "check_replay"]

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.kernels.numeric import scalar
-from stretto.loops.types.typed_tree import Kind
+from stretto.loops.types.typed_tree import ScalarType
 
 LANES = 16
 Number: TypeAlias = int | float | bool | np.generic
@@ -36,17 +36,17 @@ _STRONG = {plain: dtype for dtype, plain in _PLAIN.items()}
 # --- kinds ----------------------------------------------------------------------------------------------------------
 
 
-def has_kind(value: object, kind: Kind) -> bool:
+def has_kind(value: object, kind: ScalarType) -> bool:
     """Whether a number is exactly of this kind: a weak one a plain Python number, a strong one NumPy's."""
     return type(value) is (_PLAIN[kind.dtype] if kind.weak else np.dtype(kind.dtype).type)
 
 
 @np.errstate(all="ignore")
-def convert(value: Number, kind: Kind) -> Number:
+def convert(value: Number, kind: ScalarType) -> Number:
     """The number as `kind`, converted as NumPy's astype does.
 
-    >>> convert(-2.7, Kind("i4")), convert(300, Kind("u1")), convert(np.float32(0.5), Kind("f8", True))
-    (np.int32(-2), np.uint8(44), 0.5)
+    >>> convert(-2.7, ScalarType("i4")), convert(300, ScalarType("u1")), convert(np.float32(0.5), ScalarType("f8",
+    True)) (np.int32(-2), np.uint8(44), 0.5)
     """
     number: np.generic = cast(np.asarray(value), kind.dtype).reshape(1)[0]
     return number.item() if kind.weak else number

@@ -52,7 +52,7 @@ class Reads(Events):
 
 
 @dataclass(frozen=True, eq=False)
-class Columns:
+class RecordingColumns:
     """Everything that the checks read.
 
     Adds before the checkpoint that a run was resumed from are not counted: they are part of the rows' start values.
@@ -67,7 +67,7 @@ class Columns:
     whole: tuple[bool, ...]  # whether all of an attempt was recorded, or only events before the next checkpoint
 
     @classmethod
-    def of(cls, recording: Recording) -> Columns:
+    def of(cls, recording: Recording) -> RecordingColumns:
         """The columns of a full recording."""
         layout = recording.layout
         begins = np.array([recording.begin, *(restart.clock for restart in recording.restarts)], dtype=np.int64)

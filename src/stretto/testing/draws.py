@@ -21,13 +21,13 @@ from stretto.consistency.rules import ASP, BSP, SSP, Rule
 from stretto.runtime.simulated.faults import Crash, Delay, Fault, Pause, Reset, SlowLink
 from stretto.store.shard import functions
 
-from .scripts import Script, Sheet
+from .scripts import Script, ScriptTable
 
 ITEM = 1e-3  # virtual seconds of one item of work
 
 
 @dataclass(frozen=True, eq=False)
-class Schedule:
+class DrawnSchedule:
     """One run to execute and check."""
 
     seed: int
@@ -66,7 +66,7 @@ def draw(
     kinds: Sequence[str] | None = None,
     crashes: int | None = None,
     checkpoint: int | None = None,
-) -> Schedule:
+) -> DrawnSchedule:
     """A schedule. kinds: of tables, among "add", "average", "adagrad", "proximal", "adarevision". crashes: how many.
     checkpoint: clocks between checkpoints.
     """
@@ -90,7 +90,7 @@ def draw(
     length = _length(dice, clocks, busy, cluster["latency"])
     checkpoint = checkpoint or dice.choice((None, 1, 1, 2, 3))
     cluster["faults"] = _faults(dice, nodes, length, cluster["latency"], crashes)
-    return Schedule(seed, workers, clocks, tables, rule, policy, cluster, checkpoint, script)
+    return DrawnSchedule(seed, workers, clocks, tables, rule, policy, cluster, checkpoint, script)
 
 
 def _rule(dice: random.Random) -> Rule:
@@ -123,7 +123,7 @@ def _policy(dice: random.Random, nodes: int) -> Policy:
 
 def _tables(
     dice: random.Random, nodes: int, kinds: Sequence[str] | None, plain: bool
-) -> tuple[dict[str, dict[str, Any]], list[Sheet]]:
+) -> tuple[dict[str, dict[str, Any]], list[ScriptTable]]:
     tables, sheets = {}, []
     for number in range(dice.choice((1, 1, 2, 3))):
         name = f"t{number}"
@@ -137,7 +137,7 @@ _REACH = {"f2": 3, "f4": 12, "f8": 60, "i4": 8, "i8": 17}  # powers of ten
 _KINDS = ("add", "average", "adagrad", "proximal", "adarevision")
 
 
-def _table(dice: random.Random, name: str, kind: str, nodes: int, plain: bool) -> tuple[dict[str, Any], Sheet]:
+def _table(dice: random.Random, name: str, kind: str, nodes: int, plain: bool) -> tuple[dict[str, Any], ScriptTable]:
     cols = dice.choice((1, 1, 2, 3))
     count = dice.choice((1, 2, 4, 12))
     dtype = "f4"
@@ -172,7 +172,7 @@ def _table(dice: random.Random, name: str, kind: str, nodes: int, plain: bool) -
     }
     # Sums of integers wrap around; other tables than those that add square what they are given.
     reach = 0 if whole and dtype[0] == "f" else _REACH[dtype] if kind == "add" else 3
-    return arguments, Sheet(name, keys, cols, whole, dtype in ("i4", "i8"), reach if dice.random() < 0.5 else 0)
+    return arguments, ScriptTable(name, keys, cols, whole, dtype in ("i4", "i8"), reach if dice.random() < 0.5 else 0)
 
 
 def _function(dice: random.Random, kind: str) -> Any:

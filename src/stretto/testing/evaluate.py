@@ -39,7 +39,7 @@ class Environment:
     integer, so that an element read before it is written is noticed.
     """
 
-    def __init__(self, declared: tuple[t.Array, ...], arrays: Mapping[str, NDArray[Any]]) -> None:
+    def __init__(self, declared: tuple[t.BodyArray, ...], arrays: Mapping[str, NDArray[Any]]) -> None:
         self.declared = {array.name: array for array in declared}
         self.arrays = dict(arrays)
         self.locals: dict[str, NDArray[Any]] = {}
@@ -82,9 +82,9 @@ class Environment:
                 return convert(node.value, node.type)
             case t.Var():
                 return self.values[node.name]
-            case t.Extent():
+            case t.AxisSize():
                 return convert(self.array(node.array).shape[node.axis], node.type)
-            case t.Count():
+            case t.RaggedSize():
                 return convert(len(self.ragged[node.ragged][0]), node.type)
             case t.Element():
                 return self.array(node.array)[self.index(node.array, node)]
@@ -100,7 +100,7 @@ class Environment:
                 return _kept(arithmetic.apply(node.op, strong(x), strong(y)), node.type)
             case t.Logic():
                 return convert(self._logic(node), node.type)
-            case t.Pick():
+            case t.Select():
                 return self.scalar(node.yes if self.scalar(node.test) else node.no)
             case t.Dot():
                 return _kept(arithmetic.dot(self.row(node.x), self.row(node.y)), node.type)
@@ -108,11 +108,11 @@ class Environment:
                 return _kept(arithmetic.total(self.row(node.x)), node.type)
             case t.Extreme():
                 return _kept(arithmetic.extreme(node.op, self.row(node.x)), node.type)
-            case t.User():
+            case t.UserCall():
                 # A plain float or bool is already what the compiled function takes; an int must not depend on its size.
                 args = [np.int64(arg) if type(arg) is int else arg for arg in map(self.scalar, node.args)]
                 return convert(node.target(*args), node.type)
-            case t.Random():
+            case t.RandomNumber():
                 from stretto import keyed
 
                 return convert(getattr(keyed, node.which)(*map(self.whole, node.args)), node.type)
@@ -157,7 +157,7 @@ class Environment:
                 return arithmetic.fma32(*(self.row(arg) for arg in (node.x, node.y, node.z)))  # type: ignore[no-any-return]
             case t.RowCast():
                 return arithmetic.cast(self.row(node.x), node.dtype)
-            case t.RowPick():
+            case t.RowSelect():
                 mask, yes, no = (self.row(arg) for arg in (node.mask, node.yes, node.no))
                 assert mask.dtype == bool, node
                 assert yes.dtype == no.dtype, node
@@ -204,7 +204,7 @@ class Environment:
         raise RunError(f"{problem}; subscripts run from 0 and do not wrap around: test them, or make the array larger")
 
 
-def _kept(value: np.generic, kind: t.Kind) -> Number:
+def _kept(value: np.generic, kind: t.ScalarType) -> Number:
     """A result as `kind`, which it must have already but for being weak."""
     assert value.dtype == kind.dtype, (value, kind)
     return convert(value, kind)

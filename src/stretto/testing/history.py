@@ -10,7 +10,7 @@ from .columns import Adds, Ints
 NEVER = np.iinfo(np.int64).max
 
 
-class History:
+class AddHistory:
     """Sorted adds of one table. which [m]: the adds; row, clock, position [m (+ 1)] of each; rows: keys with adds."""
 
     def __init__(self, adds: Adds, alive: NDArray[np.bool_], workers: int) -> None:

@@ -18,15 +18,15 @@ from numpy.typing import NDArray
 from stretto.loops.execute.run import _compiled_function
 from stretto.loops.front.bind import AccumulatorInfo, BufferInfo
 from stretto.loops.layout.traversal import iterations
-from stretto.loops.loop_plan import LoopPlan, Part
-from stretto.loops.types.typed_tree import Kind
+from stretto.loops.loop_plan import LoopPlan, PlannedLoop
+from stretto.loops.types.typed_tree import ScalarType
 
 from .arithmetic import convert
-from .reference import Machine
+from .reference import Interpreter
 
 
 @dataclass(frozen=True, eq=False)
-class Result:
+class ReferenceResult:
     """Final arrays and accumulators."""
 
     arrays: dict[str, NDArray[Any]]
@@ -34,13 +34,13 @@ class Result:
 
 
 @np.errstate(all="ignore")
-def reference(plan: LoopPlan) -> Result:
+def reference(plan: LoopPlan) -> ReferenceResult:
     """Every loop of a plan, interpreted."""
     arrays = {name: array.copy() for name, array in plan.held.arrays.items()}
     accumulators = {name: acc.array.copy() for name, acc in plan.held.accumulators.items()}
     for part in plan.parts:
         _Reference(plan, part, arrays, accumulators).run()
-    return Result(arrays, accumulators)
+    return ReferenceResult(arrays, accumulators)
 
 
 def operator_of(op: str, function: Any) -> Any:
@@ -61,7 +61,7 @@ class _Reference:
     """One loop."""
 
     def __init__(
-        self, plan: LoopPlan, part: Part, arrays: dict[str, NDArray[Any]], accumulators: dict[str, NDArray[Any]]
+        self, plan: LoopPlan, part: PlannedLoop, arrays: dict[str, NDArray[Any]], accumulators: dict[str, NDArray[Any]]
     ) -> None:
         self.held, self.part = plan.held, part
         self.arrays, self.accumulators = arrays, accumulators
@@ -115,7 +115,7 @@ class _Reference:
             flushing[name].add(index, value)
 
         extents = {name: mine[info.target] for name, info in self.buffers.items()}
-        machine = Machine(self.analysis.body, {**mine, **extents}, self.numbers, operators, buffered)
+        machine = Interpreter(self.analysis.body, {**mine, **extents}, self.numbers, operators, buffered)
         space = self.analysis.space
         for index, at in iterations(self.visits, space, visit):
             for one in flushing.values():
@@ -191,12 +191,12 @@ def _apply(apply: Any, info: BufferInfo, arrays: dict[str, NDArray[Any]], elemen
     values = [arrays[name].flat[element] for name in names]
     result = apply(values[0], delta, *values[1:], *(() if seen is None else (seen,)))
     for name, value in zip(names, result if isinstance(result, tuple) else (result,), strict=True):
-        arrays[name].flat[element] = convert(value, Kind(arrays[name].dtype.str[1:]))
+        arrays[name].flat[element] = convert(value, ScalarType(arrays[name].dtype.str[1:]))
 
 
 def fold(into: NDArray[Any], parts: list[NDArray[Any]], op: Any) -> None:
     """Fold the parts of the visits into an accumulator, in order, element by element."""
-    kind = Kind(into.dtype.str[1:])
+    kind = ScalarType(into.dtype.str[1:])
     flat = into.reshape(-1)
     with np.errstate(all="ignore"):
         for part in parts:

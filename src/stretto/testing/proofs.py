@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from stretto.consistency.rules import ASP, BSP, SSP, Rule
 
-from .columns import Columns, Ints, Reads
+from .columns import Ints, Reads, RecordingColumns
 from .findings import SHOWN, Findings
-from .history import History
+from .history import AddHistory
 from .sums import Sums
 
 _AT_ONCE = 1 << 22  # elements of [reads, workers] checked at a time
@@ -44,7 +44,7 @@ def said(rule: Rule) -> str:
 # --- reads ----------------------------------------------------------------------------------------------------------
 
 
-def prove_reads(columns: Columns, findings: Findings) -> None:
+def prove_reads(columns: RecordingColumns, findings: Findings) -> None:
     """Check reads: none too old, from the future or doubled; own adds are seen; reads of a row never go back."""
     numbers = findings.numbers
     numbers["reads"] = sum(reads.calls for reads in columns.reads)
@@ -56,7 +56,7 @@ def prove_reads(columns: Columns, findings: Findings) -> None:
             mine = np.flatnonzero(reads.incarnation == incarnation)
             if not len(mine):
                 continue
-            history = History(columns.adds[table], columns.alive(columns.adds[table], incarnation), columns.workers)
+            history = AddHistory(columns.adds[table], columns.alive(columns.adds[table], incarnation), columns.workers)
             sums = Sums(columns, table, history) if columns.tables[table].own_writes else None
             step = max(1, _AT_ONCE // columns.workers)
             for first in range(0, len(mine), step):
@@ -67,7 +67,9 @@ def prove_reads(columns: Columns, findings: Findings) -> None:
             _prove_monotone(columns, table, reads, mine, findings)
 
 
-def _prove_some(columns: Columns, table: int, reads: Reads, some: Ints, history: History, findings: Findings) -> None:
+def _prove_some(
+    columns: RecordingColumns, table: int, reads: Reads, some: Ints, history: AddHistory, findings: Findings
+) -> None:
     """Reads of one table and incarnation against the adds."""
     rule, spec = columns.rule, columns.tables[table]
     group = history.groups(reads.key[some])
@@ -129,7 +131,7 @@ def _prove_some(columns: Columns, table: int, reads: Reads, some: Ints, history:
     findings.numbers["staleness"] = counts
 
 
-def _prove_monotone(columns: Columns, table: int, reads: Reads, mine: Ints, findings: Findings) -> None:
+def _prove_monotone(columns: RecordingColumns, table: int, reads: Reads, mine: Ints, findings: Findings) -> None:
     """Check that later reads of a row by a worker hold at least the adds of earlier ones."""
     order = mine[np.lexsort((reads.position[mine], reads.key[mine], reads.worker[mine]))]
     same = (reads.key[order][1:] == reads.key[order][:-1]) & (reads.worker[order][1:] == reads.worker[order][:-1])
@@ -145,7 +147,9 @@ def _prove_monotone(columns: Columns, table: int, reads: Reads, mine: Ints, find
     findings.more("back", int(back.sum()) - SHOWN)
 
 
-def _prove_values(columns: Columns, table: int, reads: Reads, some: Ints, sums: Sums, findings: Findings) -> None:
+def _prove_values(
+    columns: RecordingColumns, table: int, reads: Reads, some: Ints, sums: Sums, findings: Findings
+) -> None:
     """Check values: a row read is its start plus exactly the adds that its witness counts."""
     seen = reads.seen[some].astype(np.int64)
     counts = sums.history.counts(reads.key[some])
@@ -160,7 +164,7 @@ def _prove_values(columns: Columns, table: int, reads: Reads, some: Ints, sums: 
     findings.numbers["valued"] += len(some)
 
 
-def prove_end(columns: Columns, findings: Findings) -> None:
+def prove_end(columns: RecordingColumns, findings: Findings) -> None:
     """At the end the shards hold every surviving add once: by count, and by value where changes add up.
 
     A run that was stopped before its workers had ended may lack adds of clocks that were not over.
@@ -170,7 +174,7 @@ def prove_end(columns: Columns, findings: Findings) -> None:
     for table, (keys, counted) in columns.recording.final.items():
         values, name = columns.recording.final_values[table], columns.tables[table].name
         adds = columns.adds[table]
-        history = History(adds, columns.alive(adds, columns.incarnations - 1), columns.workers)
+        history = AddHistory(adds, columns.alive(adds, columns.incarnations - 1), columns.workers)
         findings.numbers["surviving"] += len(history.which)
         order = np.argsort(keys, kind="stable")
         witness = columns.since_begin(table, keys, counted)[order].astype(np.int64)
@@ -205,7 +209,7 @@ def prove_end(columns: Columns, findings: Findings) -> None:
             findings.numbers["summed"] += len(keys)
 
 
-def _needed(history: History, closed: int | None) -> Callable[[Ints], Ints]:
+def _needed(history: AddHistory, closed: int | None) -> Callable[[Ints], Ints]:
     """How many adds of each worker rows must hold at the end: all of them, or all of clocks below `closed`."""
     if closed is None:
         return history.counts
@@ -222,7 +226,7 @@ def _when(reads: Reads, at: int) -> tuple[int, float]:
     return int(reads.position[at]), float(reads.now[at])
 
 
-def _read_words(columns: Columns, table: int, reads: Reads, at: int) -> str:
+def _read_words(columns: RecordingColumns, table: int, reads: Reads, at: int) -> str:
     return (
         f"worker {reads.worker[at]} at clock {reads.clock[at]} ({reads.now[at]:.6g} s) read row {reads.key[at]} of "
         f"table {columns.tables[table].name!r}, which"

@@ -24,14 +24,14 @@ from numpy.typing import NDArray
 from stretto.comm.codec import round_f2, travels_short
 from stretto.comm.messages import Rows, Update
 
-from .columns import Columns
+from .columns import RecordingColumns
 from .findings import SHOWN, Findings
 
 Floats = NDArray[Any]
 RULES = ("average", "adagrad", "proximal", "adarevision")
 
 
-def prove_functions(columns: Columns, findings: Findings) -> None:
+def prove_functions(columns: RecordingColumns, findings: Findings) -> None:
     """Check that final rows of tables with one of these server functions equal its result for the recorded changes."""
     findings.numbers["worked out"] = 0
     # Exact runs apply whole clocks and are compared with the serial run. A cut leaves later clocks out of rows that had
@@ -65,7 +65,7 @@ class _Row:
 class _Shadow:
     """All rows of one table."""
 
-    def __init__(self, columns: Columns, table: int, findings: Findings) -> None:
+    def __init__(self, columns: RecordingColumns, table: int, findings: Findings) -> None:
         self.columns, self.table, self.findings = columns, table, findings
         self.spec = spec = columns.tables[table]
         self.real = spec.kept if spec.kept.kind == "f" else np.dtype("f8")

@@ -8,14 +8,14 @@ from numpy.typing import NDArray
 from stretto.comm.policy import Managed
 from stretto.comm.units import rate
 
-from .columns import Columns, Events, Ints
+from .columns import Events, Ints, RecordingColumns
 from .findings import SHOWN, Findings
 
 # Repeated frames and bare acknowledgements are outside the budgets.
 _FREE = ("again", "acknowledge")
 
 
-def prove_clocks(columns: Columns, findings: Findings) -> None:
+def prove_clocks(columns: RecordingColumns, findings: Findings) -> None:
     """Check clocks: ticks are consecutive, every attempt starts from its checkpoint, events name their clock."""
     recording, workers = columns.recording, columns.workers
     findings.numbers["restarts"] = columns.incarnations - 1
@@ -56,7 +56,7 @@ def prove_clocks(columns: Columns, findings: Findings) -> None:
                 findings.add("clock", what, int(events.position[at]))
 
 
-def _called(columns: Columns, life: int) -> NDArray[np.bool_]:
+def _called(columns: RecordingColumns, life: int) -> NDArray[np.bool_]:
     """[workers] which workers read, added or ticked in this attempt."""
     found = np.zeros(columns.workers, dtype=bool)
     every: tuple[Events, ...] = (*columns.adds, *columns.reads)
@@ -69,7 +69,9 @@ def _called(columns: Columns, life: int) -> NDArray[np.bool_]:
     return found
 
 
-def _clocks_at(columns: Columns, ticks: Ints, life: Ints, worker: Ints, incarnation: Ints, position: Ints) -> Ints:
+def _clocks_at(
+    columns: RecordingColumns, ticks: Ints, life: Ints, worker: Ints, incarnation: Ints, position: Ints
+) -> Ints:
     """[n] the clock of a worker at a position, from its ticks."""
     # Ticks of one worker and attempt are contiguous; those before a position are counted by two searches.
     span = int(ticks[:, 0].max(initial=0)) + int(position.max(initial=0)) + 2
@@ -80,7 +82,7 @@ def _clocks_at(columns: Columns, ticks: Ints, life: Ints, worker: Ints, incarnat
     return columns.begins[incarnation] + made
 
 
-def prove_order(columns: Columns, findings: Findings) -> None:
+def prove_order(columns: RecordingColumns, findings: Findings) -> None:
     """Check that messages of one node to another arrive as 1, 2, 3 …, none left out, none twice."""
     taken = columns.recording.deliveries
     findings.numbers["deliveries"] = len(taken)
@@ -112,7 +114,7 @@ def prove_order(columns: Columns, findings: Findings) -> None:
         findings.add("order", what, one.order, one.now)
 
 
-def prove_budget(columns: Columns, findings: Findings) -> None:
+def prove_budget(columns: RecordingColumns, findings: Findings) -> None:
     """Check budgets: over any window no side of a node and no limited link exceeds rate × window + 1 message."""
     policy, sends = columns.layout.policy, columns.recording.sends
     findings.numbers["sends"] = len(sends)

@@ -27,10 +27,10 @@ from stretto.consistency.rules import BSP, SSP
 from stretto.errors import RunError
 from stretto.runtime.simulated.faults import Crash, Fault, Pause, Reset
 from stretto.runtime.simulated.spec import Simulated
-from stretto.runtime.simulated.tables.job import Cluster
-from stretto.runtime.tables.job import Outcome, TableJob
+from stretto.runtime.simulated.tables.job import SimulatedCluster
+from stretto.runtime.tables.job import TableJob, TableOutcome
 
-from .draws import Schedule, draw
+from .draws import DrawnSchedule, draw
 from .replay import check_replay
 from .schedules import ScheduleFailed, command_line, compare, run_on
 
@@ -59,14 +59,14 @@ class Stages:
         return 0.0, self.finished
 
 
-class Traced(Simulated):
+class TracedCluster(Simulated):
     """A simulated cluster that notes the stages of a run."""
 
     name = "simulated"
 
-    def serve(self, job: TableJob) -> Outcome:
+    def serve(self, job: TableJob) -> TableOutcome:
         """Run a job over tables."""
-        cluster = Cluster(self, job)
+        cluster = SimulatedCluster(self, job)
         run, stages = cluster.state, Stages()
         first: dict[int, float] = {}
         honest_part, honest_keep = run.worker_part, run.keep
@@ -90,7 +90,7 @@ class Traced(Simulated):
         return outcome
 
 
-def draw_base(seed: int, **given: Any) -> Schedule:
+def draw_base(seed: int, **given: Any) -> DrawnSchedule:
     """A schedule that loses no node; frames may be lost and doubled. given: as for `draws.draw`."""
     dice = random.Random(f"stretto recovery {seed}")
     chosen: dict[str, Any] = {
@@ -113,7 +113,7 @@ def draw_base(seed: int, **given: Any) -> Schedule:
     return replace(base, cluster=base.cluster | more, checkpoint=(chosen | given)["checkpoint"])
 
 
-def draw_losses(schedule: Schedule, stages: Stages) -> tuple[Fault, ...]:
+def draw_losses(schedule: DrawnSchedule, stages: Stages) -> tuple[Fault, ...]:
     """Nodes that are lost at stages of the run."""
     dice = random.Random(f"stretto losses {schedule.seed}")
     nodes, detect = schedule.cluster["nodes"], float(schedule.cluster["detect"])
@@ -148,7 +148,7 @@ def run_seed(seed: int, **given: Any) -> int:
     faults: tuple[Fault, ...] = ()
     more: dict[str, Any] = {"watch": fingerprint, "checkpoint_every": base.checkpoint}
     try:
-        calm = Traced(**base.cluster)
+        calm = TracedCluster(**base.cluster)
         expected = run_on(base, calm, **more)
         faults = draw_losses(base, calm.stages)  # type: ignore[attr-defined]
         found = run_on(base, Simulated(**base.cluster | {"faults": (*base.faults, *faults)}), record="full", **more)

@@ -23,7 +23,7 @@ from stretto.testing.evaluate import Environment, Index
 Accumulators = Mapping[str, tuple[NDArray[Any], Callable[[Any, Any], Any]]]
 
 
-class Machine:
+class Interpreter:
     """Runs iterations of a loop body for one worker.
 
     Parameters
@@ -37,7 +37,7 @@ class Machine:
     accumulators : mapping
         For each accumulator the array of partial results and the operator, called with two NumPy scalars.
     buffered : callable or None
-        Called with the buffer's name, the index and the value (a number or a row) for each `Buffered`. None: the value
+        Called with the buffer's name, the index and the value (a number or a row) for each `BufferAdd`. None: the value
         is added to the array of that name.
     """
 
@@ -84,23 +84,23 @@ class Machine:
 
     def _step(self, step: t.Step) -> str | None:
         match step:
-            case t.Put():
+            case t.Store():
                 values = [self._env.value(value) for value in step.values]
                 for place, value in zip(step.places, values, strict=True):
                     self._put(place, value)
-            case t.Clear():
+            case t.ZeroFill():
                 self._env.array(step.array)[...] = 0
             case t.Fold():
                 self._fold(self._env.index(step.accumulator, step), step.accumulator, self._env.value(step.value))
-            case t.Buffered():
+            case t.BufferAdd():
                 self._buffered(step.buffer, self._env.index(step.buffer, step), self._env.value(step.value))
             case t.Branch():
                 return self._steps(step.body if self._env.scalar(step.test) else step.orelse)
-            case t.Repeat():
+            case t.WhileLoop():
                 while self._env.scalar(step.test):
                     if self._steps(step.body) == "break":
                         break
-            case t.Run():
+            case t.RangeLoop():
                 start, stop, by = (self._env.whole(bound) for bound in (step.start, step.stop, step.step))
                 if by == 0:
                     raise RunError(f"line {step.line}: range() with a step of zero never ends; give it another step")
@@ -108,13 +108,13 @@ class Machine:
                     self._env.values[step.name] = k
                     if self._steps(step.body) == "break":
                         break
-            case t.Walk():
+            case t.RaggedLoop():
                 for entry in zip(*self._env.ragged[step.ragged], strict=True):
                     for name, kind, part in zip(step.names, step.types, entry, strict=True):
                         self._env.values[name] = convert(part, kind)
                     if self._steps(step.body) == "break":
                         break
-            case t.Leave():
+            case t.Jump():
                 return step.kind
             case _:
                 assert_never(step)
@@ -144,7 +144,7 @@ class Machine:
     def _fold(self, index: Index, name: str, value: Any) -> None:
         """Element by element, so that the operator may be any function of two numbers."""
         array, operator = self._accumulators[name]
-        kind = t.Kind(array.dtype.str[1:])
+        kind = t.ScalarType(array.dtype.str[1:])
         assert strong(value).dtype == array.dtype if np.ndim(value) == 0 else value.dtype == array.dtype, (name, value)
         assert np.shape(value) == array[index].shape, (name, index, np.shape(value))
         with np.errstate(all="ignore"):

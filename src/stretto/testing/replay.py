@@ -42,7 +42,7 @@ from stretto.consistency.rules import ASP, SSP
 from stretto.errors import PlanError, RunError
 from stretto.store.recording import Recording
 
-from .columns import Columns
+from .columns import RecordingColumns
 from .findings import Findings, Violation
 from .proofs import prove_end, prove_reads, said
 from .proofs_functions import prove_functions
@@ -54,13 +54,13 @@ _SHOWN = 10  # violations in the message of an error
 class ReplayError(RunError):
     """A recording violates a guarantee; `report` has all findings."""
 
-    def __init__(self, report: Report) -> None:
+    def __init__(self, report: ReplayReport) -> None:
         self.report = report
         super().__init__(str(report))
 
 
 @dataclass(frozen=True, eq=False)
-class Report:
+class ReplayReport:
     """The result of a check; `print(report)` describes it in words."""
 
     violations: tuple[Violation, ...]  # some of each kind, in words
@@ -122,7 +122,7 @@ class Report:
         return lines
 
 
-def check_replay(recording: Recording, *, raises: bool = True) -> Report:
+def check_replay(recording: Recording, *, raises: bool = True) -> ReplayReport:
     """Check a run from its full recording (`st.run(…, record="full")`, then `result.recording`).
 
     Raises ReplayError when a promise was broken; with raises=False the report lists what was found instead.
@@ -133,7 +133,7 @@ def check_replay(recording: Recording, *, raises: bool = True) -> Report:
     """
     if not recording.full:
         raise PlanError("the recording has counts only; run with record='full' to have one that can be checked")
-    columns = Columns.of(recording)
+    columns = RecordingColumns.of(recording)
     findings = Findings()
     prove_clocks(columns, findings)
     prove_reads(columns, findings)
@@ -143,7 +143,7 @@ def check_replay(recording: Recording, *, raises: bool = True) -> Report:
     prove_budget(columns, findings)
     findings.numbers["begin"], findings.numbers["closed"] = recording.begin, recording.closed
     rule = columns.rule
-    report = Report(
+    report = ReplayReport(
         tuple(findings.violations),
         findings.broken,
         findings.numbers.pop("staleness"),

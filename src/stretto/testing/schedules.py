@@ -24,8 +24,8 @@ import stretto as st
 from stretto.consistency.rules import BSP
 from stretto.errors import RunError
 
-from .draws import Schedule, draw
-from .replay import Report, check_replay
+from .draws import DrawnSchedule, draw
+from .replay import ReplayReport, check_replay
 
 COMMAND = "python -m stretto.testing.schedules --seed"
 
@@ -34,7 +34,7 @@ class ScheduleFailed(RunError):
     """A schedule violated a guarantee, or could not be run. The message ends with the command that repeats it."""
 
 
-def run_seed(seed: int, **given: Any) -> Report:
+def run_seed(seed: int, **given: Any) -> ReplayReport:
     """Draw a schedule, run it, check it. given: what is not to be drawn (see `draws.draw`)."""
     schedule = draw(seed, **given)
     try:
@@ -46,7 +46,7 @@ def run_seed(seed: int, **given: Any) -> Report:
         ) from error
 
 
-def run_schedule(schedule: Schedule) -> Report:
+def run_schedule(schedule: DrawnSchedule) -> ReplayReport:
     """Run a schedule and check the recording; under BSP() also the bits of the final tables and of `local`."""
     result = run_simulated(schedule)
     report = check_replay(result.recording)
@@ -55,22 +55,22 @@ def run_schedule(schedule: Schedule) -> Report:
     return report
 
 
-def run_simulated(schedule: Schedule) -> Any:
+def run_simulated(schedule: DrawnSchedule) -> Any:
     """The run itself, with its recording."""
     return run_on(schedule, st.Simulated(**schedule.cluster), record="full", checkpoint_every=schedule.checkpoint)
 
 
-def run_threads(schedule: Schedule, threads: int = 2) -> Any:
+def run_threads(schedule: DrawnSchedule, threads: int = 2) -> Any:
     """The same workers on real threads of one process, recorded; the cluster and its faults are left out."""
     return run_on(schedule, st.Threads(threads), record="full")
 
 
-def run_serial(schedule: Schedule) -> Any:
+def run_serial(schedule: DrawnSchedule) -> Any:
     """The reference: the same workers on the serial runtime."""
     return run_on(schedule, st.Serial())
 
 
-def run_on(schedule: Schedule, runtime: Any, **more: Any) -> Any:
+def run_on(schedule: DrawnSchedule, runtime: Any, **more: Any) -> Any:
     """The workers of a schedule on any runtime. more: options of `st.run`."""
     return st.run(
         schedule.script.body,

@@ -22,7 +22,7 @@ Keys = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Sheet:
+class ScriptTable:
     """A table as the script sees it."""
 
     name: str
@@ -33,7 +33,7 @@ class Sheet:
     reach: int = 0  # range of the magnitudes that are added, in powers of ten
 
 
-class Step(NamedTuple):
+class ScriptStep(NamedTuple):
     """One thing a worker does: "read", "ask" (read_async), "add", "element" (add_at) or "work". amount: items, or what
     is added [n, cols] before what was read is mixed in."""
 
@@ -52,13 +52,19 @@ class Script:
     """
 
     def __init__(
-        self, sheets: Sequence[Sheet], steps: list[list[list[Step]]], announces: bool, open: Sequence[bool]
+        self, sheets: Sequence[ScriptTable], steps: list[list[list[ScriptStep]]], announces: bool, open: Sequence[bool]
     ) -> None:
         self.sheets, self.steps, self.announces, self.open = tuple(sheets), steps, announces, tuple(open)
 
     @classmethod
     def draw(
-        cls, dice: random.Random, sheets: Sequence[Sheet], workers: int, clocks: int, busy: int, announces: bool = False
+        cls,
+        dice: random.Random,
+        sheets: Sequence[ScriptTable],
+        workers: int,
+        clocks: int,
+        busy: int,
+        announces: bool = False,
     ) -> Script:
         """busy: steps of a worker in a clock at most, ticks not counted."""
         # Some scripts crowd a few rows, some spread out, so that both waiting and early sends happen.
@@ -105,7 +111,7 @@ class Script:
                 return
             w.tick()
 
-    def _add(self, table: Any, step: Step, local: dict[str, Any]) -> None:
+    def _add(self, table: Any, step: ScriptStep, local: dict[str, Any]) -> None:
         sheet = self.sheets[step.table]
         mixed = int(local["memory"].sum() % 3)
         deltas = step.amount + (mixed if sheet.whole else mixed * 0.37)
@@ -137,12 +143,12 @@ class Script:
         return "\n".join(lines)
 
 
-def _clock(dice: random.Random, sheets: Sequence[Sheet], count: int, crowd: int) -> list[Step]:
+def _clock(dice: random.Random, sheets: Sequence[ScriptTable], count: int, crowd: int) -> list[ScriptStep]:
     steps = []
     for _ in range(count):
         do = dice.choices(("read", "ask", "add", "element", "work"), (30, 5, 40, 3, 22))[0]
         if do == "work":
-            steps.append(Step(do, 0, np.zeros(0, np.int64), dice.choice((0, 1, 1, 2, 5, 20))))
+            steps.append(ScriptStep(do, 0, np.zeros(0, np.int64), dice.choice((0, 1, 1, 2, 5, 20))))
             continue
         table = dice.randrange(len(sheets))
         sheet = sheets[table]
@@ -161,11 +167,11 @@ def _clock(dice: random.Random, sheets: Sequence[Sheet], count: int, crowd: int)
             shape = (len(keys), sheet.cols)
             whole = [dice.randint(-4, 4) for _ in range(shape[0] * shape[1])]
             amount = np.array(whole, dtype=np.float64).reshape(shape) * (1.0 if sheet.whole else 0.173)
-        steps.append(Step(do, table, keys, amount))
+        steps.append(ScriptStep(do, table, keys, amount))
     return steps
 
 
-def _scaled(sizes: np.random.Generator, sheets: Sequence[Sheet], step: Step) -> Step:
+def _scaled(sizes: np.random.Generator, sheets: Sequence[ScriptTable], step: ScriptStep) -> ScriptStep:
     """The same step with numbers of many sizes, where it adds and the table is made for them."""
     if step.amount is None or step.do == "work" or not sheets[step.table].reach:
         return step

@@ -31,8 +31,8 @@ from numpy.typing import NDArray
 
 from stretto.comm.codec import travels_short
 
-from .columns import Columns, Ints
-from .history import History
+from .columns import Ints, RecordingColumns
+from .history import AddHistory
 
 FEWEST, MOST = 3, 16
 _BITS = 30
@@ -60,7 +60,7 @@ class _Rows(NamedTuple):
 class Sums:
     """The sums of one table's rows in one attempt of a run; a table of integers is compared modulo its width."""
 
-    def __init__(self, columns: Columns, table: int, history: History) -> None:
+    def __init__(self, columns: RecordingColumns, table: int, history: AddHistory) -> None:
         spec = columns.tables[table]
         self._columns, self._table, self.history, self._kept = columns, table, history, spec.kept
         deltas = columns.adds[table].deltas[history.which]
@@ -174,7 +174,7 @@ def _finite(values: NDArray[Any]) -> Floats:
     return np.where(np.isfinite(values), values, 0.0).astype(np.float64)
 
 
-def _by_row(ufunc: np.ufunc, numbers: Ints, history: History, nothing: int) -> Ints:
+def _by_row(ufunc: np.ufunc, numbers: Ints, history: AddHistory, nothing: int) -> Ints:
     """[rows + 1, cols] the greatest or least of each row's numbers; `nothing` is passed over."""
     found = np.full((len(history.rows) + 1, numbers.shape[1]), nothing, np.int64)
     if len(history.row):

@@ -18,7 +18,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Task:
+class WarmupTask:
     """A job that compiles the kernels it needs.
 
     Attributes
@@ -46,28 +46,28 @@ _TOPIC_MODELS: dict[str, dict[str, Any]] = {
 }
 
 
-def tasks(*, fast: bool = False) -> list[Task]:
+def tasks(*, fast: bool = False) -> list[WarmupTask]:
     """Everything worth compiling ahead, the most wanted first in each family. fast: the profile `fast` too."""
     found = [
         *_factorizations(),
         *_regressions(),
         *_topic_models(),
         *_readers(),
-        Task("helpers of loops", "loops", _loops),
-        Task("plans of training steps", "memory", _plan),
+        WarmupTask("helpers of loops", "loops", _loops),
+        WarmupTask("plans of training steps", "memory", _plan),
     ]
     if fast:
         small = _ratings(300, 200)
         optimizers: list[dict[str, Any]] = [{}, {"optimizer": "adagrad"}, {"optimizer": "adarevision"}]
         for given in [*optimizers, {"solver": "als"}, {"solver": "ccd"}]:
             name = ", ".join(["fast", *map(str, given.values())])
-            found.append(Task(name, "factorization", partial(_fit, small, profile="fast", **given)))
+            found.append(WarmupTask(name, "factorization", partial(_fit, small, profile="fast", **given)))
         for name, given in _TOPIC_MODELS.items():
-            found.append(Task(f"fast, topics, {name}", "topics", partial(_topics, profile="fast", **given)))
+            found.append(WarmupTask(f"fast, topics, {name}", "topics", partial(_topics, profile="fast", **given)))
     return found
 
 
-def _factorizations() -> list[Task]:
+def _factorizations() -> list[WarmupTask]:
     small, wide = _ratings(300, 200), _ratings(70_000, 66_000)
     made: dict[str, Callable[[], object]] = {
         "sgd": partial(_fit, small),
@@ -82,28 +82,31 @@ def _factorizations() -> list[Task]:
         "als, implicit": partial(_fit, small, solver="als", implicit=True),
         "ccd": partial(_fit, small, solver="ccd"),
     }
-    return [Task(name, "factorization", run) for name, run in made.items()]
+    return [WarmupTask(name, "factorization", run) for name, run in made.items()]
 
 
-def _regressions() -> list[Task]:
+def _regressions() -> list[WarmupTask]:
     kinds = [("dense", "float64"), ("sparse", "float64"), ("dense", "float32"), ("sparse", "float32")]
-    made = [Task(f"regression, {kind}, {dtype}", "regression", partial(_regress, kind, dtype)) for kind, dtype in kinds]
+    made = [
+        WarmupTask(f"regression, {kind}, {dtype}", "regression", partial(_regress, kind, dtype))
+        for kind, dtype in kinds
+    ]
     for kind, dtype in kinds:
-        made.append(Task(f"many classes, {kind}, {dtype}", "classes", partial(_classify, kind, dtype)))
-    return [*made, Task("rounds of a schedule", "rounds", _rounds)]
+        made.append(WarmupTask(f"many classes, {kind}, {dtype}", "classes", partial(_classify, kind, dtype)))
+    return [*made, WarmupTask("rounds of a schedule", "rounds", _rounds)]
 
 
-def _topic_models() -> list[Task]:
-    made = [Task(f"topics, {name}", "topics", partial(_topics, **given)) for name, given in _TOPIC_MODELS.items()]
-    return [*made, Task("topics, streamed", "topics", _stream_topics)]
+def _topic_models() -> list[WarmupTask]:
+    made = [WarmupTask(f"topics, {name}", "topics", partial(_topics, **given)) for name, given in _TOPIC_MODELS.items()]
+    return [*made, WarmupTask("topics, streamed", "topics", _stream_topics)]
 
 
-def _readers() -> list[Task]:
+def _readers() -> list[WarmupTask]:
     small = _ratings(300, 200)
     names = ("movielens", "triples", "svmlight", "mm")
-    made = [Task(f"read {name}", "readers", partial(_read, small, name)) for name in names]
-    made.append(Task("read text ids", "readers", partial(_read_text, "ada,tea,5\neve,tea,3\nada,rye,1\n")))
-    return [*made, Task("sparse matrices", "readers", _sparse_matrices)]
+    made = [WarmupTask(f"read {name}", "readers", partial(_read, small, name)) for name in names]
+    made.append(WarmupTask("read text ids", "readers", partial(_read_text, "ada,tea,5\neve,tea,3\nada,rye,1\n")))
+    return [*made, WarmupTask("sparse matrices", "readers", _sparse_matrices)]
 
 
 def _ratings(rows: int, cols: int) -> Any:
@@ -254,7 +257,7 @@ def _plan() -> None:
     from stretto.memory.addresses.place_plan import make_placed
     from stretto.memory.addresses.placement import place
     from stretto.memory.planner.graph import Graph, Node, Storage
-    from stretto.memory.planner.planner import Settings
+    from stretto.memory.planner.planner import PlannerSettings
 
     layers, size = 6, 8 << 20
     forward = tuple(Node("forward", (k - 1,) if k else (), (k,), seconds=1e-3) for k in range(layers))
@@ -263,7 +266,7 @@ def _plan() -> None:
         for k in range(layers)
     )
     storages = tuple(Storage(size, "activation") for _ in range(2 * layers))
-    made = make_placed(Graph(storages, forward + backward, (2 * layers - 1,)), Settings(6 * size))
+    made = make_placed(Graph(storages, forward + backward, (2 * layers - 1,)), PlannerSettings(6 * size))
     place(find_lifetimes(made.program))
 
 

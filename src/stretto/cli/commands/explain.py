@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from stretto.cli.merged_options import Merged
+from stretto.cli.merged_options import MergedOptions
 from stretto.cli.output import say
 
 from . import train
@@ -30,10 +30,10 @@ EXAMPLES = (
 _LOOP = "A loop in a script"
 
 
-_MERGED = Merged({"mf": train.mf, "lda": train.lda})
+_MERGED = MergedOptions({"mf": train.mf, "lda": train.lda})
 
 
-class Model(StrEnum):
+class ModelChoice(StrEnum):
     mf = "mf"
     lda = "lda"
 
@@ -46,7 +46,7 @@ def explain(
         ),
     ],
     model: Annotated[
-        Model | None,
+        ModelChoice | None,
         typer.Option("--model", help="What would be trained.", show_default="mf, with an option of lda alone lda"),
     ] = None,
     size: Annotated[

@@ -20,7 +20,7 @@ from stretto.errors import DataError, PlanError, RunError
 
 if TYPE_CHECKING:
     from stretto.tables.jobfile import JobFile
-    from stretto.tables.result import Result
+    from stretto.tables.result import TableResult
 
 EXAMPLES = (
     "Examples:\n\nstretto simulate job.toml\n\n"
@@ -128,7 +128,7 @@ def _parsed(text: str) -> tuple[str, list[str]]:
 
 def _runs(
     asked: JobFile, names: Sequence[str], choices: Sequence[Sequence[str]], quiet: bool
-) -> Iterator[tuple[tuple[str, ...], Result, JobFile]]:
+) -> Iterator[tuple[tuple[str, ...], TableResult, JobFile]]:
     """(values, result, job) of every combination, with a progress bar."""
     from rich.console import Console
     from rich.progress import Progress
@@ -168,7 +168,7 @@ def _label(names: Sequence[str], values: Sequence[str]) -> str:
     return ", ".join(f"{name}={value}" for name, value in zip(names, values, strict=True))
 
 
-def _found(job: JobFile, result: Result) -> list[Any]:
+def _found(job: JobFile, result: TableResult) -> list[Any]:
     """Clocks, seconds, bytes, share of the time spent computing, objective, seconds to target (or None), restarts."""
     cluster = job.simulated
     possible = result.seconds * cluster.nodes * cluster.threads

@@ -5,10 +5,13 @@ from __future__ import annotations
 import typer
 
 from stretto.cli import options as o
-from stretto.cli.errors import Command, Group
+from stretto.cli.errors import Command, CommandGroup
 
 app = typer.Typer(
-    cls=Group, help="Train a model on a file and leave a run record.", no_args_is_help=True, rich_markup_mode="rich"
+    cls=CommandGroup,
+    help="Train a model on a file and leave a run record.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
 )
 
 MF_EXAMPLES = (
@@ -34,13 +37,13 @@ def _models() -> None:
 def mf(
     file: o.Ratings,
     rank: o.RankOption = 32,
-    loss: o.LossOption = o.Loss.squared,
+    loss: o.LossOption = o.LossChoice.squared,
     reg: o.RegOption = 0.05,
     bias_reg: o.BiasRegOption = 0.05,
     biases: o.BiasesOption = True,
     implicit: o.ImplicitOption = False,
     alpha: o.AlphaOption = 1.0,
-    solver: o.SolverOption = o.Solver.sgd,
+    solver: o.SolverOption = o.SolverChoice.sgd,
     epochs: o.EpochsOption = 20,
     learning_rate: o.RateOption = None,
     schedule: o.ScheduleOption = None,

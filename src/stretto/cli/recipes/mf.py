@@ -27,10 +27,12 @@ class MfRecipe(Recipe):
 
     @property
     def epochs_are_planned(self) -> bool:
-        from stretto.solvers.factorization.problem import Problem
+        from stretto.solvers.factorization.problem import FactorizationProblem
 
         given = {name: self.parameters[name] for name in ("solver", "schedule", "optimizer")}
-        return given["solver"] == "sgd" and Problem(self.parameters["n_components"], **given).fall == "linear"
+        return (
+            given["solver"] == "sgd" and FactorizationProblem(self.parameters["n_components"], **given).fall == "linear"
+        )
 
     def data(self) -> Data | str:
         if self.memory is None:

@@ -17,7 +17,7 @@ import typer
 
 from stretto.cli.errors import STOPPED
 from stretto.cli.output import complain, on_terminal, say
-from stretto.cli.run_log import Lines, Watch, summary
+from stretto.cli.run_log import EpochPrinter, SummaryListener, summary
 from stretto.errors import DataError, OtherPlan, RunError, StrettoError
 from stretto.observe.events import Listener
 from stretto.observe.folder_lock import is_written
@@ -77,12 +77,12 @@ def run(
     model = recipe.model(workers)
     if runtime is not None:
         model.set_params(runtime=runtime)
-    watch = Watch(warnings=not (bars and verbose))
+    watch = SummaryListener(warnings=not (bars and verbose))
     listeners: list[Listener] = [watch]
     if anew:
         listeners.append(RunRecord(folder, exist_ok=True))
     if verbose and not bars:
-        listeners.append(Lines(verbose, recipe.unit))
+        listeners.append(EpochPrinter(verbose, recipe.unit))
     session = Session(
         record=None if anew else folder,
         saving=saving,
@@ -132,7 +132,7 @@ def keep(model: Any, folder: Path) -> None:
         model.plan_.draw(str(folder / f"plan.{suffix}"))
 
 
-def _stopped(model: Any, folder: Path, watch: Watch) -> None:
+def _stopped(model: Any, folder: Path, watch: SummaryListener) -> None:
     """The last words of an interrupted run. What was learned so far is kept as a model, if it was handed out."""
     where = shlex.quote(str(folder))
     if not watch.started:

@@ -20,7 +20,7 @@ from stretto.errors import DataError
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class EagerFrame:
     """An eager data frame."""
 
     names: list[Any]  # of its columns
@@ -35,7 +35,7 @@ class Frame:
         return self._frame.get_column(self.names[at])
 
 
-def as_frame(X: Any, source: str) -> Frame | None:
+def as_frame(X: Any, source: str) -> EagerFrame | None:
     """A frame where X is one; None for anything else. Lazy frames are collected."""
     kind = type(X)
     if isinstance(X, np.ndarray | tuple | list | str | bytes | int | float) or kind.__module__.startswith("scipy."):
@@ -53,7 +53,7 @@ def as_frame(X: Any, source: str) -> Frame | None:
             frame = frame.collect()
         if not isinstance(frame, nw.DataFrame):
             return None
-        return Frame(list(frame.columns), frame.to_native(), frame)
+        return EagerFrame(list(frame.columns), frame.to_native(), frame)
     except DuplicateError as error:
         raise DataError(
             f"{source}: two columns of the {kind.__name__} have one name, so it is not clear which is meant; rename one"
@@ -70,7 +70,9 @@ def series_of(X: Any) -> Any:
     return found if isinstance(found, nw.Series) else None
 
 
-def triple_columns(frame: Frame, choice: ColumnChoice, source: str) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+def triple_columns(
+    frame: EagerFrame, choice: ColumnChoice, source: str
+) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
     """Ids of users, ids of items, and ratings (float64) of a table with one record a row."""
     try:
         user, item, rating = find_roles(frame.names, choice)
@@ -83,7 +85,7 @@ def triple_columns(frame: Frame, choice: ColumnChoice, source: str) -> tuple[NDA
     return users, items, ratings_of_column(frame.column(rating), frame.names[rating], source)
 
 
-def pair_columns(frame: Frame, source: str) -> tuple[NDArray[Any], NDArray[Any]]:
+def pair_columns(frame: EagerFrame, source: str) -> tuple[NDArray[Any], NDArray[Any]]:
     """Ids of users and items of a table of pairs; its other columns are not read."""
     try:
         user, item = find_pair(frame.names)
@@ -154,7 +156,7 @@ def ratings_of_column(series: Any, name: Any, source: str) -> NDArray[np.float64
         raise DataError(f"{where} of {kind} cannot be converted to numbers ({error})") from error
 
 
-def _index_hint(frame: Frame) -> str:
+def _index_hint(frame: EagerFrame) -> str:
     """pandas may hold the ids in its index, which is no column."""
     index = getattr(frame.native, "index", None)
     names = [name for name in getattr(index, "names", None) or [] if name is not None]

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.data.parts.file_set import FileSet, walk
-from stretto.data.parts.hosts import Alone
+from stretto.data.parts.hosts import LocalPartExecutor
 from stretto.data.records.digest import digest_of
 from stretto.errors import DataError
 
@@ -43,7 +43,7 @@ class DesignFiles:
     @staticmethod
     def of(path: Any, owner: str) -> DesignFiles:
         """Count the entries of files. owner: named in the error if they have no labels."""
-        found = walk(path, Alone())
+        found = walk(path, LocalPartExecutor())
         if not isinstance(found, FileSet) or found.numbering.labels is None:
             raise DataError(
                 f"{owner}: {path} holds no labels; give svmlight files (`label index:value …`), or X and y in memory"

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from stretto.data.parts.part import RECORDS, DataPart
 from stretto.data.parts.reading import PartReader, TextCodes
 from stretto.data.reading.axis import IdCounts
-from stretto.data.reading.columns import Growing, Interner
+from stretto.data.reading.columns import GrowingArray, Interner
 from stretto.data.records.ids import IdMap
 
 
@@ -78,7 +78,7 @@ class PartCensus:
 def take_census(part: DataPart) -> PartCensus:
     """`DataPart.census`."""
     reader = PartReader(part, RECORDS)
-    rows, cols, labels = IdCounts(), IdCounts(), Growing(np.float64, 16)
+    rows, cols, labels = IdCounts(), IdCounts(), GrowingArray(np.float64, 16)
     low, high = np.inf, -np.inf
     for r, c, values, y in reader:
         rows.add(r)

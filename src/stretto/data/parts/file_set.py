@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from stretto.data.parts.census import PartCensus
 from stretto.data.parts.files import is_several
-from stretto.data.parts.hosts import PartHosts
+from stretto.data.parts.hosts import PartExecutor
 from stretto.data.parts.node_files import NodeFiles
 from stretto.data.parts.numbering import Numbering, merge
 from stretto.data.parts.part import DataPart
@@ -68,7 +68,7 @@ class FileSet:
         return self.parts[number].entries(self.numbering)
 
 
-def walk(path: Any, crew: PartHosts | None = None) -> Scan | FileSet:
+def walk(path: Any, crew: PartExecutor | None = None) -> Scan | FileSet:
     """`scan` of one file, or a set of several. crew: hosts that count them; then one file is read in parts as well."""
     if isinstance(path, NodeFiles):
         if crew is None:
@@ -83,7 +83,7 @@ def walk(path: Any, crew: PartHosts | None = None) -> Scan | FileSet:
     return FileSet(str(path), tuple(cut), merge([part.census() for part in cut]))
 
 
-def _walked(path: Any, source: PartSource, node: NDArray[np.int64] | None, crew: PartHosts) -> FileSet:
+def _walked(path: Any, source: PartSource, node: NDArray[np.int64] | None, crew: PartExecutor) -> FileSet:
     """The set of files, counted by the hosts. node: of each file, if only one node can read it."""
     cut = source.parts(max(1, source.nbytes // _PART, min(_EACH * crew.apart, source.nbytes // _LEAST)))
     readers = None if node is None else node[[part.file for part in cut]]

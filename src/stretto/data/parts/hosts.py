@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-class PartHosts(Protocol):
+class PartExecutor(Protocol):
     """Processes that parts are distributed to."""
 
     @property
@@ -26,7 +26,7 @@ class PartHosts(Protocol):
         ...
 
 
-class Alone:
+class LocalPartExecutor:
     """This process reads everything."""
 
     apart = 0

@@ -12,8 +12,8 @@ from typing import Any
 
 from stretto.data.parts.files import FileState, state_of
 from stretto.data.reading import array_files
-from stretto.data.reading.parsing import Options, Parsing, Settled
-from stretto.data.reading.report import Report
+from stretto.data.reading.parsing import DetectedFormat, Parsing, ReadOptions
+from stretto.data.reading.report import LineReport
 from stretto.errors import DataError, FormatError
 
 DELIMITED = ("triples", "movielens")
@@ -26,7 +26,7 @@ class FileLayout:
 
     Parameters
     ----------
-    settled : Settled
+    settled : DetectedFormat
         Format and, for text, layout.
     kind : {"bytes", "row groups", "whole"}
         What its parts are.
@@ -34,7 +34,7 @@ class FileLayout:
         The columns of a Parquet file: user, item and, unless every value is 1, rating.
     """
 
-    settled: Settled
+    settled: DetectedFormat
     kind: str
     columns: tuple[str, ...] = ()
 
@@ -75,7 +75,7 @@ class DataFile:
         return sum(self.groups) or self.state.size or 1
 
 
-def survey(paths: Sequence[str], options: Options, copies: bool) -> tuple[DataFile, ...]:
+def survey(paths: Sequence[str], options: ReadOptions, copies: bool) -> tuple[DataFile, ...]:
     """Detect the formats of the files. Empty files among several are left out: parts of a job's output may be empty."""
     files = []
     for path in paths:
@@ -88,8 +88,8 @@ def survey(paths: Sequence[str], options: Options, copies: bool) -> tuple[DataFi
     return united(files, options)
 
 
-def _look(path: str, state: FileState, options: Options) -> DataFile:
-    with Parsing(path, options, Report(path)) as parsing:
+def _look(path: str, state: FileState, options: ReadOptions) -> DataFile:
+    with Parsing(path, options, LineReport(path)) as parsing:
         settled, packed = parsing.settled, parsing.text.compression is not None
     splits = not packed and state.size is not None
     if settled.guess.format == "parquet":
@@ -100,7 +100,7 @@ def _look(path: str, state: FileState, options: Options) -> DataFile:
     return DataFile(path, state, layout if splits and not layout.loaded else replace(layout, kind="whole"))
 
 
-def _parquet_parts(path: str, options: Options) -> tuple[tuple[str, ...], tuple[int, ...]]:
+def _parquet_parts(path: str, options: ReadOptions) -> tuple[tuple[str, ...], tuple[int, ...]]:
     """The columns to read, and the bytes that they take in each row group."""
     with array_files.open_parquet(path) as file:
         columns = tuple(array_files.parquet_columns(path, file, options.choice))
@@ -112,7 +112,7 @@ def _parquet_parts(path: str, options: Options) -> tuple[tuple[str, ...], tuple[
     return columns, tuple(sizes)
 
 
-def united(files: list[DataFile], options: Options) -> tuple[DataFile, ...]:
+def united(files: list[DataFile], options: ReadOptions) -> tuple[DataFile, ...]:
     """The files with one common type of ids; refused where formats or headers differ."""
     first = files[0]
     guess = first.layout.settled.guess

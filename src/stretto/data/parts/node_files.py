@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stretto.data.parts.hosts import PartHosts
+from stretto.data.parts.hosts import PartExecutor
 from stretto.data.parts.layout import united
 from stretto.data.parts.source import PartSource, open_parts
 from stretto.errors import DataError, PlanError
@@ -52,12 +52,12 @@ class NodeFiles:
             "memory=…, or give the paths themselves"
         )
 
-    def find(self, crew: PartHosts) -> tuple[PartSource, NDArray[np.int64]]:
+    def find(self, crew: PartExecutor) -> tuple[PartSource, NDArray[np.int64]]:
         """The files of all nodes, and the node of each file.
 
         Parameters
         ----------
-        crew : PartHosts
+        crew : PartExecutor
             The nodes.
         """
         nodes = crew.apart

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from stretto.data.parts.files import FileState, refuse_change
 from stretto.data.parts.layout import FileLayout
-from stretto.data.reading.parsing import Options
+from stretto.data.reading.parsing import ReadOptions
 
 if TYPE_CHECKING:
     from stretto.data.parts.census import PartCensus
@@ -46,7 +46,7 @@ class DataPart:
         What the file is.
     state : FileState
         The file's state when the parts were planned.
-    options : Options
+    options : ReadOptions
         Options of the caller for reading the files.
     on_error : {"raise", "skip"}
         What becomes of a bad line.
@@ -65,7 +65,7 @@ class DataPart:
     share: tuple[int, int]
     layout: FileLayout
     state: FileState
-    options: Options
+    options: ReadOptions
     on_error: str
     plan: str
 

@@ -19,7 +19,7 @@ from stretto.data.reading import array_files
 from stretto.data.reading.columns import Interner
 from stretto.data.reading.parsing import Parsing
 from stretto.data.reading.part_report import PartReport
-from stretto.data.reading.report import Report
+from stretto.data.reading.report import LineReport
 from stretto.data.reading.source import CHUNK
 from stretto.data.records.data import Data, as_values
 from stretto.data.records.ids import TEXT, IdMap, plain_ids, text_array
@@ -69,7 +69,7 @@ class PartReader:
         The names behind the codes, where ids are text.
     loaded : Data or None
         The records of a file that is loaded rather than streamed.
-    report : Report
+    report : LineReport
         Bad lines.
     records, digest : int
         After the last chunk: how many, and a checksum of ids, values and their order.
@@ -83,7 +83,7 @@ class PartReader:
         self.row_names: Interner | TextCodes | None = Interner() if guess.row_text else None
         self.col_names: Interner | TextCodes | None = Interner() if guess.col_text else None
         self.loaded: Data | None = None
-        self.report: Report = PartReport(part.path, part.on_error, None)
+        self.report: LineReport = PartReport(part.path, part.on_error, None)
         self.records = self.digest = 0
 
     def __iter__(self) -> Iterator[tuple[NDArray[Any], NDArray[Any], NDArray[np.float32], NDArray[np.float64]]]:
@@ -103,7 +103,7 @@ class PartReader:
         part.check()  # also refuses a file that changed while it was read
 
     def _lines(self) -> Iterator[Any]:
-        from stretto.data.reading.triples import Names
+        from stretto.data.reading.triples import TextIds
 
         part = self.part
         nothing = Interner()
@@ -111,7 +111,7 @@ class PartReader:
         size = min(CHUNK, max(_LEAST, _PER_RECORD * self.chunk))
         share = part.share if part.kind == "bytes" else None
         with Parsing(
-            part.path, part.options, self.report, Names(rows, cols), size, share, part.layout.settled
+            part.path, part.options, self.report, TextIds(rows, cols), size, share, part.layout.settled
         ) as parsing:
             self.report = parsing.report
             for chunk in parsing:

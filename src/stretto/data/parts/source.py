@@ -12,8 +12,8 @@ from stretto.data.convert.roles import column_choice
 from stretto.data.parts.files import expand
 from stretto.data.parts.layout import DataFile, survey
 from stretto.data.parts.part import DataPart
-from stretto.data.reading.parsing import Options
-from stretto.data.reading.report import Report
+from stretto.data.reading.parsing import ReadOptions
+from stretto.data.reading.report import LineReport
 from stretto.errors import DataError
 
 
@@ -25,14 +25,14 @@ class PartSource:
     ----------
     files : tuple of DataFile
         In the order of their records.
-    options : Options
+    options : ReadOptions
         Options of the caller for reading them.
     on_error : {"raise", "skip"}
         What becomes of a bad line.
     """
 
     files: tuple[DataFile, ...]
-    options: Options
+    options: ReadOptions
     on_error: str
 
     @property
@@ -120,9 +120,9 @@ def open_parts(
 
     The other arguments are those of `read`.
     """
-    options = Options(format, sep, column_choice(columns, user, item, rating), ids, raw_ids, zero_based)
+    options = ReadOptions(format, sep, column_choice(columns, user, item, rating), ids, raw_ids, zero_based)
     paths = expand(path)
-    Report(paths[0], on_error)  # refuses what on_error does not know
+    LineReport(paths[0], on_error)  # refuses what on_error does not know
     return PartSource(survey(paths, options, copies), options, on_error)
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from stretto.data.convert.convert import as_data
 from stretto.data.convert.roles import ColumnChoice, find_roles
 from stretto.data.reading.headers import check_extent
-from stretto.data.reading.parsing import Options
+from stretto.data.reading.parsing import ReadOptions
 from stretto.data.reading.source import open_plain, size_of
 from stretto.data.records.data import Data
 from stretto.data.records.duplicates import settle
@@ -23,7 +23,7 @@ from stretto.errors import DataError, FormatError
 _AGAIN = "write or download it again"
 
 
-def load(path: str, format: str, options: Options, duplicates: str) -> Data:
+def load(path: str, format: str, options: ReadOptions, duplicates: str) -> Data:
     """A whole file of one of these kinds."""
     if format == "npz":
         if options.choice != ColumnChoice():
@@ -155,7 +155,7 @@ def parquet_columns(path: str, file: Any, choice: ColumnChoice) -> list[str]:
         raise FormatError(path, None, str(error)) from None
 
 
-def load_parquet(path: str, options: Options, duplicates: str) -> Data:
+def load_parquet(path: str, options: ReadOptions, duplicates: str) -> Data:
     """The columns of a Parquet file that hold user, item and rating, as those of a frame."""
     with open_parquet(path) as file:
         columns = parquet_columns(path, file, options.choice)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stretto.data.reading.columns import Lookup
+from stretto.data.reading.columns import IdRanks
 from stretto.data.records.ids import IdMap
 from stretto.errors import DataError
 
@@ -87,7 +87,7 @@ class IdIndex:
     def __init__(self, path: str, size: int, ids: IdMap | None, rank: NDArray[np.int32] | None, first: int) -> None:
         self.path, self.size, self.rank, self.first = path, size, rank, first
         self.known = ids.ids if ids is not None and rank is None else None
-        self.lookup = None if self.known is None else Lookup(self.known)
+        self.lookup = None if self.known is None else IdRanks(self.known)
 
     def __call__(self, said: NDArray[Any]) -> NDArray[Any]:
         if not len(said):

@@ -1,6 +1,6 @@
 """Growable columns for records while a file is read, and the mapping of ids to indices afterwards.
 
-`Growing` doubles in place (the allocator moves pages, not bytes), so reading holds the result once, not twice.
+`GrowingArray` doubles in place (the allocator moves pages, not bytes), so reading holds the result once, not twice.
 `compact` turns external integer ids into ranks, in place. `Interner` numbers text ids in the order of their first
 occurrence and returns the sorted `IdMap` at the end.
 """
@@ -21,7 +21,7 @@ from stretto.errors import DataError
 FEW = 1 << 16  # ids that are mapped without compiled code, which takes longer to load than they to sort
 
 
-class Growing:
+class GrowingArray:
     """A flat array under construction; an int32 one widens by itself when a value needs 64 bits."""
 
     def __init__(self, dtype: Any, capacity: int = 1 << 16) -> None:
@@ -64,7 +64,7 @@ def compact(ids: Indices) -> tuple[NDArray[np.int32], IdMap]:
         return np.empty(0, np.int32), IdMap(np.empty(0, np.int64))
     known = unique_ids(ids)
     out = cast("NDArray[np.int32]", ids) if ids.dtype == np.int32 else np.empty(len(ids), dtype=np.int32)
-    Lookup(known)(ids, out)
+    IdRanks(known)(ids, out)
     return out, IdMap(known)
 
 
@@ -102,7 +102,7 @@ def unique_ids(ids: Indices) -> NDArray[np.int64]:
     return known
 
 
-class Lookup:
+class IdRanks:
     """Ranks of ids among the sorted ids `known`: by a table when their range is small, otherwise by bisection."""
 
     def __init__(self, known: NDArray[np.int64]) -> None:

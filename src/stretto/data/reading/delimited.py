@@ -28,7 +28,7 @@ _SAY = "say which columns hold user, item and rating, counted from 0, such as co
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class LineLayout:
     """How to cut lines into records."""
 
     sep: str  # "::", tab, "|", ",", ";" or " " (any run of blanks)
@@ -47,7 +47,9 @@ class Layout:
         return f"lines of {self.width} fields separated by {shown}{header}"
 
 
-def find_layout(path: str, lines: list[str], format: str, sep: str | None, choice: ColumnChoice, ids: str) -> Layout:
+def find_layout(
+    path: str, lines: list[str], format: str, sep: str | None, choice: ColumnChoice, ids: str
+) -> LineLayout:
     """The layout of the file that begins with `lines`.
 
     Parameters
@@ -91,7 +93,7 @@ def find_layout(path: str, lines: list[str], format: str, sep: str | None, choic
         kinds = [ids == "text"] * 2
     if any(kinds):
         _refuse_commented_records(path, lines[:start], sep, width, columns)
-    return Layout(sep, columns, width, start + 1 if header else start, names, kinds[0], kinds[1])
+    return LineLayout(sep, columns, width, start + 1 if header else start, names, kinds[0], kinds[1])
 
 
 def _is_comment(line: str) -> bool:
@@ -289,7 +291,7 @@ def _refuse_commented_records(
             )  # fmt: skip
 
 
-def is_movielens(path: str, layout: Layout) -> bool:
+def is_movielens(path: str, layout: LineLayout) -> bool:
     """Whether the file is laid out as one of the MovieLens sets."""
     numbers = layout.width == 4 and not (layout.row_text or layout.col_text)
     base = os.path.basename(path).lower()

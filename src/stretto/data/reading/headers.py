@@ -20,7 +20,7 @@ _MARK = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True, slots=True)
-class Sized:
+class DeclaredSize:
     """The sizes that the header of a MatrixMarket or bag-of-words file states."""
 
     guess: Guess  # the layout of the lines that follow
@@ -31,7 +31,7 @@ class Sized:
     dense: bool = False  # MatrixMarket's "array": every value, column after column, one a line
 
 
-def bow_header(path: str, head: bytes) -> Sized:
+def bow_header(path: str, head: bytes) -> DeclaredSize:
     """UCI bag-of-words: three lines with the numbers of documents, words and entries."""
     lines = head.removeprefix(_MARK).split(b"\n")[:3]
     sizes = [_size(line) for line in lines]
@@ -44,10 +44,10 @@ def bow_header(path: str, head: bytes) -> Sized:
     if len(sizes) < 3:
         raise FormatError(path, len(sizes), "the three header lines are incomplete", "is this UCI bag-of-words?")
     documents, words, entries = (size or 0 for size in sizes)
-    return Sized(Guess("bow", "", " ", (0, 1, 2), 3, 3), documents, words, entries)
+    return DeclaredSize(Guess("bow", "", " ", (0, 1, 2), 3, 3), documents, words, entries)
 
 
-def mm_header(path: str, head: bytes) -> Sized:
+def mm_header(path: str, head: bytes) -> DeclaredSize:
     """MatrixMarket: the first line says what follows, the first one without % how much."""
     lines = head.removeprefix(_MARK).split(b"\n")
     words = lines[0].decode("latin-1").lower().split()
@@ -79,7 +79,7 @@ def mm_header(path: str, head: bytes) -> Sized:
             raise FormatError(path, k + 1, f"a {symmetry} matrix is square, not {rows} x {cols}", "repair the header")
         width = 2 if field == "pattern" else 3
         guess = Guess("mm", "", " ", (0, 1, -1 if field == "pattern" else 2), width, k + 1)
-        return Sized(guess, rows, cols, more[0] if more else _stored(rows, cols, symmetry), symmetry, dense)
+        return DeclaredSize(guess, rows, cols, more[0] if more else _stored(rows, cols, symmetry), symmetry, dense)
     raise FormatError(path, len(lines), "the line with the sizes is missing", "the file is incomplete")
 
 

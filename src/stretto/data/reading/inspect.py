@@ -11,9 +11,9 @@ import numpy as np
 from stretto.data.convert.roles import column_choice
 from stretto.data.describe import Description, describe
 from stretto.data.reading import array_files
-from stretto.data.reading.parsing import Options, Parsing
+from stretto.data.reading.parsing import Parsing, ReadOptions
 from stretto.data.reading.read import assemble
-from stretto.data.reading.report import Problem, Report
+from stretto.data.reading.report import LineProblem, LineReport
 from stretto.data.reading.source import as_path, size_of
 from stretto.data.records.data import Data
 from stretto.data.records.duplicates import REMEDY, find_duplicates, outside_name
@@ -37,7 +37,7 @@ class Info:
     hot_col: str  # id of the column with most records
     labels: int
     bad_lines: int  # lines that were dropped
-    problems: tuple[Problem, ...]  # the first of each kind, with line and remedy
+    problems: tuple[LineProblem, ...]  # the first of each kind, with line and remedy
 
     @property
     def ok(self) -> bool:
@@ -97,8 +97,8 @@ def inspect(
     Only a file that holds no record at all, that cannot be read, or whose layout is not clear, raises.
     """
     path = as_path(path)
-    options = Options(format, sep, column_choice(columns, user, item, rating), ids, zero_based=zero_based)
-    report = Report(path, "collect")
+    options = ReadOptions(format, sep, column_choice(columns, user, item, rating), ids, zero_based=zero_based)
+    report = LineReport(path, "collect")
     with Parsing(path, options, report) as parsing:
         guess, compression = parsing.guess, parsing.text.compression
         if parsing.is_text:
@@ -109,7 +109,9 @@ def inspect(
     problems = [*report.problems]
     if len(positions):
         problems += (
-            _repeated(data, options, positions, pairs) if parsing.is_text else [Problem(0, "repeated pairs", REMEDY)]
+            _repeated(data, options, positions, pairs)
+            if parsing.is_text
+            else [LineProblem(0, "repeated pairs", REMEDY)]
         )
     d = describe(data)
     return Info(
@@ -128,7 +130,7 @@ def inspect(
     )
 
 
-def _repeated(data: Data, options: Options, positions: np.ndarray, pairs: np.ndarray) -> list[Problem]:
+def _repeated(data: Data, options: ReadOptions, positions: np.ndarray, pairs: np.ndarray) -> list[LineProblem]:
     """The first few repeated pairs with the lines of their first two records."""
     groups: dict[int, list[int]] = {}
     for position, pair in zip(positions.tolist(), pairs.tolist(), strict=True):
@@ -137,7 +139,7 @@ def _repeated(data: Data, options: Options, positions: np.ndarray, pairs: np.nda
     wanted = sorted({p for g in chosen for p in g[:2]})
     lines: dict[int, int] = {}
     start = 0
-    with Parsing(data.source, options, Report(data.source, "collect")) as parsing:
+    with Parsing(data.source, options, LineReport(data.source, "collect")) as parsing:
         for chunk in parsing:
             stop = start + len(chunk.values)
             lines |= {p: chunk.lines[p - start] for p in wanted if start <= p < stop}
@@ -147,7 +149,7 @@ def _repeated(data: Data, options: Options, positions: np.ndarray, pairs: np.nda
         row, col = outside_name(data.row_ids, data.rows[a]), outside_name(data.col_ids, data.cols[a])
         values = f"{data.values[a]:g} there, {data.values[b]:g} here"
         text = f"the pair ({row}, {col}) was on line {lines.get(a, 0)} already ({values})"
-        found.append(Problem(lines.get(b, 0), text, REMEDY))
+        found.append(LineProblem(lines.get(b, 0), text, REMEDY))
     return found
 
 

@@ -12,17 +12,17 @@ from typing import Any
 from stretto.data.convert.roles import ColumnChoice
 from stretto.data.reading import svmlight, triples
 from stretto.data.reading.detect import Guess, detect
-from stretto.data.reading.headers import Sized, bow_header, check_extent, mm_header
+from stretto.data.reading.headers import DeclaredSize, bow_header, check_extent, mm_header
 from stretto.data.reading.part_report import PartReport
-from stretto.data.reading.report import Report
-from stretto.data.reading.source import CHUNK, Lines, size_of
+from stretto.data.reading.report import LineReport
+from stretto.data.reading.source import CHUNK, LineReader, size_of
 from stretto.errors import DataError
 
 BINARY = ("npz", "parquet")
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class ReadOptions:
     """Options of a file that are otherwise detected.
 
     Parameters
@@ -60,19 +60,19 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class DetectedFormat:
     """Format and sizes of a file, from its first bytes.
 
     Parameters
     ----------
     guess : Guess
         Format and layout.
-    sized : Sized or None
+    sized : DeclaredSize or None
         The sizes its header promises.
     """
 
     guess: Guess
-    sized: Sized | None = None
+    sized: DeclaredSize | None = None
 
 
 class Parsing:
@@ -88,41 +88,41 @@ class Parsing:
     def __init__(
         self,
         path: str,
-        options: Options,
-        report: Report,
-        names: triples.Names | None = None,
+        options: ReadOptions,
+        report: LineReport,
+        names: triples.TextIds | None = None,
         chunk: int = CHUNK,
         part: tuple[int, int] | None = None,
-        settled: Settled | None = None,
+        settled: DetectedFormat | None = None,
     ) -> None:
         self.path, self.report = path, report
-        self.names = names or triples.Names.new()
-        self.text = Lines(path, chunk)
+        self.names = names or triples.TextIds.new()
+        self.text = LineReader(path, chunk)
         try:
             found = self._detect(options) if settled is None else settled
             self.guess: Guess = found.guess
-            self.sized: Sized | None = found.sized
+            self.sized: DeclaredSize | None = found.sized
             if part is not None:
                 self._narrow(*part, numbered=settled is not None)
         except BaseException:
             self.text.close()
             raise
 
-    def _detect(self, options: Options) -> Settled:
+    def _detect(self, options: ReadOptions) -> DetectedFormat:
         path = self.path
         head, whole = self.text.head()
         guess = detect(path, head, options.format, sep=options.sep, choice=options.choice, ids=options.ids, whole=whole)
         if guess.format not in {"bow", "mm"}:
-            return Settled(guess)
+            return DetectedFormat(guess)
         sized = (bow_header if guess.format == "bow" else mm_header)(path, head)
         self.check_extent(sized.n_rows, "rows", "the header promises")
         self.check_extent(sized.n_cols, "columns", "the header promises")
-        return Settled(guess, sized)
+        return DetectedFormat(guess, sized)
 
     @property
-    def settled(self) -> Settled:
+    def settled(self) -> DetectedFormat:
         """What the file is, for walks to come."""
-        return Settled(self.guess, self.sized)
+        return DetectedFormat(self.guess, self.sized)
 
     def _narrow(self, number: int, parts: int, numbered: bool) -> None:
         guess = self.guess if self.sized is None else self.sized.guess

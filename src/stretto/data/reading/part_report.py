@@ -1,12 +1,12 @@
-"""Problems found in a part of a file: as `Report`, with line numbers that may count from the start of the part."""
+"""Problems found in a part of a file: as `LineReport`, with line numbers that may count from the start of the part."""
 
 from __future__ import annotations
 
 from stretto.data.reading.file_part import FilePart, origin, wrong
-from stretto.data.reading.report import Report
+from stretto.data.reading.report import LineReport
 
 
-class PartReport(Report):
+class PartReport(LineReport):
     """Takes problems as the reader of a part meets them. part: None where it is all of a packed file."""
 
     def __init__(self, path: str, on_error: str, part: FilePart | None) -> None:

@@ -24,10 +24,10 @@ from stretto.data.convert.roles import column_choice
 from stretto.data.parts.files import is_several
 from stretto.data.reading import array_files
 from stretto.data.reading import cache as cached
-from stretto.data.reading.columns import Growing, compact
+from stretto.data.reading.columns import GrowingArray, compact
 from stretto.data.reading.headers import most_entries
-from stretto.data.reading.parsing import Options, Parsing
-from stretto.data.reading.report import Report
+from stretto.data.reading.parsing import Parsing, ReadOptions
+from stretto.data.reading.report import LineReport
 from stretto.data.reading.source import as_path, is_url, size_of
 from stretto.data.records.data import Data
 from stretto.data.records.duplicates import check_policy, settle
@@ -111,8 +111,8 @@ def read(
             raw_ids=raw_ids, zero_based=zero_based,
         )  # fmt: skip
     path = as_path(path)
-    options = Options(format, sep, column_choice(columns, user, item, rating), ids, raw_ids, zero_based)
-    report = Report(path, on_error)
+    options = ReadOptions(format, sep, column_choice(columns, user, item, rating), ids, raw_ids, zero_based)
+    report = LineReport(path, on_error)
     folder = _entry(path, options, duplicates) if cache else None
     if folder is not None:
         data = cached.load(folder, path)
@@ -142,11 +142,11 @@ def read_for_fit(path: str | os.PathLike[str], duplicates: str) -> Data:
         ) from error
 
 
-def _entry(path: str, options: Options, duplicates: str) -> Path | None:
+def _entry(path: str, options: ReadOptions, duplicates: str) -> Path | None:
     return None if is_url(path) else cached.entry(path, asdict(options) | {"duplicates": duplicates})
 
 
-def assemble(parsing: Parsing, options: Options, budget: int | None = None) -> Data:
+def assemble(parsing: Parsing, options: ReadOptions, budget: int | None = None) -> Data:
     """All records of a text file, in file order; duplicates are left as they are."""
     path, guess, sized = parsing.path, parsing.guess, parsing.sized
     nbytes, packed = size_of(path), parsing.text.compression is not None
@@ -154,8 +154,8 @@ def assemble(parsing: Parsing, options: Options, budget: int | None = None) -> D
     if sized is not None:  # what the header promises, as far as the file can hold it
         most = 1 << 20 if packed else most_entries(nbytes, packed, 4)
         room = min(max(sized.entries, 1), 1 << 20 if most is None else most)
-    rows, cols, values = Growing(np.int32, room), Growing(np.int32, room), Growing(np.float32, room)
-    labels = Growing(np.float64, 16)
+    rows, cols, values = GrowingArray(np.int32, room), GrowingArray(np.int32, room), GrowingArray(np.float32, room)
+    labels = GrowingArray(np.float64, 16)
     total = None if packed else nbytes
     for chunk in parsing:
         if total and not len(values) and parsing.text.bytes < total:
@@ -184,7 +184,7 @@ def assemble(parsing: Parsing, options: Options, budget: int | None = None) -> D
     return _with_ids(r, c, v, parsing, options)
 
 
-def _with_ids(r: NDArray[Any], c: NDArray[Any], v: NDArray[Any], parsing: Parsing, options: Options) -> Data:
+def _with_ids(r: NDArray[Any], c: NDArray[Any], v: NDArray[Any], parsing: Parsing, options: ReadOptions) -> Data:
     out: list[tuple[NDArray[Any], IdMap | None]] = []
     for name, ids, text, names in (
         ("row", r, parsing.guess.row_text, parsing.names.rows),
@@ -214,7 +214,7 @@ def _with_ids(r: NDArray[Any], c: NDArray[Any], v: NDArray[Any], parsing: Parsin
     return Data.from_arrays(r, c, v, shape, row_ids=row_ids, col_ids=col_ids, source=parsing.path)
 
 
-def _starts_at_zero(cols: NDArray[Any], format: str, options: Options) -> bool:
+def _starts_at_zero(cols: NDArray[Any], format: str, options: ReadOptions) -> bool:
     if format == "lda-c":
         return True
     found = len(cols) > 0 and int(cols.min()) == 0
@@ -236,11 +236,11 @@ def _mirrored(data: Data, symmetry: str) -> Data:
     )
 
 
-def _lines_of(path: str, options: Options, on_error: str, a: int, b: int) -> tuple[int, int]:
+def _lines_of(path: str, options: ReadOptions, on_error: str, a: int, b: int) -> tuple[int, int]:
     """The lines of two records, found by walking the file again: only a failing read pays for its line numbers."""
     found: dict[int, int] = {}
     start = 0
-    with Parsing(path, options, Report(path, "raise" if on_error == "raise" else "collect")) as parsing:
+    with Parsing(path, options, LineReport(path, "raise" if on_error == "raise" else "collect")) as parsing:
         for chunk in parsing:
             for at in (a, b):
                 if start <= at < start + len(chunk.values):

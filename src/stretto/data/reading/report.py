@@ -20,20 +20,20 @@ class BadLinesWarning(UserWarning):
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class LineProblem:
     line: int
     text: str
     remedy: str
 
 
 @dataclass(slots=True)
-class Report:
+class LineReport:
     """Collects the problems that a reader finds; `kinds` counts them by kind."""
 
     path: str
     on_error: str = "raise"
     kinds: dict[str, int] = field(default_factory=dict)
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[LineProblem] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         if self.on_error not in ("raise", "skip", "collect"):
@@ -50,7 +50,7 @@ class Report:
         seen = self.kinds.get(kind, 0)
         self.kinds[kind] = seen + 1
         if seen < KEPT:
-            self.problems.append(Problem(line, text, remedy))
+            self.problems.append(LineProblem(line, text, remedy))
 
     def close(self) -> None:
         """Warn once about the lines that were left out."""

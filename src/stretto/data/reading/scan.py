@@ -21,12 +21,12 @@ from stretto.data.convert.roles import column_choice
 from stretto.data.describe import histogram
 from stretto.data.reading import array_files
 from stretto.data.reading.axis import IdCounts, IdIndex
-from stretto.data.reading.columns import Growing
+from stretto.data.reading.columns import GrowingArray
 from stretto.data.reading.file_part import asked
-from stretto.data.reading.parsing import Options, Parsing
-from stretto.data.reading.report import Report
+from stretto.data.reading.parsing import Parsing, ReadOptions
+from stretto.data.reading.report import LineReport
 from stretto.data.reading.source import CHUNK, as_path
-from stretto.data.reading.triples import Names
+from stretto.data.reading.triples import TextIds
 from stretto.data.records.data import SLICE, Data
 from stretto.data.records.ids import IdMap
 from stretto.errors import DataError, FormatError
@@ -61,8 +61,8 @@ def iter_triples(
     >>> halves = [list(iter_triples("ratings.dat", part=(k, 2))) for k in range(2)]  # doctest: +SKIP
     """
     path = as_path(path)
-    options = Options(format, sep, column_choice(columns, user, item, rating), ids)
-    report = Report(path, on_error)
+    options = ReadOptions(format, sep, column_choice(columns, user, item, rating), ids)
+    report = LineReport(path, on_error)
     with Parsing(path, options, report, chunk=chunk, part=asked(part)) as parsing:
         if not parsing.is_text:
             yield from _slices(array_files.load(path, parsing.guess.format, options, "keep"))
@@ -89,9 +89,9 @@ class Scan:
     row_ids: IdMap | None
     col_ids: IdMap | None
     labels: NDArray[np.float64] | None
-    options: Options
+    options: ReadOptions
     on_error: str
-    _names: Names
+    _names: TextIds
     _ranks: tuple[NDArray[np.int32] | None, NDArray[np.int32] | None]
     _first_col: int
     _loaded: Data | None
@@ -106,7 +106,7 @@ class Scan:
         if self._loaded is not None:
             yield from _slices(self._loaded)
             return
-        report = Report(self.path, "raise" if self.on_error == "raise" else "collect")
+        report = LineReport(self.path, "raise" if self.on_error == "raise" else "collect")
         seen = 0
         row_index = IdIndex(self.path, self.shape[0], self.row_ids, self._ranks[0], 0)
         col_index = IdIndex(self.path, self.shape[1], self.col_ids, self._ranks[1], self._first_col)
@@ -139,10 +139,10 @@ def scan(
     """Read a file once: shape, ids, and the number of records of each row and column. Arguments as for `read`."""
     path = as_path(path)
     choice = column_choice(columns, user, item, rating)
-    options = Options(format, sep, choice, ids, raw_ids, zero_based)
-    report = Report(path, on_error)
+    options = ReadOptions(format, sep, choice, ids, raw_ids, zero_based)
+    report = LineReport(path, on_error)
     rows, cols = IdCounts(), IdCounts()
-    labels = Growing(np.float64, 16)
+    labels = GrowingArray(np.float64, 16)
     with Parsing(path, options, report, chunk=chunk) as parsing:
         sized = parsing.sized
         if not parsing.is_text or (sized is not None and (sized.symmetry != "general" or sized.dense)):
@@ -218,10 +218,10 @@ def _settled(
     return axis.counts, IdMap(axis.known), None
 
 
-def _of_data(data: Data, options: Options) -> Scan:
+def _of_data(data: Data, options: ReadOptions) -> Scan:
     return Scan(
         data.source, data.shape, len(data), histogram(data.rows, data.shape[0]), histogram(data.cols, data.shape[1]),
-        data.row_ids, data.col_ids, data.labels, options, "raise", Names.new(), (None, None), 0, data,
+        data.row_ids, data.col_ids, data.labels, options, "raise", TextIds.new(), (None, None), 0, data,
     )  # fmt: skip
 
 

@@ -127,7 +127,7 @@ def size_of(path: str) -> int | None:
         return None
 
 
-class Lines:
+class LineReader:
     """The text of a file as arrays of whole lines.
 
     Iterating yields (n,) uint8 arrays that end with a newline; each is a view that is overwritten by the next. A
@@ -144,7 +144,7 @@ class Lines:
         self.part: FilePart | None = None
         self._buffer = np.empty(chunk + 1, dtype=np.uint8)
 
-    def __enter__(self) -> Lines:
+    def __enter__(self) -> LineReader:
         return self
 
     def __exit__(self, *exc: Any) -> None:

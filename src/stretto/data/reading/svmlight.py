@@ -13,14 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.data.reading.detect import Guess
-from stretto.data.reading.report import Report
-from stretto.data.reading.source import Lines
-from stretto.data.reading.triples import SKIP, Chunk, Places, settle_notes
+from stretto.data.reading.report import LineReport
+from stretto.data.reading.source import LineReader
+from stretto.data.reading.triples import SKIP, Chunk, LineNumbers, settle_notes
 
 NOTES = 1 << 13
 
 
-def parse(text: Lines, guess: Guess, report: Report) -> Iterator[Chunk]:
+def parse(text: LineReader, guess: Guess, report: LineReport) -> Iterator[Chunk]:
     """Entries with rows counted from 0 through the whole file and columns as written; labels of each chunk's rows."""
     from stretto.kernels.text.parse import svmlight
 
@@ -46,7 +46,7 @@ def parse(text: Lines, guess: Guess, report: Report) -> Iterator[Chunk]:
             bad = np.zeros(r, dtype=np.bool_)
             bad[rows[drop] - n_rows] = True
             _check_labels(labels[:r], rows[:n] - n_rows, lines[:r], bad, text.walked, guess, report)
-            places = Places(text.walked + 1, lines[:r], rows[:n], n_rows)
+            places = LineNumbers(text.walked + 1, lines[:r], rows[:n], n_rows)
             chunk = Chunk(rows[:n], cols[:n], values[:n], places, labels[:r])
             if bad.any():
                 chunk = _without_lines(chunk, bad, n_rows)
@@ -62,7 +62,7 @@ def _check_labels(
     bad: NDArray[np.bool_],
     walked: int,
     guess: Guess,
-    report: Report,
+    report: LineReport,
 ) -> None:
     """Mark lines whose label is infinite or, in lda-c, not the number of their pairs. of [entries] : their lines."""
     wrong = ~np.isfinite(labels)
@@ -84,5 +84,5 @@ def _without_lines(chunk: Chunk, bad: NDArray[np.bool_], n_rows: int) -> Chunk:
     of = chunk.rows - n_rows
     kept = stays[of]
     rows = (n_rows + np.cumsum(stays) - 1)[of[kept]].astype(np.int32)
-    places = Places(chunk.lines.first, chunk.lines.offsets[stays], rows, n_rows)
+    places = LineNumbers(chunk.lines.first, chunk.lines.offsets[stays], rows, n_rows)
     return Chunk(rows, chunk.cols[kept], chunk.values[kept], places, chunk.labels[stays])

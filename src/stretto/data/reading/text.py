@@ -15,14 +15,14 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from stretto.data.reading.source import Lines, as_path
-from stretto.data.records.lazy import Lazy
+from stretto.data.reading.source import LineReader, as_path
+from stretto.data.records.lazy import LazyRecords
 from stretto.errors import FormatError
 
 
 def text_file(
     path: str | os.PathLike[str], parser: Callable[[str], Any], *, shape: tuple[int, ...] | None = None
-) -> Lazy:
+) -> LazyRecords:
     """Data whose records are parsed from the lines of a text file, when they are first needed.
 
     Parameters
@@ -38,7 +38,7 @@ def text_file(
 
     Returns
     -------
-    Lazy
+    LazyRecords
 
     Examples
     --------
@@ -53,11 +53,11 @@ def text_file(
     [(0, 1.5), (2, 2.5)]
     """
     name = as_path(path)
-    return Lazy(lambda: _parsed(name, parser), shape=shape, source=name)
+    return LazyRecords(lambda: _parsed(name, parser), shape=shape, source=name)
 
 
 def _parsed(path: str, parser: Callable[[str], Any]) -> Iterator[tuple[Any, Any]]:
-    with Lines(path) as lines:
+    with LineReader(path) as lines:
         for chunk in lines:
             for raw in chunk.tobytes()[:-1].split(b"\n"):
                 lines.walked += 1

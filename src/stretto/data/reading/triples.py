@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from stretto.data.reading.columns import Interner
 from stretto.data.reading.delimited import fields_of
 from stretto.data.reading.detect import Guess
-from stretto.data.reading.headers import Sized
-from stretto.data.reading.report import Report
-from stretto.data.reading.source import Lines
+from stretto.data.reading.headers import DeclaredSize
+from stretto.data.reading.report import LineReport
+from stretto.data.reading.source import LineReader
 from stretto.errors import FormatError
 
 NOTES = 1 << 12
@@ -30,7 +30,7 @@ SKIP = 'repair or drop the line, or pass on_error="skip"'
 
 
 @dataclass(slots=True)
-class Places:
+class LineNumbers:
     """The line of each record, computed on request, since it is rarely needed.
 
     Record k is on line `first + offsets[k]`, or `first + offsets[of[k] - start]` where one line holds many records.
@@ -44,10 +44,10 @@ class Places:
     def __getitem__(self, k: int) -> int:
         return self.first + int(self.offsets[k if self.of is None else int(self.of[k]) - self.start])
 
-    def only(self, stays: NDArray[np.bool_]) -> Places:
+    def only(self, stays: NDArray[np.bool_]) -> LineNumbers:
         if self.of is None:
-            return Places(self.first, self.offsets[stays])
-        return Places(self.first, self.offsets, self.of[stays], self.start)
+            return LineNumbers(self.first, self.offsets[stays])
+        return LineNumbers(self.first, self.offsets, self.of[stays], self.start)
 
 
 @dataclass(slots=True)
@@ -57,7 +57,7 @@ class Chunk:
     rows: NDArray[np.int64] | NDArray[np.int32]  # [n] ids as written, or numbers from an `Interner` (int32)
     cols: NDArray[np.int64] | NDArray[np.int32]  # [n] likewise
     values: NDArray[np.float32]  # [n]
-    lines: Places  # the line of each record, counted from 1
+    lines: LineNumbers  # the line of each record, counted from 1
     labels: NDArray[np.float64]  # of the rows that end in this chunk (svmlight), otherwise empty
 
 
@@ -65,18 +65,18 @@ NO_LABELS = np.empty(0, dtype=np.float64)
 
 
 @dataclass(slots=True)
-class Names:
+class TextIds:
     """The interners that number text ids of rows and columns."""
 
     rows: Interner
     cols: Interner
 
     @classmethod
-    def new(cls) -> Names:
+    def new(cls) -> TextIds:
         return cls(Interner(), Interner())
 
 
-def parse(text: Lines, guess: Guess, report: Report, names: Names) -> Iterator[Chunk]:
+def parse(text: LineReader, guess: Guess, report: LineReport, names: TextIds) -> Iterator[Chunk]:
     """Records of a delimited file, in order; bad lines go to `report`."""
     from stretto.kernels.text.parse import triples
 
@@ -110,7 +110,7 @@ def parse(text: Lines, guess: Guess, report: Report, names: Names) -> Iterator[C
                 names.rows.codes(buf, rows[:n], row_len[:n]) if guess.row_text else rows[:n],
                 names.cols.codes(buf, cols[:n], col_len[:n]) if guess.col_text else cols[:n],
                 values[:n],
-                Places(text.walked + 1, lines[:n]),
+                LineNumbers(text.walked + 1, lines[:n]),
                 NO_LABELS,
             )
             text.walked += walked
@@ -124,7 +124,7 @@ def settle_notes(
     labels: NDArray[np.float64],
     walked: int,
     guess: Guess,
-    report: Report,
+    report: LineReport,
 ) -> list[int]:
     """Parse slow numbers and report bad lines; returns the entries whose slow number is not a 32-bit float."""
     from stretto.kernels.text import parse as codes
@@ -195,10 +195,10 @@ def _explain_value(text: str) -> tuple[str, str, str]:
     return "value", f"the value {shown(text)} is not a number", SKIP
 
 
-def parse_sized(text: Lines, sized: Sized, report: Report) -> Iterator[Chunk]:
+def parse_sized(text: LineReader, sized: DeclaredSize, report: LineReport) -> Iterator[Chunk]:
     """Records counted from 0 and inside the stated size; others are added to `report`."""
     seen, outside = 0, 0
-    for chunk in parse(text, sized.guess, report, Names.new()):
+    for chunk in parse(text, sized.guess, report, TextIds.new()):
         seen += len(chunk.values)
         bad = np.zeros(len(chunk.values), dtype=np.bool_)
         for name, index, size in (("row", chunk.rows, sized.n_rows), ("column", chunk.cols, sized.n_cols)):
@@ -222,7 +222,7 @@ def parse_sized(text: Lines, sized: Sized, report: Report) -> Iterator[Chunk]:
         )
 
 
-def parse_array(text: Lines, sized: Sized) -> Iterator[Chunk]:
+def parse_array(text: LineReader, sized: DeclaredSize) -> Iterator[Chunk]:
     """MatrixMarket's dense form, the values of one column after the other: those that are not 0, counted from 0."""
     numbers: list[float] = []
     lines: list[int] = []
@@ -247,11 +247,11 @@ def parse_array(text: Lines, sized: Sized) -> Iterator[Chunk]:
     values = np.array(numbers, dtype=np.float32)
     keep = np.flatnonzero(values)
     yield Chunk(
-        places[1][keep], places[0][keep], values[keep], Places(0, np.array(lines, np.int32)[keep]), NO_LABELS
+        places[1][keep], places[0][keep], values[keep], LineNumbers(0, np.array(lines, np.int32)[keep]), NO_LABELS
     )  # fmt: skip
 
 
-def _places(sized: Sized) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _places(sized: DeclaredSize) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """(columns, rows) of the values, in their order."""
     if sized.symmetry == "general":
         cols, rows = np.divmod(np.arange(sized.entries, dtype=np.int64), max(sized.n_rows, 1))

@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from stretto.data.records.ids import INT64_MAX, IdMap, whole_numbers
-from stretto.data.records.recorded import Recorded
+from stretto.data.records.recorded import RecordsBase
 from stretto.data.records.records import Column, Records, frozen
 from stretto.errors import DataError
 
@@ -46,7 +46,7 @@ _VIEWS: WeakKeyDictionary[Data, Records] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False, weakref_slot=True)
-class Data(Recorded):
+class Data(RecordsBase):
     """Sparse records `(rows[k], cols[k]) -> values[k]` of a matrix.
 
     Parameters
@@ -200,7 +200,7 @@ class Data(Recorded):
 
     def expanded(self) -> Data:
         """Counts as repeated records: a value c becomes c records with value 1, next to each other."""
-        records = Recorded.expanded(self).records()
+        records = RecordsBase.expanded(self).records()
         rows, cols = records.index
         return replace(self, rows=rows, cols=cols, values=np.ones(len(rows), dtype=np.float32))
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from stretto.data.records.recorded import Recorded
+from stretto.data.records.recorded import RecordsBase
 from stretto.data.records.records import Column, Records, Value
 from stretto.errors import DataError
 
 
-class Dense(Recorded):
+class Dense(RecordsBase):
     """Records of every element of an array, row by row. Made by `st.dense`.
 
     Attributes

@@ -1,4 +1,4 @@
-"""`Lazy`: records that are computed on first use, and once.
+"""`LazyRecords`: records that are computed on first use, and once.
 
     tokens = st.text_file("docs.txt", parse).map(lambda c: min(c, 10)).shuffle(0)     # nothing is read yet
     len(tokens)                                                                       # one pass over the file
@@ -16,14 +16,14 @@ from typing import Any
 import numpy as np
 
 from stretto.data.reading.build import Builder
-from stretto.data.records.recorded import Recorded, source_of
+from stretto.data.records.recorded import RecordsBase, source_of
 from stretto.data.records.records import RaggedColumn, Records, Value
 from stretto.data.records.wrap import wrap
 from stretto.errors import DataError
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class MapStep:
     """One map. index: the function takes and gives (index, value), and the new data have `shape`."""
 
     function: Callable[..., Any]
@@ -31,14 +31,14 @@ class Step:
     shape: tuple[int, ...] | None
 
 
-class Lazy(Recorded):
+class LazyRecords(RecordsBase):
     """Data that are computed when they are first needed, and once. Made by `st.text_file` and `map`.
 
     Parameters
     ----------
     begin : callable
         begin() -> data, or an iterable of (index, value).
-    steps : tuple of Step, default ()
+    steps : tuple of MapStep, default ()
         Maps to apply.
     shape : tuple of int or None, default None
         Shape of the data; None for as large as the indices need.
@@ -56,7 +56,7 @@ class Lazy(Recorded):
     def __init__(
         self,
         begin: Callable[[], Iterable[tuple[Any, Any]]],
-        steps: tuple[Step, ...] = (),
+        steps: tuple[MapStep, ...] = (),
         *,
         shape: tuple[int, ...] | None = None,
         source: str = "records",
@@ -64,27 +64,29 @@ class Lazy(Recorded):
         self._begin = begin
         self._steps = steps
         self._shape = shape
-        self._made: Recorded | None = None
+        self._made: RecordsBase | None = None
         self.source = source
 
     @classmethod
-    def over(cls, data: Recorded) -> Lazy:
+    def over(cls, data: RecordsBase) -> LazyRecords:
         """The data, ready for maps.
 
         Parameters
         ----------
-        data : Recorded
+        data : RecordsBase
             Any data.
         """
-        return data if isinstance(data, Lazy) else cls(lambda: data, source=source_of(data))
+        return data if isinstance(data, LazyRecords) else cls(lambda: data, source=source_of(data))
 
     @property
     def made(self) -> bool:
         """Whether the data have been computed."""
         return self._made is not None
 
-    def map(self, function: Callable[..., Any], *, index: bool = False, shape: tuple[int, ...] | None = None) -> Lazy:
-        """Apply a function to each value; see `Recorded.map`.
+    def map(
+        self, function: Callable[..., Any], *, index: bool = False, shape: tuple[int, ...] | None = None
+    ) -> LazyRecords:
+        """Apply a function to each value; see `RecordsBase.map`.
 
         Parameters
         ----------
@@ -102,9 +104,9 @@ class Lazy(Recorded):
         if self._made is not None:  # computed already
             made = self._made
             begin, steps, own = (lambda: made), (), None
-        return Lazy(begin, (*steps, Step(function, index, shape)), shape=own, source=self.source)
+        return LazyRecords(begin, (*steps, MapStep(function, index, shape)), shape=own, source=self.source)
 
-    def materialize(self) -> Recorded:
+    def materialize(self) -> RecordsBase:
         """The data, computed now if they were not before."""
         if self._made is None:
             self._made = self._make()
@@ -134,16 +136,16 @@ class Lazy(Recorded):
         """The id map of each axis."""
         return getattr(self.materialize(), "ids", None)
 
-    def numbered(self, values: bool = True) -> Lazy:
+    def numbered(self, values: bool = True) -> LazyRecords:
         return self._then(lambda data: data.numbered(values))
 
-    def expanded(self) -> Lazy:
+    def expanded(self) -> LazyRecords:
         return self._then(lambda data: data.expanded())
 
-    def shuffle(self, axis: int | None = None, seed: int = 0) -> Lazy:
+    def shuffle(self, axis: int | None = None, seed: int = 0) -> LazyRecords:
         return self._then(lambda data: data.shuffle(axis, seed))
 
-    def group_by(self, axis: int = 0) -> Lazy:  # type: ignore[override]
+    def group_by(self, axis: int = 0) -> LazyRecords:  # type: ignore[override]
         return self._then(lambda data: data.group_by(axis))
 
     def __repr__(self) -> str:
@@ -151,15 +153,15 @@ class Lazy(Recorded):
             return f"Lazy({self._made!r})"
         return f"Lazy({self.source}, {len(self._steps)} maps, nothing made yet)"
 
-    def _then(self, verb: Callable[[Recorded], Recorded]) -> Lazy:
-        return Lazy(lambda: verb(self.materialize()), source=self.source)
+    def _then(self, verb: Callable[[RecordsBase], RecordsBase]) -> LazyRecords:
+        return LazyRecords(lambda: verb(self.materialize()), source=self.source)
 
-    def _make(self) -> Recorded:
+    def _make(self) -> RecordsBase:
         begun = self._begin()
-        if isinstance(begun, Recorded) and not self._steps:
+        if isinstance(begun, RecordsBase) and not self._steps:
             return begun
         renamed = any(step.index for step in self._steps)
-        if isinstance(begun, Recorded) and not renamed:
+        if isinstance(begun, RecordsBase) and not renamed:
             return wrap(_with_values(begun.records(), self._run(begun, indices=False).value()), begun)
         shape = self._shape
         for step in self._steps:

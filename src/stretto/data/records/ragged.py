@@ -15,12 +15,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from stretto.data.records.data import Data
-from stretto.data.records.recorded import Recorded
+from stretto.data.records.recorded import RecordsBase
 from stretto.data.records.records import AnyColumn, Column, RaggedColumn, Records, Value
 from stretto.errors import DataError
 
 
-class Ragged(Recorded):
+class Ragged(RecordsBase):
     """One record for each row, with its entries. Made by `st.samples` and `group_by`.
 
     Attributes

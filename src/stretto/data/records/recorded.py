@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 from stretto.data.records.records import Records, iterate
 
 if TYPE_CHECKING:
-    from stretto.data.records.lazy import Lazy
+    from stretto.data.records.lazy import LazyRecords
     from stretto.data.records.ragged import Ragged
 
 
-class Recorded(ABC):
-    """The base of `Data`, `Sparse`, `Ragged`, `Dense` and `Lazy`."""
+class RecordsBase(ABC):
+    """The base of `Data`, `Sparse`, `Ragged`, `Dense` and `LazyRecords`."""
 
     __slots__ = ()
 
@@ -32,11 +32,13 @@ class Recorded(ABC):
     def __iter__(self) -> Iterator[tuple[Any, Any]]:
         return iterate(self.records())
 
-    def materialize(self) -> Recorded:
+    def materialize(self) -> RecordsBase:
         """Data with nothing left to do: itself, unless it is lazy."""
         return self
 
-    def map(self, function: Callable[..., Any], *, index: bool = False, shape: tuple[int, ...] | None = None) -> Lazy:
+    def map(
+        self, function: Callable[..., Any], *, index: bool = False, shape: tuple[int, ...] | None = None
+    ) -> LazyRecords:
         """Apply a function to each value, when the result is first needed. Several maps run together in one pass.
 
         Parameters
@@ -49,11 +51,11 @@ class Recorded(ABC):
         shape : tuple of int or None, default None
             Shape of the new data, with `index`; None for as large as the indices need.
         """
-        from stretto.data.records.lazy import Lazy
+        from stretto.data.records.lazy import LazyRecords
 
-        return Lazy.over(self).map(function, index=index, shape=shape)
+        return LazyRecords.over(self).map(function, index=index, shape=shape)
 
-    def numbered(self, values: bool = True) -> Recorded:
+    def numbered(self, values: bool = True) -> RecordsBase:
         """Put the number of each record before its value: `for (d, w), (p, v) in data.numbered()`.
 
         No two records share the number, so `z[p]` in a loop belongs to one iteration alone.
@@ -86,14 +88,14 @@ class Recorded(ABC):
         others = [size for k, size in enumerate(records.shape) if k != axis]
         return Ragged(group_by(records, axis), columns=others[0] if others else 0, source=source_of(self))
 
-    def expanded(self) -> Recorded:
+    def expanded(self) -> RecordsBase:
         """Counts as repeated records: a value c becomes c records with value 1, next to each other."""
         from stretto.data.records.reshape import expanded
         from stretto.data.records.wrap import wrap
 
         return wrap(expanded(self.records()), self)
 
-    def shuffle(self, axis: int | None = None, seed: int = 0) -> Recorded:
+    def shuffle(self, axis: int | None = None, seed: int = 0) -> RecordsBase:
         """Give rows, columns or every axis new indices, in an order drawn from the seed.
 
         This balances data whose busy rows are next to each other. Index i of an axis became `places[axis][i]` of the

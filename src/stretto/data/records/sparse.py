@@ -10,11 +10,11 @@ from typing import Any
 from numpy.typing import NDArray
 
 from stretto.data.records.ids import IdMap
-from stretto.data.records.recorded import Recorded
+from stretto.data.records.recorded import RecordsBase
 from stretto.data.records.records import Column, Records
 
 
-class Sparse(Recorded):
+class Sparse(RecordsBase):
     """Immutable records `(index, value)`; ids and places have one member for each axis."""
 
     __slots__ = ("__weakref__", "_records", "ids", "places", "source")

@@ -8,14 +8,14 @@ from numpy.typing import NDArray
 
 from stretto.data.records.dense import Dense
 from stretto.data.records.ragged import Ragged, named_columns
-from stretto.data.records.recorded import Recorded, source_of
+from stretto.data.records.recorded import RecordsBase, source_of
 from stretto.data.records.records import Records
 from stretto.data.records.sparse import Sparse
 
 Places = tuple["NDArray[Any] | None", ...]
 
 
-def wrap(records: Records, origin: Any, places: Places | None = None) -> Recorded:
+def wrap(records: Records, origin: Any, places: Places | None = None) -> RecordsBase:
     """Wrap records in their class. places: the permutation just applied to each axis (None: none)."""
     source = source_of(origin)
     known = places_of(origin, len(records.shape))

@@ -43,7 +43,7 @@ class _WithoutEnvironments:
         return getattr(self._codegen, name)
 
     def set_env(self, name: str, environment: Any) -> None:
-        """Nothing to set: kernels set the environments of their helpers (`Entry.add_overload`)."""
+        """Nothing to set: kernels set the environments of their helpers (`EntryPoint.add_overload`)."""
 
 
 class HelperLibrary(JITCodeLibrary):  # type: ignore[misc]
@@ -260,7 +260,7 @@ class Helper(CPUDispatcher):  # type: ignore[misc]
         return CPUDispatcher(py_func=self.py_func, targetoptions=options)
 
 
-class Entry(CPUDispatcher):  # type: ignore[misc]
+class EntryPoint(CPUDispatcher):  # type: ignore[misc]
     """A function that Python calls and no other kernel does."""
 
     def compile(self, sig: Any) -> Any:
@@ -308,4 +308,4 @@ def helper(fn: Callable[..., Any], options: dict[str, Any], *, apart: bool = Fal
 def entry(fn: Callable[..., Any], options: dict[str, Any]) -> Any:
     """A kernel with these options of Numba's."""
     options = {**options, "nopython": True, "no_cfunc_wrapper": True}
-    return fn if numba.config.DISABLE_JIT else Entry(fn, targetoptions=options, pipeline_class=_ENTRY)
+    return fn if numba.config.DISABLE_JIT else EntryPoint(fn, targetoptions=options, pipeline_class=_ENTRY)

@@ -27,16 +27,16 @@ from stretto.kernels.factorization.losses import LOGISTIC
 from stretto.kernels.numeric import vector
 from stretto.kernels.numeric.scalar import exp, log
 
-# Slots of `Problem.facts`.
+# Slots of `CoordinateProblem.facts`.
 ROWS, DENSE, LOSS, INTERCEPT, BLOCKS = range(5)
 FACTS = 5
-PENALTY_1, PENALTY_2 = range(2)  # slots of `Problem.penalty`
-# Slots of `Problem.counts`.
+PENALTY_1, PENALTY_2 = range(2)  # slots of `CoordinateProblem.penalty`
+# Slots of `CoordinateProblem.counts`.
 SAMPLES, UPDATES, FAILED = range(3)
 COUNTS = 3
 
 
-class Problem(NamedTuple):
+class CoordinateProblem(NamedTuple):
     """The data, what is learned, and the rounds under way. Dense: `values` column by column, the next three empty."""
 
     facts: Any  # [5] int64

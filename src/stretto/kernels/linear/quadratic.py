@@ -12,8 +12,8 @@ A Newton step can bring in and throw out any number of coordinates; σ grows, an
 by the factor of H_JJ and by products with rows of it; the heavy loops are shared with the gang.
 
 Shapes: H [w, step] float64, step a multiple of 16 and w ≤ step; vectors [step], zero beyond w; U [size, size], size a
-multiple of 64 and at least step. A `Room` is a few arrays rather than one for each vector, which would take longer to
-compile.
+multiple of 64 and at least step. A `QuadraticWorkspace` is a few arrays rather than one for each vector, which would
+take longer to compile.
 """
 
 from __future__ import annotations
@@ -26,22 +26,23 @@ from stretto.kernels.core.compile import inner, kernel
 from stretto.kernels.numeric import blocked_cholesky
 
 GATHER, FINISH, TRAIL, COMBINE = range(4)
-# Places in `Room.words` after those of the gang: rows of the block that is being factorised, size of the system, length
-# of J; then J itself [step].
+# Places in `QuadraticWorkspace.words` after those of the gang: rows of the block that is being factorised, size of the
+# system, length of J; then J itself [step].
 TOP, LAST, SIZE, COUNT = range(gang.CONTROL, gang.CONTROL + 4)
 J = gang.CONTROL + 8
-# Rows of `Room.vectors`. UNIT: a violation counts in these units; HA = H a; G = H (a − p); KEPT: b before a step that
-# may fail; K: coefficients of a combination of rows of H, and MADE: the combination; INVERSE: of the pivots.
+# Rows of `QuadraticWorkspace.vectors`. UNIT: a violation counts in these units; HA = H a; G = H (a − p); KEPT: b
+# before a step that may fail; K: coefficients of a combination of rows of H, and MADE: the combination; INVERSE: of
+# the pivots.
 Q, B, L1, UNIT, HA, A, P, G, S, KEPT, K, MADE, INVERSE = range(13)
 VECTORS = 13
-# Places in `Room.numbers`: what is asked for, and what came of it.
+# Places in `QuadraticWorkspace.numbers`: what is asked for, and what came of it.
 TOLERANCE, SIGMA, GROWTH, SWEEPS, NEWTONS, POSITIVE, WORST, SWEPT, STEPPED, SHORTENED = range(10)
 NUMBERS = 10
 _LANES_OF_PIECE = 512
 _SMALL = 96  # systems below this are not worth announcing
 
 
-class Room(NamedTuple):
+class QuadraticWorkspace(NamedTuple):
     """Everything the workers share."""
 
     words: Any  # [J + step] int64

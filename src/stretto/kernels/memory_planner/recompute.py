@@ -12,7 +12,7 @@ HELD, BESIDE, LEAVES, TEMPORARY_BYTES, STAMP, COUNTS = range(6)  # in `counts`
 NO_WAY = 1e300  # seconds
 
 
-class AgainSpace(NamedTuple):
+class RecomputeSpace(NamedTuple):
     """Results, whose lengths are in `counts`, and working memory."""
 
     held: Ints  # result: storages to keep after their last use

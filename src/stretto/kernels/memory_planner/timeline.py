@@ -16,7 +16,7 @@ STEPS, FREES, SWAP_OUTS, SWAP_INS, TOUCHED, RECOMPUTED, NBYTES, START, MISSED, F
 NEVER = 1 << 60
 
 
-class WalkSpace(NamedTuple):
+class TimelineSpace(NamedTuple):
     """Working memory."""
 
     resident: Bytes  # by storage
@@ -38,8 +38,8 @@ class WalkSpace(NamedTuple):
     fresh: Ints
 
 
-class WalkSteps(NamedTuple):
-    """Results. See `memory.planner.timeline.Steps`."""
+class TimelineSteps(NamedTuple):
+    """Results. See `memory.planner.timeline.Timeline`."""
 
     kind: Ints
     node: Ints

@@ -29,7 +29,7 @@ import numpy as np
 from stretto.kernels.core.compile import inner, kernel, merged
 from stretto.kernels.numeric import vector
 
-# Slots of `Table.facts`.
+# Slots of `CorrelationTable.facts`.
 MODE, ROWS, SAMPLED = range(3)
 FACTS = 3
 SHORT = 512  # entries of a short column at most
@@ -39,14 +39,14 @@ _LEAST_LOOKS, _LOOKS = 4, 1.0
 _AHEAD = 6  # memory is asked for when it is needed so many candidates later
 
 
-# Columns of `Table.facts_of`: 1 / norm, of the centred column if the program has an intercept (0 for a column without
-# any); √n · mean / norm, 0 where columns are not centred; √entries · (uncentred norm) / norm; size of an entry / norm;
-# the first two on the sample; where a long column begins in it, or −1; entries.
+# Columns of `CorrelationTable.facts_of`: 1 / norm, of the centred column if the program has an intercept (0 for a
+# column without any); √n · mean / norm, 0 where columns are not centred; √entries · (uncentred norm) / norm; size of
+# an entry / norm; the first two on the sample; where a long column begins in it, or −1; entries.
 INVERSE, SHIFT, SPREAD, PEAK, S_INVERSE, S_SHIFT, S_PLACE, LENGTH = range(8)
 FACTS_OF = 8
 
 
-class Table(NamedTuple):
+class CorrelationTable(NamedTuple):
     """What correlations are worked out from. Dense: `values` is the matrix column by column, `indices` is empty."""
 
     facts: Any  # [3] int64

@@ -35,7 +35,7 @@ _ZERO = np.float32(0.0)
 _FOUR = 4
 
 
-class Trained(NamedTuple):
+class TrainedTopics(NamedTuple):
     """φ_wk = value_wk + floor_k in sparse rows: word w has entries ptr[w] to ptr[w + 1]. For `infer_sparse`."""
 
     ptr: np.ndarray  # [V + 1] int64
@@ -46,7 +46,7 @@ class Trained(NamedTuple):
     alpha: np.ndarray  # [K] float32
 
 
-class Room(NamedTuple):
+class InferScratch(NamedTuple):
     """Scratch of every worker."""
 
     vectors: np.ndarray  # [workers, 2, wide] float32: a, and what a pass makes of it
@@ -54,14 +54,14 @@ class Room(NamedTuple):
     rows: np.ndarray  # [workers, most] int32
 
 
-def room_for(workers: int, most: int, wide: int) -> Room:
+def room_for(workers: int, most: int, wide: int) -> InferScratch:
     """Room for documents of at most `most` different words; words come in fours.
 
     >>> room_for(2, 10, 32).words.shape
     (2, 2, 16)
     """
     places = lanes.padded(most + _FOUR)
-    return Room(
+    return InferScratch(
         lanes.aligned((workers, 2, wide)),
         lanes.aligned((workers, 2, places)),
         np.zeros((workers, places), np.int32),

@@ -39,7 +39,7 @@ _INFINITE = np.int32(0x7F800000)  # the bits of infinity
 _ZERO = np.float32(0.0)
 
 
-class Room(NamedTuple):
+class SparseInferScratch(NamedTuple):
     """Scratch of every worker."""
 
     matrix: np.ndarray  # [workers, (most + 1) · active] float32: φ of the document's words at its active topics
@@ -59,7 +59,7 @@ def active_most(m: int) -> int:
     return 256 if m <= _SHORT else 384 if m <= _MIDDLE else 512
 
 
-def room_for(workers: int, most: int, K: int) -> Room:
+def room_for(workers: int, most: int, K: int) -> SparseInferScratch:
     """Scratch for documents of at most `most` different words: 4 MiB for each worker at the most, and 24 bytes a topic.
 
     >>> room_for(1, 80, 1000).matrix.shape
@@ -67,7 +67,7 @@ def room_for(workers: int, most: int, K: int) -> Room:
     """
     most = min(most, LONG)
     active = lanes.padded(min(active_most(most), K))
-    return Room(
+    return SparseInferScratch(
         lanes.aligned((workers, (most + 1) * active)),
         lanes.aligned((workers, 4 * active)),
         lanes.aligned((workers, 4, lanes.padded(K))),

@@ -9,8 +9,8 @@ counts (length[w] = -1). K + 1 topics fit above `shift`, so the padding is no to
 total[k] + row_moved[r, k] + col_moved[c, k]. No other visit of this epoch shares a block with both, so nothing is
 counted twice, and what is seen follows from the plan alone. While a visit runs, its own changes are seen at once.
 
-A worker's own numbers, one `Room` each: weight[k] = (n_wk + beta) / (n_k + V beta) of the word at hand; bare[k] the
-same for a word without tokens; their sums over groups of 64 topics, times alpha: mass[g] and bare_mass[g].
+A worker's own numbers, one `SamplerScratch` each: weight[k] = (n_wk + beta) / (n_k + V beta) of the word at hand;
+bare[k] the same for a word without tokens; their sums over groups of 64 topics, times alpha: mass[g] and bare_mass[g].
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ class Tokens(NamedTuple):
     key: Any  # [V] int64: the plan's number of each visit; random numbers are keyed by it and the place in the visit
     row_block: Any  # [V] int64: where row_moved is
     col_block: Any  # [V] int64
-    doc_base: Any  # [V] int64: the first document of the row block, in `Counts`
+    doc_base: Any  # [V] int64: the first document of the row block, in `TopicCounts`
     word_base: Any  # [V] int64
 
 
-class Counts(NamedTuple):
+class TopicCounts(NamedTuple):
     """Documents and words at hand, and the totals of all topics."""
 
     doc_at: Any  # [D] int64: where a document's row begins
@@ -57,7 +57,7 @@ class Counts(NamedTuple):
     col_moved: Any  # [C, K] int32
 
 
-class Model(NamedTuple):
+class TopicModel(NamedTuple):
     """alpha [KP] float32, zero beyond K topics; beta; vocabulary x beta (float32); shift; K; seed of the epoch."""
 
     alpha: Any
@@ -69,7 +69,7 @@ class Model(NamedTuple):
     first: bool  # no token has a topic yet
 
 
-class Room(NamedTuple):
+class SamplerScratch(NamedTuple):
     """Scratch of one worker; KP is K + 1 in whole groups. Arrays may be longer than said."""
 
     seen: Any  # [KP] int64: totals as this visit sees them
@@ -84,7 +84,7 @@ class Room(NamedTuple):
     wide: Any  # [2] float64: sum of mass, of bare_mass; single precision would lose the small changes of many topics
 
 
-def make_rooms(workers: int, topics: int, longest: int, most: int) -> Room:
+def make_rooms(workers: int, topics: int, longest: int, most: int) -> SamplerScratch:
     """Rooms of all workers, [workers, ...] each: for K topics, documents of up to `longest` entries, runs of up to
     `most` tokens.
     """
@@ -101,7 +101,7 @@ def make_rooms(workers: int, topics: int, longest: int, most: int) -> Room:
         "sums": (longest + 32, np.float32),
         "wide": (16, np.float64),
     }
-    return Room(**{name: apart(workers, size, dtype) for name, (size, dtype) in sizes.items()})
+    return SamplerScratch(**{name: apart(workers, size, dtype) for name, (size, dtype) in sizes.items()})
 
 
 def apart(workers: int, size: int, dtype: Any) -> Any:
@@ -113,7 +113,7 @@ def apart(workers: int, size: int, dtype: Any) -> Any:
 @merged
 def room_of(rooms, worker):
     """One worker's room."""
-    return Room(
+    return SamplerScratch(
         rooms.seen[worker],
         rooms.inverse[worker],
         rooms.weight[worker],

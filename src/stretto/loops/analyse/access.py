@@ -43,7 +43,7 @@ class Accesses:
 
     def step(self, step: t.Step) -> None:
         match step:
-            case t.Put(places=places, values=values):
+            case t.Store(places=places, values=values):
                 for value in values:
                     self.value(value)
                 for place, value in zip(places, values, strict=True):
@@ -51,7 +51,7 @@ class Accesses:
             case t.Fold(line=line, accumulator=name, index=index, value=value):
                 self.values(*index, value)
                 self.note(name, "fold", line, self.filled(index, len(self.body.array(name).shape)), shown(name, index))
-            case t.Buffered(line=line, buffer=name, index=index, value=value):
+            case t.BufferAdd(line=line, buffer=name, index=index, value=value):
                 self.values(*index, value)
                 info = self.infos[name]
                 assert isinstance(info, BufferInfo)
@@ -60,14 +60,14 @@ class Accesses:
                 self.value(test)
                 self.block(body)
                 self.block(orelse)
-            case t.Repeat(test=test, body=body):
+            case t.WhileLoop(test=test, body=body):
                 self.value(test)
                 self.block(body)
-            case t.Run(name=name, start=start, stop=stop, step=stride, body=body):
+            case t.RangeLoop(name=name, start=start, stop=stop, step=stride, body=body):
                 self.values(start, stop, stride)
                 self.origin[name] = f"{name} counts an inner loop"
                 self.block(body)
-            case t.Walk(names=names, ragged=ragged, body=body):
+            case t.RaggedLoop(names=names, ragged=ragged, body=body):
                 self.origin |= {name: f"{name} comes from the data ({ragged})" for name in names}
                 self.block(body)
 
@@ -142,7 +142,7 @@ class Accesses:
         match x:
             case t.Element(array=array):
                 return f"it depends on the array {array}"
-            case t.Random():
+            case t.RandomNumber():
                 return "it is drawn at random"
             case t.Var(name=name) if name in self.origin:
                 return self.origin[name]
@@ -173,11 +173,17 @@ def children(x: Scalar | Row) -> tuple[Scalar | Row, ...]:
             return index
         case t.Cast(x=a) | t.Sum(x=a) | t.Extreme(x=a) | t.RowCast(x=a) | t.Splat(x=a):
             return (a,)
-        case t.Op(args=args) | t.Logic(args=args) | t.User(args=args) | t.Random(args=args) | t.RowOp(args=args):
+        case (
+            t.Op(args=args)
+            | t.Logic(args=args)
+            | t.UserCall(args=args)
+            | t.RandomNumber(args=args)
+            | t.RowOp(args=args)
+        ):
             return args
         case t.Test(x=a, y=b) | t.Dot(x=a, y=b):
             return a, b
-        case t.Pick(test=a, yes=b, no=c) | t.RowPick(mask=a, yes=b, no=c) | t.RowFma(x=a, y=b, z=c):
+        case t.Select(test=a, yes=b, no=c) | t.RowSelect(mask=a, yes=b, no=c) | t.RowFma(x=a, y=b, z=c):
             return a, b, c
         case t.RowLoad(lead=lead, start=start):
             return (*lead, start)
@@ -203,7 +209,7 @@ def text_of(x: Scalar) -> str:
             return text_of(a)
         case t.Element(array=array, index=index):
             return shown(array, index)
-        case t.Extent(array=array, axis=axis):
+        case t.AxisSize(array=array, axis=axis):
             return f"{array}.shape[{axis}]"
     return "…"
 

@@ -20,7 +20,7 @@ from stretto.loops.types.body_types import fuse
 
 from .access import Accesses
 from .dependence import vectors
-from .facts import Access, Extent, Strategy, Vector
+from .facts import Access, ArrayExtent, Strategy, Vector
 from .placement import placements
 from .space import Space, space_of
 from .strategy import choose
@@ -32,7 +32,7 @@ WIDTH = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class LoopOptions:
     """Options of `st.parallel` for one loop."""
 
     ordered: bool | None = None  # whether dependent iterations keep the order of the loop; None: only in ranges
@@ -51,14 +51,14 @@ class Analysis:
     """The results of the analysis of one loop of a function."""
 
     function: loop_tree.Function  # the function
-    loop: loop_tree.Loop  # the loop
+    loop: loop_tree.LoopNest  # the loop
     space: Space  # its iteration space
     body: t.Body  # its typed body
     accesses: tuple[Access, ...]  # of the body to arrays
     vectors: tuple[Vector, ...]  # dependence vectors
     strategy: Strategy  # how it runs in parallel
     placements: tuple[tuple[str, str, str], ...]  # (array, placement, why)
-    options: Options  # of the user
+    options: LoopOptions  # of the user
     consulted: Mapping[str, int]  # numbers whose values the range proofs used
     behind: int  # elements of the arrays behind buffers; every visit has a copy of them
     written: frozenset[str]  # arrays that the loop changes, directly or through a buffer
@@ -66,10 +66,10 @@ class Analysis:
 
 def analyse(
     function: loop_tree.Function,
-    loop: loop_tree.Loop,
+    loop: loop_tree.LoopNest,
     infos: Mapping[str, Info],
     known: Mapping[str, Any],
-    options: Options,
+    options: LoopOptions,
 ) -> Analysis:
     """Analyse a loop for these arguments; raise an error that explains why it cannot run in parallel."""
     try:
@@ -111,15 +111,15 @@ def analyse(
 
 def _strategy(
     function: loop_tree.Function,
-    loop: loop_tree.Loop,
+    loop: loop_tree.LoopNest,
     space: Space,
     infos: Mapping[str, Info],
-    options: Options,
+    options: LoopOptions,
     accesses: tuple[Access, ...],
     found: tuple[Vector, ...],
 ) -> Strategy:
     """The strategy of a loop without a schedule."""
-    extents = {name: Extent(name, info.shape, np.dtype(info.dtype).itemsize) for name, info in infos.items()
+    extents = {name: ArrayExtent(name, info.shape, np.dtype(info.dtype).itemsize) for name, info in infos.items()
                if isinstance(info, ArrayInfo | BufferInfo | AccumulatorInfo)}  # fmt: skip
     try:
         return choose(
@@ -152,7 +152,7 @@ def _with_sources(problem: str, function: loop_tree.Function) -> str:
     return "\n".join(told)
 
 
-def _preferred(space: Space, options: Options) -> tuple[int, ...] | None:
+def _preferred(space: Space, options: LoopOptions) -> tuple[int, ...] | None:
     if not options.cut:
         return None
     names = [dim.name for dim in space.dims]

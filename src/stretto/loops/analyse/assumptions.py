@@ -9,17 +9,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stretto.loops.front.bind import Held
+from stretto.loops.front.bind import BoundValues
 
 
 @dataclass(frozen=True, eq=False)
-class Relied:
+class Assumptions:
     """Values at the time of the analysis."""
 
     numbers: Mapping[str, Any] = field(default_factory=dict)  # by name
     arrays: Mapping[str, NDArray[Any]] = field(default_factory=dict, repr=False)  # copies, by name
 
-    def holds(self, held: Held, known: Mapping[str, Any]) -> bool:
+    def holds(self, held: BoundValues, known: Mapping[str, Any]) -> bool:
         """Whether all values are unchanged."""
         now = {**held.numbers, **known}
         return all(now.get(name) == value for name, value in self.numbers.items()) and all(

@@ -18,10 +18,10 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from stretto.loops.analyse.facts import Access, Dim, Entry, Subscript, Vector
+from stretto.loops.analyse.facts import Access, Dim, Subscript, Vector, VectorEntry
 
-EVERY = Entry(-math.inf, math.inf)
-SAME = Entry(0, 0)
+EVERY = VectorEntry(-math.inf, math.inf)
+SAME = VectorEntry(0, 0)
 
 VERBS = {"read": "reads", "write": "writes", "update": "updates", "buffer": "buffers", "fold": "folds into"}
 
@@ -37,7 +37,7 @@ def vectors(
     """
     if any(dim.extent == 0 for dim in dims):
         return ()
-    found: dict[tuple[str, str, tuple[Entry, ...]], Vector] = {}
+    found: dict[tuple[str, str, tuple[VectorEntry, ...]], Vector] = {}
     for number, first in enumerate(accesses):
         for second in accesses[number:]:
             if first.array != second.array or not (first.writes or second.writes):
@@ -64,23 +64,23 @@ def accesses_text(vector: Vector) -> str:
     return ", ".join(f"line {access.line} {VERBS[access.mode]} {access.text}" for access in pair)
 
 
-def positive(raw: tuple[Entry, ...]) -> Iterator[tuple[Entry, ...]]:
+def positive(raw: tuple[VectorEntry, ...]) -> Iterator[tuple[VectorEntry, ...]]:
     """The lexicographically positive part of a set of distances, as disjoint vectors.
 
     A leading ∞ is split into +∞ and 0:
 
-    >>> [[str(entry) for entry in part] for part in positive((EVERY, Entry(1, 1)))]
+    >>> [[str(entry) for entry in part] for part in positive((EVERY, VectorEntry(1, 1)))]
     [['+∞', '1'], ['0', '1']]
     """
     for place, entry in enumerate(raw):
         if entry.high > 0:
-            ahead = entry if entry.low > 0 else Entry(1, entry.high)
+            ahead = entry if entry.low > 0 else VectorEntry(1, entry.high)
             yield (SAME,) * place + (ahead,) + raw[place + 1 :]
         if not entry.low <= 0 <= entry.high:
             return
 
 
-def _oriented(raw: tuple[Entry, ...], a: Access, b: Access) -> Iterator[Vector]:
+def _oriented(raw: tuple[VectorEntry, ...], a: Access, b: Access) -> Iterator[Vector]:
     """Vectors of both orientations: a before b, and b before a. raw: distances from a's iteration to b's."""
     if not raw:
         yield Vector((), _kind(a, b), a, b)
@@ -88,7 +88,7 @@ def _oriented(raw: tuple[Entry, ...], a: Access, b: Access) -> Iterator[Vector]:
     for entries in positive(raw):
         yield Vector(entries, _kind(a, b), a, b)
     if a is not b:  # for an access and itself both orientations are the same
-        for entries in positive(tuple(Entry(-entry.high, -entry.low) for entry in raw)):
+        for entries in positive(tuple(VectorEntry(-entry.high, -entry.low) for entry in raw)):
             yield Vector(entries, _kind(b, a), b, a)
 
 
@@ -110,7 +110,7 @@ def _lines(vector: Vector) -> tuple[int, int]:
 # --- one pair of references -----------------------------------------------------------------------------------------
 
 
-def _distance(a: Access, b: Access, dims: tuple[Dim, ...], shape: tuple[int, ...]) -> tuple[Entry, ...] | None:
+def _distance(a: Access, b: Access, dims: tuple[Dim, ...], shape: tuple[int, ...]) -> tuple[VectorEntry, ...] | None:
     """Distances from the iteration of a to that of b at which they may access one element; None: they never do.
 
     The distance of all zeros, the same iteration, may be part of it.
@@ -123,7 +123,7 @@ def _distance(a: Access, b: Access, dims: tuple[Dim, ...], shape: tuple[int, ...
             known = entries[one.dim]
             if rest or abs(distance) >= dim.extent or not known.low <= distance <= known.high:
                 return None
-            entries[one.dim] = Entry(distance, distance)
+            entries[one.dim] = VectorEntry(distance, distance)
         elif one.kind == two.kind == "record":
             return None  # no two iterations share a record
         elif not _meet(_values(one, dims, size), _values(two, dims, size)):

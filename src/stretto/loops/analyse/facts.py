@@ -70,10 +70,10 @@ class Access:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class VectorEntry:
     """One entry of a dependence vector: every integer from low to high, −∞ and ∞ allowed.
 
-    >>> str(Entry(0, 0)), str(Entry(1, math.inf)), str(Entry(-math.inf, math.inf))
+    >>> str(VectorEntry(0, 0)), str(VectorEntry(1, math.inf)), str(VectorEntry(-math.inf, math.inf))
     ('0', '+∞', '∞')
     """
 
@@ -100,7 +100,7 @@ class Entry:
 class Vector:
     """A dependence between iterations p and p + entries, lexicographically positive."""
 
-    entries: tuple[Entry, ...]  # one for each dimension
+    entries: tuple[VectorEntry, ...]  # one for each dimension
     kind: str  # 'flow' (write, then read), 'anti' (read, then write) or 'output' (write, then write)
     first: Access  # of iteration p
     second: Access  # of iteration p + entries
@@ -110,7 +110,7 @@ class Vector:
 
 
 @dataclass(frozen=True, slots=True)
-class Extent:
+class ArrayExtent:
     """The size of an array, for the choice of a strategy."""
 
     name: str  # of the array
@@ -119,7 +119,7 @@ class Extent:
 
 
 @dataclass(frozen=True, slots=True)
-class Rejected:
+class RejectedStrategy:
     """A strategy that does not apply."""
 
     strategy: str  # its name
@@ -138,7 +138,7 @@ class Strategy:
     name: str
     dims: tuple[int, ...]  # dimensions that are cut, space first; () for 'buffered', which cuts records in their order
     why: str  # why it applies, in words
-    rejected: tuple[Rejected, ...] = ()  # strategies that were tried before
+    rejected: tuple[RejectedStrategy, ...] = ()  # strategies that were tried before
     transform: tuple[tuple[int, ...], ...] = ()  # rows of the unimodular matrix of '2d transformed'
     tiled: bool = True  # whether both new dimensions may be cut; else one value of the first is one time step
     waves: bool = False  # whether visits run in waves because some writes are buffered

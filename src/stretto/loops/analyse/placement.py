@@ -16,7 +16,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from stretto.loops.analyse.facts import Access, Dim, Extent, Strategy
+from stretto.loops.analyse.facts import Access, ArrayExtent, Dim, Strategy
 
 if TYPE_CHECKING:
     from stretto.loops.analyse.analysis import Analysis
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def moved(
     accesses: Sequence[Access],
     dims: tuple[Dim, ...],
-    extents: Mapping[str, Extent],
+    extents: Mapping[str, ArrayExtent],
     space: tuple[int, ...],
     parts: int,
     waves: int,

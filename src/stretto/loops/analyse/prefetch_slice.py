@@ -15,7 +15,7 @@ one, depends on it; this is repeated until nothing changes. A subscript that nee
 is not known ahead, and neither is an access in a branch or loop that such values control. Arrays that the loop never
 writes are read normally.
 
-A record is a `Buffered` statement, for which the executor of the body calls a hook. Its buffer is the mode and the
+A record is a `BufferAdd` statement, for which the executor of the body calls a hook. Its buffer is the mode and the
 array (`"read w"`), its index is the first element, its value the number of consecutive elements.
 """
 
@@ -27,13 +27,13 @@ from dataclasses import dataclass
 from stretto.loops.types import typed_tree as t
 from stretto.loops.types.statements import arrays_read, pruned, trimmed
 
-from .slicer import Frame, Kept, LeftOut, Slicer, mutable
+from .slicer import LoopFrame, RecordedAccess, SkippedAccess, Slicer, mutable
 
 MODES = ("read", "write", "buffer")
 
 
 @dataclass(frozen=True, slots=True)
-class Sliced:
+class PrefetchSlice:
     """A body of records.
 
     `numbers` and `reads` are the numbers and arrays whose values it needs; `arrays` includes those of which it needs
@@ -41,8 +41,8 @@ class Sliced:
     """
 
     body: t.Body  # the sliced body
-    recorded: tuple[Kept, ...]  # accesses that are recorded
-    left_out: tuple[LeftOut, ...]  # accesses that are not recorded, and why
+    recorded: tuple[RecordedAccess, ...]  # accesses that are recorded
+    left_out: tuple[SkippedAccess, ...]  # accesses that are not recorded, and why
 
     @property
     def numbers(self) -> tuple[str, ...]:
@@ -64,7 +64,7 @@ def slice_body(
     modes: Iterable[str] = ("read",),
     behind: Mapping[str, tuple[str, ...]] | None = None,
     loosely: bool = False,
-) -> Sliced:
+) -> PrefetchSlice:
     """The smallest body that still computes the subscripts with which `arrays` are accessed.
 
     Parameters
@@ -80,13 +80,13 @@ def slice_body(
     while True:
         before = set(slicer.needed)
         slicer.recorded, slicer.left_out = {}, {}
-        steps = slicer.block(body.steps, {}, "", Frame())
+        steps = slicer.block(body.steps, {}, "", LoopFrame())
         if slicer.needed == before:
             break
     left_out = tuple(slicer.left_out)
     bare = {(skipped.line, skipped.array, skipped.mode, skipped.text) for skipped in left_out}
     recorded = tuple(kept for kept in slicer.recorded if (kept.line, kept.array, kept.mode, kept.text) not in bare)
-    return Sliced(pruned(body, trimmed(steps), slicer.behind), recorded, left_out)
+    return PrefetchSlice(pruned(body, trimmed(steps), slicer.behind), recorded, left_out)
 
 
-__all__ = ["MODES", "Kept", "LeftOut", "Sliced", "mutable", "slice_body"]
+__all__ = ["MODES", "PrefetchSlice", "RecordedAccess", "SkippedAccess", "mutable", "slice_body"]

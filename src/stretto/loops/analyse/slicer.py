@@ -30,7 +30,7 @@ _ONE = Const(INT, 1)
 
 
 @dataclass(frozen=True, slots=True)
-class LeftOut:
+class SkippedAccess:
     """An access that is not recorded."""
 
     line: int  # in the user's file
@@ -41,7 +41,7 @@ class LeftOut:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class RecordedAccess:
     """An access that is recorded."""
 
     line: int  # in the user's file
@@ -55,9 +55,9 @@ def mutable(body: t.Body, behind: Mapping[str, tuple[str, ...]]) -> frozenset[st
     shared = {array.name for array in body.arrays if array.role in ("state", "captured")}
     found: set[str] = set()
     for step in every_step(body.steps):
-        if isinstance(step, t.Put):
+        if isinstance(step, t.Store):
             found |= {place.array for place in step.places if isinstance(place, t.ElementPlace | t.RowPlace)} & shared
-        elif isinstance(step, t.Buffered):
+        elif isinstance(step, t.BufferAdd):
             found |= set(behind.get(step.buffer, ()))
     return frozenset(found)
 
@@ -66,7 +66,7 @@ Unknown = dict[str, str]  # variables, local rows and local arrays that are not 
 
 
 @dataclass
-class Frame:
+class LoopFrame:
     """The innermost loop around a statement."""
 
     left: str = ""  # why the rest of this iteration may be skipped
@@ -95,29 +95,29 @@ class Slicer:
         self.needed: set[str] = set()  # names that kept statements depend on
         self.bound: list[str] = []  # variables of enclosing loops, which need no statement to have a value
         self.dead = 0  # nesting depth of loops of which nothing can be kept
-        self.recorded: dict[Kept, None] = {}
-        self.left_out: dict[LeftOut, None] = {}
+        self.recorded: dict[RecordedAccess, None] = {}
+        self.left_out: dict[SkippedAccess, None] = {}
 
     # --- statements ---
 
-    def block(self, steps: tuple[t.Step, ...], env: Unknown, under: str, frame: Frame) -> tuple[t.Step, ...]:
+    def block(self, steps: tuple[t.Step, ...], env: Unknown, under: str, frame: LoopFrame) -> tuple[t.Step, ...]:
         """The kept statements of a block. under: why the block may not run; '' if it always runs."""
         kept: list[t.Step] = []
         for step in steps:
             kept += self.step(step, env, under or frame.left, frame)
         return tuple(kept)
 
-    def step(self, step: t.Step, env: Unknown, here: str, frame: Frame) -> list[t.Step]:
+    def step(self, step: t.Step, env: Unknown, here: str, frame: LoopFrame) -> list[t.Step]:
         match step:
-            case t.Put():
+            case t.Store():
                 return self.put(step, env, here)
-            case t.Clear(array=array):
+            case t.ZeroFill(array=array):
                 if not here:
                     env.pop(array, None)
                 return [step] if array in self.needed and self.keeps(here) else []
             case t.Fold(index=index, value=value):
                 return self.reads((*index, value), env, here)
-            case t.Buffered(line=line, buffer=name, index=index, checked=checked, value=value):
+            case t.BufferAdd(line=line, buffer=name, index=index, checked=checked, value=value):
                 kept = self.reads((*index, value), env, here)
                 target = self.behind.get(name, (name,))[0]
                 length = value.length if t.is_row(value) else _ONE
@@ -127,13 +127,13 @@ class Slicer:
                 return kept
             case t.Branch():
                 return self.branch(step, env, here, frame)
-            case t.Leave(kind=kind):
+            case t.Jump(kind=kind):
                 frame.exits.append(dict(env))
                 if here:
                     frame.left = frame.left or here
                     frame.broken = frame.broken or (here if kind == "break" else "")
                 return [step] if not here and not self.dead else []
-            case t.Repeat() | t.Run() | t.Walk():
+            case t.WhileLoop() | t.RangeLoop() | t.RaggedLoop():
                 return self.loop(step, env, here)
         raise AssertionError(step)
 
@@ -141,7 +141,7 @@ class Slicer:
         """Whether statements under this condition are kept."""
         return not self.dead and (not here or self.loosely)
 
-    def put(self, x: t.Put, env: Unknown, here: str) -> list[t.Step]:
+    def put(self, x: t.Store, env: Unknown, here: str) -> list[t.Step]:
         kept = self.reads(x.values, env, here)
         names = [target_of(place, self.local) for place in x.places]
         later: list[t.ElementPlace | t.RowPlace] = []
@@ -174,7 +174,7 @@ class Slicer:
                 pairs.append((place, value))
                 self.need(value, *parts)
         if pairs:
-            kept.append(t.Put(x.line, tuple(place for place, _ in pairs), tuple(value for _, value in pairs)))
+            kept.append(t.Store(x.line, tuple(place for place, _ in pairs), tuple(value for _, value in pairs)))
         for place in later:
             kept += self.write(place, env, here)
         return kept
@@ -186,16 +186,16 @@ class Slicer:
         text = shown_row(place) if isinstance(place, t.RowPlace) else shown(place.array, place.index)
         return kept + self.record("write", place.array, place.line, index, place.checked, length, text, env, here)
 
-    def branch(self, x: t.Branch, env: Unknown, here: str, frame: Frame) -> list[t.Step]:
+    def branch(self, x: t.Branch, env: Unknown, here: str, frame: LoopFrame) -> list[t.Step]:
         kept = self.reads((x.test,), env, here)
         why = self.why(x.test, env)
-        under, inside = here or why, Frame(exits=frame.exits)
+        under, inside = here or why, LoopFrame(exits=frame.exits)
         yes_env, no_env = dict(env), dict(env)
         yes = self.block(x.body, yes_env, under, inside)
         if why:
             # Both sides are kept one after the other, so the second must not use what the first one changes.
             _join(no_env, dict.fromkeys(assigned(x.body, self.local), why))
-        other = Frame(exits=frame.exits)
+        other = LoopFrame(exits=frame.exits)
         no = self.block(x.orelse, no_env, under, other)
         for side in (inside, other):
             frame.left, frame.broken = frame.left or side.left, frame.broken or side.broken
@@ -210,19 +210,21 @@ class Slicer:
             kept.append(t.Branch(x.line, x.test, yes, no))
         return kept
 
-    def loop(self, x: t.Repeat | t.Run | t.Walk, env: Unknown, here: str) -> list[t.Step]:
-        bounds = (x.test,) if isinstance(x, t.Repeat) else (x.start, x.stop, x.step) if isinstance(x, t.Run) else ()
-        own = () if isinstance(x, t.Repeat) else (x.name,) if isinstance(x, t.Run) else x.names
+    def loop(self, x: t.WhileLoop | t.RangeLoop | t.RaggedLoop, env: Unknown, here: str) -> list[t.Step]:
+        bounds = (
+            (x.test,) if isinstance(x, t.WhileLoop) else (x.start, x.stop, x.step) if isinstance(x, t.RangeLoop) else ()
+        )
+        own = () if isinstance(x, t.WhileLoop) else (x.name,) if isinstance(x, t.RangeLoop) else x.names
         changed = assigned(x.body, self.local)
-        kept = self.reads(bounds, env, here) if not isinstance(x, t.Repeat) else []
-        why = "" if isinstance(x, t.Repeat) else next((w for b in bounds if (w := self.why(b, env))), "")
+        kept = self.reads(bounds, env, here) if not isinstance(x, t.WhileLoop) else []
+        why = "" if isinstance(x, t.WhileLoop) else next((w for b in bounds if (w := self.why(b, env))), "")
         # First find what is unknown at the start of any iteration, keeping nothing; then slice the statements.
-        head, frame = dict(env), Frame()
+        head, frame = dict(env), LoopFrame()
         self.dead += 1
         noted = dict(self.recorded), dict(self.left_out)
         while True:
-            now, frame = dict(head), Frame(broken=frame.broken)
-            if isinstance(x, t.Repeat):
+            now, frame = dict(head), LoopFrame(broken=frame.broken)
+            if isinstance(x, t.WhileLoop):
                 why = self.why(x.test, head)
             self.enter(own, now, why)
             self.block(x.body, now, here or why or frame.broken, frame)
@@ -237,15 +239,15 @@ class Slicer:
         self.dead -= 1
         self.recorded, self.left_out = noted
         broken = frame.broken
-        if isinstance(x, t.Repeat):
+        if isinstance(x, t.WhileLoop):
             why = self.why(x.test, head) or broken or frame.left
         now = dict(head)
         self.enter(own, now, why)
         free = [name for name in own if name not in changed]
         self.dead += bool(why)
         self.bound += free
-        body = [*(self.reads(bounds, now, here or why) if isinstance(x, t.Repeat) else [])]
-        rest = self.block(x.body, now, here or why or broken, Frame())
+        body = [*(self.reads(bounds, now, here or why) if isinstance(x, t.WhileLoop) else [])]
+        rest = self.block(x.body, now, here or why or broken, LoopFrame())
         for name in free:
             self.bound.remove(name)
         self.dead -= bool(why)
@@ -259,9 +261,9 @@ class Slicer:
         self.need(*bounds)
         if body:
             # The test reads arrays too, also the last time: its records come first in every iteration.
-            assert isinstance(x, t.Repeat)
-            leave = t.Branch(x.line, x.test, (), (t.Leave(x.line, "break"),))
-            return [t.Repeat(x.line, Const(t.BOOL, True), (*body, leave, *rest))]
+            assert isinstance(x, t.WhileLoop)
+            leave = t.Branch(x.line, x.test, (), (t.Jump(x.line, "break"),))
+            return [t.WhileLoop(x.line, Const(t.BOOL, True), (*body, leave, *rest))]
         return [*kept, replace(x, body=rest)]
 
     def enter(self, own: Iterable[str], env: Unknown, why: str) -> None:
@@ -282,7 +284,7 @@ class Slicer:
 
     def read(self, x: Scalar | Row, env: Unknown, here: str) -> list[t.Step]:
         match x:
-            case t.Pick(test=test, yes=yes, no=no):
+            case t.Select(test=test, yes=yes, no=no):
                 return [*self.read(test, env, here), *self.choice(test, (yes,), (no,), env, here)]
             case t.Logic(op="and" | "or" as op, args=(first, *others)) if others:
                 rest: tuple[Scalar, ...] = (replace(x, args=tuple(others)),)
@@ -326,11 +328,11 @@ class Slicer:
             return []
         why = next((w for k in (*index, length) if (w := self.why(k, env))), "")
         if why or self.dead or (here and not self.loosely):
-            self.left_out.setdefault(LeftOut(line, array, mode, text, why or here or "it is never reached"))
+            self.left_out.setdefault(SkippedAccess(line, array, mode, text, why or here or "it is never reached"))
             return []
-        self.recorded.setdefault(Kept(line, array, mode, text))
+        self.recorded.setdefault(RecordedAccess(line, array, mode, text))
         self.need(*index, length)
-        kept: t.Step = t.Buffered(line, f"{mode} {array}", index, checked, length)
+        kept: t.Step = t.BufferAdd(line, f"{mode} {array}", index, checked, length)
         if not isinstance(length, Const):
             kept = t.Branch(line, t.Test(t.BOOL, ">", length, Const(length.type, 0)), (kept,), ())
         return [kept]

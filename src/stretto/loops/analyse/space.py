@@ -19,7 +19,7 @@ from stretto.errors import PlanError
 from stretto.loops.front import loop_tree
 from stretto.loops.front.bind import ArrayInfo, BufferInfo, DataInfo, Info, NumberInfo
 from stretto.loops.types.promote import DTYPES, floating, short
-from stretto.loops.types.typed_tree import BOOL, FLOAT, INT, Kind, Ragged
+from stretto.loops.types.typed_tree import BOOL, FLOAT, INT, RaggedField, ScalarType
 
 from .facts import Dim
 
@@ -42,13 +42,14 @@ class Space:
         return int(np.prod([dim.extent for dim in self.dims], dtype=np.int64))
 
     @property
-    def field_kinds(self) -> tuple[tuple[str, Kind], ...]:
+    def field_kinds(self) -> tuple[tuple[str, ScalarType], ...]:
         return tuple((name, kind_of_column(column.values.dtype)) for name, column in self.fields)
 
     @property
-    def ragged_kinds(self) -> tuple[Ragged, ...]:
+    def ragged_kinds(self) -> tuple[RaggedField, ...]:
         return tuple(
-            Ragged(name, tuple(kind_of_column(part.dtype) for part in column.parts)) for name, column in self.ragged
+            RaggedField(name, tuple(kind_of_column(part.dtype) for part in column.parts))
+            for name, column in self.ragged
         )
 
     @property
@@ -57,16 +58,16 @@ class Space:
         return frozenset(name for name, column in self.fields if column.unique)
 
 
-def kind_of_column(dtype: np.dtype[Any]) -> Kind:
+def kind_of_column(dtype: np.dtype[Any]) -> ScalarType:
     """The kind of a field. Iterating over data gives plain Python numbers, so fields are weak."""
     code = short(dtype)
     return BOOL if code == "b1" else FLOAT if floating(code) else INT
 
 
-def space_of(loop: loop_tree.Loop, infos: Mapping[str, Info], known: Mapping[str, int | float | bool]) -> Space:
+def space_of(loop: loop_tree.LoopNest, infos: Mapping[str, Info], known: Mapping[str, int | float | bool]) -> Space:
     """The space of a loop; `known` holds the numbers that setup statements have computed."""
     first = loop.levels[0]
-    if isinstance(first.over, loop_tree.Source):
+    if isinstance(first.over, loop_tree.IteratedName):
         info = infos.get(first.over.name)
         if not isinstance(info, DataInfo):
             what = "not among the arguments" if info is None else "not Data"

@@ -33,7 +33,7 @@ from typing import TypeAlias
 
 from stretto.errors import PlanError
 from stretto.loops.analyse.dependence import accesses_text, conflicts_text
-from stretto.loops.analyse.facts import Access, Dim, Extent, Rejected, Strategy, Vector
+from stretto.loops.analyse.facts import Access, ArrayExtent, Dim, RejectedStrategy, Strategy, Vector
 from stretto.loops.analyse.placement import moved, placements
 from stretto.loops.analyse.unimodular import Matrix, search
 
@@ -41,12 +41,12 @@ __all__ = ["choose", "placements"]
 
 
 @dataclass(frozen=True, slots=True)
-class _Question:
+class _LoopFacts:
     """The input of the choice, except the vectors."""
 
     dims: tuple[Dim, ...]  # of the iteration space
     accesses: tuple[Access, ...]  # of the body
-    extents: Mapping[str, Extent]  # sizes of the arrays
+    extents: Mapping[str, ArrayExtent]  # sizes of the arrays
     ordered: bool  # whether dependent iterations keep the order of the loop
     buffered: bool  # whether some writes are buffered
     prefer: tuple[int, ...] | None  # dimensions that the user wants to cut
@@ -84,7 +84,7 @@ def choose(
     vectors: Sequence[Vector],
     dims: tuple[Dim, ...],
     accesses: Sequence[Access],
-    extents: Mapping[str, Extent],
+    extents: Mapping[str, ArrayExtent],
     *,
     ordered: bool | None = None,
     buffered: bool,
@@ -110,7 +110,7 @@ def choose(
         Kind of the iteration space, as in `space`.
     """
     keeps, said = (kind == "grid" if ordered is None else ordered), ordered is not None
-    question = _Question(dims, tuple(accesses), extents, keeps, buffered, prefer, records, width, kind, said)
+    question = _LoopFacts(dims, tuple(accesses), extents, keeps, buffered, prefer, records, width, kind, said)
     if prefer is not None:
         _check(prefer, dims)
     found, rejected = _static(question, vectors)
@@ -137,13 +137,15 @@ def _check(prefer: tuple[int, ...], dims: tuple[Dim, ...]) -> None:
         raise PlanError(f"cut= takes one or two different indices of this loop, not {prefer}; they are {names}")
 
 
-def _settle(name: str, answer: Answer, rejected: tuple[Rejected, ...]) -> tuple[Strategy | None, tuple[Rejected, ...]]:
-    return (None, (*rejected, Rejected(name, answer))) if isinstance(answer, str) else (answer, rejected)
+def _settle(
+    name: str, answer: Answer, rejected: tuple[RejectedStrategy, ...]
+) -> tuple[Strategy | None, tuple[RejectedStrategy, ...]]:
+    return (None, (*rejected, RejectedStrategy(name, answer))) if isinstance(answer, str) else (answer, rejected)
 
 
-def _static(question: _Question, vectors: Sequence[Vector]) -> tuple[Strategy | None, tuple[Rejected, ...]]:
+def _static(question: _LoopFacts, vectors: Sequence[Vector]) -> tuple[Strategy | None, tuple[RejectedStrategy, ...]]:
     """The first strategy that needs only the vectors, and the strategies rejected before it."""
-    attempts: list[tuple[str, Callable[[_Question, Sequence[Vector]], Answer]]] = [
+    attempts: list[tuple[str, Callable[[_LoopFacts, Sequence[Vector]], Answer]]] = [
         ("independent", _independent),
         ("1d", _one),
         ("2d unordered", _rotation),
@@ -153,7 +155,7 @@ def _static(question: _Question, vectors: Sequence[Vector]) -> tuple[Strategy | 
     if question.buffered and question.prefer is None:
         attempts.insert(0, ("buffered", _buffered))
     found: Strategy | None = None
-    rejected: tuple[Rejected, ...] = ()
+    rejected: tuple[RejectedStrategy, ...] = ()
     for name, attempt in attempts:
         found, rejected = _settle(name, attempt(question, vectors), rejected)
         if found is not None:
@@ -164,7 +166,7 @@ def _static(question: _Question, vectors: Sequence[Vector]) -> tuple[Strategy | 
 # --- one function for each strategy ---------------------------------------------------------------------------------
 
 
-def _buffered(question: _Question, vectors: Sequence[Vector]) -> Answer:
+def _buffered(question: _LoopFacts, vectors: Sequence[Vector]) -> Answer:
     if vectors:
         return f"writes that are not buffered clash: {conflicts_text(vectors[0])}"
     # Two records with the same indices could be in different parts and race on such a write.
@@ -174,7 +176,7 @@ def _buffered(question: _Question, vectors: Sequence[Vector]) -> Answer:
     return Strategy("buffered", (), "every clash is between buffered writes: the records are cut as they come")
 
 
-def _independent(question: _Question, vectors: Sequence[Vector]) -> Answer:
+def _independent(question: _LoopFacts, vectors: Sequence[Vector]) -> Answer:
     if vectors:
         return conflicts_text(vectors[0])
     if question.prefer is not None and len(question.prefer) == 2:
@@ -184,14 +186,14 @@ def _independent(question: _Question, vectors: Sequence[Vector]) -> Answer:
     return _cheapest(question, "independent", cuts, why) if cuts else Strategy("independent", (), why)
 
 
-def _one(question: _Question, vectors: Sequence[Vector]) -> Answer:
+def _one(question: _LoopFacts, vectors: Sequence[Vector]) -> Answer:
     def obstacle(cut: tuple[int, ...]) -> Vector | None:
         return next((v for v in vectors if not v.entries[cut[0]].zero), None)
 
     return _allowed(question, "1d", question.singles(), obstacle, "is not 0", " is 0 in every vector")
 
 
-def _rotation(question: _Question, vectors: Sequence[Vector]) -> Answer:
+def _rotation(question: _LoopFacts, vectors: Sequence[Vector]) -> Answer:
     if question.ordered:
         kept = "ordered=True keeps dependent iterations in" if question.asked else "nested ranges keep"
         free = "" if question.asked else "; ordered=False says that any serial order will do"
@@ -205,14 +207,14 @@ def _rotation(question: _Question, vectors: Sequence[Vector]) -> Answer:
     )
 
 
-def _wavefront(question: _Question, vectors: Sequence[Vector]) -> Answer:
+def _wavefront(question: _LoopFacts, vectors: Sequence[Vector]) -> Answer:
     def obstacle(cut: tuple[int, ...]) -> Vector | None:
         return next((v for v in vectors if not all(v.entries[d].low >= 0 for d in cut)), None)
 
     return _allowed(question, "2d ordered", question.pairs(), obstacle, "are not both ≥ 0", " are ≥ 0 in every vector")
 
 
-def _transformed(question: _Question, vectors: Sequence[Vector]) -> Answer:
+def _transformed(question: _LoopFacts, vectors: Sequence[Vector]) -> Answer:
     if question.kind not in ("grid", "dense"):
         return "records have no places in between; write it over range(...)"
     pairs = sorted({tuple(sorted(pair)) for pair in question.pairs()})
@@ -237,7 +239,7 @@ def _transformed(question: _Question, vectors: Sequence[Vector]) -> Answer:
     return Strategy("2d transformed", pair, why, transform=matrix, tiled=tiled, moved=cost)
 
 
-def _inspected(question: _Question, vectors: Sequence[Vector]) -> Answer:
+def _inspected(question: _LoopFacts, vectors: Sequence[Vector]) -> Answer:
     if question.ordered and question.kind == "sparse":
         return "ordered=True: groups without conflicts keep the order of the records, not that of their indices"
     question = replace(question, ordered=False)  # iterations in conflict keep the order of the loop anyway
@@ -250,7 +252,7 @@ def _inspected(question: _Question, vectors: Sequence[Vector]) -> Answer:
     return Strategy("inspected", (), f"the data decide which iterations meet: {conflicts_text(first)}")
 
 
-def _chain(question: _Question, vectors: Sequence[Vector]) -> Answer:
+def _chain(question: _LoopFacts, vectors: Sequence[Vector]) -> Answer:
     """Visits one after the other, in the order of the loop; for loops that could run in parallel in another order."""
     rest, _ = _static(replace(question, ordered=False), [v for v in vectors if v.kind != "output"])
     if rest is None:
@@ -266,7 +268,7 @@ def _chain(question: _Question, vectors: Sequence[Vector]) -> Answer:
 
 
 def _allowed(
-    question: _Question,
+    question: _LoopFacts,
     name: str,
     cuts: list[tuple[int, ...]],
     obstacle: Callable[[tuple[int, ...]], Vector | None],
@@ -286,7 +288,7 @@ def _allowed(
     return "; ".join(reasons) if reasons else _no_cut(question)
 
 
-def _no_cut(question: _Question) -> str:
+def _no_cut(question: _LoopFacts) -> str:
     if question.prefer is not None:
         return f"cut= asks for {len(question.prefer)} of the indices"
     long = [dim.name for dim in question.dims if dim.extent > 1]
@@ -314,7 +316,7 @@ def in_words(row: Sequence[int], names: Sequence[str]) -> str:
 # --- the cheapest cut -------------------------------------------------------------------------------------------------
 
 
-def _cheapest(question: _Question, name: str, cuts: list[tuple[int, ...]], proof: str) -> Strategy:
+def _cheapest(question: _LoopFacts, name: str, cuts: list[tuple[int, ...]], proof: str) -> Strategy:
     costs = {cut: question.cost(cut[:1], *(question.parts(d) for d in cut)) for cut in cuts}
 
     def rank(cut: tuple[int, ...]) -> tuple[int, int, int, tuple[int, ...]]:
@@ -329,7 +331,7 @@ def _cheapest(question: _Question, name: str, cuts: list[tuple[int, ...]], proof
     return Strategy(name, best, why, moved=told)
 
 
-def _label(question: _Question, cut: tuple[int, ...]) -> str:
+def _label(question: _LoopFacts, cut: tuple[int, ...]) -> str:
     names = [question.dims[d].name for d in cut]
     return names[0] if len(names) == 1 else f"space {names[0]}, time {names[1]}"
 
@@ -337,7 +339,7 @@ def _label(question: _Question, cut: tuple[int, ...]) -> str:
 # --- when nothing applies -------------------------------------------------------------------------------------------
 
 
-def _core(question: _Question, vectors: Sequence[Vector]) -> list[Vector]:
+def _core(question: _LoopFacts, vectors: Sequence[Vector]) -> list[Vector]:
     """A minimal set of vectors that together rule out every strategy."""
     distinct = {(v.entries, v.kind == "output"): v for v in reversed(vectors)}  # the earliest of each
     core = sorted(distinct.values(), key=vectors.index)
@@ -348,14 +350,14 @@ def _core(question: _Question, vectors: Sequence[Vector]) -> list[Vector]:
     return core
 
 
-def _summed(question: _Question, name: str) -> bool:
+def _summed(question: _LoopFacts, name: str) -> bool:
     """Whether every access to an array is an update of the same element."""
     mine = [access for access in question.accesses if access.array == name]
     written = {(access.line, access.text) for access in mine if access.writes}
     return all((access.line, access.text) in written for access in mine)
 
 
-def _refusal(question: _Question, vectors: Sequence[Vector], inspect: bool) -> str:
+def _refusal(question: _LoopFacts, vectors: Sequence[Vector], inspect: bool) -> str:
     # Stores over stores, or the order alone, would give a chain, so other vectors are the reason.
     inspected = _inspected(question, vectors)
     question = replace(question, ordered=False)

@@ -12,14 +12,14 @@ from collections.abc import Sequence
 from functools import cache
 from typing import TypeAlias
 
-from stretto.loops.analyse.facts import Entry
+from stretto.loops.analyse.facts import VectorEntry
 
 Matrix: TypeAlias = tuple[tuple[int, ...], ...]
 
 LARGEST = 3  # entries are from -3 to 3: a larger skew would leave almost empty tiles
 
 
-def search(vectors: Sequence[tuple[Entry, ...]]) -> tuple[Matrix, bool] | None:
+def search(vectors: Sequence[tuple[VectorEntry, ...]]) -> tuple[Matrix, bool] | None:
     """The simplest matrix under which all vectors (pairs of entries) point forward, and whether its plane can be tiled.
 
     tiled: every component of every new vector is ≥ 0, so both new dimensions may be cut into ranges. Otherwise the
@@ -27,8 +27,8 @@ def search(vectors: Sequence[tuple[Entry, ...]]) -> tuple[Matrix, bool] | None:
     Vectors that are zero in both entries stay within one point and are no obstacle. An entry may be any integer, but
     then only a coefficient of 0 makes the vector point forward.
 
-    >>> one, zero = Entry(1, 1), Entry(0, 0)
-    >>> search([(one, zero), (zero, one), (one, one), (one, Entry(-1, -1))])
+    >>> one, zero = VectorEntry(1, 1), VectorEntry(0, 0)
+    >>> search([(one, zero), (zero, one), (one, one), (one, VectorEntry(-1, -1))])
     (((1, 0), (1, 1)), True)
     """
     moving = [vector for vector in vectors if not all(entry.zero for entry in vector)]
@@ -41,7 +41,7 @@ def search(vectors: Sequence[tuple[Entry, ...]]) -> tuple[Matrix, bool] | None:
     return None
 
 
-def transformed(matrix: Matrix, vector: tuple[Entry, ...]) -> tuple[Entry, ...]:
+def transformed(matrix: Matrix, vector: tuple[VectorEntry, ...]) -> tuple[VectorEntry, ...]:
     """The matrix times a vector of ranges: every entry holds all values the product can take."""
     return tuple(_combination(row, vector) for row in matrix)
 
@@ -66,13 +66,13 @@ def inverse(matrix: Matrix) -> Matrix:
     return ((sign * d, -sign * b), (-sign * c, sign * a))
 
 
-def _combination(row: Sequence[int], vector: tuple[Entry, ...]) -> Entry:
+def _combination(row: Sequence[int], vector: tuple[VectorEntry, ...]) -> VectorEntry:
     low = high = 0.0
     for factor, entry in zip(row, vector, strict=True):
         if factor:  # 0 times ∞ must be 0; floating point gives NaN
             ends = (factor * entry.low, factor * entry.high)
             low, high = low + min(ends), high + max(ends)
-    return Entry(low, high)
+    return VectorEntry(low, high)
 
 
 @cache

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 
 from stretto.errors import LoopError
 from stretto.loops.front import loop_tree
-from stretto.loops.front.refusals import Lines, refuse
+from stretto.loops.front.refusals import SourceLines, refuse
 
 
 def views_swapped(
@@ -34,7 +34,7 @@ def views_swapped(
     return False
 
 
-def refuse_swap(text: Lines, assign: loop_tree.Assign) -> LoopError:
+def refuse_swap(text: SourceLines, assign: loop_tree.Assign) -> LoopError:
     """The error for a row swap."""
     problem = "rows are swapped as views, of which NumPy makes two copies of one row"
     return refuse(text, assign.line, problem, "write .copy() after each bare row on the right: W[0].copy()")
@@ -49,7 +49,7 @@ def _views(value: loop_tree.Expr, ndim: Callable[[str], int]) -> Iterator[loop_t
             yield value
         case loop_tree.Name() if ndim(value.name) > 0:
             yield value
-        case loop_tree.Choose():
+        case loop_tree.IfExp():
             yield from _views(value.yes, ndim)
             yield from _views(value.no, ndim)
 

@@ -21,19 +21,21 @@ from stretto.loops.types import typed_tree as t
 from stretto.loops.types.promote import whole
 from stretto.loops.types.typed_tree import Scalar
 
-from .rows import Chunk
-from .scalars import NUMPY, Sheet, own
+from .rows import LaneChunk
+from .scalars import NUMPY, SourceBuilder, own
 
 if TYPE_CHECKING:
-    from .statements import Writer
+    from .statements import StatementWriter
 
 
 class Buffers:
     """Generates the code of the buffers of a loop."""
 
-    writer: Writer
+    writer: StatementWriter
 
-    def __init__(self, sheet: Sheet, body: t.Body, infos: Mapping[str, BufferInfo], applies: Mapping[str, Any]) -> None:
+    def __init__(
+        self, sheet: SourceBuilder, body: t.Body, infos: Mapping[str, BufferInfo], applies: Mapping[str, Any]
+    ) -> None:
         self.sheet, self.body, self.infos, self.applies = sheet, body, infos, applies
         read = {array.name for array in body.arrays if array.role in ("state", "captured")}
         # The flush uses helper arrays and the target of a function even if the body does not read them.
@@ -122,7 +124,7 @@ class Buffers:
             kept = self.sheet.defined(f"whole({value}, {NUMPY[dtype]}(0))") if whole(dtype) else value
             self.sheet.write(f"{element} = {kept}")
 
-    def add(self, x: t.Buffered) -> None:
+    def add(self, x: t.BufferAdd) -> None:
         """buffer[index...] += value."""
         info, writer = self.infos[x.buffer], self.writer
         if t.is_row(x.value):
@@ -143,7 +145,7 @@ class Buffers:
         if any(x.checked):
             self.sheet.depth -= 1
 
-    def subscript(self, x: t.Buffered, axis: int, k: Scalar, check: bool) -> str:
+    def subscript(self, x: t.BufferAdd, axis: int, k: Scalar, check: bool) -> str:
         text = self.writer.scalar(k)
         if not check:
             return text
@@ -152,7 +154,7 @@ class Buffers:
         extent = info.shape[axis] if axis else f"{array}.shape[0]"  # the first extent is no part of the source
         return f"at({text}, {extent}, bad, {self.sheet.site(x.line, x.buffer, axis)})"
 
-    def add_plain(self, x: t.Buffered, info: BufferInfo, at: str, value: str) -> None:
+    def add_plain(self, x: t.BufferAdd, info: BufferInfo, at: str, value: str) -> None:
         self.sheet.write(f"{own(x.buffer)}[{at}] += {value}")
         if info.target in self.private:
             self.sheet.write(f"{own(info.target)}[{at}] += {value}")
@@ -171,7 +173,7 @@ class Buffers:
         self.sheet.write(f"    {me}many += 1")
         self.sheet.write(f"{me}pending_[{place}] += {value}")
 
-    def add_row(self, x: t.Buffered, info: BufferInfo, row: t.Row) -> None:
+    def add_row(self, x: t.BufferAdd, info: BufferInfo, row: t.Row) -> None:
         """Add a whole row: stored in lanes, then added element by element (or in lanes, for addition)."""
         writer, sheet = self.writer, self.sheet
         index = [
@@ -187,7 +189,7 @@ class Buffers:
         if info.plain:
             targets = [own(x.buffer), *([own(info.target)] if info.target in self.private else [])]
 
-            def add(at: Chunk) -> None:
+            def add(at: LaneChunk) -> None:
                 value = sheet.new()
                 sheet.write(f"{value} = {writer.chunk(row, at, ready)}")
                 place = f"{base} + {at.offset}"
@@ -201,7 +203,7 @@ class Buffers:
             held, c = sheet.new(), sheet.new()
             sheet.write(f"{held} = empty({writer.scalar(row.length)}, {NUMPY[row.dtype]})")
 
-            def keep(at: Chunk) -> None:
+            def keep(at: LaneChunk) -> None:
                 part, suffix = (f", {at.part}", "_part") if at.part else ("", "")
                 sheet.write(f"vx.store{suffix}({held}, {at.offset}{part}, {writer.chunk(row, at, ready)})")
 

@@ -27,16 +27,16 @@ _ALONE = {"neg": "neg", "abs": "absolute", "~": "invert", "sqrt": "root", "floor
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
+class LaneChunk:
     """Sixteen elements of a row, or fewer."""
 
     offset: str  # of its first element, as source
     part: str = ""  # number of elements, as source; "" for sixteen
 
 
-def chunks(length: int) -> list[Chunk]:
+def chunks(length: int) -> list[LaneChunk]:
     """The chunks of a row of known length."""
-    return [Chunk(str(at), "" if at + LANES <= length else str(length - at)) for at in range(0, length, LANES)]
+    return [LaneChunk(str(at), "" if at + LANES <= length else str(length - at)) for at in range(0, length, LANES)]
 
 
 def limit(dtype: str, op: str) -> float | int:
@@ -54,7 +54,7 @@ def unrolls(length: Scalar) -> bool:
     return isinstance(length, Const) and int(length.value) <= LANES * MOST_UNROLLED
 
 
-class Rows(Scalars):
+class RowExpressions(Scalars):
     """Generates row expressions, in addition to scalars."""
 
     def base(self, row: t.RowLoad | t.RowPlace) -> str:
@@ -93,11 +93,11 @@ class Rows(Scalars):
                     self.prepare(arg, ready)
             case t.RowCast(x=x):
                 self.prepare(x, ready)
-            case t.RowPick(mask=mask, yes=yes, no=no):
+            case t.RowSelect(mask=mask, yes=yes, no=no):
                 for arg in (mask, yes, no):
                     self.prepare(arg, ready)
 
-    def chunk(self, row: Row, at: Chunk, ready: dict[int, str]) -> str:
+    def chunk(self, row: Row, at: LaneChunk, ready: dict[int, str]) -> str:
         """One chunk of a prepared row, as an expression."""
         match row:
             case t.RowLoad(array=array):
@@ -124,7 +124,7 @@ class Rows(Scalars):
                 return self.sheet.defined(f"each({self.chunk(x, at, ready)}, {NUMPY[dtype]}(0))")
             case t.RowCast(dtype=dtype, x=x):
                 return f"vx.cast({self.chunk(x, at, ready)}, {NUMPY[dtype]}(0))"
-            case t.RowPick(mask=mask, yes=yes, no=no):
+            case t.RowSelect(mask=mask, yes=yes, no=no):
                 return f"vx.pick({', '.join(self.chunk(arg, at, ready) for arg in (mask, yes, no))})"
         raise AssertionError(row)
 
@@ -138,7 +138,7 @@ class Rows(Scalars):
         start = f"{NUMPY[dtype]}({literal(limit(dtype, x.op)) if isinstance(x, t.Extreme) else 0})"
         self.sheet.write(f"{acc} = vx.splat({start})")
 
-        def add(at: Chunk) -> None:
+        def add(at: LaneChunk) -> None:
             values = [self.chunk(row, at, ready) for row in rows]
             if isinstance(x, t.Extreme):
                 fold = "larger" if x.op == "max" else "smaller"
@@ -176,7 +176,7 @@ class Rows(Scalars):
         self.sheet.write(f"{name} = {self.scalar(length)} if bad[0] == 0 else 0")
         return name
 
-    def each_chunk(self, length: Scalar, write: Callable[[Chunk], None]) -> None:
+    def each_chunk(self, length: Scalar, write: Callable[[LaneChunk], None]) -> None:
         """Call write(chunk) for every chunk of an unrolled row, else once inside a loop and once for the rest."""
         if unrolls(length):
             assert isinstance(length, Const)
@@ -189,11 +189,11 @@ class Rows(Scalars):
         whole_part = f"{known // LANES * LANES}" if known is not None else f"{size} - {size} % {LANES}"
         sheet.write(f"for {c} in range(0, {whole_part}, {LANES}):")
         sheet.depth += 1
-        write(Chunk(c))
+        write(LaneChunk(c))
         sheet.depth -= 1
         if known is None or known % LANES:
             sheet.write(f"if {size} % {LANES} != 0:")
             sheet.depth += 1
             sheet.write(f"{c} = {size} - {size} % {LANES}")
-            write(Chunk(c, f"{size} % {LANES}"))
+            write(LaneChunk(c, f"{size} % {LANES}"))
             sheet.depth -= 1

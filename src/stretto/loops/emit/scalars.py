@@ -1,7 +1,8 @@
 """Code generation for scalar expressions: Numba source with explicit conversions and subscript checks.
 
-A `Sheet` collects lines. An expression is returned as text; code that must run before it, such as a row product, is
-written as lines first. Users' names get an underscore at the end, so that generated names cannot collide with them.
+A `SourceBuilder` collects lines. An expression is returned as text; code that must run before it, such as a row
+product, is written as lines first. Users' names get an underscore at the end, so that generated names cannot collide
+with them.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 
 from stretto.loops.types import typed_tree as t
 from stretto.loops.types.promote import floating, whole
-from stretto.loops.types.typed_tree import MOST_CHOICES, Const, Kind, Scalar
+from stretto.loops.types.typed_tree import MOST_CHOICES, Const, Scalar, ScalarType
 
 NUMPY = {"b1": "np.bool_", "i1": "np.int8", "i2": "np.int16", "i4": "np.int32", "i8": "np.int64", "u1": "np.uint8",
          "u2": "np.uint16", "u4": "np.uint32", "u8": "np.uint64", "f4": "np.float32", "f8": "np.float64"}  # fmt: skip
@@ -58,7 +59,7 @@ class Site:
 
 
 @dataclass
-class Sheet:
+class SourceBuilder:
     """Source code under construction."""
 
     lines: list[str] = field(default_factory=list)  # of the source
@@ -99,14 +100,14 @@ class Sheet:
 class Scalars(ABC):
     """Generates scalar expressions; the subclass `Rows` adds row expressions."""
 
-    def __init__(self, sheet: Sheet) -> None:
+    def __init__(self, sheet: SourceBuilder) -> None:
         self.sheet = sheet
 
-    def typed(self, kind: Kind, text: str) -> str:
+    def typed(self, kind: ScalarType, text: str) -> str:
         """text converted to a kind."""
         return f"({text} != 0)" if kind.dtype == "b1" else f"{NUMPY[kind.dtype]}({text})"
 
-    def cast(self, kind: Kind, given: Kind, text: str) -> str:
+    def cast(self, kind: ScalarType, given: ScalarType, text: str) -> str:
         """text, of the kind `given`, converted to another."""
         if floating(given) and whole(kind):
             return self.sheet.defined(f"whole({text}, {NUMPY[kind.dtype]}(0))")
@@ -119,9 +120,9 @@ class Scalars(ABC):
                 return literal(value) if kind.weak else self.typed(kind, literal(value))
             case t.Var(name=name):
                 return own(name)
-            case t.Extent(array=array, axis=axis):
+            case t.AxisSize(array=array, axis=axis):
                 return f"{own(array)}.shape[{axis}]"
-            case t.Count(ragged=ragged):
+            case t.RaggedSize(ragged=ragged):
                 return f"(vx.get({own(ragged)}ptr, t + 1) - vx.get({own(ragged)}ptr, t))"
             case t.Element(array=array, index=index, checked=checked, line=line):
                 return f"vx.get({own(array)}, {self.flat(line, array, index, checked)})"
@@ -135,11 +136,11 @@ class Scalars(ABC):
                 return f"(not {self.scalar(a)})"
             case t.Logic(op=op, args=args):
                 return self.chain(op, args)
-            case t.Pick():
+            case t.Select():
                 return self.pick(x)
-            case t.User(type=kind, target=target, args=args):
+            case t.UserCall(type=kind, target=target, args=args):
                 return self.typed(kind, f"{self.sheet.user(target)}({', '.join(self.scalar(arg) for arg in args)})")
-            case t.Random():
+            case t.RandomNumber():
                 return self.random(x)
             case t.Dot() | t.Sum() | t.Extreme():
                 return self.reduction(x)
@@ -226,7 +227,7 @@ class Scalars(ABC):
             text = name
         return text
 
-    def pick(self, x: t.Pick) -> str:
+    def pick(self, x: t.Select) -> str:
         test = self.scalar(x.test)
         yes_lines, yes = self.apart(x.yes)
         no_lines, no = self.apart(x.no)
@@ -239,7 +240,7 @@ class Scalars(ABC):
             self.sheet.write(f"    {name} = {value}")
         return name
 
-    def random(self, x: t.Random) -> str:
+    def random(self, x: t.RandomNumber) -> str:
         """A random number; its keys are hashed from the left."""
         keys = x.args[1:] if x.which == "integers" else x.args
         text = x.which.upper()

@@ -9,17 +9,19 @@ from stretto.loops.types import typed_tree as t
 from stretto.loops.types.promote import whole
 from stretto.loops.types.typed_tree import Const, Row, Scalar
 
-from .rows import Chunk, Rows, chunks, unrolls
-from .scalars import NUMPY, Sheet, own
+from .rows import LaneChunk, RowExpressions, chunks, unrolls
+from .scalars import NUMPY, SourceBuilder, own
 
 if TYPE_CHECKING:
     from .buffers import Buffers
 
 
-class Writer(Rows):
+class StatementWriter(RowExpressions):
     """Generates the statements of a body."""
 
-    def __init__(self, sheet: Sheet, body: t.Body, operators: Mapping[str, tuple[str, Any]], buffers: Buffers) -> None:
+    def __init__(
+        self, sheet: SourceBuilder, body: t.Body, operators: Mapping[str, tuple[str, Any]], buffers: Buffers
+    ) -> None:
         super().__init__(sheet)
         self.body, self.operators, self.buffers = body, operators, buffers
         buffers.writer = self
@@ -42,13 +44,13 @@ class Writer(Rows):
     def step(self, step: t.Step) -> None:
         sheet = self.sheet
         match step:
-            case t.Put():
+            case t.Store():
                 self.put(step)
-            case t.Clear(array=array):
+            case t.ZeroFill(array=array):
                 sheet.write(f"{own(array)}[...] = 0")
             case t.Fold():
                 self.fold(step)
-            case t.Buffered():
+            case t.BufferAdd():
                 self.buffers.add(step)
             case t.Branch(test=test, body=body, orelse=orelse):
                 sheet.write(f"if {self.scalar(test)}:")
@@ -56,7 +58,7 @@ class Writer(Rows):
                 if orelse:
                     sheet.write("else:")
                     self.nested(orelse)
-            case t.Repeat(test=test, body=body):
+            case t.WhileLoop(test=test, body=body):
                 sheet.write("while True:")
                 sheet.depth += 1
                 sheet.write(f"if not {self.scalar(test)}:")
@@ -64,11 +66,11 @@ class Writer(Rows):
                 self.guard_repeat()
                 self.block(body)
                 sheet.depth -= 1
-            case t.Run(name=name, start=start, stop=stop, step=stride, body=body):
+            case t.RangeLoop(name=name, start=start, stop=stop, step=stride, body=body):
                 bounds = ", ".join(self.scalar(x) for x in (start, stop, stride))
                 sheet.write(f"for {own(name)} in range({bounds}):")
                 self.nested(body)
-            case t.Walk(names=names, types=types, ragged=ragged, body=body):
+            case t.RaggedLoop(names=names, types=types, ragged=ragged, body=body):
                 entry = sheet.new()
                 ptr = f"{own(ragged)}ptr"
                 sheet.write(f"for {entry} in range(vx.get({ptr}, t), vx.get({ptr}, t + 1)):")
@@ -77,7 +79,7 @@ class Writer(Rows):
                     sheet.write(f"{own(name)} = {self.typed(kind, f'vx.get({own(ragged)}part{k}, {entry})')}")
                 self.block(body)
                 sheet.depth -= 1
-            case t.Leave(kind=kind):
+            case t.Jump(kind=kind):
                 sheet.write(kind)
 
     def guard_repeat(self) -> None:
@@ -87,7 +89,7 @@ class Writer(Rows):
 
     # --- assignments ---
 
-    def put(self, x: t.Put) -> None:
+    def put(self, x: t.Store) -> None:
         rows = [(place, value) for place, value in zip(x.places, x.values, strict=True)
                 if isinstance(place, t.RowPlace | t.RowName)]  # fmt: skip
         if len(x.places) == 1 and not rows:
@@ -100,9 +102,9 @@ class Writer(Rows):
         else:
             self.put_apart(x)
 
-    def put_unrolled(self, x: t.Put) -> None:
+    def put_unrolled(self, x: t.Store) -> None:
         """Compute all values in registers, then store them."""
-        stores: list[tuple[t.Place, str, Chunk | None]] = []
+        stores: list[tuple[t.Place, str, LaneChunk | None]] = []
         for place, value in zip(x.places, x.values, strict=True):
             if not t.is_row(value):
                 name = self.sheet.new()
@@ -129,7 +131,7 @@ class Writer(Rows):
                     base[id(place)] = self.base(place)
                 self.store_chunk(place, base[id(place)], piece, name)
 
-    def store_chunk(self, place: t.RowPlace, base: str, at: Chunk, value: str) -> None:
+    def store_chunk(self, place: t.RowPlace, base: str, at: LaneChunk, value: str) -> None:
         where = base if at.offset == "0" else f"{base} + {at.offset}"
         if any(place.checked):
             self.sheet.write("if bad[0] == 0:")
@@ -157,7 +159,7 @@ class Writer(Rows):
             self.prepare(value, ready)
         bases = [self.base(place) for place, _ in rows]
 
-        def write(at: Chunk) -> None:
+        def write(at: LaneChunk) -> None:
             names = [self.sheet.new() for _ in rows]
             for name, (_, value) in zip(names, rows, strict=True):
                 self.sheet.write(f"{name} = {self.chunk(value, at, ready)}")
@@ -166,7 +168,7 @@ class Writer(Rows):
 
         self.each_chunk(rows[0][0].length, write)
 
-    def put_apart(self, x: t.Put) -> None:
+    def put_apart(self, x: t.Store) -> None:
         """Store every value in a temporary first: for long rows that overlap or differ in length."""
         aside: list[tuple[t.Place, str]] = []
         for place, value in zip(x.places, x.values, strict=True):
@@ -179,7 +181,7 @@ class Writer(Rows):
             self.prepare(value, ready)
             self.sheet.write(f"{name} = empty({self.size(value.length)}, {NUMPY[value.dtype]})")
 
-            def keep(at: Chunk, name: str = name, value: Row = value, ready: dict[int, str] = ready) -> None:
+            def keep(at: LaneChunk, name: str = name, value: Row = value, ready: dict[int, str] = ready) -> None:
                 text = self.chunk(value, at, ready)
                 if at.part:
                     self.sheet.write(f"vx.store_part({name}, {at.offset}, {at.part}, {text})")
@@ -193,7 +195,7 @@ class Writer(Rows):
                 continue
             base = self.base(place) if isinstance(place, t.RowPlace) else ""
 
-            def give(at: Chunk, name: str = name, place: t.RowPlace | t.RowName = place, base: str = base) -> None:
+            def give(at: LaneChunk, name: str = name, place: t.RowPlace | t.RowName = place, base: str = base) -> None:
                 text = f"vx.load_part({name}, {at.offset}, {at.part})" if at.part else f"vx.load({name}, {at.offset})"
                 if isinstance(place, t.RowName):
                     self.sheet.write(f"{own(place.name)}{at.offset} = {text}")
@@ -277,7 +279,7 @@ class Writer(Rows):
         ready: dict[int, str] = {}
         self.prepare(row, ready)
 
-        def keep(at: Chunk) -> None:
+        def keep(at: LaneChunk) -> None:
             text = self.chunk(row, at, ready)
             part = f", {at.part}" if at.part else ""
             self.sheet.write(f"vx.store{'_part' if at.part else ''}({held}, {at.offset}{part}, {text})")
@@ -306,6 +308,6 @@ def loads_of(row: Scalar | Row) -> list[t.RowLoad]:
             return [load for arg in (x, y, z) for load in loads_of(arg)]
         case t.RowCast(x=x):
             return loads_of(x)
-        case t.RowPick(mask=mask, yes=yes, no=no):
+        case t.RowSelect(mask=mask, yes=yes, no=no):
             return [load for arg in (mask, yes, no) for load in loads_of(arg)]
     return []

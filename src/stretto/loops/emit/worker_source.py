@@ -28,8 +28,8 @@ from stretto.loops.types import typed_tree as t
 from stretto.loops.types.inventory import nodes
 
 from .buffers import Buffers
-from .scalars import NUMPY, Sheet, Site, own
-from .statements import Writer
+from .scalars import NUMPY, Site, SourceBuilder, own
+from .statements import StatementWriter
 
 AHEAD = 8  # iterations between a prefetch and the use
 LINE = 64  # bytes of a cache line
@@ -60,7 +60,7 @@ _FIRST_NAMES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class VisitForm:
     """How a visit iterates."""
 
     kind: str  # 'entries', 'range', 'grid', 'skewed' or 'picked', see above
@@ -71,7 +71,7 @@ class Form:
 
 
 @dataclass(frozen=True, slots=True)
-class Lowered:
+class WorkerSource:
     """The generated source of a worker."""
 
     source: str  # of the module
@@ -91,13 +91,13 @@ class Lowered:
 
 def lower(
     body: t.Body,
-    form: Form,
+    form: VisitForm,
     where: str,
     *,
     operators: Mapping[str, tuple[str, Any]],
     buffers: Mapping[str, BufferInfo],
     applies: Mapping[str, Any],
-) -> Lowered:
+) -> WorkerSource:
     """Generate the source of a worker.
 
     Parameters
@@ -107,10 +107,10 @@ def lower(
     applies : mapping
         Functions of the buffers.
     """
-    sheet = Sheet()
+    sheet = SourceBuilder()
     used = {name: info for name, info in buffers.items() if any(a.name == name for a in body.arrays)}
     held = Buffers(sheet, body, used, applies)
-    writer = Writer(sheet, body, operators, held)
+    writer = StatementWriter(sheet, body, operators, held)
     arguments = arguments_of(body, form, held)
     names = ", ".join(parameter(what, name) for what, name in arguments)
     sheet.write(f"def visit_worker(pass_, worker, out, fault, ids, {names}):")
@@ -143,7 +143,7 @@ def lower(
     sheet.write("v = next_visit(pass_, worker, v)")
     sheet.depth = 0
     merges = held.merges()
-    return Lowered(
+    return WorkerSource(
         source_of(sheet, where),
         tuple(arguments),
         merges,
@@ -152,7 +152,7 @@ def lower(
     )
 
 
-def source_of(sheet: Sheet, where: str) -> str:
+def source_of(sheet: SourceBuilder, where: str) -> str:
     """The generated module as text."""
     needed = "".join(f"{line}\n" for line in sheet.imports)
     return HEADER.format(where=where).rstrip("\n") + f"\n{needed}\n" + "\n".join(sheet.lines) + "\n"
@@ -172,7 +172,7 @@ def parameter(what: str, name: str) -> str:
     return f"{own(name)}{what}" if name else what
 
 
-def arguments_of(body: t.Body, form: Form, held: Buffers) -> list[tuple[str, str]]:
+def arguments_of(body: t.Body, form: VisitForm, held: Buffers) -> list[tuple[str, str]]:
     dims = range(len(body.indices))
     found: list[tuple[str, str]] = []
     if form.kind == "entries":
@@ -196,7 +196,7 @@ def arguments_of(body: t.Body, form: Form, held: Buffers) -> list[tuple[str, str
     return found + held.arguments()
 
 
-def iterate(sheet: Sheet, body: t.Body, form: Form) -> None:
+def iterate(sheet: SourceBuilder, body: t.Body, form: VisitForm) -> None:
     """Generate the loops over a visit's iterations, and variables for the indices and fields."""
     indices = [own(name) for name in body.indices]
     place = "t"
@@ -235,7 +235,7 @@ def iterate(sheet: Sheet, body: t.Body, form: Form) -> None:
         sheet.write(f"{own(name)} = " + (f"({value} != 0)" if kind.dtype == "b1" else f"{NUMPY[kind.dtype]}({value})"))
 
 
-def look_ahead(sheet: Sheet, body: t.Body) -> None:
+def look_ahead(sheet: SourceBuilder, body: t.Body) -> None:
     """Generate prefetches of rows that a later iteration will use, whose addresses follow from its indices alone."""
     wanted = rows_by_index(body)
     if not wanted:
@@ -265,7 +265,7 @@ def rows_by_index(body: t.Body) -> tuple[tuple[str, int], ...]:
     return tuple(found)
 
 
-def _skewed(sheet: Sheet, indices: list[str], form: Form) -> None:
+def _skewed(sheet: SourceBuilder, indices: list[str], form: VisitForm) -> None:
     """Loops over the new coordinates, the last one limited so that the old coordinates stay inside the block."""
     for d in range(len(indices)):
         sheet.write(f"start{d}, step{d}, extent{d} = box[{d}, 0], box[{d}, 1], box[{d}, 2]")

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from stretto.data.records.records import RaggedColumn, Records
 from stretto.errors import PlanError
 from stretto.loops.analyse.analysis import Analysis
-from stretto.loops.front.bind import Held
+from stretto.loops.front.bind import BoundValues
 
 Borrowed = list[tuple[NDArray[Any], NDArray[Any]]]
 
@@ -46,7 +46,7 @@ def give_back(borrowed: Borrowed) -> None:
         array[...] = copy
 
 
-def check(analysis: Analysis, held: Held) -> None:
+def check(analysis: Analysis, held: BoundValues) -> None:
     """Refuse to write to read-only arrays and to the memory of the data that the loop reads."""
     columns = list(arrays_of(analysis.space.records)) if analysis.space.records is not None else []
     for name in sorted(analysis.written):

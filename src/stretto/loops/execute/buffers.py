@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from stretto.errors import PlanError
 from stretto.loops.analyse.analysis import Analysis
-from stretto.loops.front.bind import BufferInfo, Held
-from stretto.loops.layout.visits import Visits
+from stretto.loops.front.bind import BoundValues, BufferInfo
+from stretto.loops.layout.visits import LoopVisits
 from stretto.loops.types import typed_tree as t
 from stretto.runtime.blocks.step import parts
 from stretto.schedule.orders.order import Ints
@@ -20,19 +20,19 @@ _PARTS = 16
 
 
 @dataclass(frozen=True, eq=False)
-class Room:
+class BufferArrays:
     """The memory of one buffer, or of the copies of one array."""
 
     arrays: dict[tuple[str, str], NDArray[Any]]  # by (what, name): arguments of compiled code
     info: BufferInfo | None = None  # of the buffer; None for copies of an array
 
     @classmethod
-    def of_copies(cls, name: str, array: NDArray[Any], slots: int) -> Room:
+    def of_copies(cls, name: str, array: NDArray[Any], slots: int) -> BufferArrays:
         copies = np.zeros((slots, *array.shape), array.dtype)
         return cls({("copy", name): copies, ("flat", name): copies.reshape(slots, -1)})
 
     @classmethod
-    def of_buffer(cls, name: str, info: BufferInfo, slots: int, log: int, held: Held) -> Room:
+    def of_buffer(cls, name: str, info: BufferInfo, slots: int, log: int, held: BoundValues) -> BufferArrays:
         if info.plain:
             return cls({("delta", name): np.zeros((slots, *info.shape), info.dtype)}, info)
         size = int(np.prod(info.shape, dtype=np.int64))
@@ -55,7 +55,7 @@ class Room:
         return parts(size, _PARTS, least=4096)
 
 
-def capacity(analysis: Analysis, visits: Visits, name: str, info: BufferInfo) -> int:
+def capacity(analysis: Analysis, visits: LoopVisits, name: str, info: BufferInfo) -> int:
     """An upper bound on the number of elements that one visit flushes into a buffer: the capacity of its log."""
     size = int(np.prod(info.shape, dtype=np.int64))
     if info.every is None:
@@ -84,14 +84,14 @@ def _writes(steps: tuple[t.Step, ...], name: str, analysis: Analysis) -> tuple[i
     ragged: dict[str, int] = {}
     for step in steps:
         match step:
-            case t.Buffered(buffer=buffer, value=value) if buffer == name:
+            case t.BufferAdd(buffer=buffer, value=value) if buffer == name:
                 fixed += int(value.length.value) if t.is_row(value) and isinstance(value.length, t.Const) else 1
             case t.Branch(body=yes, orelse=no):
                 for side in (yes, no):
                     more, each = _writes(side, name, analysis)
                     fixed += more
                     ragged = {key: ragged.get(key, 0) + each.get(key, 0) for key in {*ragged, *each}}
-            case t.Run(line=line, start=start, stop=stop, step=stride, body=body):
+            case t.RangeLoop(line=line, start=start, stop=stop, step=stride, body=body):
                 more, each = _writes(body, name, analysis)
                 if not more and not each:
                     continue
@@ -102,12 +102,12 @@ def _writes(steps: tuple[t.Step, ...], name: str, analysis: Analysis) -> tuple[i
                         "bounds that are numbers, or every=None"
                     )
                 fixed += times * more
-            case t.Walk(line=line, ragged=field, body=body):
+            case t.RaggedLoop(line=line, ragged=field, body=body):
                 more, each = _writes(body, name, analysis)
                 if each:
                     raise PlanError(f"line {line}: {name} is written in two nested ragged loops; use every=None")
                 ragged[field] = ragged.get(field, 0) + more
-            case t.Repeat(line=line, body=body):
+            case t.WhileLoop(line=line, body=body):
                 more, each = _writes(body, name, analysis)
                 if more or each:
                     raise PlanError(

@@ -22,15 +22,15 @@ import numpy as np
 from stretto.cached import cached_property
 from stretto.errors import PlanError
 from stretto.loops.analyse.analysis import Analysis
-from stretto.loops.analyse.assumptions import Relied
-from stretto.loops.analyse.prefetch_slice import Sliced, mutable, slice_body
+from stretto.loops.analyse.assumptions import Assumptions
+from stretto.loops.analyse.prefetch_slice import PrefetchSlice, mutable, slice_body
 from stretto.loops.emit.buffers import Buffers
-from stretto.loops.emit.scalars import NUMPY, Sheet, own
-from stretto.loops.emit.statements import Writer
+from stretto.loops.emit.scalars import NUMPY, SourceBuilder, own
+from stretto.loops.emit.statements import StatementWriter
 from stretto.loops.emit.worker_source import arguments_of, iterate, parameter, source_of
-from stretto.loops.front.bind import BufferInfo, Held
+from stretto.loops.front.bind import BoundValues, BufferInfo
 from stretto.loops.front.user_functions import digest
-from stretto.loops.layout.visits import Visits
+from stretto.loops.layout.visits import LoopVisits
 from stretto.loops.types import typed_tree as t
 from stretto.schedule.orders.order import Ints
 from stretto.schedule.orders.rotation import independent
@@ -43,7 +43,7 @@ _OWN = ("sizes", "starts", "first_", "base", "ptr_", "total", "elements", "fill"
 
 
 @dataclass(frozen=True, eq=False)
-class Recorded:
+class AccessTrace:
     """The elements that iterations access, in the order of the visits. Elements have numbers across all arrays."""
 
     arrays: tuple[str, ...]  # names
@@ -75,8 +75,8 @@ class Prefetch:
     def __init__(
         self,
         analysis: Analysis,
-        visits: Visits,
-        held: Held,
+        visits: LoopVisits,
+        held: BoundValues,
         known: Mapping[str, Any],
         *,
         arrays: Iterable[str] | None = None,
@@ -94,17 +94,17 @@ class Prefetch:
         self._kept: dict[Any, Any] = {} if kept is None else kept
 
     @cached_property
-    def sliced(self) -> Sliced:
+    def sliced(self) -> PrefetchSlice:
         """The sliced body."""
         return slice_body(
             self.analysis.body, self.arrays, modes=self.modes, behind=behind(self.held), loosely=self.loosely
         )
 
     @property
-    def relied(self) -> Relied:
+    def relied(self) -> Assumptions:
         """The current values that the list depends on, besides the data."""
         now = {**self.held.numbers, **self.known}
-        return Relied(
+        return Assumptions(
             {name: now[name] for name in self.sliced.numbers},
             {name: self.held.arrays[name].copy() for name in self.sliced.reads},
         )
@@ -117,16 +117,16 @@ class Prefetch:
         ]
         return lines or [f"nothing to list: {', '.join(self.arrays) or 'no array'} is not {_DONE[self.modes[0]]}"]
 
-    def elements(self, crew: Crew | None = None) -> Recorded:
+    def elements(self, crew: Crew | None = None) -> AccessTrace:
         """The elements; cached while nothing they depend on changes."""
         key = (self.arrays, self.modes, self.loosely)
         kept = self._kept.get(key)
         if kept is None or not kept[0].holds(self.held, self.known):
             kept = self._kept[key] = (self.relied, self.record(crew))
-        found: Recorded = kept[1]
+        found: AccessTrace = kept[1]
         return found
 
-    def record(self, crew: Crew | None = None, *, visits: bool = True) -> Recorded:
+    def record(self, crew: Crew | None = None, *, visits: bool = True) -> AccessTrace:
         """List the elements now. visits: also those of whole visits, not only of iterations."""
         if crew is not None:
             return self._record(crew, visits)
@@ -148,8 +148,8 @@ class Prefetch:
         made = generated.load(source, users, [digest(user) for user in users])
         return arguments, made["record_worker"]
 
-    def _record(self, crew: Crew, whole: bool) -> Recorded:
-        from stretto.runtime.blocks.step import Step
+    def _record(self, crew: Crew, whole: bool) -> AccessTrace:
+        from stretto.runtime.blocks.step import BlockStep
 
         from .aliasing import contiguous
 
@@ -182,24 +182,26 @@ class Prefetch:
                 np.cumsum(total, out=bounds[1:])
                 room |= {"fill": True, "base": bounds[:-1].copy(), "elements": np.empty(int(bounds[-1]), np.int64)}
             args = tuple(value(what, name) for what, name in arguments)
-            crew.run(Step("list", kernel, order, weight, (ids, *args), np.zeros(visits)), "exact")
+            crew.run(BlockStep("list", kernel, order, weight, (ids, *args), np.zeros(visits)), "exact")
         ptr[-1] = bounds[-1]
         keys: Ints = room["elements"]
         none = np.zeros(visits + 1, np.int64), np.zeros(0, np.int64)
         found = distinct(bounds, keys, int(starts[-1]), crew) if whole else none
-        return Recorded(self.arrays, starts, ptr, keys, bounds, *found)
+        return AccessTrace(self.arrays, starts, ptr, keys, bounds, *found)
 
 
 def distinct(bounds: Ints, keys: Ints, elements: int, crew: Crew) -> tuple[Ints, Ints]:
     """(ptr [V + 1], elements): the elements of each visit, sorted and without duplicates."""
     from stretto.kernels.rounds.colouring import distinct_worker
-    from stretto.runtime.blocks.step import Step
+    from stretto.runtime.blocks.step import BlockStep
 
     visits = len(bounds) - 1
     marks = np.zeros((crew.workers, elements), np.uint8)
     kept, count = np.empty(len(keys), np.int64), np.zeros(visits, np.int64)
     args = (bounds, keys, marks, kept, count)
-    crew.run(Step("distinct", distinct_worker, independent(visits), np.diff(bounds), args, np.zeros(visits)), "exact")
+    crew.run(
+        BlockStep("distinct", distinct_worker, independent(visits), np.diff(bounds), args, np.zeros(visits)), "exact"
+    )
     ptr = np.concatenate([[0], np.cumsum(count)]).astype(np.int64)
     return ptr, kept[np.arange(ptr[-1]) + np.repeat(bounds[:-1] - ptr[:-1], count)]
 
@@ -207,12 +209,12 @@ def distinct(bounds: Ints, keys: Ints, elements: int, crew: Crew) -> tuple[Ints,
 _DONE = {"read": "read", "write": "written", "buffer": "added to"}
 
 
-def behind(held: Held) -> dict[str, tuple[str, ...]]:
+def behind(held: BoundValues) -> dict[str, tuple[str, ...]]:
     """The arrays that each buffer changes, its target first."""
     return {name: (info.target, *info.helpers) for name, info in held.infos.items() if isinstance(info, BufferInfo)}
 
 
-def random_arrays(analysis: Analysis, held: Held) -> frozenset[str]:
+def random_arrays(analysis: Analysis, held: BoundValues) -> frozenset[str]:
     """Arrays read with subscripts known only at run time; if there are none, all arrays that are read and written."""
     read = [access for access in analysis.accesses if access.reads and access.array in held.arrays]
     found = {access.array for access in read if any(s.kind == "any" for s in access.subscripts)}
@@ -220,7 +222,7 @@ def random_arrays(analysis: Analysis, held: Held) -> frozenset[str]:
     return frozenset(found & changed or found or {access.array for access in read} & changed)
 
 
-def iterations_in(visits: Visits) -> Ints:
+def iterations_in(visits: LoopVisits) -> Ints:
     """[V] upper bound of the iterations of each visit; exact except for skewed grids."""
     arrays = visits.arrays
     if ("ptr", "") in arrays:
@@ -239,7 +241,7 @@ def iterations_in(visits: Visits) -> Ints:
 class _Records(Buffers):
     """Replaces buffers: an addition to a buffer becomes a record in the list."""
 
-    def __init__(self, sheet: Sheet, body: t.Body, axes: Mapping[str, int]) -> None:
+    def __init__(self, sheet: SourceBuilder, body: t.Body, axes: Mapping[str, int]) -> None:
         super().__init__(sheet, body, {}, {})
         self.number = {name: k for k, name in enumerate(axes)}
         self.axes = dict(
@@ -249,7 +251,7 @@ class _Records(Buffers):
     def arguments(self) -> list[tuple[str, str]]:
         return [(name, "") for name in _OWN]
 
-    def add(self, x: t.Buffered) -> None:
+    def add(self, x: t.BufferAdd) -> None:
         mode, _, array = x.buffer.partition(" ")
         assert not t.is_row(x.value)
         writer, sheet, axes = self.writer, self.sheet, self.axes[array]
@@ -278,12 +280,12 @@ class _Records(Buffers):
 
 
 def lowered(
-    body: t.Body, visits: Visits, axes: Mapping[str, int], where: str
+    body: t.Body, visits: LoopVisits, axes: Mapping[str, int], where: str
 ) -> tuple[str, tuple[tuple[str, str], ...], tuple[Any, ...]]:
     """(source, arguments, the user's functions) of a body of records. axes: of the arrays that are recorded."""
-    sheet = Sheet()
+    sheet = SourceBuilder()
     records = _Records(sheet, body, axes)
-    writer = Writer(sheet, body, {}, records)
+    writer = StatementWriter(sheet, body, {}, records)
     arguments = arguments_of(body, visits.form, records)
     names = ", ".join(parameter(what, name) for what, name in arguments)
     sheet.write(f"def record_worker(pass_, worker, out, ids, {names}):")

@@ -21,11 +21,11 @@ from numpy.typing import NDArray
 
 from stretto.errors import Diverged, LoopError, PlanError
 from stretto.loops.analyse.analysis import Analysis
-from stretto.loops.front.bind import Held
+from stretto.loops.front.bind import BoundValues
 from stretto.loops.front.refusals import refuse
 from stretto.loops.layout.round_visits import cut, most, visits_in
 from stretto.runtime.blocks.crew import Crew
-from stretto.runtime.blocks.inline_step import Again
+from stretto.runtime.blocks.inline_step import InlineStep
 from stretto.schedule.automatic.auto import Auto
 from stretto.schedule.automatic.candidates import RoundCost
 from stretto.schedule.orders.order import Ints
@@ -33,8 +33,8 @@ from stretto.schedule.orders.rotation import independent
 from stretto.schedule.spec import Chooser
 
 from .aliasing import give_back
-from .run import Call, Prepared, begin, compiling
-from .scheduled import IN_TURN, TOGETHER, Columns, columns, matrices, watched
+from .run import Execution, PreparedLoop, begin, compiling
+from .scheduled import IN_TURN, TOGETHER, IterationColumns, columns, matrices, watched
 
 if TYPE_CHECKING:
     from stretto.loops.loop_plan import LoopPlan
@@ -47,7 +47,7 @@ _TRIED = 8  # rounds of a call before that is decided, by the shortest of them
 
 
 @dataclass(eq=False)
-class Progress:
+class ScheduleProgress:
     """The state of a schedule for one set of arrays."""
 
     chooser: Chooser  # the state of the schedule
@@ -57,12 +57,14 @@ class Progress:
     owed: int = 0  # iterations still to run; below 0 when the last call ran too many
 
 
-def run_rounds(prepared: Prepared, held: Held, known: Mapping[str, Any], crew: Crew) -> tuple[float, list[Ints]]:
+def run_rounds(
+    prepared: PreparedLoop, held: BoundValues, known: Mapping[str, Any], crew: Crew
+) -> tuple[float, list[Ints]]:
     """Run one call; return the seconds its passes took, and the iterations of every round, in order."""
     if not len(prepared.analysis.space):
         return 0.0, []
     key, progress = _take(prepared, held)  # dropped after an error: the changes of its last round are lost
-    maker = _Maker(prepared, held, known, crew)
+    maker = _RoundMaker(prepared, held, known, crew)
     progress.owed += maker.size
     try:
         seconds, made = _until_paid(progress, maker)
@@ -74,7 +76,7 @@ def run_rounds(prepared: Prepared, held: Held, known: Mapping[str, Any], crew: C
     return seconds, made
 
 
-def _until_paid(progress: Progress, maker: _Maker) -> tuple[float, list[Ints]]:
+def _until_paid(progress: ScheduleProgress, maker: _RoundMaker) -> tuple[float, list[Ints]]:
     rows = maker.call.arrays[progress.watch] if progress.watch else None
     made: list[Ints] = []
     seconds = 0.0
@@ -95,7 +97,7 @@ def _until_paid(progress: Progress, maker: _Maker) -> tuple[float, list[Ints]]:
     return seconds, made
 
 
-def progress_of(prepared: Prepared, held: Held) -> Progress:
+def progress_of(prepared: PreparedLoop, held: BoundValues) -> ScheduleProgress:
     """The state of the schedule for these arrays; new arrays start it."""
     key, progress = _take(prepared, held)
     _put(prepared, key, progress)
@@ -126,7 +128,7 @@ def restore_schedules(made: LoopPlan, saved: Mapping[str, NDArray[Any]]) -> None
 # --- the schedule's state between calls -----------------------------------------------------------------------------
 
 
-def _take(prepared: Prepared, held: Held) -> tuple[Any, Progress]:
+def _take(prepared: PreparedLoop, held: BoundValues) -> tuple[Any, ScheduleProgress]:
     """Remove and return the state for these arrays, or a new one. The caller puts it back with `_put`."""
     analysis = prepared.analysis
     # The state belongs to the arrays that the loop writes and to the data from which conflicts are computed. Numbers
@@ -135,13 +137,13 @@ def _take(prepared: Prepared, held: Held) -> tuple[Any, Progress]:
     owners = [_owner(array) for array in arrays]
     key = tuple((id(owner), array.__array_interface__["data"][0], array.shape, array.strides)
                 for owner, array in zip(owners, arrays, strict=True))  # fmt: skip
-    kept: Progress | None = prepared.progress.pop(key, None)
+    kept: ScheduleProgress | None = prepared.progress.pop(key, None)
     if kept is not None and all(ref() is owner for ref, owner in zip(kept.owners, owners, strict=True)):
         return key, kept
     return key, _start(analysis, held, owners)
 
 
-def _put(prepared: Prepared, key: Any, progress: Progress) -> None:
+def _put(prepared: PreparedLoop, key: Any, progress: ScheduleProgress) -> None:
     """Store a state, and drop those whose arrays no longer exist: a chooser may reference a whole matrix."""
     kept = list(prepared.progress.items())
     gone = [old for old, other in kept if any(ref() is None for ref in other.owners)]
@@ -157,7 +159,7 @@ def _owner(array: NDArray[Any]) -> NDArray[Any]:
     return array
 
 
-def _start(analysis: Analysis, held: Held, owners: list[NDArray[Any]]) -> Progress:
+def _start(analysis: Analysis, held: BoundValues, owners: list[NDArray[Any]]) -> ScheduleProgress:
     schedule = analysis.options.schedule
     assert schedule is not None
     read = columns(analysis, held)
@@ -176,10 +178,12 @@ def _start(analysis: Analysis, held: Held, owners: list[NDArray[Any]]) -> Progre
         ) from None
     learns = type(chooser).learn is not Chooser.learn
     watch = watched(analysis, held) if learns else ""
-    return Progress(chooser, watch, read.source, tuple(weakref.ref(owner) for owner in owners))
+    return ScheduleProgress(chooser, watch, read.source, tuple(weakref.ref(owner) for owner in owners))
 
 
-def _start_auto(schedule: Auto, analysis: Analysis, held: Held, read: Columns, owners: list[NDArray[Any]]) -> Progress:
+def _start_auto(
+    schedule: Auto, analysis: Analysis, held: BoundValues, read: IterationColumns, owners: list[NDArray[Any]]
+) -> ScheduleProgress:
     """Start `auto`. A loop has no objective, so it uses a safe candidate; it learns if a state can be watched."""
     try:
         watch = watched(analysis, held)
@@ -191,22 +195,24 @@ def _start_auto(schedule: Auto, analysis: Analysis, held: Held, read: Columns, o
         size, analysis.options.seed, read.matrix, ROUND_COST, objective=False, learns=bool(watch), free=free
     )
     source = read.source if chooser.learns else ""
-    return Progress(chooser, watch if chooser.learns else "", source, tuple(weakref.ref(owner) for owner in owners))
+    return ScheduleProgress(
+        chooser, watch if chooser.learns else "", source, tuple(weakref.ref(owner) for owner in owners)
+    )
 
 
 # --- one round ------------------------------------------------------------------------------------------------------
 
 
-class _Maker:
+class _RoundMaker:
     """Runs rounds: cuts the iterations of each into visits, and runs those by the strategy."""
 
-    def __init__(self, prepared: Prepared, held: Held, known: Mapping[str, Any], crew: Crew) -> None:
+    def __init__(self, prepared: PreparedLoop, held: BoundValues, known: Mapping[str, Any], crew: Crew) -> None:
         self.analysis, self.crew, self.size = prepared.analysis, crew, len(prepared.analysis.space)
         longest = most(self.analysis)
         visits = visits_in(self.analysis, longest)
         # Own copies of these arrays: another thread may call the same loop.
         self._picked, self._ptr = np.zeros(longest, np.int64), np.zeros(visits + 1, np.int64)
-        self.call: Call = begin(prepared, held, known, {("picked", ""): self._picked, ("ptr", ""): self._ptr})
+        self.call: Execution = begin(prepared, held, known, {("picked", ""): self._picked, ("ptr", ""): self._ptr})
         self._spec = prepared.spec(held, known, crew) if crew.needs_spec else None
         self._ways: dict[tuple[int, bool], Callable[[], tuple[float, int | None]]] = {}
         self._jobs, self._visits = -1, 0
@@ -264,7 +270,7 @@ class _Maker:
         every = np.arange(visits, dtype=np.int64)
         step = self.call.step(every, independent(visits), np.ones(visits, np.int64), self._spec)
         if self._spec is None:
-            here = Again(step, profile).run  # also compiles the worker
+            here = InlineStep(step, profile).run  # also compiles the worker
             if not waking:
                 return here
 

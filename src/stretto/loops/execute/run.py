@@ -20,44 +20,46 @@ from stretto.kernels.core import merge as merge_kernels
 from stretto.kernels.core.compile import Kernel
 from stretto.kernels.core.guard import EXTENT, SITE, SLOTS, SUBSCRIPT
 from stretto.loops.analyse.analysis import Analysis
-from stretto.loops.analyse.assumptions import Relied
+from stretto.loops.analyse.assumptions import Assumptions
 from stretto.loops.emit.scalars import CHOICES, own
-from stretto.loops.emit.worker_source import Lowered, lower
-from stretto.loops.front.bind import BufferInfo, Held
+from stretto.loops.emit.worker_source import WorkerSource, lower
+from stretto.loops.front.bind import BoundValues, BufferInfo
 from stretto.loops.front.user_functions import digest
-from stretto.loops.layout.unchanged_records import Watched, watch
-from stretto.loops.layout.visits import Visits, lay
+from stretto.loops.layout.unchanged_records import RecordChecks, watch
+from stretto.loops.layout.visits import LoopVisits, lay
 from stretto.runtime.blocks.crew import Crew
-from stretto.runtime.blocks.step import Step
+from stretto.runtime.blocks.step import BlockStep
 from stretto.schedule.orders.order import Ints, Order, part_of
 from stretto.schedule.orders.rotation import independent
 
 from . import aliasing
-from .buffers import Room, capacity
+from .buffers import BufferArrays, capacity
 
 if TYPE_CHECKING:
     from stretto.plan.arrays import StepSpec
 
 
 @dataclass(frozen=True, eq=False)
-class Prepared:
+class PreparedLoop:
     """A loop that is ready to run."""
 
     analysis: Analysis  # of the loop
-    visits: Visits  # how its iterations are cut
-    lowered: Lowered  # its generated source
+    visits: LoopVisits  # how its iterations are cut
+    lowered: WorkerSource  # its generated source
     kernels: dict[str, Kernel]  # its compiled workers
-    idle: list[dict[str, Room]] = field(default_factory=list)  # buffer memory of runs that have ended, for reuse
+    idle: list[dict[str, BufferArrays]] = field(
+        default_factory=list
+    )  # buffer memory of runs that have ended, for reuse
     ahead: dict[Any, Any] = field(default_factory=dict)  # cached lists of `prefetch`
-    watched: Watched = field(default_factory=Watched)  # records that the preparation depends on
+    watched: RecordChecks = field(default_factory=RecordChecks)  # records that the preparation depends on
     progress: dict[Any, Any] = field(default_factory=dict)  # states of schedules, see `rounds`
-    described: list[tuple[StepSpec, Relied]] = field(default_factory=list)  # `spec`, and the values it depends on
+    described: list[tuple[StepSpec, Assumptions]] = field(default_factory=list)  # `spec`, and the values it depends on
 
     @property
     def worker(self) -> Kernel:
         return self.kernels["visit_worker"]
 
-    def spec(self, held: Held, known: Mapping[str, Any], crew: Crew) -> StepSpec:
+    def spec(self, held: BoundValues, known: Mapping[str, Any], crew: Crew) -> StepSpec:
         """The descriptions of its arguments; cached while the values that they depend on are unchanged."""
         from stretto.loops.layout.node_arrays import spec_of
 
@@ -74,14 +76,14 @@ class Prepared:
         return tuple((wave, part_of(visits.order, wave)) for wave in visits.waves)
 
 
-def prepare(analysis: Analysis, held: Held, known: Mapping[str, Any], crew: Crew) -> Prepared:
+def prepare(analysis: Analysis, held: BoundValues, known: Mapping[str, Any], crew: Crew) -> PreparedLoop:
     """Lay out the iterations of a loop and compile its body."""
     visits = lay(analysis, crew, held, known)
     made = compiled(analysis, visits, held)
-    return Prepared(analysis, visits, *made, watched=watch(analysis, visits, crew))
+    return PreparedLoop(analysis, visits, *made, watched=watch(analysis, visits, crew))
 
 
-def compiled(analysis: Analysis, visits: Visits, held: Held) -> tuple[Lowered, dict[str, Kernel]]:
+def compiled(analysis: Analysis, visits: LoopVisits, held: BoundValues) -> tuple[WorkerSource, dict[str, Kernel]]:
     """Generate the source of a loop and compile its workers."""
     operators = {
         name: (analysis_op, _compiled_function(held.accumulators[name].op) if analysis_op == "user" else None)
@@ -112,24 +114,26 @@ def _compiled_function(function: Any) -> Any:
 
 
 @dataclass(frozen=True, eq=False)
-class Call:
+class Execution:
     """One execution of a loop."""
 
-    prepared: Prepared  # the loop
-    held: Held  # its arguments
+    prepared: PreparedLoop  # the loop
+    held: BoundValues  # its arguments
     arrays: dict[str, NDArray[Any]]  # by name, as compiled code takes them
     borrowed: aliasing.Borrowed  # written arrays that were copied, with their copies
     partials: dict[str, NDArray[Any]]  # [V, …] parts of accumulators, by name
-    rooms: dict[str, Room]  # memory of the buffers, by name
+    rooms: dict[str, BufferArrays]  # memory of the buffers, by name
     again: bool  # whether it has run before with these types, so that nothing has to be compiled
     fault: Ints  # where a visit that fails stores the reason
     args: tuple[Any, ...]  # of the kernel
 
-    def step(self, visits: Ints, order: Order, weight: Ints, spec: StepSpec | None = None) -> Step:
+    def step(self, visits: Ints, order: Order, weight: Ints, spec: StepSpec | None = None) -> BlockStep:
         """One pass over some of the visits."""
         args = (self.fault, visits, *self.args)
         which = visits if spec is not None and spec.waves is not None else None
-        return Step("visit", self.prepared.worker, order, weight, args, np.zeros(len(visits)), visits=which, spec=spec)
+        return BlockStep(
+            "visit", self.prepared.worker, order, weight, args, np.zeros(len(visits)), visits=which, spec=spec
+        )
 
     def check(self, failed: int | None) -> None:
         """Raise RunError if a visit has failed."""
@@ -153,11 +157,11 @@ class Call:
 
 
 def begin(
-    prepared: Prepared,
-    held: Held,
+    prepared: PreparedLoop,
+    held: BoundValues,
     known: Mapping[str, Any],
     own: Mapping[tuple[str, str], NDArray[Any]] | None = None,
-) -> Call:
+) -> Execution:
     """Collect the arguments of compiled code for one execution. own: arrays that replace those of the visits."""
     analysis, visits = prepared.analysis, prepared.visits
     laid = {**visits.arrays, **(own or {})}
@@ -188,10 +192,10 @@ def begin(
         return laid[what, name]
 
     args = tuple(value(what, name) for what, name in prepared.lowered.arguments)
-    return Call(prepared, held, arrays, borrowed, partials, rooms, again, np.zeros(SLOTS, np.int64), args)
+    return Execution(prepared, held, arrays, borrowed, partials, rooms, again, np.zeros(SLOTS, np.int64), args)
 
 
-def run(prepared: Prepared, held: Held, known: dict[str, Any], crew: Crew) -> float:
+def run(prepared: PreparedLoop, held: BoundValues, known: dict[str, Any], crew: Crew) -> float:
     """Run the loop once; return the seconds its passes took."""
     analysis, visits = prepared.analysis, prepared.visits
     if not len(analysis.space):
@@ -211,24 +215,30 @@ def run(prepared: Prepared, held: Held, known: dict[str, Any], crew: Crew) -> fl
     return seconds
 
 
-def _rooms(prepared: Prepared, held: Held, arrays: dict[str, NDArray[Any]]) -> dict[str, Room]:
+def _rooms(prepared: PreparedLoop, held: BoundValues, arrays: dict[str, NDArray[Any]]) -> dict[str, BufferArrays]:
     """Allocate the memory of the buffers, for the first run of a loop over its data; later epochs reuse it."""
     visits = prepared.visits
     slots = max((len(wave) for wave in visits.waves), default=0)
     rooms = {}
     for what, name in prepared.lowered.arguments:
         if what == "copy":
-            rooms[name] = Room.of_copies(name, arrays[name], slots)
+            rooms[name] = BufferArrays.of_copies(name, arrays[name], slots)
         elif what in ("delta", "pending"):
             info = held.infos[name]
             assert isinstance(info, BufferInfo)
             size = 0 if info.plain else capacity(prepared.analysis, visits, name, info)
-            rooms[name] = Room.of_buffer(name, info, slots, size, held)
+            rooms[name] = BufferArrays.of_buffer(name, info, slots, size, held)
     return rooms
 
 
 def _merge(
-    prepared: Prepared, rooms: dict[str, Room], arrays: dict[str, NDArray[Any]], slots: int, crew: Crew, *, again: bool
+    prepared: PreparedLoop,
+    rooms: dict[str, BufferArrays],
+    arrays: dict[str, NDArray[Any]],
+    slots: int,
+    crew: Crew,
+    *,
+    again: bool,
 ) -> float:
     """Merge the buffered writes of a wave into the arrays, visit after visit."""
     seconds = 0.0
@@ -243,7 +253,9 @@ def _merge(
         order, weight = independent(len(bounds) - 1), np.diff(bounds)
         if room.info.plain:
             delta = room.arrays["delta", name].reshape(-1, target.size)[:slots]
-            step = Step("merge", merge_kernels.add_worker, order, weight, (bounds, delta, target), np.zeros(len(order)))
+            step = BlockStep(
+                "merge", merge_kernels.add_worker, order, weight, (bounds, delta, target), np.zeros(len(order))
+            )
         else:
             merge = dict(prepared.lowered.merges)[name]
             args = tuple(
@@ -255,7 +267,7 @@ def _merge(
                 for what, array in merge
             )
             kernel = prepared.kernels[f"merge_{own(name)}worker"]
-            step = Step("merge", kernel, order, weight, args, np.zeros(len(order)))
+            step = BlockStep("merge", kernel, order, weight, args, np.zeros(len(order)))
         with compiling(prepared.analysis):
             seconds += crew.run(step, prepared.analysis.options.profile, again=again).seconds
     return seconds
@@ -277,7 +289,7 @@ def compiling(analysis: Analysis) -> Iterator[None]:
         ) from problem
 
 
-def _out_of_range(prepared: Prepared, fault: Ints) -> RunError:
+def _out_of_range(prepared: PreparedLoop, fault: Ints) -> RunError:
     """The error for a subscript out of range."""
     site = prepared.lowered.sites[int(fault[SITE]) - 1]
     function = prepared.analysis.function

@@ -22,18 +22,18 @@ from stretto.loops.analyse.dependence import conflicts_text
 from stretto.loops.analyse.facts import Access, Strategy, Vector
 from stretto.loops.analyse.space import Space
 from stretto.loops.front import loop_tree
-from stretto.loops.front.bind import Held
+from stretto.loops.front.bind import BoundValues
 from stretto.loops.front.refusals import refuse
 from stretto.schedule.spec import Schedule
 
 if TYPE_CHECKING:
-    from stretto.loops.analyse.analysis import Analysis, Options
+    from stretto.loops.analyse.analysis import Analysis, LoopOptions
 
 TOGETHER, BUFFERED, IN_TURN = "scheduled together", "scheduled buffered", "scheduled in turn"
 
 
 @dataclass(frozen=True, eq=False)
-class Columns:
+class IterationColumns:
     """The data of the iterations, one column for each."""
 
     matrix: Any = None  # None if unknown
@@ -41,7 +41,7 @@ class Columns:
     why: str = ""  # why they are unknown, in words
 
 
-def check(options: Options) -> None:
+def check(options: LoopOptions) -> None:
     """Refuse options that contradict each other."""
     schedule = options.schedule
     if schedule is None:
@@ -72,13 +72,13 @@ def check(options: Options) -> None:
 
 def strategy_of(
     function: loop_tree.Function,
-    loop: loop_tree.Loop,
+    loop: loop_tree.LoopNest,
     space: Space,
     vectors: Sequence[Vector],
     accesses: Sequence[Access],
 ) -> Strategy:
     """How the iterations of a round run. Raise LoopError if a schedule cannot choose among the iterations."""
-    loops = [step for step in function.steps if isinstance(step, loop_tree.Loop)]
+    loops = [step for step in function.steps if isinstance(step, loop_tree.LoopNest)]
     if len(loops) > 1:
         problem = f"a schedule chooses the iterations of one loop, and {function.name} has {len(loops)}"
         raise refuse(function, loops[1].line, problem, "make a function of each loop")
@@ -104,7 +104,7 @@ def strategy_of(
 # --- input of a schedule --------------------------------------------------------------------------------------------
 
 
-def watched(analysis: Analysis, held: Held) -> str:
+def watched(analysis: Analysis, held: BoundValues) -> str:
     """The state whose changes a schedule learns from: the one that an iteration writes at its own index."""
     name, dim = _watched(analysis), analysis.space.dims[0]
     rows, last = len(held.arrays[name]), dim.start + (dim.extent - 1) * dim.step
@@ -155,11 +155,11 @@ def _own(access: Access) -> bool:
     return first is not None and first.kind == "index" and first.offset == 0
 
 
-def _name(options: Options) -> str:
+def _name(options: LoopOptions) -> str:
     return type(options.schedule).__name__
 
 
-def columns(analysis: Analysis, held: Held) -> Columns:
+def columns(analysis: Analysis, held: BoundValues) -> IterationColumns:
     """The columns from which a schedule may compute conflicts between iterations.
 
     A ragged field of (row, value) entries gives a sparse matrix; an array that is read at [j] and nowhere else gives
@@ -169,22 +169,24 @@ def columns(analysis: Analysis, held: Held) -> Columns:
     if space.ragged:
         _, column = space.ragged[0]
         if len(space.ragged) > 1 or len(column.parts) != 2 or column.parts[0].dtype.kind not in "iu":
-            return Columns(why=f"the records of {space.source} hold more, or less, than one list of (row, value)")
+            return IterationColumns(
+                why=f"the records of {space.source} hold more, or less, than one list of (row, value)"
+            )
         from scipy.sparse import csc_matrix
 
         rows, values = column.parts
         shape = (int(rows.max(initial=-1)) + 1, len(column))
         made = csc_matrix((values, rows, column.ptr), shape=shape)
-        return Columns(made, f"the entries of {space.source}")
+        return IterationColumns(made, f"the entries of {space.source}")
     names = matrices(analysis, held)
     if len(names) != 1:
         both = f"{' and '.join(names)} are all read at [{dim.name}]"
-        return Columns(why=both if names else f"no matrix is read at [{dim.name}] alone")
+        return IterationColumns(why=both if names else f"no matrix is read at [{dim.name}] alone")
     rows_read = held.arrays[names[0]][dim.start : dim.stop : dim.step]
-    return Columns(rows_read.T, f"the rows {names[0]}[{dim.name}]")
+    return IterationColumns(rows_read.T, f"the rows {names[0]}[{dim.name}]")
 
 
-def matrices(analysis: Analysis, held: Held) -> list[str]:
+def matrices(analysis: Analysis, held: BoundValues) -> list[str]:
     """Matrices that are only read, and only at the iteration's own index."""
     found: dict[str, bool] = {}
     for access in analysis.accesses:

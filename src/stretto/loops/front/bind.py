@@ -3,7 +3,7 @@
     infos = bind({"ratings": data, "W": W, "lr": 0.01})
     infos["W"]      ArrayInfo("W", "f4", (6040, 64), "state")
 
-The executor of the plan keeps the arrays themselves (`Held`); the analysis reads only the descriptions.
+The executor of the plan keeps the arrays themselves (`BoundValues`); the analysis reads only the descriptions.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from stretto.data.records.records import Records
 from stretto.errors import PlanError
 from stretto.loops.types.promote import DTYPES, short
-from stretto.loops.types.typed_tree import BOOL, FLOAT, INT, Kind
+from stretto.loops.types.typed_tree import BOOL, FLOAT, INT, ScalarType
 from stretto.state.accumulator import Accumulator
 from stretto.state.buffer import Buffer
 from stretto.state.state import State
@@ -46,7 +46,7 @@ class StructInfo:
 @dataclass(frozen=True, slots=True)
 class NumberInfo:
     name: str
-    kind: Kind
+    kind: ScalarType
     value: int | float | bool
 
 
@@ -83,7 +83,7 @@ Info: TypeAlias = ArrayInfo | StructInfo | NumberInfo | AccumulatorInfo | Buffer
 
 
 @dataclass(frozen=True, eq=False)
-class Held:
+class BoundValues:
     """The arguments and captured values themselves, by name."""
 
     infos: Mapping[str, Info]  # their descriptions
@@ -95,18 +95,18 @@ class Held:
     overlaps: list[tuple[str, str]] = field(default_factory=list)  # names of arrays that share memory
 
 
-def kind_of(value: Any) -> Kind:
+def kind_of(value: Any) -> ScalarType:
     """The kind of a number as an argument: plain Python numbers are weak."""
     if isinstance(value, np.generic):
-        return Kind(short(value.dtype))
+        return ScalarType(short(value.dtype))
     if isinstance(value, bool):
         return BOOL
     return INT if isinstance(value, int) else FLOAT
 
 
-def bind(arguments: Mapping[str, Any], captured: Mapping[str, Any]) -> Held:
+def bind(arguments: Mapping[str, Any], captured: Mapping[str, Any]) -> BoundValues:
     """Describe the arguments of a loop and the values that it captures from enclosing scopes."""
-    held = Held(infos={})
+    held = BoundValues(infos={})
     infos: dict[str, Info] = held.infos  # type: ignore[assignment]
     for role, values in (("state", arguments), ("captured", captured)):
         for name, value in values.items():
@@ -125,7 +125,7 @@ def _role(name: str, infos: Mapping[str, Info]) -> str:
     return info.role if isinstance(info, ArrayInfo | StructInfo) else "state"
 
 
-def _describe(name: str, value: Any, role: str, held: Held) -> Info:
+def _describe(name: str, value: Any, role: str, held: BoundValues) -> Info:
     if isinstance(value, Buffer):
         held.buffers[name] = value
         return BufferInfo(name, "", (), "", (), None, True, -1)  # completed when all arrays are known
@@ -202,7 +202,7 @@ def _dtype(name: str, array: NDArray[Any]) -> str:
     return found
 
 
-def _buffer(name: str, buffer: Buffer, held: Held) -> BufferInfo:
+def _buffer(name: str, buffer: Buffer, held: BoundValues) -> BufferInfo:
     """Find the names of a buffer's arrays among the arguments; arrays that are not arguments get new names."""
 
     def named(array: NDArray[Any], suffix: str) -> str:
@@ -234,7 +234,7 @@ def _same(a: NDArray[Any], b: NDArray[Any]) -> bool:
     return begin and a.shape == b.shape and a.strides == b.strides and a.dtype == b.dtype
 
 
-def _overlaps(held: Held) -> list[tuple[str, str]]:
+def _overlaps(held: BoundValues) -> list[tuple[str, str]]:
     """Pairs of names for arrays that share memory."""
     names = list(held.arrays)
     found = []
@@ -249,7 +249,7 @@ def _overlaps(held: Held) -> list[tuple[str, str]]:
     return found
 
 
-def refuse_overlap(held: Held, written: Set[str]) -> None:
+def refuse_overlap(held: BoundValues, written: Set[str]) -> None:
     """Refuse writes to arrays that share memory, since the analysis treats two names as two arrays."""
     for first, second in held.overlaps:
         if first in written or second in written:

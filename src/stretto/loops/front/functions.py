@@ -23,7 +23,7 @@ MANY = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownFunction:
     """A function that a body may call.
 
     The conversion after a NumPy function is 'numpy': its result for a Python number is a NumPy number, which takes part
@@ -39,8 +39,8 @@ class Known:
     def arity(self) -> str:
         """The number of arguments, in words.
 
-        >>> Known("where", 3, 3).arity(), Known("range", 1, 3).arity(), Known("max", 1, MANY).arity()
-        ('3 arguments', '1 to 3 arguments', 'at least 1 argument')
+        >>> KnownFunction("where", 3, 3).arity(), KnownFunction("range", 1, 3).arity(), KnownFunction("max", 1,
+        MANY).arity() ('3 arguments', '1 to 3 arguments', 'at least 1 argument')
         """
         if self.most == MANY:
             return f"at least {self.least} argument{'s' * (self.least > 1)}"
@@ -57,15 +57,15 @@ class Known:
         return loop_tree.Call(line, self.after, (result,)) if self.after else result
 
 
-def known(value: object) -> Known | None:
+def known(value: object) -> KnownFunction | None:
     """The entry of a function object; None for an unknown object."""
     found = _table().get(id(value))
     if found is not None:
         return found
     name = getattr(value, "__stretto_function__", None)
     if name == "product":
-        return Known("product", 1, MANY)
-    return Known(name, 1, MANY) if isinstance(name, str) and name in loop_tree.FUNCTIONS else None
+        return KnownFunction("product", 1, MANY)
+    return KnownFunction(name, 1, MANY) if isinstance(name, str) and name in loop_tree.FUNCTIONS else None
 
 
 def is_plain(value: object) -> bool:
@@ -107,7 +107,7 @@ def _package(value: object) -> str:
 RANDOM = "write st.uniform(t, i, j), st.integers or st.normal, with keys that say which number is meant"
 
 # Methods of a row or array, and the function each stands for.
-METHODS = {name: Known(name) for name in ("sum", "max", "min", "copy")} | {"dot": Known("@", 2, 2)}
+METHODS = {name: KnownFunction(name) for name in ("sum", "max", "min", "copy")} | {"dot": KnownFunction("@", 2, 2)}
 
 _ROW = "work on one row at a time: np.{0}(W[i])"
 
@@ -147,24 +147,47 @@ def _is_float(node: loop_tree.Expr) -> bool:
 
 
 @cache
-def _table() -> dict[int, Known]:
+def _table() -> dict[int, KnownFunction]:
     """The supported functions by id; all of them exist as long as the process."""
-    rows: list[tuple[object, Known]] = []
+    rows: list[tuple[object, KnownFunction]] = []
     for name in ("exp", "log", "sqrt"):
-        rows += [(getattr(np, name), Known(name, after="numpy")), (getattr(math, name), Known(name, before="float"))]
-    rows += [(abs, Known("abs")), (np.abs, Known("abs", after="numpy")), (math.fabs, Known("abs", before="float"))]
+        rows += [
+            (getattr(np, name), KnownFunction(name, after="numpy")),
+            (getattr(math, name), KnownFunction(name, before="float")),
+        ]
+    rows += [
+        (abs, KnownFunction("abs")),
+        (np.abs, KnownFunction("abs", after="numpy")),
+        (math.fabs, KnownFunction("abs", before="float")),
+    ]
     for name in ("floor", "ceil"):
-        rows += [(getattr(np, name), Known(name, after="numpy")), (getattr(math, name), Known(name, after="int"))]
+        rows += [
+            (getattr(np, name), KnownFunction(name, after="numpy")),
+            (getattr(math, name), KnownFunction(name, after="int")),
+        ]
     for name in ("max", "min"):
-        rows += [(getattr(builtins, name), Known(name, 1, MANY))]
-        rows += [(getattr(np, f"{name}imum"), Known(f"{name}imum", 2, 2, after="numpy"))]
-        rows += [(getattr(np, name), Known(name)), (getattr(np, f"a{name}"), Known(name))]
-    rows += [(sum, Known("sum")), (np.sum, Known("sum")), (np.where, Known("where", 3, 3, after="numpy"))]
-    rows += [(function, Known("@", 2, 2)) for function in (np.dot, np.inner, np.matmul)]
-    rows += [(getattr(np, name), Known(name)) for name in ("float32", "float64", "int32", "int64")]
-    rows += [(np.bool_, Known("bool")), (bool, Known("bool")), (float, Known("float")), (int, Known("int"))]
-    rows += [(np.empty, Known("empty", 1, 2)), (np.zeros, Known("zeros", 1, 2)), (len, Known("len"))]
-    rows += [(range, Known("range", 1, 3)), (itertools.product, Known("product", 1, MANY))]
+        rows += [(getattr(builtins, name), KnownFunction(name, 1, MANY))]
+        rows += [(getattr(np, f"{name}imum"), KnownFunction(f"{name}imum", 2, 2, after="numpy"))]
+        rows += [(getattr(np, name), KnownFunction(name)), (getattr(np, f"a{name}"), KnownFunction(name))]
+    rows += [
+        (sum, KnownFunction("sum")),
+        (np.sum, KnownFunction("sum")),
+        (np.where, KnownFunction("where", 3, 3, after="numpy")),
+    ]
+    rows += [(function, KnownFunction("@", 2, 2)) for function in (np.dot, np.inner, np.matmul)]
+    rows += [(getattr(np, name), KnownFunction(name)) for name in ("float32", "float64", "int32", "int64")]
+    rows += [
+        (np.bool_, KnownFunction("bool")),
+        (bool, KnownFunction("bool")),
+        (float, KnownFunction("float")),
+        (int, KnownFunction("int")),
+    ]
+    rows += [
+        (np.empty, KnownFunction("empty", 1, 2)),
+        (np.zeros, KnownFunction("zeros", 1, 2)),
+        (len, KnownFunction("len")),
+    ]
+    rows += [(range, KnownFunction("range", 1, 3)), (itertools.product, KnownFunction("product", 1, MANY))]
     return {id(function): meaning for function, meaning in rows}
 
 

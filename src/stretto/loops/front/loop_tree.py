@@ -70,7 +70,7 @@ class Compare:
 
 
 @dataclass(frozen=True, slots=True)
-class Logic:
+class BoolOp:
     """op: 'and' or 'or', evaluated from the left as far as needed."""
 
     line: int
@@ -79,7 +79,7 @@ class Logic:
 
 
 @dataclass(frozen=True, slots=True)
-class Choose:
+class IfExp:
     """yes if test else no."""
 
     line: int
@@ -128,7 +128,7 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True)
-class Fresh:
+class LocalArray:
     """A small local array: np.empty(n), np.zeros(n), np.zeros((n, m), dtype=…). fill: 'empty' or 'zeros'."""
 
     line: int
@@ -137,7 +137,7 @@ class Fresh:
     dtype: str  # NumPy's short name, such as 'f8'
 
 
-Expr: TypeAlias = Number | Name | Unary | Binary | Compare | Logic | Choose | Call | Item | Shape | Fresh
+Expr: TypeAlias = Number | Name | Unary | Binary | Compare | BoolOp | IfExp | Call | Item | Shape | LocalArray
 Target: TypeAlias = Name | Item
 
 
@@ -157,7 +157,7 @@ class Assign:
 
 
 @dataclass(frozen=True, slots=True)
-class Update:
+class AugAssign:
     """target op= value; op as in Binary."""
 
     line: int
@@ -192,7 +192,7 @@ class Range:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class IteratedName:
     """A plain name that is iterated: Data, or a ragged field of a record."""
 
     line: int
@@ -209,19 +209,19 @@ class For:
 
     line: int
     pattern: Pattern
-    over: Range | Source
+    over: Range | IteratedName
     body: tuple[Stmt, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Leave:
+class LoopExit:
     """kind: 'break' or 'continue' of the innermost inner loop; 'continue' at the top of the body ends the iteration."""
 
     line: int
     kind: str
 
 
-Stmt: TypeAlias = Assign | Update | If | While | For | Leave
+Stmt: TypeAlias = Assign | AugAssign | If | While | For | LoopExit
 
 
 # --- the function ---------------------------------------------------------------------------------------------------
@@ -233,11 +233,11 @@ class Level:
 
     line: int
     pattern: Pattern
-    over: Range | Source
+    over: Range | IteratedName
 
 
 @dataclass(frozen=True, slots=True)
-class Loop:
+class LoopNest:
     """A parallel loop: `levels` outermost first, then the body of the innermost."""
 
     line: int
@@ -262,6 +262,6 @@ class Function:
     file: str  # that defines it
     line: int  # of its def
     params: tuple[str, ...]  # names of its parameters
-    steps: tuple[Loop | Setup, ...]  # loops and statements between them
+    steps: tuple[LoopNest | Setup, ...]  # loops and statements between them
     captured: tuple[str, ...]  # names read from enclosing scopes that are data, not functions
     lines: tuple[str, ...]  # the source, lines[0] is line `line` of the file

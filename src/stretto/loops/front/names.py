@@ -16,22 +16,22 @@ from dataclasses import dataclass, replace
 
 from stretto.errors import LoopError
 from stretto.loops.front.refusals import not_compiled, refuse_node
-from stretto.loops.front.source_text import Text, parameters
+from stretto.loops.front.source_text import FunctionSource, parameters
 
 UNKNOWN = object()  # the value of a name that is not defined or depends on the call
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class NameScope:
     """The names in scope at a statement."""
 
-    text: Text  # source of the function
+    text: FunctionSource  # source of the function
     own: frozenset[str]  # local names: parameters and names that the function assigns
     outside: Mapping[str, object]  # values of the enclosing scopes
     indices: frozenset[str] = frozenset()  # loop indices, which may not be assigned
     inner: bool = False  # whether the statement is in an inner loop, which `break` may leave
 
-    def within(self, indices: frozenset[str], inner: bool) -> Names:
+    def within(self, indices: frozenset[str], inner: bool) -> NameScope:
         """The names in the body of a loop."""
         return replace(self, indices=self.indices | indices, inner=inner)
 
@@ -56,7 +56,7 @@ class Names:
         return UNKNOWN
 
 
-def names_of(fn: types.FunctionType, text: Text) -> Names:
+def names_of(fn: types.FunctionType, text: FunctionSource) -> NameScope:
     """The names in scope at the start of the body of a function."""
     closure: dict[str, object] = {}
     for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True):
@@ -65,7 +65,7 @@ def names_of(fn: types.FunctionType, text: Text) -> Names:
         except ValueError:  # a variable of the enclosing function that has no value yet
             closure[name] = UNKNOWN
     own = frozenset((*parameters(text.node), *stored(text.node)))
-    return Names(text, own, ChainMap(closure, fn.__globals__, vars(builtins)))
+    return NameScope(text, own, ChainMap(closure, fn.__globals__, vars(builtins)))
 
 
 def stored(node: ast.AST) -> dict[str, None]:

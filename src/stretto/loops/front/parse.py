@@ -22,10 +22,10 @@ from typing import Any, cast
 
 from stretto.loops.front import loop_tree
 from stretto.loops.front.functions import known
-from stretto.loops.front.names import UNKNOWN, Names, names_of, stored
+from stretto.loops.front.names import UNKNOWN, NameScope, names_of, stored
 from stretto.loops.front.parse_statements import block, bound, idle, index_names, iterated, no_else, pattern
 from stretto.loops.front.refusals import shorten
-from stretto.loops.front.source_text import Text, parameters, read
+from stretto.loops.front.source_text import FunctionSource, parameters, read
 
 
 def parse(fn: Callable[..., Any]) -> loop_tree.Function:
@@ -34,7 +34,7 @@ def parse(fn: Callable[..., Any]) -> loop_tree.Function:
     names = names_of(cast(types.FunctionType, fn), text)
     _check_parameters(text, names)
     steps = tuple(_steps(text, names))
-    loops = [step for step in steps if isinstance(step, loop_tree.Loop)]
+    loops = [step for step in steps if isinstance(step, loop_tree.LoopNest)]
     if not loops:
         raise names.refuse(text.node, f"{text.node.name} has no for loop", "write one: for (i, j), r in data: …")
     return loop_tree.Function(
@@ -54,7 +54,7 @@ def read_names(node: object) -> Iterator[str]:
         case tuple():
             for part in node:
                 yield from read_names(part)
-        case loop_tree.Name() | loop_tree.Source():
+        case loop_tree.Name() | loop_tree.IteratedName():
             yield node.name
         case loop_tree.Item() | loop_tree.Shape():
             yield node.base
@@ -70,7 +70,7 @@ def read_names(node: object) -> Iterator[str]:
                 yield from read_names(getattr(node, field.name))
 
 
-def _check_parameters(text: Text, names: Names) -> None:
+def _check_parameters(text: FunctionSource, names: NameScope) -> None:
     arguments = text.node.args
     if star := arguments.vararg or arguments.kwarg:
         what = f"*{star.arg}" if arguments.vararg else f"**{star.arg}"
@@ -86,7 +86,7 @@ def _body(node: ast.FunctionDef) -> list[ast.stmt]:
     return body
 
 
-def _steps(text: Text, names: Names) -> Iterator[loop_tree.Loop | loop_tree.Setup]:
+def _steps(text: FunctionSource, names: NameScope) -> Iterator[loop_tree.LoopNest | loop_tree.Setup]:
     """Loops and the statements between them. A statement may use names assigned between loops, not those of loops."""
     made = set(parameters(text.node))
     for node in _body(text.node):
@@ -119,7 +119,7 @@ _NOT_IN_SETUP = (
 )
 
 
-def _setup(node: ast.stmt, names: Names) -> loop_tree.Setup:
+def _setup(node: ast.stmt, names: NameScope) -> loop_tree.Setup:
     """A statement that Python runs: an assignment of names, from any expression."""
     match node:
         case ast.Assign():
@@ -152,7 +152,7 @@ def _setup(node: ast.stmt, names: Names) -> loop_tree.Setup:
 # --- parallel loops -------------------------------------------------------------------------------------------------
 
 
-def _loop(node: ast.For, names: Names) -> loop_tree.Loop:
+def _loop(node: ast.For, names: NameScope) -> loop_tree.LoopNest:
     """A parallel loop: the levels of its perfect nest, and the body of the innermost."""
     rebound = frozenset(stored(node))
     changed = rebound | _written(node)
@@ -165,10 +165,10 @@ def _loop(node: ast.For, names: Names) -> loop_tree.Loop:
         more = _levels(next_, within)
         levels, inner = (*levels, *more), next_
         within = within.within(_indices(more), inner=False)
-    return loop_tree.Loop(node.lineno, levels, block(inner.body, within))
+    return loop_tree.LoopNest(node.lineno, levels, block(inner.body, within))
 
 
-def _levels(node: ast.For, names: Names) -> tuple[loop_tree.Level, ...]:
+def _levels(node: ast.For, names: NameScope) -> tuple[loop_tree.Level, ...]:
     """The levels of a `for`: one, or one for each range of itertools.product."""
     no_else(node, names)
     factors = _factors(node.iter, names)
@@ -186,7 +186,7 @@ def _levels(node: ast.For, names: Names) -> tuple[loop_tree.Level, ...]:
     )
 
 
-def _factors(node: ast.expr, names: Names) -> list[ast.expr] | None:
+def _factors(node: ast.expr, names: NameScope) -> list[ast.expr] | None:
     """The arguments of itertools.product(...); None for anything else."""
     value = names.value(node.func) if isinstance(node, ast.Call) else UNKNOWN
     function = None if value is UNKNOWN else known(value)
@@ -197,9 +197,9 @@ def _factors(node: ast.expr, names: Names) -> list[ast.expr] | None:
     return node.args
 
 
-def _range_only(node: ast.expr, names: Names) -> loop_tree.Range:
+def _range_only(node: ast.expr, names: NameScope) -> loop_tree.Range:
     over = iterated(node, names)
-    if isinstance(over, loop_tree.Source):
+    if isinstance(over, loop_tree.IteratedName):
         advice = "write product(range(m), range(n)), or one for inside the other"
         raise names.refuse(node, f"a product is one of ranges, and {over.name} is none", advice)
     return over
@@ -213,7 +213,7 @@ def _only_loop(node: ast.For) -> ast.For | None:
     return None
 
 
-def _may_merge(node: ast.For, names: Names, rebound: frozenset[str], changed: frozenset[str]) -> bool:
+def _may_merge(node: ast.For, names: NameScope, rebound: frozenset[str], changed: frozenset[str]) -> bool:
     """Whether an inner loop may be a level: over ranges that are the same in every iteration, and without `break`.
 
     An array that is written to keeps its shape.

@@ -9,7 +9,7 @@ import numpy as np
 
 from stretto.loops.front import loop_tree
 from stretto.loops.front.functions import ATTRIBUTES, METHODS, USAGE, dtype_name, is_plain, known, remedy
-from stretto.loops.front.names import UNKNOWN, Names, is_function
+from stretto.loops.front.names import UNKNOWN, NameScope, is_function
 from stretto.loops.front.refusals import shorten
 
 OPERATORS: dict[type[ast.operator], str] = {
@@ -22,7 +22,7 @@ _COMPARE: dict[type[ast.cmpop], str] = {
 _UNARY: dict[type[ast.unaryop], str] = {ast.USub: "-", ast.UAdd: "+", ast.Not: "not", ast.Invert: "~"}
 
 
-def expression(node: ast.expr, names: Names) -> loop_tree.Expr:
+def expression(node: ast.expr, names: NameScope) -> loop_tree.Expr:
     """One expression as a tree."""
     line = node.lineno
     match node:
@@ -39,12 +39,12 @@ def expression(node: ast.expr, names: Names) -> loop_tree.Expr:
             return loop_tree.Binary(line, OPERATORS[type(node.op)], left, right)
         case ast.BoolOp():
             op = "and" if isinstance(node.op, ast.And) else "or"
-            return loop_tree.Logic(line, op, tuple(expression(value, names) for value in node.values))
+            return loop_tree.BoolOp(line, op, tuple(expression(value, names) for value in node.values))
         case ast.Compare():
             return _compare(node, names)
         case ast.IfExp():
             yes, no = expression(node.body, names), expression(node.orelse, names)
-            return loop_tree.Choose(line, expression(node.test, names), yes, no)
+            return loop_tree.IfExp(line, expression(node.test, names), yes, no)
         case ast.Call():
             return _call(node, names)
         case ast.Subscript():
@@ -54,7 +54,7 @@ def expression(node: ast.expr, names: Names) -> loop_tree.Expr:
     raise names.not_compiled(node)
 
 
-def literal(node: ast.Constant, names: Names) -> int | float | bool:
+def literal(node: ast.Constant, names: NameScope) -> int | float | bool:
     """The value of a literal number."""
     value = node.value
     if isinstance(value, int | float):
@@ -77,7 +77,7 @@ def literal(node: ast.Constant, names: Names) -> int | float | bool:
     )
 
 
-def data_name(node: ast.Name, names: Names) -> str:
+def data_name(node: ast.Name, names: NameScope) -> str:
     """The name, if it may be data: a variable, a parameter, or a captured value that is not a function."""
     value = names.value(node)
     if isinstance(value, types.ModuleType):
@@ -87,7 +87,7 @@ def data_name(node: ast.Name, names: Names) -> str:
     return node.id
 
 
-def _compare(node: ast.Compare, names: Names) -> loop_tree.Expr:
+def _compare(node: ast.Compare, names: NameScope) -> loop_tree.Expr:
     operands = [node.left, *node.comparators]
     for op in node.ops:
         if type(op) not in _COMPARE:
@@ -99,13 +99,13 @@ def _compare(node: ast.Compare, names: Names) -> loop_tree.Expr:
         loop_tree.Compare(left.line, _COMPARE[type(op)], left, right)
         for op, left, right in zip(node.ops, values, values[1:], strict=False)
     )
-    return pairs[0] if len(pairs) == 1 else loop_tree.Logic(node.lineno, "and", pairs)
+    return pairs[0] if len(pairs) == 1 else loop_tree.BoolOp(node.lineno, "and", pairs)
 
 
 # --- attributes -----------------------------------------------------------------------------------------------------
 
 
-def _attribute(node: ast.Attribute, names: Names) -> loop_tree.Expr:
+def _attribute(node: ast.Attribute, names: NameScope) -> loop_tree.Expr:
     value = names.value(node)
     if value is not UNKNOWN:
         return _constant(node, value, names)
@@ -117,7 +117,7 @@ def _attribute(node: ast.Attribute, names: Names) -> loop_tree.Expr:
     raise names.refuse(node, f"an attribute cannot be compiled: {shorten(node)}", advice)
 
 
-def _constant(node: ast.Attribute, value: object, names: Names) -> loop_tree.Expr:
+def _constant(node: ast.Attribute, value: object, names: NameScope) -> loop_tree.Expr:
     """A number defined in a module, such as math.pi."""
     if isinstance(value, np.generic):  # typed: takes part in type promotion, unlike a Python number
         function = value.dtype.name
@@ -136,7 +136,7 @@ def _constant(node: ast.Attribute, value: object, names: Names) -> loop_tree.Exp
 # --- subscripts -----------------------------------------------------------------------------------------------------
 
 
-def item(node: ast.Subscript, names: Names) -> loop_tree.Item:
+def item(node: ast.Subscript, names: NameScope) -> loop_tree.Item:
     """W[i], W[i, k], W[i][k], w[2:5], A[i]["x"]."""
     parts: list[ast.Subscript] = []
     base: ast.expr = node
@@ -164,7 +164,7 @@ def item(node: ast.Subscript, names: Names) -> loop_tree.Item:
     return loop_tree.Item(node.lineno, name, tuple(index), field)
 
 
-def _position(node: ast.expr, within: ast.Subscript, names: Names) -> loop_tree.Expr | loop_tree.Span:
+def _position(node: ast.expr, within: ast.Subscript, names: NameScope) -> loop_tree.Expr | loop_tree.Span:
     """One position of a subscript."""
     if isinstance(node, ast.Slice):
         if node.step is not None:
@@ -176,7 +176,7 @@ def _position(node: ast.expr, within: ast.Subscript, names: Names) -> loop_tree.
     return _place(node, within, names)
 
 
-def _place(node: ast.expr, within: ast.Subscript, names: Names) -> loop_tree.Expr:
+def _place(node: ast.expr, within: ast.Subscript, names: NameScope) -> loop_tree.Expr:
     match node:
         case ast.UnaryOp(ast.USub(), ast.Constant(value=int() as back)):
             advice = f"write {shorten(within).replace(f'-{back}', f'n - {back}')}, where n is the length"
@@ -197,7 +197,7 @@ def _place(node: ast.expr, within: ast.Subscript, names: Names) -> loop_tree.Exp
     return expression(node, names)
 
 
-def _shape(node: ast.Subscript, names: Names) -> loop_tree.Shape | None:
+def _shape(node: ast.Subscript, names: NameScope) -> loop_tree.Shape | None:
     """A.shape[k] and W[i].shape[0]; None for any other subscript."""
     if not (isinstance(node.value, ast.Attribute) and node.value.attr == "shape"):
         return None
@@ -207,7 +207,7 @@ def _shape(node: ast.Subscript, names: Names) -> loop_tree.Shape | None:
     return _extent(node, node.value.value, node.slice.value, names)
 
 
-def _extent(node: ast.expr, array: ast.expr, axis: int, names: Names) -> loop_tree.Shape:
+def _extent(node: ast.expr, array: ast.expr, axis: int, names: NameScope) -> loop_tree.Shape:
     """The length of an array, or of a row of it, along one axis."""
     match array:
         case ast.Name():
@@ -223,7 +223,7 @@ def _extent(node: ast.expr, array: ast.expr, axis: int, names: Names) -> loop_tr
 # --- calls ----------------------------------------------------------------------------------------------------------
 
 
-def _call(node: ast.Call, names: Names) -> loop_tree.Expr:
+def _call(node: ast.Call, names: NameScope) -> loop_tree.Expr:
     value, spelled = names.value(node.func), shorten(node.func)
     if value is UNKNOWN:
         if isinstance(node.func, ast.Attribute):
@@ -254,7 +254,7 @@ def _call(node: ast.Call, names: Names) -> loop_tree.Expr:
     return function.call(node.lineno, _arguments(node, spelled, names))
 
 
-def _method(node: ast.Call, func: ast.Attribute, names: Names) -> loop_tree.Expr:
+def _method(node: ast.Call, func: ast.Attribute, names: NameScope) -> loop_tree.Expr:
     """row.sum(), row.max(), row.dot(other), row.copy()."""
     spelled = f".{func.attr}()"
     function = METHODS.get(func.attr)
@@ -269,12 +269,12 @@ def _method(node: ast.Call, func: ast.Attribute, names: Names) -> loop_tree.Expr
     return loop_tree.Unary(node.lineno, "+", args[0]) if func.attr == "copy" else function.call(node.lineno, args)
 
 
-def _arguments(node: ast.Call, spelled: str, names: Names) -> tuple[loop_tree.Expr, ...]:
+def _arguments(node: ast.Call, spelled: str, names: NameScope) -> tuple[loop_tree.Expr, ...]:
     _no_keywords(node, spelled, names)
     return tuple(expression(arg, names) for arg in node.args)
 
 
-def _no_keywords(node: ast.Call, spelled: str, names: Names) -> None:
+def _no_keywords(node: ast.Call, spelled: str, names: NameScope) -> None:
     for keyword in node.keywords:
         what = f"{keyword.arg}=" if keyword.arg else "**"
         raise names.refuse(
@@ -282,7 +282,7 @@ def _no_keywords(node: ast.Call, spelled: str, names: Names) -> None:
         )
 
 
-def _float_of_text(node: ast.Constant, names: Names) -> loop_tree.Number:
+def _float_of_text(node: ast.Constant, names: NameScope) -> loop_tree.Number:
     """float("inf") and its kind."""
     try:
         return loop_tree.Number(node.lineno, float(str(node.value)))
@@ -290,7 +290,7 @@ def _float_of_text(node: ast.Constant, names: Names) -> loop_tree.Number:
         raise names.refuse(node, f"{node.value!r} is not a number", 'write float("inf") or a number') from None
 
 
-def _fresh(node: ast.Call, fill: str, names: Names) -> loop_tree.Fresh:
+def _fresh(node: ast.Call, fill: str, names: NameScope) -> loop_tree.LocalArray:
     """np.zeros(n), np.empty((n, m), dtype=np.float32)."""
     given: dict[str, ast.expr] = dict(zip(("shape", "dtype"), node.args, strict=False))
     for keyword in node.keywords:
@@ -302,10 +302,10 @@ def _fresh(node: ast.Call, fill: str, names: Names) -> loop_tree.Fresh:
     shape = given["shape"]
     sizes = shape.elts if isinstance(shape, ast.Tuple) else [shape]
     dtype = _dtype(given["dtype"], names) if "dtype" in given else "f8"
-    return loop_tree.Fresh(node.lineno, fill, tuple(expression(size, names) for size in sizes), dtype)
+    return loop_tree.LocalArray(node.lineno, fill, tuple(expression(size, names) for size in sizes), dtype)
 
 
-def _dtype(node: ast.expr, names: Names) -> str:
+def _dtype(node: ast.expr, names: NameScope) -> str:
     """NumPy's short name of a type written as np.float32, 'f4', float, …"""
     dtype = dtype_name(node.value if isinstance(node, ast.Constant) else names.value(node))
     if dtype is None:

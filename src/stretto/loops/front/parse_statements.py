@@ -8,12 +8,12 @@ import numpy as np
 
 from stretto.loops.front import loop_tree
 from stretto.loops.front.functions import USAGE, known, remedy
-from stretto.loops.front.names import UNKNOWN, Names
+from stretto.loops.front.names import UNKNOWN, NameScope
 from stretto.loops.front.parse_expressions import OPERATORS, data_name, expression, item
 from stretto.loops.front.refusals import shorten
 
 
-def block(nodes: list[ast.stmt], names: Names) -> tuple[loop_tree.Stmt, ...]:
+def block(nodes: list[ast.stmt], names: NameScope) -> tuple[loop_tree.Stmt, ...]:
     """The statements of a body, without those that have no effect."""
     return tuple(made for node in nodes for made in _statement(node, names))
 
@@ -28,7 +28,7 @@ def idle(node: ast.stmt) -> bool:
     return False
 
 
-def _statement(node: ast.stmt, names: Names) -> tuple[loop_tree.Stmt, ...]:
+def _statement(node: ast.stmt, names: NameScope) -> tuple[loop_tree.Stmt, ...]:
     line = node.lineno
     if idle(node):
         return ()
@@ -39,7 +39,7 @@ def _statement(node: ast.stmt, names: Names) -> tuple[loop_tree.Stmt, ...]:
             return (loop_tree.Assign(line, (_target(node.target, names),), (expression(value, names),)),)
         case ast.AugAssign():
             target = _target(node.target, names)
-            return (loop_tree.Update(line, target, OPERATORS[type(node.op)], expression(node.value, names)),)
+            return (loop_tree.AugAssign(line, target, OPERATORS[type(node.op)], expression(node.value, names)),)
         case ast.If():
             test = expression(node.test, names)
             return (loop_tree.If(line, test, block(node.body, names), block(node.orelse, names)),)
@@ -50,12 +50,12 @@ def _statement(node: ast.stmt, names: Names) -> tuple[loop_tree.Stmt, ...]:
         case ast.For():
             return (_inner_loop(node, names),)
         case ast.Continue():
-            return (loop_tree.Leave(line, "continue"),)
+            return (loop_tree.LoopExit(line, "continue"),)
         case ast.Break():
             if not names.inner:
                 advice = "its iterations run side by side: skip with if or continue, or put the search in an inner loop"
                 raise names.refuse(node, "a break cannot leave a parallel loop", advice)
-            return (loop_tree.Leave(line, "break"),)
+            return (loop_tree.LoopExit(line, "break"),)
         case ast.Return(value=None):
             raise names.refuse(node, "a return inside a loop cannot be compiled", "write continue to end one iteration")
         case ast.Expr():
@@ -66,7 +66,7 @@ def _statement(node: ast.stmt, names: Names) -> tuple[loop_tree.Stmt, ...]:
 # --- assignments ----------------------------------------------------------------------------------------------------
 
 
-def _assign(node: ast.Assign, names: Names) -> tuple[loop_tree.Stmt, ...]:
+def _assign(node: ast.Assign, names: NameScope) -> tuple[loop_tree.Stmt, ...]:
     line = node.lineno
     if len(node.targets) > 1:
         if any(isinstance(target, ast.Tuple | ast.List) for target in node.targets):
@@ -90,7 +90,7 @@ def _assign(node: ast.Assign, names: Names) -> tuple[loop_tree.Stmt, ...]:
     return (loop_tree.Assign(line, tuple(_target(part, names) for part in target.elts), values),)
 
 
-def _summed(node: ast.Assign, names: Names) -> list[ast.stmt] | None:
+def _summed(node: ast.Assign, names: NameScope) -> list[ast.stmt] | None:
     """`s = sum(x for k, x in entries)` as a loop: s = 0, then s += x for each; None for other assignments."""
     match node:
         case ast.Assign(
@@ -123,7 +123,7 @@ def _unpacking(value: ast.expr) -> str:
     return "write as many values as there are names: a, b = x, y"
 
 
-def _target(node: ast.expr, names: Names) -> loop_tree.Target:
+def _target(node: ast.expr, names: NameScope) -> loop_tree.Target:
     match node:
         case ast.Name():
             if node.id in names.indices:
@@ -144,7 +144,7 @@ def _target(node: ast.expr, names: Names) -> loop_tree.Target:
     raise names.refuse(node, f"a nested target cannot be compiled: {shorten(node)}", "write one assignment to a line")
 
 
-def _bare_expression(node: ast.expr, names: Names) -> Exception:
+def _bare_expression(node: ast.expr, names: NameScope) -> Exception:
     """The error for an expression on a line of its own: the loop tree has no effects except assignments."""
     if not isinstance(node, ast.Call):
         if isinstance(node, ast.Yield | ast.YieldFrom | ast.Await | ast.NamedExpr | ast.JoinedStr):
@@ -162,7 +162,7 @@ def _bare_expression(node: ast.expr, names: Names) -> Exception:
 # --- loops ----------------------------------------------------------------------------------------------------------
 
 
-def _inner_loop(node: ast.For, names: Names) -> loop_tree.For:
+def _inner_loop(node: ast.For, names: NameScope) -> loop_tree.For:
     no_else(node, names)
     over = iterated(node.iter, names)
     binds = pattern(node.target, over, names)
@@ -170,14 +170,14 @@ def _inner_loop(node: ast.For, names: Names) -> loop_tree.For:
     return loop_tree.For(node.lineno, binds, over, body)
 
 
-def no_else(node: ast.For | ast.While, names: Names) -> None:
+def no_else(node: ast.For | ast.While, names: NameScope) -> None:
     if node.orelse:
         word = "for" if isinstance(node, ast.For) else "while"
         advice = "set a variable before break and test it after the loop"
         raise names.refuse(node.orelse[0], f"else after {word} cannot be compiled", advice)
 
 
-def iterated(node: ast.expr, names: Names) -> loop_tree.Range | loop_tree.Source:
+def iterated(node: ast.expr, names: NameScope) -> loop_tree.Range | loop_tree.IteratedName:
     """The iterable after `in`: range(...) or the name of data."""
     if isinstance(node, ast.Name):
         name, value = data_name(node, names), names.value(node)
@@ -185,7 +185,7 @@ def iterated(node: ast.expr, names: Names) -> loop_tree.Range | loop_tree.Source
             first = "" if isinstance(value, np.ndarray) else "make an array of it; "
             advice = f"{first}write for k in range(len({name})) and read {name}[k]"
             raise names.refuse(node, f"{name} is {_kind(value)}, which a loop cannot go through by itself", advice)
-        return loop_tree.Source(node.lineno, name)
+        return loop_tree.IteratedName(node.lineno, name)
     if isinstance(node, ast.Call):
         return _range(node, names)
     if isinstance(node, ast.Subscript | ast.Attribute):
@@ -194,7 +194,7 @@ def iterated(node: ast.expr, names: Names) -> loop_tree.Range | loop_tree.Source
     raise names.refuse(node, f"a loop cannot go through this: {shorten(node)}", "write for k in range(...)")
 
 
-def _range(node: ast.Call, names: Names) -> loop_tree.Range:
+def _range(node: ast.Call, names: NameScope) -> loop_tree.Range:
     value, spelled = names.value(node.func), shorten(node.func)
     function = None if value is UNKNOWN else known(value)
     if function is not None and function.name == "product":
@@ -217,14 +217,14 @@ def _range(node: ast.Call, names: Names) -> loop_tree.Range:
     return loop_tree.Range(line, ends[0], ends[1], step)
 
 
-def pattern(node: ast.expr, over: loop_tree.Range | loop_tree.Source, names: Names) -> loop_tree.Pattern:
+def pattern(node: ast.expr, over: loop_tree.Range | loop_tree.IteratedName, names: NameScope) -> loop_tree.Pattern:
     """The names that a `for` binds, checked against its iterable."""
     if isinstance(over, loop_tree.Range) and not isinstance(node, ast.Name):
         raise names.refuse(node, f"a range gives one number, not {shorten(node)}", "write for k in range(...)")
     return bound(node, names)
 
 
-def bound(node: ast.expr, names: Names) -> loop_tree.Pattern:
+def bound(node: ast.expr, names: NameScope) -> loop_tree.Pattern:
     """The names of a target as nested tuples, each new and used once (except `_`, which is ignored)."""
     parts = [n for n in ast.walk(node) if isinstance(n, ast.Name)]
     for k, part in enumerate(parts):
@@ -243,9 +243,9 @@ def bound(node: ast.expr, names: Names) -> loop_tree.Pattern:
     return shape(node)
 
 
-def index_names(binds: loop_tree.Pattern, over: loop_tree.Range | loop_tree.Source) -> frozenset[str]:
+def index_names(binds: loop_tree.Pattern, over: loop_tree.Range | loop_tree.IteratedName) -> frozenset[str]:
     """Which of the names are indices: all of a range's, and the first part of a record (key, value)."""
-    if isinstance(over, loop_tree.Source):
+    if isinstance(over, loop_tree.IteratedName):
         binds = binds[0] if isinstance(binds, tuple) and binds else ()
     return frozenset(_flat(binds)) - {"_"}
 

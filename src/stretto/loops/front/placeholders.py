@@ -14,7 +14,7 @@ def folded_into(function: loop_tree.Function, name: str) -> bool:
     def found(statements: tuple[loop_tree.Stmt, ...]) -> bool:
         for statement in statements:
             match statement:
-                case loop_tree.Update(target=loop_tree.Name(name=target)) if target == name:
+                case loop_tree.AugAssign(target=loop_tree.Name(name=target)) if target == name:
                     return True
                 case loop_tree.If(body=yes, orelse=no):
                     if found(yes) or found(no):
@@ -24,7 +24,7 @@ def folded_into(function: loop_tree.Function, name: str) -> bool:
                         return True
         return False
 
-    return any(found(step.body) for step in function.steps if isinstance(step, loop_tree.Loop))
+    return any(found(step.body) for step in function.steps if isinstance(step, loop_tree.LoopNest))
 
 
 def subscripted_at(function: loop_tree.Function, name: str) -> int:
@@ -33,7 +33,7 @@ def subscripted_at(function: loop_tree.Function, name: str) -> int:
     def lines(x: object) -> Iterator[int]:
         if isinstance(x, loop_tree.Item | loop_tree.Shape) and x.base == name:
             yield x.line
-        if isinstance(x, loop_tree.Source) and x.name == name:
+        if isinstance(x, loop_tree.IteratedName) and x.name == name:
             yield x.line
         if isinstance(x, tuple):
             for part in x:

@@ -14,8 +14,8 @@ from typing import Protocol
 from stretto.errors import LoopError, PlanError
 
 
-class Lines(Protocol):
-    """An object with the lines of a function: `source_text.Text` or `loop_tree.Function`."""
+class SourceLines(Protocol):
+    """An object with the lines of a function: `source_text.FunctionSource` or `loop_tree.Function`."""
 
     @property
     def file(self) -> str: ...
@@ -25,7 +25,9 @@ class Lines(Protocol):
     def lines(self) -> tuple[str, ...]: ...
 
 
-def refuse(text: Lines, line: int, problem: str, remedy: str = "", columns: tuple[int, int] | None = None) -> LoopError:
+def refuse(
+    text: SourceLines, line: int, problem: str, remedy: str = "", columns: tuple[int, int] | None = None
+) -> LoopError:
     """Create the error for `line` of the file.
 
     columns: first character to mark and the one after the last; None marks the whole line.
@@ -40,13 +42,13 @@ def refuse(text: Lines, line: int, problem: str, remedy: str = "", columns: tupl
     return LoopError(text.file, line, problem, remedy, f"    {source[indent:]}\n    {' ' * (start - indent)}{carets}")
 
 
-def placed(text: Lines, problem: PlanError) -> PlanError:
+def placed(text: SourceLines, problem: PlanError) -> PlanError:
     """Add the file to an error that begins with `line 12: …`, from a stage that does not know the file."""
     found = re.match(r"line (\d+): (.*)", str(problem), re.DOTALL)
     return refuse(text, int(found[1]), found[2]) if found else problem
 
 
-def refuse_node(text: Lines, node: ast.expr | ast.stmt, problem: str, remedy: str = "") -> LoopError:
+def refuse_node(text: SourceLines, node: ast.expr | ast.stmt, problem: str, remedy: str = "") -> LoopError:
     """Create the error for a node of Python's syntax tree; its line numbers are those of the file."""
     row, stop = node.lineno - text.line, node.end_col_offset
     if not 0 <= row < len(text.lines):
@@ -57,7 +59,7 @@ def refuse_node(text: Lines, node: ast.expr | ast.stmt, problem: str, remedy: st
     return refuse(text, node.lineno, problem, remedy, columns)
 
 
-def not_compiled(text: Lines, node: ast.expr | ast.stmt) -> LoopError:
+def not_compiled(text: SourceLines, node: ast.expr | ast.stmt) -> LoopError:
     """The error for a kind of statement or expression that loops do not support."""
     what, remedy = CONSTRUCTS.get(type(node), (f"{type(node).__name__}", "write it with arithmetic, if, while and for"))
     said = f": {shorten(node)}" if isinstance(node, ast.expr) else ""

@@ -18,7 +18,7 @@ from stretto.errors import LoopError
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class FunctionSource:
     """The source of a function."""
 
     file: str  # that defines it
@@ -27,7 +27,7 @@ class Text:
     node: ast.FunctionDef  # its syntax tree, with line numbers of the file
 
 
-def read(fn: Callable[..., Any]) -> Text:
+def read(fn: Callable[..., Any]) -> FunctionSource:
     """Read the source of a Python function; raise LoopError with the reason if it is not available."""
     if not isinstance(fn, types.FunctionType):
         what = getattr(fn, "__name__", None) or type(fn).__name__
@@ -51,7 +51,7 @@ def read(fn: Callable[..., Any]) -> Text:
         problem = f"the source of {name} has changed since Python read it: line {first} is no longer where it begins"
         raise LoopError(file, first, problem, "restart Python, or import the file again")
     end = node.end_lineno or node.lineno
-    return Text(file, node.lineno, tuple(line.rstrip("\n") for line in lines[node.lineno - 1 : end]), node)
+    return FunctionSource(file, node.lineno, tuple(line.rstrip("\n") for line in lines[node.lineno - 1 : end]), node)
 
 
 def _definition(lines: list[str], first: int) -> ast.FunctionDef | ast.AsyncFunctionDef | None:

@@ -11,13 +11,13 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from stretto.loops.types.typed_tree import BOOL, FLOAT, INT, Kind
+from stretto.loops.types.typed_tree import BOOL, FLOAT, INT, ScalarType
 
 _NAMES = {"b1": "boolean", "f4": "float32", "f8": "float64", "i1": "int8", "i2": "int16", "i4": "int32", "i8": "int64",
           "u1": "uint8", "u2": "uint16", "u4": "uint32", "u8": "uint64"}  # fmt: skip
 
 
-def result_kind(target: Any, kinds: Sequence[Kind]) -> Kind:
+def result_kind(target: Any, kinds: Sequence[ScalarType]) -> ScalarType:
     """The kind of the result. It is weak, since the function returns plain Python numbers when called from Python."""
     from numba import types as nb
     from numba.core.errors import NumbaError

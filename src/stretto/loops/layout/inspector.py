@@ -22,25 +22,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stretto.data.partition import Cut
+from stretto.data.partition import BlockPartition
 from stretto.data.records.records import index_of
 from stretto.loops.analyse.analysis import Analysis
 from stretto.loops.analyse.facts import Strategy
 from stretto.loops.analyse.space import Space
-from stretto.loops.emit.worker_source import Form
-from stretto.loops.execute.prefetcher import Prefetch, Recorded
-from stretto.loops.front.bind import Held
+from stretto.loops.emit.worker_source import VisitForm
+from stretto.loops.execute.prefetcher import AccessTrace, Prefetch
+from stretto.loops.front.bind import BoundValues
 from stretto.loops.front.refusals import refuse
 from stretto.loops.types import typed_tree as t
 from stretto.loops.types.statements import every_step
 from stretto.runtime.blocks.crew import Crew
-from stretto.schedule.orders.conflicts import LEAST, Groups, Hot, group, hottest, touches
+from stretto.schedule.orders.conflicts import LEAST, Groups, HottestElement, group, hottest, touches
 from stretto.schedule.orders.rotation import independent
 
-from .visits import Visits, entries, even, lay
+from .visits import LoopVisits, entries, even, lay
 
 
-def lay_inspected(analysis: Analysis, held: Held, known: Mapping[str, Any], crew: Crew) -> Visits:
+def lay_inspected(analysis: Analysis, held: BoundValues, known: Mapping[str, Any], crew: Crew) -> LoopVisits:
     """The visits of an inspected loop: waves of groups without conflicts. LoopError if there is too little to gain."""
     from stretto.kernels.rounds import colouring
 
@@ -74,11 +74,11 @@ def lay_inspected(analysis: Analysis, held: Held, known: Mapping[str, Any], crew
     waves = tuple(np.arange(lo, hi, dtype=np.int64) for lo, hi in zip(groups.waves[:-1], groups.waves[1:], strict=True))
     place = np.empty(len(given), np.int32)
     place[groups.picked] = np.arange(len(given), dtype=np.int32)
-    return Visits(
+    return LoopVisits(
         independent(len(groups)),
         groups.weight,
-        Form("entries"),
-        Cut(place, groups.ptr),
+        VisitForm("entries"),
+        BlockPartition(place, groups.ptr),
         even(1, 1),
         entries(analysis.space, _indices(analysis.space), np.diff(groups.ptr), groups.picked),
         waves,
@@ -90,7 +90,7 @@ def lay_inspected(analysis: Analysis, held: Held, known: Mapping[str, Any], crew
 def written(body: t.Body) -> frozenset[str]:
     """Arrays of the caller that the loop stores into, without a buffer."""
     shared = {array.name for array in body.arrays if array.role in ("state", "captured")}
-    places = (place for step in every_step(body.steps) if isinstance(step, t.Put) for place in step.places)
+    places = (place for step in every_step(body.steps) if isinstance(step, t.Store) for place in step.places)
     return frozenset({p.array for p in places if isinstance(p, t.ElementPlace | t.RowPlace)} & shared)
 
 
@@ -105,7 +105,7 @@ def _indices(space: Space) -> tuple[NDArray[Any], ...]:
 # --- words ----------------------------------------------------------------------------------------------------------
 
 
-def _words(groups: Groups, hot: Hot | None, width: int) -> str:
+def _words(groups: Groups, hot: HottestElement | None, width: int) -> str:
     """What the inspection found, for `explain`."""
     waves = len(groups.waves) - 1
     shared = f"; the hottest element is shared by {hot.iterations:,} iterations" if hot else ""
@@ -119,7 +119,9 @@ def _words(groups: Groups, hot: Hot | None, width: int) -> str:
     )
 
 
-def _too_little(groups: Groups, hot: Hot | None, recorded: Recorded, held: Held, width: int) -> tuple[str, str]:
+def _too_little(
+    groups: Groups, hot: HottestElement | None, recorded: AccessTrace, held: BoundValues, width: int
+) -> tuple[str, str]:
     """(problem, remedy) of a loop whose iterations share too many elements."""
     found = f"inspect=True finds too little to run together: parallelism {groups.parallelism:.2f} of at most {width}"
     if groups.parallelism < LEAST:

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from stretto.loops.analyse.assumptions import Relied
+from stretto.loops.analyse.assumptions import Assumptions
 from stretto.loops.analyse.facts import Access, Dim
 from stretto.loops.analyse.placement import by_array, home
-from stretto.loops.front.bind import Held
+from stretto.loops.front.bind import BoundValues
 from stretto.loops.front.user_functions import digest
 from stretto.plan.arrays import (
     Array,
@@ -39,18 +39,20 @@ from stretto.plan.served import Touched, Waves, flat_view, numbering, per_slot, 
 from .touched import touched_by
 
 if TYPE_CHECKING:
-    from stretto.data.partition import Cut
+    from stretto.data.partition import BlockPartition
     from stretto.loops.analyse.analysis import Analysis
-    from stretto.loops.execute.run import Prepared
+    from stretto.loops.execute.run import PreparedLoop
     from stretto.runtime.blocks.crew import Crew
 
-    from .visits import Visits
+    from .visits import LoopVisits
 
 _RETURNED = ("delta", "keys", "deltas", "seen", "count")  # arrays of a buffer that nodes return after a wave
 _SCRATCH = ("copy", "pending", "mark", "touched")
 
 
-def spec_of(prepared: Prepared, held: Held, known: Mapping[str, Any], crew: Crew) -> tuple[StepSpec, Relied]:
+def spec_of(
+    prepared: PreparedLoop, held: BoundValues, known: Mapping[str, Any], crew: Crew
+) -> tuple[StepSpec, Assumptions]:
     """The description of each argument of the loop's kernel, and the values that it depends on."""
     analysis, visits, lowered = prepared.analysis, prepared.visits, prepared.lowered
     groups = by_array(analysis.accesses)
@@ -92,7 +94,7 @@ def _name(what: str, name: str) -> str:
     return name if what == "array" else f"{what} {name}".strip()
 
 
-def _cut(analysis: Analysis, visits: Visits, name: str, group: Sequence[Access]) -> Array | None:
+def _cut(analysis: Analysis, visits: LoopVisits, name: str, group: Sequence[Access]) -> Array | None:
     """The description of a user's array that is owned, rotating or replicated; None if it is served."""
     strategy, dims, written = analysis.strategy, analysis.space.dims, name in analysis.written
     # Blocks of a transformed loop are not ranges of an index, all visits of a chain are in one row block, and the
@@ -116,7 +118,7 @@ def _served(analysis: Analysis, name: str, touched: Touched) -> Array:
     return served(name, touched, written=written) if written or touched.ptr is not None else replicated(name)
 
 
-def _reach(cut: Cut, dim: Dim, low: int, high: int) -> tuple[Any, Any]:
+def _reach(cut: BlockPartition, dim: Dim, low: int, high: int) -> tuple[Any, Any]:
     """first, last [B]: the elements that each block of an index accesses with subscripts index + low … high."""
     begin, end = cut.bounds[:-1], cut.bounds[1:] - 1
     ends = np.stack([dim.start + dim.step * begin, dim.start + dim.step * end])
@@ -127,7 +129,7 @@ def _reach(cut: Cut, dim: Dim, low: int, high: int) -> tuple[Any, Any]:
     return np.where(empty, 0, first), np.where(empty, 0, last)
 
 
-def _record(analysis: Analysis, visits: Visits, what: str, name: str) -> Array:
+def _record(analysis: Analysis, visits: LoopVisits, what: str, name: str) -> Array:
     """The description of a record array: a visit reads its own part if records are stored by visit or in order."""
     arrays, kind, called = visits.arrays, visits.form.kind, _name(what, name)
     if kind == "entries":

@@ -13,14 +13,14 @@ import numpy as np
 
 from stretto.data.records.records import Column, RaggedColumn
 from stretto.loops.analyse.space import Space
-from stretto.loops.execute.run import Prepared
-from stretto.loops.front.bind import Held
+from stretto.loops.execute.run import PreparedLoop
+from stretto.loops.front.bind import BoundValues
 from stretto.state.buffer import Buffer
 
 from .traversal import iterations
 
 
-def in_order(prepared: Prepared, held: Held) -> Iterator[Any]:
+def in_order(prepared: PreparedLoop, held: BoundValues) -> Iterator[Any]:
     """(index, value) of every record, visit by visit; buffers are held and replayed by the plan."""
     visits, space = prepared.visits, prepared.analysis.space
     buffers = [held.buffers[a.name] for a in prepared.analysis.body.arrays if a.role == "buffer"]
@@ -35,7 +35,7 @@ def in_order(prepared: Prepared, held: Held) -> Iterator[Any]:
             buffer.release()
 
 
-def _wave(prepared: Prepared, space: Space, buffers: list[Buffer], wave: list[int]) -> Iterator[Any]:
+def _wave(prepared: PreparedLoop, space: Space, buffers: list[Buffer], wave: list[int]) -> Iterator[Any]:
     behind = [array for buffer in buffers for array in (buffer.target, *buffer.helpers)]
     start = [array.copy() for array in behind]
     logs = []
@@ -53,7 +53,7 @@ def _wave(prepared: Prepared, space: Space, buffers: list[Buffer], wave: list[in
         buffer.replay(log)
 
 
-def _value(prepared: Prepared, space: Space, at: int) -> Any:
+def _value(prepared: PreparedLoop, space: Space, at: int) -> Any:
     """The value of a record as iteration over the data gives it: a number, a tuple, a list of entries."""
     assert space.records is not None
     value = space.records.value

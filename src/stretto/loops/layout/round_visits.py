@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 
 from stretto.errors import PlanError
 from stretto.loops.analyse.analysis import Analysis
-from stretto.loops.emit.worker_source import Form
+from stretto.loops.emit.worker_source import VisitForm
 from stretto.loops.execute.scheduled import IN_TURN
 from stretto.schedule.orders.order import Ints
 from stretto.schedule.orders.rotation import independent
 
-from .visits import Visits, even, fields_of, ragged_arrays
+from .visits import LoopVisits, even, fields_of, ragged_arrays
 
 if TYPE_CHECKING:
     from stretto.loops.loop_plan import LoopPlan
@@ -43,13 +43,13 @@ def cut(jobs: int, visits: int) -> Ints:
     return np.arange(visits + 1, dtype=np.int64) * jobs // visits
 
 
-def lay_round(analysis: Analysis) -> Visits:
+def lay_round(analysis: Analysis) -> LoopVisits:
     """One round of the largest size, as an example of later rounds."""
     first = np.arange(min(most(analysis), len(analysis.space)), dtype=np.int64)
     return replace(lay_rounds(analysis, [first]), example=True)
 
 
-def lay_rounds(analysis: Analysis, rounds: Sequence[Ints]) -> Visits:
+def lay_rounds(analysis: Analysis, rounds: Sequence[Ints]) -> LoopVisits:
     """Visits of rounds that have run: a wave for each round."""
     space, dim = analysis.space, analysis.space.dims[0]
     ptr, waves, at = [np.zeros(1, np.int64)], [], 0
@@ -66,7 +66,7 @@ def lay_rounds(analysis: Analysis, rounds: Sequence[Ints]) -> Visits:
         **ragged_arrays(space),
     }
     weight = np.diff(arrays["ptr", ""])
-    return Visits(independent(at), weight, Form("picked"), even(at, at), even(1, 1), arrays, tuple(waves))
+    return LoopVisits(independent(at), weight, VisitForm("picked"), even(at, at), even(1, 1), arrays, tuple(waves))
 
 
 def recorded(plan: LoopPlan, rounds: Sequence[Ints]) -> LoopPlan:

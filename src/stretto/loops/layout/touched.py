@@ -15,26 +15,26 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stretto.loops.analyse.assumptions import Relied
+from stretto.loops.analyse.assumptions import Assumptions
 from stretto.loops.analyse.facts import Access, Dim, Subscript
 from stretto.loops.analyse.placement import by_array
 from stretto.loops.execute.prefetcher import Prefetch
-from stretto.loops.front.bind import Held
+from stretto.loops.front.bind import BoundValues
 from stretto.plan.served import Touched
 
 if TYPE_CHECKING:
-    from stretto.loops.execute.run import Prepared
+    from stretto.loops.execute.run import PreparedLoop
     from stretto.runtime.blocks.crew import Crew
 
-    from .visits import Visits
+    from .visits import LoopVisits
 
 _EXACT = ("index", "number", "span", "whole")
 _MODES = ("read", "write", "buffer")
 
 
 def touched_by(
-    prepared: Prepared, held: Held, known: Mapping[str, Any], names: Sequence[str], crew: Crew
-) -> tuple[dict[str, Touched], Relied]:
+    prepared: PreparedLoop, held: BoundValues, known: Mapping[str, Any], names: Sequence[str], crew: Crew
+) -> tuple[dict[str, Touched], Assumptions]:
     """The elements of some arrays that visits access, and the values that the result depends on."""
     analysis, visits = prepared.analysis, prepared.visits
     groups = by_array(analysis.accesses)
@@ -54,7 +54,7 @@ def touched_by(
         else:
             to_list.append(name)
     if not to_list:
-        return found, Relied()
+        return found, Assumptions()
     prefetch = Prefetch(analysis, visits, held, known, arrays=to_list, modes=_MODES, loosely=True)
     unknown = {out.array for out in prefetch.sliced.left_out}
     recorded = prefetch.record(crew)
@@ -64,7 +64,7 @@ def touched_by(
     return found, prefetch.relied
 
 
-def _boxes(visits: Visits, dims: tuple[Dim, ...], group: Sequence[Access], shape: tuple[int, ...]) -> Touched:
+def _boxes(visits: LoopVisits, dims: tuple[Dim, ...], group: Sequence[Access], shape: tuple[int, ...]) -> Touched:
     """The elements for exact subscripts over nested ranges.
 
     The elements of a visit form a box: along every axis the union over all accesses. The box may include unused

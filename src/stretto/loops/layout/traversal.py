@@ -10,10 +10,10 @@ import numpy as np
 from stretto.loops.analyse.space import Space
 
 if TYPE_CHECKING:
-    from .visits import Visits
+    from .visits import LoopVisits
 
 
-def iterations(visits: Visits, space: Space, visit: int) -> Iterator[tuple[tuple[int, ...], int]]:
+def iterations(visits: LoopVisits, space: Space, visit: int) -> Iterator[tuple[tuple[int, ...], int]]:
     """(indices, position of the fields) of every iteration of a visit, in order."""
     visits.check_known()
     arrays, form = visits.arrays, visits.form
@@ -47,7 +47,9 @@ def _flat(space: Space, index: tuple[int, ...]) -> int:
     return int(np.ravel_multi_index(index, [dim.extent for dim in space.dims])) if space.kind == "dense" else 0
 
 
-def _skewed_points(visits: Visits, space: Space, lo: list[int], hi: list[int]) -> Iterator[tuple[tuple[int, ...], int]]:
+def _skewed_points(
+    visits: LoopVisits, space: Space, lo: list[int], hi: list[int]
+) -> Iterator[tuple[tuple[int, ...], int]]:
     pair, dims = visits.form.pair, space.dims
     rest = [d for d in range(len(dims)) if d not in pair]
     for y0 in range(lo[0], hi[0]):

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from stretto.loops.analyse.space import Space
     from stretto.runtime.blocks.crew import Crew
 
-    from .visits import Visits
+    from .visits import LoopVisits
 
 _SMALL = 1 << 14  # words of eight bytes up to which bytes are compared instead of checksums
 _ALONE = 1 << 20  # words that one worker reads faster than others are woken
@@ -36,7 +36,7 @@ _PART = 1 << 18  # words that one worker takes at a time
 
 
 @dataclass(frozen=True, eq=False)
-class Watched:
+class RecordChecks:
     """Arrays that a prepared loop depends on."""
 
     copied: tuple[tuple[NDArray[Any], bytes], ...] = ()  # (array, checksum)
@@ -49,11 +49,11 @@ class Watched:
         )
 
 
-def watch(analysis: Analysis, visits: Visits, crew: Crew) -> Watched:
+def watch(analysis: Analysis, visits: LoopVisits, crew: Crew) -> RecordChecks:
     """The arrays to check when the loop is called again."""
     space, laid = analysis.space, list(visits.arrays.values())
     if space.records is None:
-        return Watched()
+        return RecordChecks()
 
     def copied(array: NDArray[Any]) -> bool:
         return len(array) > 0 and not any(np.may_share_memory(array, other) for other in laid)
@@ -66,7 +66,7 @@ def watch(analysis: Analysis, visits: Visits, crew: Crew) -> Watched:
               if len(index) and not copied(index)]  # fmt: skip
     ranges += [(values, int(values.min()), int(values.max())) for values in others
                if values.dtype.kind in "iu" and len(values) and not copied(values)]  # fmt: skip
-    return Watched(tuple((array, summed(array, crew)) for array in summing), tuple(ranges))
+    return RecordChecks(tuple((array, summed(array, crew)) for array in summing), tuple(ranges))
 
 
 def summed(array: NDArray[Any], crew: Crew | None = None) -> bytes:
@@ -94,12 +94,12 @@ def _alone(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 def _together(words: NDArray[np.uint64], crew: Crew) -> NDArray[np.uint64]:
     from stretto.kernels.numeric.checksums import sums_worker
-    from stretto.runtime.blocks.step import Step
+    from stretto.runtime.blocks.step import BlockStep
 
     parts = -(-len(words) // _PART)
     bounds = np.linspace(0, len(words), parts + 1).astype(np.int64)
     made = np.zeros((parts, 32), np.uint64)
-    step = Step("sums", sums_worker, independent(parts), np.diff(bounds), (bounds, words, made), np.zeros(parts))
+    step = BlockStep("sums", sums_worker, independent(parts), np.diff(bounds), (bounds, words, made), np.zeros(parts))
     crew.run(step, "exact")
     return made
 

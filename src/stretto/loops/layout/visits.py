@@ -17,15 +17,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stretto.data.partition import FEWEST_PER_VISIT, Cut, choose_blocks, straight
+from stretto.data.partition import FEWEST_PER_VISIT, BlockPartition, choose_blocks, straight
 from stretto.errors import PlanError
 from stretto.loops.analyse import unimodular
 from stretto.loops.analyse.analysis import Analysis
-from stretto.loops.analyse.assumptions import Relied
+from stretto.loops.analyse.assumptions import Assumptions
 from stretto.loops.analyse.facts import Dim
 from stretto.loops.analyse.space import Space
-from stretto.loops.emit.worker_source import Form
-from stretto.loops.front.bind import Held
+from stretto.loops.emit.worker_source import VisitForm
+from stretto.loops.front.bind import BoundValues
 from stretto.runtime.blocks.crew import Crew
 from stretto.runtime.blocks.layout import lay_out, tally
 from stretto.schedule.orders.order import Ints, Order
@@ -37,17 +37,19 @@ FEWEST_WAVES, MOST_WAVES = 32, 256
 
 
 @dataclass(frozen=True, eq=False)
-class Visits:
+class LoopVisits:
     """V visits over a grid of blocks."""
 
     order: Order  # of the visits
     weight: Ints  # [V] iterations of each visit
-    form: Form  # how compiled code iterates over a visit
-    rows: Cut  # the blocks of rows
-    cols: Cut  # the blocks of columns
+    form: VisitForm  # how compiled code iterates over a visit
+    rows: BlockPartition  # the blocks of rows
+    cols: BlockPartition  # the blocks of columns
     arrays: dict[tuple[str, str], NDArray[Any]] = field(repr=False)  # by (what, name): arguments of compiled code
     waves: tuple[Ints, ...] = ()  # visits that run together in each wave, for loops with waves
-    relied: Relied = field(default_factory=Relied)  # of an inspected loop: the values that the visits depend on
+    relied: Assumptions = field(
+        default_factory=Assumptions
+    )  # of an inspected loop: the values that the visits depend on
     found: str = ""  # of an inspected loop: the result of the inspection, in words
     example: bool = False  # of a scheduled loop: these visits are one round as an example
 
@@ -63,7 +65,9 @@ class Visits:
             )
 
 
-def lay(analysis: Analysis, crew: Crew, held: Held | None = None, known: Mapping[str, Any] | None = None) -> Visits:
+def lay(
+    analysis: Analysis, crew: Crew, held: BoundValues | None = None, known: Mapping[str, Any] | None = None
+) -> LoopVisits:
     """Cut the iterations of a loop by its strategy. held, known: values, which only an inspected loop reads."""
     space, strategy = analysis.space, analysis.strategy
     if analysis.options.schedule is not None:
@@ -89,7 +93,7 @@ def lay(analysis: Analysis, crew: Crew, held: Held | None = None, known: Mapping
     return _in_waves(visits, analysis.options.width) if strategy.waves or strategy.name == "buffered" else visits
 
 
-def _in_waves(visits: Visits, width: int) -> Visits:
+def _in_waves(visits: LoopVisits, width: int) -> LoopVisits:
     """Group visits that could run together into waves of at most `width`.
 
     A wave is taken from one step of a rotation or one diagonal of a wavefront. Visits of a wave that share a block
@@ -104,12 +108,12 @@ def _in_waves(visits: Visits, width: int) -> Visits:
         for at in range(0, len(together), width)
         if len(together)
     )
-    return Visits(visits.order, visits.weight, visits.form, visits.rows, visits.cols, visits.arrays, waves)
+    return LoopVisits(visits.order, visits.weight, visits.form, visits.rows, visits.cols, visits.arrays, waves)
 
 
-def even(n: int, blocks: int) -> Cut:
+def even(n: int, blocks: int) -> BlockPartition:
     """n indices cut into `blocks` ranges of equal length."""
-    return Cut(np.arange(n, dtype=np.int32), np.linspace(0, n, blocks + 1).astype(np.int64))
+    return BlockPartition(np.arange(n, dtype=np.int32), np.linspace(0, n, blocks + 1).astype(np.int64))
 
 
 def _wanted(analysis: Analysis, axis: int, most: int) -> int:
@@ -174,7 +178,7 @@ def ring(rows: int, cols: int) -> Order:
 # --- grids ----------------------------------------------------------------------------------------------------------
 
 
-def _box(dims: tuple[Dim, ...], cuts: dict[int, tuple[Cut, Ints]], visits: int) -> tuple[Ints, Ints, Ints]:
+def _box(dims: tuple[Dim, ...], cuts: dict[int, tuple[BlockPartition, Ints]], visits: int) -> tuple[Ints, Ints, Ints]:
     """lo, hi [V, n] of the indices, and the iterations in each visit."""
     lo, hi = np.zeros((visits, len(dims)), np.int64), np.zeros((visits, len(dims)), np.int64)
     weight = np.ones(visits, np.int64)
@@ -189,8 +193,8 @@ def _box(dims: tuple[Dim, ...], cuts: dict[int, tuple[Cut, Ints]], visits: int) 
     return lo, hi, weight
 
 
-def _form(space: Space) -> Form:
-    return Form("grid", tuple(dim.step for dim in space.dims), dense=space.kind == "dense")
+def _form(space: Space) -> VisitForm:
+    return VisitForm("grid", tuple(dim.step for dim in space.dims), dense=space.kind == "dense")
 
 
 def _extents(space: Space) -> dict[tuple[str, str], NDArray[Any]]:
@@ -200,7 +204,7 @@ def _extents(space: Space) -> dict[tuple[str, str], NDArray[Any]]:
     return found
 
 
-def _grid(analysis: Analysis, two: bool) -> Visits:
+def _grid(analysis: Analysis, two: bool) -> LoopVisits:
     space, dims = analysis.space, analysis.strategy.dims or (0,)
     if two:
         first, second = dims
@@ -215,10 +219,12 @@ def _grid(analysis: Analysis, two: bool) -> Visits:
         row_cut, col_cut = even(extent, count), even(1, 1)
         cuts = {dims[0]: (row_cut, np.arange(count))}
     lo, hi, weight = _box(space.dims, cuts, len(order))
-    return Visits(order, weight, _form(space), row_cut, col_cut, {("lo", ""): lo, ("hi", ""): hi, **_extents(space)})
+    return LoopVisits(
+        order, weight, _form(space), row_cut, col_cut, {("lo", ""): lo, ("hi", ""): hi, **_extents(space)}
+    )
 
 
-def _transformed(analysis: Analysis) -> Visits:
+def _transformed(analysis: Analysis) -> LoopVisits:
     """Tiles of the new coordinates: a wavefront of tiles, or one wave for each value of the first.
 
     The dimensions that are not transformed run whole in every visit, inside the others.
@@ -241,13 +247,13 @@ def _transformed(analysis: Analysis) -> Visits:
     lo = np.stack([low[0] + row_cut.bounds[block[0]], low[1] + col_cut.bounds[block[1]]], axis=1)
     hi = np.stack([low[0] + row_cut.bounds[block[0] + 1], low[1] + col_cut.bounds[block[1] + 1]], axis=1)
     box = np.array([[dim.start, dim.step, dim.extent] for dim in space.dims], np.int64)
-    form = Form("skewed", inverse=unimodular.inverse(matrix), dense=space.kind == "dense", pair=(first, second))
+    form = VisitForm("skewed", inverse=unimodular.inverse(matrix), dense=space.kind == "dense", pair=(first, second))
     arrays = {("lo", ""): lo, ("hi", ""): hi, ("box", ""): box, **_extents(space)}
     weight = np.prod(hi - lo, axis=1) * (len(space) // max(1, math.prod(extents)))
     waves: tuple[Ints, ...] = ()
     if not analysis.strategy.tiled:
         waves = tuple(np.arange(cols, dtype=np.int64) + step * cols for step in range(rows))
-    return Visits(order, weight, form, row_cut, col_cut, arrays, waves)
+    return LoopVisits(order, weight, form, row_cut, col_cut, arrays, waves)
 
 
 # --- records --------------------------------------------------------------------------------------------------------
@@ -277,7 +283,7 @@ def ragged_arrays(space: Space, which: NDArray[Any] | None = None) -> dict[tuple
     return found
 
 
-def _ragged(analysis: Analysis) -> Visits:
+def _ragged(analysis: Analysis) -> LoopVisits:
     """Ranges of records with equal work: 1 for each record and 1 for each entry of its ragged fields."""
     space = analysis.space
     work = np.ones(len(space), np.int64)
@@ -290,7 +296,7 @@ def _ragged(analysis: Analysis) -> Visits:
     running = np.concatenate([[0], np.cumsum(work)])
     weight = running[cut.bounds[1:]] - running[cut.bounds[:-1]]
     arrays = {("lo", ""): lo, ("hi", ""): hi, **fields_of(space, None), **ragged_arrays(space)}
-    return Visits(order, weight, Form("range"), cut, even(1, 1), arrays)
+    return LoopVisits(order, weight, VisitForm("range"), cut, even(1, 1), arrays)
 
 
 def entries(
@@ -304,13 +310,15 @@ def entries(
     return {**arrays, **fields_of(space, which), **ragged_arrays(space, which)}
 
 
-def _entries(space: Space, order: Order, weight: Ints, which: NDArray[Any] | None, rows: Cut, cols: Cut) -> Visits:
+def _entries(
+    space: Space, order: Order, weight: Ints, which: NDArray[Any] | None, rows: BlockPartition, cols: BlockPartition
+) -> LoopVisits:
     assert space.records is not None
     arrays = entries(space, space.records.index, weight, which)
-    return Visits(order, weight, Form("entries"), rows, cols, arrays)
+    return LoopVisits(order, weight, VisitForm("entries"), rows, cols, arrays)
 
 
-def _sparse_one(analysis: Analysis) -> Visits:
+def _sparse_one(analysis: Analysis) -> LoopVisits:
     """Sparse records cut along one index, or in their own order if no index is cut."""
     space, dims = analysis.space, analysis.strategy.dims
     assert space.records is not None
@@ -339,7 +347,7 @@ def _sorted(analysis: Analysis, visit: NDArray[Any]) -> NDArray[Any]:
     return np.argsort(narrow, kind="stable")
 
 
-def _sparse_two(analysis: Analysis, crew: Crew) -> Visits:
+def _sparse_two(analysis: Analysis, crew: Crew) -> LoopVisits:
     """Sparse records over a grid of blocks."""
     space = analysis.space
     records = space.records
@@ -370,7 +378,9 @@ class _Triples:
     values: NDArray[Any]
 
 
-def _sparse_fast(space: Space, order: Order, rows: Cut, cols: Cut, dims: tuple[int, int], crew: Crew) -> Visits:
+def _sparse_fast(
+    space: Space, order: Order, rows: BlockPartition, cols: BlockPartition, dims: tuple[int, int], crew: Crew
+) -> LoopVisits:
     """One float32 value for each record: the layout of the factorization models, with indices local to a block."""
     assert space.records is not None
     triples = _Triples(space.records.index[dims[0]], space.records.index[dims[1]], space.fields[0][1].values)
@@ -384,4 +394,4 @@ def _sparse_fast(space: Space, order: Order, rows: Cut, cols: Cut, dims: tuple[i
         (f"index{dims[1]}", ""): blocks.i,
         ("field", space.fields[0][0]): blocks.r,
     }
-    return Visits(order, blocks.weight, Form("entries"), rows, cols, arrays)
+    return LoopVisits(order, blocks.weight, VisitForm("entries"), rows, cols, arrays)

@@ -23,7 +23,7 @@ from .expression_types import Expressions
 from .promote import NAMES, floating, whole
 from .scope import assigned, subscripted
 from .typed_nodes import cast, cast_row, row_op
-from .typed_tree import INT, Const, Kind, Row, Scalar
+from .typed_tree import INT, Const, Row, Scalar, ScalarType
 
 _MANY = 128  # the most elements of a local row that is kept in registers
 
@@ -38,7 +38,7 @@ class Assignments(Expressions):
         space: Space,
         known: Mapping[str, Any],
         body: tuple[loop_tree.Stmt, ...],
-        kinds: Mapping[str, Kind],
+        kinds: Mapping[str, ScalarType],
         wide: Set[str] = frozenset(),
     ) -> None:
         super().__init__(function, infos, space, known)
@@ -71,7 +71,7 @@ class Assignments(Expressions):
                 f"use another name, or write into its elements: {name}[...] = …",
             )
 
-    def note(self, name: str, kind: Kind, line: int, value: Scalar | None = None) -> Kind:
+    def note(self, name: str, kind: ScalarType, line: int, value: Scalar | None = None) -> ScalarType:
         """Note that a local scalar is assigned a value of `kind`; return the kind of the variable."""
         if name in self.registers or name in self.locals:
             self.no(line, f"{name} is a row in one place and a number in another", "use two names")
@@ -82,7 +82,7 @@ class Assignments(Expressions):
                 "integer holds both",
                 "convert one of them, np.int64(...) or np.uint64(...), or use two names",
             )
-        given = Kind("i8") if name in self.wide and whole(kind) else kind
+        given = ScalarType("i8") if name in self.wide and whole(kind) else kind
         before = self.found.get(name, given)
         self.found[name] = promote.join(before, given)
         if floating(self.found[name]) and whole(before) and whole(given):
@@ -97,7 +97,7 @@ class Assignments(Expressions):
     def assign(self, x: loop_tree.Assign, steps: list[t.Step]) -> None:
         if (
             len(x.targets) == 1
-            and isinstance(x.values[0], loop_tree.Fresh)
+            and isinstance(x.values[0], loop_tree.LocalArray)
             and isinstance(x.targets[0], loop_tree.Name)
         ):
             self.fresh(x.targets[0].name, x.values[0], steps)
@@ -113,7 +113,7 @@ class Assignments(Expressions):
                 places.append(place)
                 stored.append(self.fit(x.line, place, value))
         if places:
-            steps.append(t.Put(x.line, tuple(places), tuple(stored)))
+            steps.append(t.Store(x.line, tuple(places), tuple(stored)))
 
     def axes(self, name: str) -> int:
         """Number of axes of a name: 0 for a number."""
@@ -174,7 +174,7 @@ class Assignments(Expressions):
             known = self.locals.get(name)
             if known is not None and (known.dtype != value.dtype or known.sizes != (Const(INT, size),)):
                 self.no(line, f"{name} is given a row of another type or length", "use two names")
-            self.locals[name] = t.Array(name, value.dtype, (size,), "local", (Const(INT, size),))
+            self.locals[name] = t.BodyArray(name, value.dtype, (size,), "local", (Const(INT, size),))
             return t.RowPlace(value.dtype, Const(INT, size), line, name, (), Const(INT, 0), (False,))
         if self.registers.setdefault(name, (value.dtype, size)) != (value.dtype, size):
             self.no(line, f"{name} is given a row of another type or length", "use two names")
@@ -197,14 +197,14 @@ class Assignments(Expressions):
             name = f"at.{self.pinned}"
             self.pinned += 1
             self.scope.ranges[name] = self.scope.of(x)
-            steps.append(t.Put(row.line, (t.VarPlace(INT, name),), (x,)))
+            steps.append(t.Store(row.line, (t.VarPlace(INT, name),), (x,)))
             return t.Var(INT, name)
 
         return replace(row, lead=tuple(kept(x) for x in row.lead), start=kept(row.start), length=kept(row.length))
 
     def steady(self, x: Scalar) -> bool:
         match x:
-            case Const() | t.Extent() | t.Count():
+            case Const() | t.AxisSize() | t.RaggedSize():
                 return True
             case t.Var(name=name):
                 return self.counts.get(name, 0) <= 1
@@ -214,7 +214,7 @@ class Assignments(Expressions):
                 return self.steady(inner)
         return False
 
-    def fresh(self, name: str, x: loop_tree.Fresh, steps: list[t.Step]) -> None:
+    def fresh(self, name: str, x: loop_tree.LocalArray, steps: list[t.Step]) -> None:
         """p = np.zeros(n): an array local to the iteration, allocated once for each worker."""
         self.writable(name, x.line)
         self.alone(name, x.line)
@@ -227,13 +227,13 @@ class Assignments(Expressions):
                     f"the size of {name} changes from iteration to iteration",
                     "make it as large as needed, from numbers known before the loop starts",
                 )
-        array = t.Array(name, x.dtype, (None,) * len(sizes), "local", sizes)
+        array = t.BodyArray(name, x.dtype, (None,) * len(sizes), "local", sizes)
         if self.locals.setdefault(name, array) != array:
             self.no(x.line, f"{name} is made twice with different sizes or types", "use two names")
         self.views.pop(name, None)
         self.defined.add(name)
         if x.fill == "zeros":
-            steps.append(t.Clear(x.line, name))
+            steps.append(t.ZeroFill(x.line, name))
 
     def item_place(self, x: loop_tree.Item) -> t.Place:
         """A subscripted target of a plain assignment."""
@@ -262,10 +262,10 @@ class Assignments(Expressions):
     def fit(self, line: int, place: t.Place, value: Scalar | Row) -> Scalar | Row:
         """The value, converted to the type of the place."""
         if not isinstance(place, t.VarPlace):
-            self.stored(line, Kind(place.dtype), value)
+            self.stored(line, ScalarType(place.dtype), value)
         if isinstance(place, t.RowPlace | t.RowName):
             if not t.is_row(value):
-                return t.Splat(place.dtype, place.length, cast(Kind(place.dtype), value))
+                return t.Splat(place.dtype, place.length, cast(ScalarType(place.dtype), value))
             if value.length != place.length:
                 self.level(line, place.dtype, t.RowLocal(place.dtype, place.length, ""), value)
             return cast_row(place.dtype, value)
@@ -273,10 +273,10 @@ class Assignments(Expressions):
             self.no(
                 line, "a whole row is assigned to one element", "subscript the row, or leave out the last subscript"
             )
-        kind = place.type if isinstance(place, t.VarPlace) else Kind(place.dtype)
+        kind = place.type if isinstance(place, t.VarPlace) else ScalarType(place.dtype)
         return cast(kind, value)
 
-    def update(self, x: loop_tree.Update, steps: list[t.Step]) -> None:
+    def update(self, x: loop_tree.AugAssign, steps: list[t.Step]) -> None:
         """target op= value."""
         base = x.target.name if isinstance(x.target, loop_tree.Name) else x.target.base
         info = self.infos.get(base)
@@ -299,7 +299,7 @@ class Assignments(Expressions):
             if t.is_row(new):
                 self.no(x.line, f"{base} is a number and becomes a row", "use another name")
             kind = self.note(base, new.type, x.line, new)
-            steps.append(t.Put(x.line, (t.VarPlace(kind, base),), (cast(kind, new),)))
+            steps.append(t.Store(x.line, (t.VarPlace(kind, base),), (cast(kind, new),)))
             return
         new = self.power_or(x, old, right)
         place: t.Place
@@ -312,12 +312,14 @@ class Assignments(Expressions):
                 place = t.RowName(dtype, length, name)
             case _:
                 self.no(x.line, "this cannot be updated in place", "assign it to a name or an element")
-        steps.append(t.Put(x.line, (place,), (self.fit(x.line, place, new),)))
+        steps.append(t.Store(x.line, (place,), (self.fit(x.line, place, new),)))
 
-    def in_place(self, x: loop_tree.Update, old: Row, right: Scalar | Row) -> None:
+    def in_place(self, x: loop_tree.AugAssign, old: Row, right: Scalar | Row) -> None:
         """Refuse what NumPy refuses: a row that is updated in place keeps its type."""
-        given = Kind(right.dtype) if t.is_row(right) else right.type
-        made = promote.arithmetic(x.op, Kind(old.dtype), given) if x.op not in ("@", "**") else Kind(old.dtype)
+        given = ScalarType(right.dtype) if t.is_row(right) else right.type
+        made = (
+            promote.arithmetic(x.op, ScalarType(old.dtype), given) if x.op not in ("@", "**") else ScalarType(old.dtype)
+        )
         if made is not None and not np.can_cast(made.dtype, old.dtype, "same_kind"):
             self.no(
                 x.line,
@@ -325,12 +327,12 @@ class Assignments(Expressions):
                 f"use an array of {NAMES[made.dtype]}",
             )
 
-    def power_or(self, x: loop_tree.Update, old: Scalar | Row, right: Scalar | Row) -> Scalar | Row:
+    def power_or(self, x: loop_tree.AugAssign, old: Scalar | Row, right: Scalar | Row) -> Scalar | Row:
         if x.op == "**":
             return self.power(loop_tree.Binary(x.line, "**", x.target, x.value))
         return self.combine(x.line, x.op, old, right)
 
-    def folding(self, x: loop_tree.Update, info: AccumulatorInfo | BufferInfo, steps: list[t.Step]) -> None:
+    def folding(self, x: loop_tree.AugAssign, info: AccumulatorInfo | BufferInfo, steps: list[t.Step]) -> None:
         """acc += x, buffer[k] += x."""
         name = info.name
         adds = isinstance(info, BufferInfo) or info.op == "+"
@@ -346,7 +348,7 @@ class Assignments(Expressions):
             self.no(
                 x.line, f"{name} has {len(info.shape)} axes and {len(index)} subscripts", "add to an element or a row"
             )
-        kind = Kind(info.dtype)
+        kind = ScalarType(info.dtype)
         given = value.dtype if t.is_row(value) else value.type.dtype
         if floating(given) and not floating(kind):
             self.no(x.line, f"floats are added to {name}, which holds whole numbers ({info.dtype})",
@@ -364,5 +366,5 @@ class Assignments(Expressions):
             value = t.Op(kind, "neg", (value,)) if x.op == "-" else value
         checked = tuple(not self.scope.inside(k, info.shape[axis]) for axis, k in enumerate(index))
         self.folded.add(name)
-        make: Callable[..., t.Step] = t.Fold if isinstance(info, AccumulatorInfo) else t.Buffered
+        make: Callable[..., t.Step] = t.Fold if isinstance(info, AccumulatorInfo) else t.BufferAdd
         steps.append(make(x.line, name, index, checked, value))

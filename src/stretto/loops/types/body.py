@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .typed_tree import Kind, Scalar, Step
+    from .typed_tree import Scalar, ScalarType, Step
 
 
 @dataclass(frozen=True, slots=True)
-class Array:
+class BodyArray:
     """An array that the body uses. Its role is one of
 
     'state'        an argument
@@ -28,11 +28,11 @@ class Array:
 
 
 @dataclass(frozen=True, slots=True)
-class Ragged:
+class RaggedField:
     """A ragged field of the record."""
 
     name: str  # of the field
-    types: tuple[Kind, ...]  # of the numbers of an entry
+    types: tuple[ScalarType, ...]  # of the numbers of an entry
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +41,12 @@ class Body:
 
     line: int  # of the loop in the user's file
     indices: tuple[str, ...]  # names of the loop's indices, outermost first
-    fields: tuple[tuple[str, Kind], ...]  # scalar fields of the record with their types
-    ragged: tuple[Ragged, ...]  # ragged fields of the record
-    numbers: tuple[tuple[str, Kind], ...]  # arguments and captured numbers
-    arrays: tuple[Array, ...]  # everything that is subscripted
+    fields: tuple[tuple[str, ScalarType], ...]  # scalar fields of the record with their types
+    ragged: tuple[RaggedField, ...]  # ragged fields of the record
+    numbers: tuple[tuple[str, ScalarType], ...]  # arguments and captured numbers
+    arrays: tuple[BodyArray, ...]  # everything that is subscripted
     steps: tuple[Step, ...]  # the statements
 
-    def array(self, name: str) -> Array:
+    def array(self, name: str) -> BodyArray:
         """The array of that name."""
         return next(array for array in self.arrays if array.name == name)

@@ -18,20 +18,20 @@ from . import typed_tree as t
 from .assignment_types import Assignments
 from .promote import whole
 from .scope import assigned, names_in
-from .typed_tree import INT, Kind
+from .typed_tree import INT, ScalarType
 
 _WALKS = 24  # the most passes: kinds only become wider, along a chain shorter than this
 
 
 def fuse(
     function: loop_tree.Function,
-    loop: loop_tree.Loop,
+    loop: loop_tree.LoopNest,
     infos: Mapping[str, Info],
     space: Space,
     known: Mapping[str, Any],
 ) -> tuple[t.Body, dict[str, int]]:
     """The typed body of a loop for these arguments, and the numbers whose values it depends on."""
-    kinds: dict[str, Kind] = {}
+    kinds: dict[str, ScalarType] = {}
     wide: frozenset[str] = frozenset()
     for _ in range(_WALKS):
         walk = Statements(function, infos, space, known, loop.body, kinds, wide)
@@ -42,7 +42,7 @@ def fuse(
             wide |= walk.loose
         kinds = {**kinds, **walk.found}
     folded = tuple(
-        t.Array(name, info.dtype, info.shape, "accumulator" if isinstance(info, AccumulatorInfo) else "buffer")
+        t.BodyArray(name, info.dtype, info.shape, "accumulator" if isinstance(info, AccumulatorInfo) else "buffer")
         for name, info in infos.items()
         if isinstance(info, AccumulatorInfo | BufferInfo) and name in walk.folded
     )
@@ -68,18 +68,18 @@ class Statements(Assignments):
             match statement:
                 case loop_tree.Assign():
                     self.assign(statement, steps)
-                case loop_tree.Update():
+                case loop_tree.AugAssign():
                     self.update(statement, steps)
                 case loop_tree.If():
                     self.branch(statement, steps)
                 case loop_tree.While(line=line, test=test, body=body):
                     self.unsettle(body)
                     condition = self.truth(test)
-                    steps.append(t.Repeat(line, condition, self.inside(body)))
+                    steps.append(t.WhileLoop(line, condition, self.inside(body)))
                 case loop_tree.For():
                     self.inner(statement, steps)
-                case loop_tree.Leave(line=line, kind=kind):
-                    steps.append(t.Leave(line, kind))
+                case loop_tree.LoopExit(line=line, kind=kind):
+                    steps.append(t.Jump(line, kind))
         return tuple(steps)
 
     def inside(self, body: tuple[loop_tree.Stmt, ...]) -> tuple[t.Step, ...]:
@@ -117,7 +117,7 @@ class Statements(Assignments):
         for name in names:
             self.writable(name, x.line)
             self.views.pop(name, None)
-        if isinstance(x.over, loop_tree.Source):
+        if isinstance(x.over, loop_tree.IteratedName):
             self.walk(x, names, steps)
             return
         if len(names) != 1:
@@ -134,10 +134,10 @@ class Statements(Assignments):
         body = self.inside(x.body)
         runs = first is not None and last is not None and first[1] < last[0] and stride is not None and stride[0] > 0
         self.defined = outer | {name} if runs else outer
-        steps.append(t.Run(x.line, name, start, stop, step, body))
+        steps.append(t.RangeLoop(x.line, name, start, stop, step, body))
 
     def walk(self, x: loop_tree.For, names: tuple[str, ...], steps: list[t.Step]) -> None:
-        assert isinstance(x.over, loop_tree.Source)
+        assert isinstance(x.over, loop_tree.IteratedName)
         ragged = self.ragged.get(x.over.name)
         if ragged is None:
             what = "an array" if isinstance(self.infos.get(x.over.name), ArrayInfo) else "not a ragged field"
@@ -158,7 +158,7 @@ class Statements(Assignments):
         body = self.inside(x.body)
         self.defined = outer
         steps.append(
-            t.Walk(
+            t.RaggedLoop(
                 x.line,
                 names,
                 tuple(self.kinds.get(n, k) for n, k in zip(names, ragged.types, strict=True)),

@@ -9,9 +9,10 @@ from . import typed_tree as t
 from .integers import Integers
 from .promote import floating, whole
 from .typed_nodes import cast, cast_row, row_op, simple
-from .typed_tree import BOOL, FLOAT, INT, MOST_CHOICES, Const, Kind, Row, Scalar
+from .typed_tree import BOOL, FLOAT, INT, MOST_CHOICES, Const, Row, Scalar, ScalarType
 
-_CONVERT = {"float32": Kind("f4"), "float64": Kind("f8"), "int32": Kind("i4"), "int64": Kind("i8"), "bool": BOOL,
+_CONVERT = {"float32": ScalarType("f4"), "float64": ScalarType("f8"), "int32": ScalarType("i4"), "int64":
+ScalarType("i8"), "bool": BOOL,
             "float": FLOAT, "int": INT}  # fmt: skip
 _POWERS = range(2, 9)
 _EXTREMES = ("max", "min", "maximum", "minimum")  # Python's, and NumPy's, which return NaN if there is one
@@ -36,15 +37,15 @@ class Expressions(Integers):
                 return self.binary(x)
             case loop_tree.Compare(op=op, left=left, right=right):
                 return self.compare(x.line, op, self.expr(left), self.expr(right))
-            case loop_tree.Logic():
+            case loop_tree.BoolOp():
                 return self.logic(x)
-            case loop_tree.Choose(test=test, yes=yes, no=no):
+            case loop_tree.IfExp(test=test, yes=yes, no=no):
                 a, b = self.scalar(yes), self.scalar(no)
                 kind = self.holding(x.line, a, b)
-                return t.Pick(kind, self.truth(test), cast(kind, a), cast(kind, b))
+                return t.Select(kind, self.truth(test), cast(kind, a), cast(kind, b))
             case loop_tree.Call():
                 return self.call(x)
-            case loop_tree.Fresh():
+            case loop_tree.LocalArray():
                 self.no(
                     x.line, "a fresh array must be given a name of its own", "write p = np.zeros(n) on a line alone"
                 )
@@ -56,9 +57,9 @@ class Expressions(Integers):
             return Const(BOOL if isinstance(value, bool) else FLOAT, value)
         if value < -(2**63):
             self.no(line, f"{value} does not fit in 64 bits", "write it as a float")
-        return Const(INT if value < 2**63 else Kind("u8"), value)
+        return Const(INT if value < 2**63 else ScalarType("u8"), value)
 
-    def logic(self, x: loop_tree.Logic) -> Scalar:
+    def logic(self, x: loop_tree.BoolOp) -> Scalar:
         """`and` and `or` as a value: Python returns one of the operands, so all of them must be bools."""
         values = [self.scalar(value) for value in x.values]
         if any(value.type.dtype != "b1" for value in values):
@@ -67,13 +68,13 @@ class Expressions(Integers):
                 f"{x.op!r} of numbers gives one of them in Python, not True or False",
                 f"write {'b if a else a' if x.op == 'and' else 'a if a else b'}, or compare: a != 0 {x.op} b != 0",
             )
-        return t.Logic(BOOL if all(value.type.weak for value in values) else Kind("b1"), x.op, tuple(values))
+        return t.Logic(BOOL if all(value.type.weak for value in values) else ScalarType("b1"), x.op, tuple(values))
 
     def unary(self, x: loop_tree.Unary) -> Scalar | Row:
         if x.op == "not":
             return t.Logic(BOOL, "not", (self.truth(x.operand),))
         value = self.expr(x.operand)
-        if x.op == "-" and _kind(value) == Kind("b1"):
+        if x.op == "-" and _kind(value) == ScalarType("b1"):
             self.no(x.line, "NumPy has no - for bools", "write ~, or int(...) around it")
         if x.op == "~" and floating(_kind(value)):
             self.no(x.line, "~ of a float")
@@ -131,14 +132,14 @@ class Expressions(Integers):
                 )
         length = rows[0].length
         return tuple(
-            cast_row(dtype, value) if t.is_row(value) else t.Splat(dtype, length, cast(Kind(dtype), value))
+            cast_row(dtype, value) if t.is_row(value) else t.Splat(dtype, length, cast(ScalarType(dtype), value))
             for value in values
         )
 
     def dot(self, line: int, left: Scalar | Row, right: Scalar | Row) -> Scalar:
         if not (t.is_row(left) and t.is_row(right)):
             self.no(line, "@ needs a row on either side", "for numbers write *")
-        kind = promote.join(Kind(left.dtype), Kind(right.dtype))
+        kind = promote.join(ScalarType(left.dtype), ScalarType(right.dtype))
         if kind.dtype == "b1":
             self.no(line, "@ of bools", "convert one of them")
         x, y = self.level(line, kind.dtype, left, right)
@@ -165,17 +166,17 @@ class Expressions(Integers):
             if floating(kind) or (kind.dtype == "u8" and not all(self.proven(value, kind) for value in weak)):
                 return self.compare_signs(line, op, left, right)
             if not all(self.proven(value, kind) for value in weak) and not kind.weak:
-                kind = Kind("i8")
+                kind = ScalarType("i8")
         return self.test(line, op, kind, left, right)
 
-    def test(self, line: int, op: str, kind: Kind, left: Scalar | Row, right: Scalar | Row) -> Scalar | Row:
+    def test(self, line: int, op: str, kind: ScalarType, left: Scalar | Row, right: Scalar | Row) -> Scalar | Row:
         """left op right, both converted to one kind."""
         if t.is_row(left) or t.is_row(right):
             x, y = self.level(line, kind.dtype, left, right)
             if op in (">", ">="):
                 op, x, y = {">": "<", ">=": "<="}[op], y, x
             return t.RowOp("b1", x.length, op, (x, y))
-        result = BOOL if _kind(left).weak and _kind(right).weak else Kind("b1")
+        result = BOOL if _kind(left).weak and _kind(right).weak else ScalarType("b1")
         return t.Test(result, op, cast(kind, left), cast(kind, right))
 
     def compare_signs(self, line: int, op: str, left: Scalar | Row, right: Scalar | Row) -> Scalar | Row:
@@ -184,7 +185,7 @@ class Expressions(Integers):
         if _kind(left).dtype == "u8":
             signed, unsigned, op = right, left, {"<": ">", "<=": ">=", ">": "<", ">=": "<="}.get(op, op)
         negative = self.test(line, "<", _kind(signed), signed, Const(INT, 0))
-        values = self.test(line, op, Kind("u8"), signed, unsigned)
+        values = self.test(line, op, ScalarType("u8"), signed, unsigned)
         less = op in ("<", "<=", "!=")  # the result for every negative number
         if t.is_row(values) or t.is_row(negative):
             test = negative if less else self.test(line, ">=", _kind(signed), signed, Const(INT, 0))
@@ -212,26 +213,26 @@ class Expressions(Integers):
             if len(keys) < (2 if name == "integers" else 1):
                 self.no(x.line, f"st.{name} needs keys", "name what the number is for: st.uniform(epoch, i, j)")
             if name != "integers":
-                return t.Random(FLOAT, name, keys)
+                return t.RandomNumber(FLOAT, name, keys)
             found = self.scope.of(keys[0])
             if found is not None and (found[1] < 1 or found[0] > MOST_CHOICES):
                 self.no(x.line, f"st.integers chooses among {found[0]} numbers", f"write 1 to {MOST_CHOICES}")
             if found is not None and found[0] >= 1 and found[1] <= MOST_CHOICES:
-                return t.Random(INT, name, keys)
-            return t.Random(INT, name, keys, x.line, (True,))
+                return t.RandomNumber(INT, name, keys)
+            return t.RandomNumber(INT, name, keys, x.line, (True,))
         args = [self.expr(arg) for arg in x.args]
         if name == "numpy":
-            return args[0] if t.is_row(args[0]) else cast(Kind(args[0].type.dtype), args[0])
+            return args[0] if t.is_row(args[0]) else cast(ScalarType(args[0].type.dtype), args[0])
         if name in _CONVERT and len(args) == 1:
             return self.convert(x.line, _CONVERT[name], args[0])
         if name in ("exp", "log", "sqrt", "floor", "ceil", "abs") and len(args) == 1:
             return self.function_of(x.line, name, args[0])
         if name == "sum" and len(args) == 1 and t.is_row(args[0]):
             dtype = promote.summed(args[0].dtype)
-            return t.Sum(Kind(dtype), cast_row(dtype, args[0]))
+            return t.Sum(ScalarType(dtype), cast_row(dtype, args[0]))
         if name in _EXTREMES:
             if len(args) == 1 and t.is_row(args[0]):
-                return t.Extreme(Kind(args[0].dtype), name, args[0])
+                return t.Extreme(ScalarType(args[0].dtype), name, args[0])
             if len(args) > 1:
                 result = args[0]
                 for other in args[1:]:
@@ -245,7 +246,7 @@ class Expressions(Integers):
             "see the list of functions in the guide to loops",
         )
 
-    def convert(self, line: int, kind: Kind, value: Scalar | Row) -> Scalar | Row:
+    def convert(self, line: int, kind: ScalarType, value: Scalar | Row) -> Scalar | Row:
         self.stored(line, kind, value)
         return cast_row(kind.dtype, value) if t.is_row(value) else cast(kind, value)
 
@@ -253,11 +254,11 @@ class Expressions(Integers):
         kind = promote.join(_kind(yes), _kind(no))
         if not (t.is_row(mask) or t.is_row(yes) or t.is_row(no)):
             test = mask if mask.type.dtype == "b1" else t.Test(BOOL, "!=", mask, cast(mask.type, Const(INT, 0)))
-            return t.Pick(kind, test, cast(kind, yes), cast(kind, no))
+            return t.Select(kind, test, cast(kind, yes), cast(kind, no))
         rows = [value for value in (mask, yes, no) if t.is_row(value)]
         chosen = self.level(line, kind.dtype, yes, no, rows[0])[:2]
         (picked, *_) = self.level(line, "b1", mask, rows[0])
-        return t.RowPick(kind.dtype, rows[0].length, picked, *chosen)
+        return t.RowSelect(kind.dtype, rows[0].length, picked, *chosen)
 
     def user(self, x: loop_tree.Call) -> Scalar:
         """The user's own compiled function: typed by compiling it for these arguments."""
@@ -275,11 +276,11 @@ class Expressions(Integers):
             kind = result_kind(x.target, [arg.type for arg in args])
         except TypeError as problem:
             self.no(x.line, f"{x.label} cannot be used: {problem}")
-        return t.User(kind, x.target, x.label, tuple(args))
+        return t.UserCall(kind, x.target, x.label, tuple(args))
 
 
-def _kind(value: Scalar | Row) -> Kind:
-    return Kind(value.dtype) if t.is_row(value) else value.type
+def _kind(value: Scalar | Row) -> ScalarType:
+    return ScalarType(value.dtype) if t.is_row(value) else value.type
 
 
 def _said(length: Scalar) -> str:

@@ -9,26 +9,26 @@ from __future__ import annotations
 
 from . import promote
 from . import typed_tree as t
-from .lookup import Lookup
+from .lookup import NameResolver
 from .promote import NAMES, floating, whole
-from .typed_tree import INT, Const, Kind, Row, Scalar
+from .typed_tree import INT, Const, Row, Scalar, ScalarType
 
 
-class Integers(Lookup):
+class Integers(NameResolver):
     """Checks whether integers fit a type."""
 
-    def proven(self, value: Scalar, kind: Kind) -> bool:
+    def proven(self, value: Scalar, kind: ScalarType) -> bool:
         """Whether all possible values of a Python integer fit a NumPy type."""
         found, (low, high) = self.scope.of(value), promote.limits(kind.dtype)
         return found is not None and low <= found[0] and found[1] <= high
 
-    def meets(self, line: int, kind: Kind, *values: Scalar | Row) -> None:
+    def meets(self, line: int, kind: ScalarType, *values: Scalar | Row) -> None:
         """Refuse a Python integer that does not fit the type of the computation."""
         if said := self.misfit(kind, values):
             problem = f"{said} is out of bounds for {NAMES[kind.dtype]}, the type it meets"
             self.no(line, problem, "convert the other side: np.int64(...)")
 
-    def stored(self, line: int, kind: Kind, value: Scalar | Row) -> None:
+    def stored(self, line: int, kind: ScalarType, value: Scalar | Row) -> None:
         """Refuse a number that does not fit the type it is converted to: an integer, or a literal float."""
         said = self.misfit(kind, (value,))
         if isinstance(value, Const) and isinstance(value.value, float) and whole(kind):
@@ -37,7 +37,7 @@ class Integers(Lookup):
         if said:
             self.no(line, f"{said} is out of bounds for {NAMES[kind.dtype]}", "use a wider type, or a float")
 
-    def misfit(self, kind: Kind, values: tuple[Scalar | Row, ...]) -> str:
+    def misfit(self, kind: ScalarType, values: tuple[Scalar | Row, ...]) -> str:
         """The first Python integer that certainly does not fit a NumPy type, in words; '' if there is none."""
         if kind.weak or not whole(kind) or kind.dtype == "i8":
             return ""
@@ -48,9 +48,9 @@ class Integers(Lookup):
                 return f"{found[0]}" if found[0] == found[1] else f"a number from {found[0]} to {found[1]}"
         return ""
 
-    def holding(self, line: int, left: Scalar | Row, right: Scalar | Row) -> Kind:
+    def holding(self, line: int, left: Scalar | Row, right: Scalar | Row) -> ScalarType:
         """The kind that holds the values of both, for a choice between them."""
-        a, b = (Kind(value.dtype) if t.is_row(value) else value.type for value in (left, right))
+        a, b = (ScalarType(value.dtype) if t.is_row(value) else value.type for value in (left, right))
         kind = promote.join(a, b)
         if floating(kind) and whole(a) and whole(b):
             self.no(line, f"no integer holds both {NAMES[a.dtype]} and {NAMES[b.dtype]}", "convert one of them")
@@ -60,4 +60,4 @@ class Integers(Lookup):
             return kind
         if kind.dtype == "u8":
             self.no(line, "a Python integer that may be negative meets uint64", "convert one of them: np.int64(...)")
-        return Kind("i8")
+        return ScalarType("i8")

@@ -34,9 +34,9 @@ def variables(body: t.Body) -> dict[str, str]:
                 found.setdefault(name, str(kind))
             case t.RowName(dtype=dtype, name=name):
                 found.setdefault(name, f"{dtype} row")
-            case t.Run(name=name):
+            case t.RangeLoop(name=name):
                 found.setdefault(name, "int")
-            case t.Walk(names=names, types=types):
+            case t.RaggedLoop(names=names, types=types):
                 for name, kind in zip(names, types, strict=True):
                     found.setdefault(name, str(kind))
     for array in body.arrays:
@@ -72,7 +72,7 @@ def checked(body: t.Body) -> tuple[list[str], list[str]]:
                 text = shown_row(node)
             case (
                 t.Fold(accumulator=array, index=index, checked=flags)
-                | t.Buffered(buffer=array, index=index, checked=flags)
+                | t.BufferAdd(buffer=array, index=index, checked=flags)
             ):
                 text = shown(array, index)
             case _:

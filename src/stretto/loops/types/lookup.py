@@ -28,25 +28,25 @@ from . import typed_tree as t
 from .promote import whole
 from .scope import Scope
 from .typed_nodes import cast, simple
-from .typed_tree import BOOL, INT, Const, Kind, Row, Scalar
+from .typed_tree import BOOL, INT, Const, Row, Scalar, ScalarType
 
 
-class Lookup(ABC):
+class NameResolver(ABC):
     """The state of one pass over a body: its names, and the elements of its subscripts."""
 
     def __init__(
         self, function: loop_tree.Function, infos: Mapping[str, Info], space: Space, known: Mapping[str, Any]
     ) -> None:
         self.function, self.infos, self.space, self.known = function, infos, space, known
-        self.kinds: dict[str, Kind] = {}  # of local scalars, from the previous pass
-        self.found: dict[str, Kind] = {}  # of local scalars, in this pass
-        self.locals: dict[str, t.Array] = {}  # local arrays
+        self.kinds: dict[str, ScalarType] = {}  # of local scalars, from the previous pass
+        self.found: dict[str, ScalarType] = {}  # of local scalars, in this pass
+        self.locals: dict[str, t.BodyArray] = {}  # local arrays
         self.registers: dict[str, tuple[str, int]] = {}  # local rows: dtype and length
         self.views: dict[str, Row] = {}  # names for parts of arrays
         self.moved: set[str] = set()  # views that may now be of another part of an array
         self.defined: set[str] = set()
-        self.numbers: dict[str, Kind] = {}  # arguments that are used
-        self.arrays: dict[str, t.Array] = {}  # arguments that are used
+        self.numbers: dict[str, ScalarType] = {}  # arguments that are used
+        self.arrays: dict[str, t.BodyArray] = {}  # arguments that are used
         self.fields = dict(space.field_kinds)
         self.ragged = {item.name: item for item in space.ragged_kinds}
         self.indices = {dim.name for dim in space.dims}
@@ -71,7 +71,7 @@ class Lookup(ABC):
         info = self.infos.get(array)
         return info.shape[axis] if isinstance(info, ArrayInfo | BufferInfo | AccumulatorInfo) else None
 
-    def array(self, name: str, line: int, field: str = "") -> t.Array | None:
+    def array(self, name: str, line: int, field: str = "") -> t.BodyArray | None:
         """The array of a name (or of a struct's field), noted as used; None if the name is not an array."""
         info = self.infos.get(name)
         if isinstance(info, StructInfo):
@@ -86,7 +86,7 @@ class Lookup(ABC):
             return None
         if name not in self.arrays:
             shape = tuple(None if axis == 0 else size for axis, size in enumerate(info.shape))
-            self.arrays[name] = t.Array(name, info.dtype, shape, info.role)
+            self.arrays[name] = t.BodyArray(name, info.dtype, shape, info.role)
         return self.arrays[name]
 
     def extent(self, name: str, axis: int, line: int) -> Scalar:
@@ -100,7 +100,7 @@ class Lookup(ABC):
             if isinstance(info, AccumulatorInfo | BufferInfo):
                 return Const(INT, info.shape[axis])
             if name in self.ragged and axis == 0:
-                return t.Count(INT, name)
+                return t.RaggedSize(INT, name)
             if name in self.views:
                 return self.views[name].length
             if name in self.registers:
@@ -111,7 +111,7 @@ class Lookup(ABC):
         if array.role == "local":
             return array.sizes[axis]
         size = array.shape[axis]
-        return Const(INT, size) if size is not None else t.Extent(INT, name, axis)
+        return Const(INT, size) if size is not None else t.AxisSize(INT, name, axis)
 
     # --- expressions ---
 
@@ -130,7 +130,7 @@ class Lookup(ABC):
 
     def truth(self, x: loop_tree.Expr) -> Scalar:
         """A condition."""
-        if isinstance(x, loop_tree.Logic):
+        if isinstance(x, loop_tree.BoolOp):
             return t.Logic(BOOL, x.op, tuple(self.truth(value) for value in x.values))
         found = self.scalar(x)
         if found.type.dtype == "b1":
@@ -201,13 +201,13 @@ class Lookup(ABC):
         if name not in self.defined:
             self.no(line, f"{name} may have no value here", "assign it before the if or the inner loop")
 
-    def number(self, name: str, value: Any, kind: Kind) -> Scalar:
+    def number(self, name: str, value: Any, kind: ScalarType) -> Scalar:
         self.numbers[name] = kind
         if whole(kind):
             self.scope.ranges[name] = int(value), int(value)
         return t.Var(kind, name)
 
-    def whole_row(self, array: t.Array, lead: tuple[Scalar, ...], checked: tuple[bool, ...], line: int) -> Row:
+    def whole_row(self, array: t.BodyArray, lead: tuple[Scalar, ...], checked: tuple[bool, ...], line: int) -> Row:
         """array[lead...], every element of the last axis."""
         axis = len(array.shape) - 1
         size = self.size(array.name, axis)
@@ -231,11 +231,11 @@ class Lookup(ABC):
         index, span = self.subscripts(x, array)
         if span is None and len(index) == len(array.shape):
             checked = tuple(not self.scope.inside(k, self.size(array.name, a)) for a, k in enumerate(index))
-            return t.Element(Kind(array.dtype), x.line, array.name, index, checked)
+            return t.Element(ScalarType(array.dtype), x.line, array.name, index, checked)
         return self.row_at(x, array, index, span)
 
     def row_at(
-        self, x: loop_tree.Item, array: t.Array, index: tuple[Scalar, ...], span: loop_tree.Span | None
+        self, x: loop_tree.Item, array: t.BodyArray, index: tuple[Scalar, ...], span: loop_tree.Span | None
     ) -> t.RowLoad:
         """The row of a subscript: all axes but the last have numbers, the last is whole or a span."""
         if len(index) != len(array.shape) - 1:
@@ -286,9 +286,9 @@ class Lookup(ABC):
                 x.line, f"{x.base}[{'k'}] may lie outside the slice that {x.base} names", "subscript the array itself"
             )
         checked = (*row.checked[:-1], not (inside or self.scope.inside(place, self.size(row.array, axis))))
-        return t.Element(Kind(row.dtype), x.line, row.array, (*row.lead, place), checked)
+        return t.Element(ScalarType(row.dtype), x.line, row.array, (*row.lead, place), checked)
 
-    def subscripts(self, x: loop_tree.Item, array: t.Array) -> tuple[tuple[Scalar, ...], loop_tree.Span | None]:
+    def subscripts(self, x: loop_tree.Item, array: t.BodyArray) -> tuple[tuple[Scalar, ...], loop_tree.Span | None]:
         """The integers of a subscript, and the span of the last axis, if any."""
         if len(x.index) > len(array.shape):
             self.no(x.line, f"{x.base} has {len(array.shape)} axes and is given {len(x.index)} subscripts")

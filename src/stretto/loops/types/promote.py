@@ -1,14 +1,14 @@
 """NumPy 2's type promotion for scalar kinds: plain Python numbers are weak and take the type of the other operand.
 
->>> arithmetic("*", FLOAT, Kind("f4")), arithmetic("+", Kind("i4"), FLOAT), arithmetic("/", INT, INT)
-(Kind(dtype='f4', weak=False), Kind(dtype='f8', weak=False), Kind(dtype='f8', weak=True))
+>>> arithmetic("*", FLOAT, ScalarType("f4")), arithmetic("+", ScalarType("i4"), FLOAT), arithmetic("/", INT, INT)
+(ScalarType(dtype='f4', weak=False), ScalarType(dtype='f8', weak=False), ScalarType(dtype='f8', weak=True))
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from .typed_tree import BOOL, FLOAT, INT, Kind
+from .typed_tree import BOOL, FLOAT, INT, ScalarType
 
 DTYPES = ("b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f4", "f8")
 NAMES = {short: np.dtype(short).name for short in DTYPES}  # as users write them
@@ -16,12 +16,12 @@ BITWISE = ("&", "|", "^")
 SHIFTS = ("<<", ">>")
 
 
-def floating(kind: Kind | str) -> bool:
+def floating(kind: ScalarType | str) -> bool:
     """Whether a kind or dtype is of floats."""
     return (kind if isinstance(kind, str) else kind.dtype).startswith("f")
 
 
-def whole(kind: Kind | str) -> bool:
+def whole(kind: ScalarType | str) -> bool:
     """Whether a kind or dtype is of integers (bool is not)."""
     return (kind if isinstance(kind, str) else kind.dtype)[0] in "iu"
 
@@ -41,7 +41,7 @@ def short(dtype: np.dtype[np.generic]) -> str:
     return "b1" if dtype == np.bool_ else f"{dtype.kind}{dtype.itemsize}"
 
 
-def join(a: Kind, b: Kind) -> Kind:
+def join(a: ScalarType, b: ScalarType) -> ScalarType:
     """The kind that can hold either: of a variable assigned in two places, or of two operands."""
     if a == b:
         return a
@@ -53,15 +53,15 @@ def join(a: Kind, b: Kind) -> Kind:
         if weak.dtype == "b1" or floating(strong) or (whole(strong) and whole(weak)):
             return strong
         # A Python float with integers, or a Python int with bools, keeps its own type.
-        return Kind(weak.dtype)
-    return Kind(short(np.promote_types(np.dtype(a.dtype), np.dtype(b.dtype))))
+        return ScalarType(weak.dtype)
+    return ScalarType(short(np.promote_types(np.dtype(a.dtype), np.dtype(b.dtype))))
 
 
-def arithmetic(op: str, a: Kind, b: Kind) -> Kind | None:
+def arithmetic(op: str, a: ScalarType, b: ScalarType) -> ScalarType | None:
     """The kind in which `a op b` is computed, and of its result; None where NumPy has no such operation.
 
     >>> arithmetic("+", BOOL, BOOL), arithmetic("&", FLOAT, INT)
-    (Kind(dtype='i8', weak=True), None)
+    (ScalarType(dtype='i8', weak=True), None)
     """
     kind = join(a, b)
     if op in BITWISE:
@@ -74,15 +74,15 @@ def arithmetic(op: str, a: Kind, b: Kind) -> Kind | None:
         # For two NumPy bools + and * are logical, which is hardly intended.
         return None
     if op == "/" and not floating(kind):
-        return FLOAT if kind.weak else Kind("f8")
+        return FLOAT if kind.weak else ScalarType("f8")
     return kind
 
 
-def lifted(kind: Kind) -> Kind:
+def lifted(kind: ScalarType) -> ScalarType:
     """The kind in which a function such as exp or sqrt computes: floats stay, other numbers become float64."""
     if floating(kind):
         return kind
-    return FLOAT if kind.weak else Kind("f8")
+    return FLOAT if kind.weak else ScalarType("f8")
 
 
 def summed(dtype: str) -> str:

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from stretto.loops.front import loop_tree
 
-from .typed_tree import Cast, Const, Count, Extent, Kind, Op, Random, Scalar, Var
+from .typed_tree import AxisSize, Cast, Const, Op, RaggedSize, RandomNumber, Scalar, ScalarType, Var
 
 Interval: TypeAlias = tuple[int, int] | None
 _FAR = 2**62
@@ -35,14 +35,14 @@ class Scope:
             case Var(name=name):
                 self.consulted.add(name)
                 return self.ranges.get(name)
-            case Extent(array=array, axis=axis):
+            case AxisSize(array=array, axis=axis):
                 size = self.sizes(array, axis)
                 return None if size is None else (size, size)
-            case Count():
+            case RaggedSize():
                 return None
             case Cast(type=kind, x=inner):
                 return _held(kind, self.of(inner))
-            case Random(which="integers", args=args):
+            case RandomNumber(which="integers", args=args):
                 most = self.of(args[0])
                 return (0, most[1] - 1) if most and most[1] > 0 else None
             case Op(op="neg", args=(a,)):
@@ -58,7 +58,7 @@ class Scope:
         return found is not None and size is not None and found[0] >= 0 and found[1] < size
 
 
-def _held(kind: Kind, found: Interval) -> Interval:
+def _held(kind: ScalarType, found: Interval) -> Interval:
     """The interval, if it fits integers of this kind; otherwise None, because they may wrap around."""
     if found is None or kind.dtype[0] not in "iu":
         return None
@@ -103,7 +103,7 @@ def assigned(body: tuple[loop_tree.Stmt, ...]) -> Mapping[str, int]:
                     for target in targets:
                         if isinstance(target, loop_tree.Name):
                             note(target.name)
-                case loop_tree.Update(target=loop_tree.Name(name=name)):
+                case loop_tree.AugAssign(target=loop_tree.Name(name=name)):
                     note(name, 2)
                 case loop_tree.If(body=yes, orelse=no):
                     visit(yes)
@@ -144,10 +144,10 @@ def subscripted(body: tuple[loop_tree.Stmt, ...]) -> frozenset[str]:
             case loop_tree.Binary(left=a, right=b) | loop_tree.Compare(left=a, right=b):
                 expr(a)
                 expr(b)
-            case loop_tree.Logic(values=values):
+            case loop_tree.BoolOp(values=values):
                 for value in values:
                     expr(value)
-            case loop_tree.Choose(test=a, yes=b, no=c):
+            case loop_tree.IfExp(test=a, yes=b, no=c):
                 for value in (a, b, c):
                     expr(value)
             case loop_tree.Call(args=args):
@@ -160,7 +160,7 @@ def subscripted(body: tuple[loop_tree.Stmt, ...]) -> frozenset[str]:
                 case loop_tree.Assign(targets=targets, values=values):
                     for part in (*targets, *values):
                         expr(part)
-                case loop_tree.Update(target=target, value=value):
+                case loop_tree.AugAssign(target=target, value=value):
                     expr(target)
                     expr(value)
                 case loop_tree.If(test=test, body=yes, orelse=no):

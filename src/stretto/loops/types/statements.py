@@ -49,7 +49,7 @@ def blocks_of(step: t.Step) -> tuple[tuple[t.Step, ...], ...]:
     match step:
         case t.Branch(body=body, orelse=orelse):
             return body, orelse
-        case t.Repeat(body=body) | t.Run(body=body) | t.Walk(body=body):
+        case t.WhileLoop(body=body) | t.RangeLoop(body=body) | t.RaggedLoop(body=body):
             return (body,)
     return ()
 
@@ -59,20 +59,22 @@ def assigned(steps: tuple[t.Step, ...], local: set[str]) -> frozenset[str]:
     found: set[str] = set()
     for step in every_step(steps):
         match step:
-            case t.Put(places=places):
+            case t.Store(places=places):
                 found |= {target_of(place, local) for place in places} - {""}
-            case t.Clear(array=array):
+            case t.ZeroFill(array=array):
                 found.add(array)
-            case t.Run(name=name):
+            case t.RangeLoop(name=name):
                 found.add(name)
-            case t.Walk(names=names):
+            case t.RaggedLoop(names=names):
                 found |= set(names)
     return frozenset(found)
 
 
 def substantive(steps: tuple[t.Step, ...]) -> bool:
     """Whether statements record or compute anything."""
-    return any(isinstance(step, t.Buffered | t.Put | t.Clear | t.Run | t.Walk) for step in every_step(steps))
+    return any(
+        isinstance(step, t.BufferAdd | t.Store | t.ZeroFill | t.RangeLoop | t.RaggedLoop) for step in every_step(steps)
+    )
 
 
 def trimmed(steps: tuple[t.Step, ...]) -> tuple[t.Step, ...]:
@@ -85,7 +87,7 @@ def trimmed(steps: tuple[t.Step, ...]) -> tuple[t.Step, ...]:
 def expressions(step: t.Step) -> tuple[Scalar | Row, ...]:
     """The expressions of one statement, including those of its places, without those of nested blocks."""
     match step:
-        case t.Put(places=places, values=values):
+        case t.Store(places=places, values=values):
             found: list[Scalar | Row] = list(values)
             for place in places:
                 if isinstance(place, t.ElementPlace | t.RowPlace):
@@ -93,11 +95,11 @@ def expressions(step: t.Step) -> tuple[Scalar | Row, ...]:
                 elif isinstance(place, t.RowName):
                     found.append(place.length)
             return tuple(found)
-        case t.Buffered(index=index, value=value) | t.Fold(index=index, value=value):
+        case t.BufferAdd(index=index, value=value) | t.Fold(index=index, value=value):
             return (*index, value)
-        case t.Branch(test=test) | t.Repeat(test=test):
+        case t.Branch(test=test) | t.WhileLoop(test=test):
             return (test,)
-        case t.Run(start=start, stop=stop, step=stride):
+        case t.RangeLoop(start=start, stop=stop, step=stride):
             return start, stop, stride
     return ()
 
@@ -127,9 +129,9 @@ def pruned(body: t.Body, steps: tuple[t.Step, ...], behind: Mapping[str, tuple[s
         match x:
             case t.Var(name=name):
                 names.add(name)
-            case t.Element(array=array) | t.RowLoad(array=array) | t.Extent(array=array):
+            case t.Element(array=array) | t.RowLoad(array=array) | t.AxisSize(array=array):
                 names.add(array)
-            case t.Count(ragged=field_):
+            case t.RaggedSize(ragged=field_):
                 ragged.add(field_)
         for part in parts_of(x):
             look(part)
@@ -139,13 +141,13 @@ def pruned(body: t.Body, steps: tuple[t.Step, ...], behind: Mapping[str, tuple[s
         for x in expressions(step):
             look(x)
         match step:
-            case t.Walk(ragged=field_):
+            case t.RaggedLoop(ragged=field_):
                 ragged.add(field_)
-            case t.Clear(array=name):
+            case t.ZeroFill(array=name):
                 names.add(name)
-            case t.Put(places=places):
+            case t.Store(places=places):
                 names |= {place.array for place in places if isinstance(place, t.ElementPlace | t.RowPlace)}
-            case t.Buffered(buffer=name):
+            case t.BufferAdd(buffer=name):
                 records.setdefault(name)
     for array in body.arrays:
         if array.name in names:

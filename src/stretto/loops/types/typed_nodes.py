@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from . import typed_tree as t
 from .promote import floating
-from .typed_tree import INT, Const, Kind, Row, Scalar
+from .typed_tree import INT, Const, Row, Scalar, ScalarType
 
 _FOLDED = ("+", "-", "*", "<<")
 
 
-def cast(kind: Kind, x: Scalar) -> Scalar:
+def cast(kind: ScalarType, x: Scalar) -> Scalar:
     """x as `kind`; constants are converted now if that is exact."""
     if x.type == kind:
         return x
@@ -28,7 +28,7 @@ def cast_row(dtype: str, row: Row) -> Row:
     return row if row.dtype == dtype else t.RowCast(dtype, row.length, row)
 
 
-def simple(op: str, a: Scalar, b: Scalar, kind: Kind = INT) -> Scalar:
+def simple(op: str, a: Scalar, b: Scalar, kind: ScalarType = INT) -> Scalar:
     """a op b, with integer constants folded and zeros dropped, so that subscripts stay readable."""
     if kind == INT and isinstance(a, Const) and isinstance(b, Const) and op in _FOLDED:
         x, y = int(a.value), int(b.value)

@@ -20,16 +20,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from .body import Array as Array  # noqa: PLC0414  part of this vocabulary
 from .body import Body as Body  # noqa: PLC0414
-from .body import Ragged as Ragged  # noqa: PLC0414
+from .body import BodyArray as BodyArray  # noqa: PLC0414  part of this vocabulary
+from .body import RaggedField as RaggedField  # noqa: PLC0414
 
 if TYPE_CHECKING:
     from typing_extensions import TypeIs
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ScalarType:
     """A scalar type."""
 
     dtype: str  # NumPy's short name: 'b1', 'i4', 'f8', …
@@ -39,7 +39,7 @@ class Kind:
         return {"b1": "bool", "i8": "int", "f8": "float"}[self.dtype] if self.weak else self.dtype
 
 
-INT, FLOAT, BOOL = Kind("i8", True), Kind("f8", True), Kind("b1", True)
+INT, FLOAT, BOOL = ScalarType("i8", True), ScalarType("f8", True), ScalarType("b1", True)
 MOST_CHOICES = 2**31  # the most possible values of `st.integers`
 
 
@@ -48,7 +48,7 @@ MOST_CHOICES = 2**31  # the most possible values of `st.integers`
 
 @dataclass(frozen=True, slots=True)
 class Const:
-    type: Kind
+    type: ScalarType
     value: int | float | bool
 
 
@@ -56,24 +56,24 @@ class Const:
 class Var:
     """An index of the loop, a field of the record, a number among the arguments, or a local variable."""
 
-    type: Kind
+    type: ScalarType
     name: str
 
 
 @dataclass(frozen=True, slots=True)
-class Extent:
+class AxisSize:
     """array.shape[axis], of type INT."""
 
-    type: Kind
+    type: ScalarType
     array: str
     axis: int
 
 
 @dataclass(frozen=True, slots=True)
-class Count:
+class RaggedSize:
     """The number of entries of the record's ragged field `ragged`, of type INT."""
 
-    type: Kind
+    type: ScalarType
     ragged: str
 
 
@@ -85,7 +85,7 @@ class Element:
     0 ≤ k < extent is an error; negative subscripts do not wrap.
     """
 
-    type: Kind
+    type: ScalarType
     line: int
     array: str
     index: tuple[Scalar, ...]
@@ -99,7 +99,7 @@ class Cast:
     `kernels.numeric.defined` defines the result for NaN and for a float outside the integer's range.
     """
 
-    type: Kind
+    type: ScalarType
     x: Scalar
 
 
@@ -111,7 +111,7 @@ class Op:
     a negative count, or by all the bits or more, gives 0, or -1 where a negative number is shifted to the right.
     """
 
-    type: Kind
+    type: ScalarType
     op: str
     args: tuple[Scalar, ...]
 
@@ -120,7 +120,7 @@ class Op:
 class Test:
     """x op y with op one of '<', '<=', '>', '>=', '==', '!='; type is bool. x and y have one type."""
 
-    type: Kind
+    type: ScalarType
     op: str
     x: Scalar
     y: Scalar
@@ -130,16 +130,16 @@ class Test:
 class Logic:
     """op: 'and', 'or' (from the left, as far as needed) of bools, 'not' of one."""
 
-    type: Kind
+    type: ScalarType
     op: str
     args: tuple[Scalar, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Pick:
+class Select:
     """yes if test else no; only the chosen one is evaluated."""
 
-    type: Kind
+    type: ScalarType
     test: Scalar
     yes: Scalar
     no: Scalar
@@ -149,7 +149,7 @@ class Pick:
 class Dot:
     """x @ y in sixteen lanes; x and y have one dtype and length."""
 
-    type: Kind
+    type: ScalarType
     x: Row
     y: Row
 
@@ -158,7 +158,7 @@ class Dot:
 class Sum:
     """sum(x) in sixteen lanes."""
 
-    type: Kind
+    type: ScalarType
     x: Row
 
 
@@ -171,30 +171,30 @@ class Extreme:
     elements in order by RowOp's 'max' or 'min' (of equal ones the left stays), and the lanes fold by halves likewise.
     """
 
-    type: Kind
+    type: ScalarType
     op: str
     x: Row
 
 
 @dataclass(frozen=True, slots=True)
-class User:
+class UserCall:
     """A call of the user's own compiled function; weak numbers arrive as int64 and float64."""
 
-    type: Kind
+    type: ScalarType
     target: Any
     label: str
     args: tuple[Scalar, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Random:
+class RandomNumber:
     """A random number from integer keys (type i8).
 
     which: 'uniform', 'normal' (float64) or 'integers'. For 'integers' the first argument is the number of possible
     values, from 1 to 2³¹; checked: whether that number must be checked at run time.
     """
 
-    type: Kind
+    type: ScalarType
     which: str
     args: tuple[Scalar, ...]
     line: int = 0
@@ -202,7 +202,21 @@ class Random:
 
 
 Scalar: TypeAlias = (
-    Const | Var | Extent | Count | Element | Cast | Op | Test | Logic | Pick | Dot | Sum | Extreme | User | Random
+    Const
+    | Var
+    | AxisSize
+    | RaggedSize
+    | Element
+    | Cast
+    | Op
+    | Test
+    | Logic
+    | Select
+    | Dot
+    | Sum
+    | Extreme
+    | UserCall
+    | RandomNumber
 )
 
 
@@ -226,7 +240,7 @@ class RowLoad:
 
 @dataclass(frozen=True, slots=True)
 class RowLocal:
-    """A local row, as last assigned by a `Put` to a RowName."""
+    """A local row, as last assigned by a `Store` to a RowName."""
 
     dtype: str
     length: Scalar
@@ -273,7 +287,7 @@ class RowCast:
 
 
 @dataclass(frozen=True, slots=True)
-class RowPick:
+class RowSelect:
     """np.where(mask, yes, no)."""
 
     dtype: str
@@ -283,12 +297,12 @@ class RowPick:
     no: Row
 
 
-Row: TypeAlias = RowLoad | RowLocal | Splat | RowOp | RowFma | RowCast | RowPick
+Row: TypeAlias = RowLoad | RowLocal | Splat | RowOp | RowFma | RowCast | RowSelect
 
 
 def is_row(x: Scalar | Row) -> TypeIs[Row]:
     """Whether an expression is a row."""
-    return isinstance(x, RowLoad | RowLocal | Splat | RowOp | RowFma | RowCast | RowPick)
+    return isinstance(x, RowLoad | RowLocal | Splat | RowOp | RowFma | RowCast | RowSelect)
 
 
 # --- places ---------------------------------------------------------------------------------------------------------
@@ -298,7 +312,7 @@ def is_row(x: Scalar | Row) -> TypeIs[Row]:
 class VarPlace:
     """A local variable; values are cast to `type` already."""
 
-    type: Kind
+    type: ScalarType
     name: str
 
 
@@ -342,7 +356,7 @@ Place: TypeAlias = VarPlace | ElementPlace | RowPlace | RowName
 
 
 @dataclass(frozen=True, slots=True)
-class Put:
+class Store:
     """Evaluate every value, then write every place, in order. Rows go to row places, scalars to the others."""
 
     line: int
@@ -351,7 +365,7 @@ class Put:
 
 
 @dataclass(frozen=True, slots=True)
-class Clear:
+class ZeroFill:
     """Set every element of the local array `array` to zero (for np.zeros)."""
 
     line: int
@@ -372,7 +386,7 @@ class Fold:
 
 
 @dataclass(frozen=True, slots=True)
-class Buffered:
+class BufferAdd:
     """buffer[index...] += value, exempt from dependence analysis: a scalar into one element, or a row into the whole
     row buffer[index...]. value has the target's dtype.
     """
@@ -393,7 +407,7 @@ class Branch:
 
 
 @dataclass(frozen=True, slots=True)
-class Repeat:
+class WhileLoop:
     """while test: body."""
 
     line: int
@@ -402,7 +416,7 @@ class Repeat:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class RangeLoop:
     """for name in range(start, stop, step): body. The variable keeps its last value afterwards, as in Python."""
 
     line: int
@@ -414,22 +428,22 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Walk:
+class RaggedLoop:
     """for names in the record's ragged field `ragged`: body; one variable for each part, of the given types."""
 
     line: int
     names: tuple[str, ...]
-    types: tuple[Kind, ...]
+    types: tuple[ScalarType, ...]
     ragged: str
     body: tuple[Step, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Leave:
+class Jump:
     """kind: 'break' or 'continue'; a 'continue' outside every inner loop ends the iteration."""
 
     line: int
     kind: str
 
 
-Step: TypeAlias = Put | Clear | Fold | Buffered | Branch | Repeat | Run | Walk | Leave
+Step: TypeAlias = Store | ZeroFill | Fold | BufferAdd | Branch | WhileLoop | RangeLoop | RaggedLoop | Jump

@@ -35,7 +35,7 @@ def segment_bytes(nbytes: int) -> int:
     return max(_SEGMENT, -(-nbytes // _SEGMENTS) * _SEGMENTS)
 
 
-class Full(Exception):
+class ArenaFull(Exception):
     """No free block is large enough."""
 
 
@@ -67,7 +67,7 @@ class Arena:
         """The free block that an allocation is taken from: bytes and address."""
         at = bisect.bisect_left(self._free, (nbytes, -1))
         if at == len(self._free):
-            raise Full(f"no free block of {nbytes} bytes")
+            raise ArenaFull(f"no free block of {nbytes} bytes")
         return self._free[at]
 
     def hold(self, nbytes: int) -> int:

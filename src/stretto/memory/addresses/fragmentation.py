@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from stretto.memory.planner.instructions import Program
+from stretto.memory.planner.instructions import DeviceProgram
 from stretto.memory.planner.program import account
 
 from .arena import SMALL
@@ -15,12 +15,12 @@ from .lifetimes import swapped_persistent
 from .steering import unsteered_bytes
 
 
-def arena_bytes(program: Program) -> int:
+def arena_bytes(program: DeviceProgram) -> int:
     """Bytes of the block for all large temporary storages of a program."""
     return unsteered_bytes(program) if program.arena is None else program.arena
 
 
-def small_bytes(program: Program) -> int:
+def small_bytes(program: DeviceProgram) -> int:
     """The peak of small temporary storages."""
     graph = program.graph
     storages = tuple(
@@ -30,7 +30,7 @@ def small_bytes(program: Program) -> int:
     return account(replace(program, graph=replace(graph, storages=storages, nodes=nodes))).peak
 
 
-def bytes_outside_arena(program: Program) -> int:
+def bytes_outside_arena(program: DeviceProgram) -> int:
     """Bytes that a program takes outside the arena: persistent storages on the device, the batch, and small tensors."""
     elsewhere = program.on_host | swapped_persistent(program)
     storages = program.graph.storages
@@ -39,6 +39,6 @@ def bytes_outside_arena(program: Program) -> int:
     return always + inputs + small_bytes(program)
 
 
-def footprint(program: Program) -> int:
+def footprint(program: DeviceProgram) -> int:
     """Bytes that a program takes on the device."""
     return bytes_outside_arena(program) + arena_bytes(program)

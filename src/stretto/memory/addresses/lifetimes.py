@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from stretto.memory.planner.graph import FREED, TEMPORARY, Node
-from stretto.memory.planner.instructions import EVICT, FREE, IN, RECOMPUTE, RUN, Program
+from stretto.memory.planner.instructions import EVICT, FREE, IN, RECOMPUTE, RUN, DeviceProgram
 
 from .arena import SMALL
 
@@ -48,14 +48,14 @@ class Lifetimes:
         return len(self.nbytes) - 1
 
 
-def swapped_persistent(program: Program) -> set[int]:
+def swapped_persistent(program: DeviceProgram) -> set[int]:
     """Persistent storages that are on the device between steps and away for a part of the step."""
     persistent = {s for s, one in enumerate(program.graph.storages) if one.persistent}
     moved = {which for what, which in program.instructions if what in (EVICT, FREE)}
     return (persistent & moved) - program.on_host
 
 
-def find_lifetimes(program: Program) -> Lifetimes:
+def find_lifetimes(program: DeviceProgram) -> Lifetimes:
     """All large allocations of a program."""
     storages, nodes = program.graph.storages, program.graph.nodes
     away = swapped_persistent(program)
@@ -88,7 +88,7 @@ def find_lifetimes(program: Program) -> Lifetimes:
 
 
 def _events(
-    found: Lifetimes, node: Node, at: int, live: dict[int, int], counted: set[int], program: Program
+    found: Lifetimes, node: Node, at: int, live: dict[int, int], counted: set[int], program: DeviceProgram
 ) -> tuple[int, ...]:
     """Allocations and frees of a node. Results that are resident are allocated once more, and freed."""
     order = node.allocations

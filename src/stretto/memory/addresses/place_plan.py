@@ -12,8 +12,8 @@ from stretto.memory.planner.graph import Graph
 from stretto.memory.planner.idle_intervals import Gaps
 from stretto.memory.planner.planner import (
     Infeasible,
-    Planned,
-    Settings,
+    PlannedProgram,
+    PlannerSettings,
     find_plan,
     intervals_of,
     make,
@@ -21,7 +21,7 @@ from stretto.memory.planner.planner import (
 )
 from stretto.memory.planner.program import account
 from stretto.memory.planner.residency import resident_at
-from stretto.memory.planner.search import Found, adapt
+from stretto.memory.planner.search import SearchResult, adapt
 
 from .fragmentation import bytes_outside_arena
 from .steering import steered
@@ -31,7 +31,7 @@ _MARGIN, _MORE = 1.1, 0.002  # how much less: a multiple of the excess, and a sh
 _UNUSED, _FITTING = 0.02, 3  # share of the budget that may be left; plans that fit, of which the fastest is taken
 
 
-def make_placed(graph: Graph, settings: Settings) -> Planned:
+def make_placed(graph: Graph, settings: PlannerSettings) -> PlannedProgram:
     """A plan whose allocations fit the budget, with the gaps between them (`steering`).
 
     Raises `Infeasible` if no plan does. Parameters as for `planner.make`.
@@ -43,12 +43,12 @@ def make_placed(graph: Graph, settings: Settings) -> Planned:
     intervals = intervals_of(graph, settings)
     found = find_plan(intervals, settings, settings.budget) or retry_or_refuse(intervals, settings)
     over = _Bracket(settings.budget)
-    best: Planned | None = None
+    best: PlannedProgram | None = None
     for _ in range(_TARGETS):
         program = found.lowered.program
         with_other_memory = bytes_outside_arena(program)
         program = steered(program, settings.budget - with_other_memory)
-        made = Planned(program, account(program, settings.link), settings, found.notes)
+        made = PlannedProgram(program, account(program, settings.link), settings, found.notes)
         more = with_other_memory + (program.arena or 0) - settings.budget
         if more <= 0 and (best is None or made.costs.seconds < best.costs.seconds):
             best = made
@@ -75,18 +75,18 @@ class _Bracket:
 
     Attributes
     ----------
-    found : Found or None
+    found : SearchResult or None
         The plan for the smallest budget that was too large, from which others are adapted.
     """
 
     def __init__(self, budget: int) -> None:
         self.budget, self.target = budget, budget
-        self.found: Found | None = None
+        self.found: SearchResult | None = None
         self._fitting = 0
         self._high: tuple[int, int] | None = None  # a budget, and the bytes that its plan took beyond the whole budget
         self._low: tuple[int, int] | None = None
 
-    def next(self, peak: int, over: int, found: Found) -> int | None:
+    def next(self, peak: int, over: int, found: SearchResult) -> int | None:
         """The next budget to plan for, or None if the last plan is close enough.
 
         Parameters
@@ -95,7 +95,7 @@ class _Bracket:
             Peak of the last plan, in bytes.
         over : int
             Bytes that it took beyond the budget; below 0: bytes left.
-        found : Found
+        found : SearchResult
             The last plan.
         """
         if over <= 0:
@@ -120,7 +120,7 @@ class _Bracket:
         return self.target
 
 
-def _for_less(intervals: Gaps, settings: Settings, budget: int, known: Found | None) -> Found:
+def _for_less(intervals: Gaps, settings: PlannerSettings, budget: int, known: SearchResult | None) -> SearchResult:
     """A plan for a smaller budget, adapted from a known one if possible."""
     smaller = replace(settings, budget=budget)
     return (

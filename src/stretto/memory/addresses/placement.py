@@ -29,7 +29,7 @@ Rows = np.ndarray[tuple[int, int], np.dtype[np.int64]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Item:
+class AddressGroup:
     """Allocations that share one address."""
 
     which: tuple[int, ...]  # their numbers
@@ -101,7 +101,7 @@ class _Packing:
         The bytes of the largest rectangle of each, the total lifetime of its rectangles, and where it ends.
     """
 
-    def __init__(self, items: Sequence[Item]) -> None:
+    def __init__(self, items: Sequence[AddressGroup]) -> None:
         rects = np.vstack([one.rects for one in items])
         self.bounds = np.zeros(len(items) + 1, np.int64)
         np.cumsum([len(one.rects) for one in items], out=self.bounds[1:])
@@ -127,8 +127,8 @@ def peak(lifetimes: Lifetimes) -> int:
     return int(np.cumsum(np.concatenate((-sizes, sizes))[order]).max(initial=0))
 
 
-def _items(lifetimes: Lifetimes, apart: Set[int]) -> list[Item]:
-    items: list[Item] = []
+def _items(lifetimes: Lifetimes, apart: Set[int]) -> list[AddressGroup]:
+    items: list[AddressGroup] = []
     sizes = extents(lifetimes)
     returning: dict[int, list[int]] = {lifetimes.storage[k]: [k] for k in lifetimes.first}
     for at, events in lifetimes.requests.items():
@@ -145,8 +145,8 @@ def _items(lifetimes: Lifetimes, apart: Set[int]) -> list[Item]:
             rects = _rects(lifetimes, sizes, [k])
             if at in apart:  # no allocation reuses the address of one freed before
                 rects[0, :2] = at * PARTS, max(lifetimes.until[k], (at + 1) * PARTS - 1)
-            items.append(Item((k,), rects))
-    return items + [Item(tuple(those), _rects(lifetimes, sizes, those)) for those in returning.values()]
+            items.append(AddressGroup((k,), rects))
+    return items + [AddressGroup(tuple(those), _rects(lifetimes, sizes, those)) for those in returning.values()]
 
 
 def _rects(lifetimes: Lifetimes, sizes: Sequence[int], which: Sequence[int]) -> Rows:

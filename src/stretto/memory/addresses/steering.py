@@ -14,21 +14,21 @@ from dataclasses import replace
 import numpy as np
 
 from stretto.memory.planner.idle_intervals import Bools
-from stretto.memory.planner.instructions import ALLOCATE, HOLD, RELEASE, UNHOLD, Instruction, Program
+from stretto.memory.planner.instructions import ALLOCATE, HOLD, RELEASE, UNHOLD, DeviceProgram, Instruction
 
-from .arena import ALIGNED, ENDLESS, SMALL, Arena, Full, segment_bytes
+from .arena import ALIGNED, ENDLESS, SMALL, Arena, ArenaFull, segment_bytes
 from .lifetimes import Lifetimes, find_lifetimes
 from .placement import extents, place
 
 _LARGER, _TIMES = 1.004, 200  # growth of the block for each new simulation, and how many of them
 
 
-def unsteered_bytes(program: Program) -> int:
+def unsteered_bytes(program: DeviceProgram) -> int:
     """Bytes of the block for all large allocations of a program, if the allocator chooses the addresses."""
     return _simulate(find_lifetimes(program), {}).bytes
 
 
-def steered(program: Program, enough: int = 0) -> Program:
+def steered(program: DeviceProgram, enough: int = 0) -> DeviceProgram:
     """The program with a planned arena.
 
     It gets instructions that steer its allocations if it takes more than `enough` bytes without them and less with
@@ -47,14 +47,14 @@ def steered(program: Program, enough: int = 0) -> Program:
     return replace(program, instructions=tuple(instructions), opening=tuple(best.opening), arena=best.bytes)
 
 
-def _placed(lifetimes: Lifetimes, enough: int) -> list[_Follow]:
+def _placed(lifetimes: Lifetimes, enough: int) -> list[_AllocatorReplay]:
     """Simulations of the program steered to planned addresses.
 
     Operations that allocate several times do not reach all addresses. Their allocations are then planned further apart,
     and once more.
     """
     several = {at for at, events in lifetimes.requests.items() if len(events) > 1}
-    ways: list[_Follow] = []
+    ways: list[_AllocatorReplay] = []
     apart: set[int] = set()
     while True:
         found = place(lifetimes, enough, apart)
@@ -69,29 +69,29 @@ def _placed(lifetimes: Lifetimes, enough: int) -> list[_Follow]:
     return ways
 
 
-def _simulate(lifetimes: Lifetimes, wanted: dict[int, int]) -> _Follow:
+def _simulate(lifetimes: Lifetimes, wanted: dict[int, int]) -> _AllocatorReplay:
     """Simulate a program in a block of the size that it needs.
 
     In such a block the last free block is small and may be chosen earlier than in an unlimited one. So all addresses
     are those of the unlimited block, or the block is a little larger.
     """
-    follow = _Follow(lifetimes, wanted, ENDLESS)
+    follow = _AllocatorReplay(lifetimes, wanted, ENDLESS)
     follow.run()
     nbytes, missed = segment_bytes(follow.arena.top), follow.missed
     found = dict(enumerate(follow.planned.first.tolist())) if wanted else {}
     for _ in range(_TIMES):
-        follow = _Follow(lifetimes, found, nbytes, strict=bool(found))
-        with suppress(Full):
+        follow = _AllocatorReplay(lifetimes, found, nbytes, strict=bool(found))
+        with suppress(ArenaFull):
             follow.run()
             follow.missed = missed
             return follow
         nbytes = segment_bytes(int(nbytes * _LARGER))
     if wanted:  # the allocator's own choices need less
         return _simulate(lifetimes, {})
-    raise Full(f"the program does not fit a block of {nbytes} bytes")
+    raise ArenaFull(f"the program does not fit a block of {nbytes} bytes")
 
 
-class _Follow:
+class _AllocatorReplay:
     """The allocator's state, instruction by instruction.
 
     Attributes
@@ -111,7 +111,7 @@ class _Follow:
     def __init__(self, lifetimes: Lifetimes, wanted: dict[int, int], nbytes: int, *, strict: bool = False) -> None:
         self.lifetimes, self.wanted, self.bytes, self.strict = lifetimes, dict(wanted), nbytes, strict
         self.arena = Arena(nbytes)
-        self.planned = _Planned(lifetimes, wanted)
+        self.planned = _PlannedAddresses(lifetimes, wanted)
         self.address: dict[int, int] = {}
         self.held: dict[int, list[Instruction]] = {}
         self.opening: list[Instruction] = []
@@ -119,7 +119,7 @@ class _Follow:
         self.missed: set[int] = set()
 
     def run(self) -> None:
-        """Simulate the whole program; raises `Full` where the block is too small."""
+        """Simulate the whole program; raises `ArenaFull` where the block is too small."""
         lifetimes = self.lifetimes
         self._begin()
         for at in range(lifetimes.count):
@@ -202,7 +202,7 @@ class _Follow:
                 else:
                     arena.free(live.pop(~k))
             return found
-        except Full:
+        except ArenaFull:
             return None
         finally:
             for address in live.values():
@@ -258,7 +258,7 @@ class _Follow:
         return list(held.values())
 
     def _address(self, k: int) -> int:
-        """The wanted address, or another one that conflicts with no allocation. Raises `Full` if there is none."""
+        """The wanted address, or another one that conflicts with no allocation. Raises `ArenaFull` if there is none."""
         base, extent = self.wanted[k], int(self.planned.extents[k])
         near = self.arena.nearest(base, extent)
         if near == base or (near is not None and self.planned.free(k, near, near + extent)):
@@ -270,7 +270,7 @@ class _Follow:
                 near = self.arena.nearest(low, extent)
             if near is not None and near == low <= high:
                 return near
-        raise Full("other allocations need every free address")
+        raise ArenaFull("other allocations need every free address")
 
 
 def _joined(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -284,7 +284,7 @@ def _joined(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     return found
 
 
-class _Planned:
+class _PlannedAddresses:
     """Addresses of allocations: actual ones, and planned ones of those that are not made yet."""
 
     def __init__(self, lifetimes: Lifetimes, wanted: dict[int, int]) -> None:

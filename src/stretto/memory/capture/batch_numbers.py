@@ -1,14 +1,15 @@
 """Python numbers in a batch whose values may change from step to step without a new plan.
 
 A trace records tensors. A Python number in an operation would become a constant. So while a step is traced, every int
-and float of its batch is replaced by a `Number`, which behaves like the number and records how it is used:
+and float of its batch is replaced by a `TracedNumber`, which behaves like the number and records how it is used:
 
-    n * 2 + 1          another `Number`: Python computes it before each step, with the number of that step
+    n * 2 + 1          another `TracedNumber`: Python computes it before each step, with the number of that step
     loss * n           a tensor of no dimensions, filled before each step: the same bits as with the number itself
     if n > 100         a condition: the plan is for batches for which it has the same outcome
     range(n), f"{n}"   the value itself: the plan is for batches with this value
 
-So a plan holds for all batches whose numbers meet its conditions (`Numbers.fit`). Other batches have their own plans.
+So a plan holds for all batches whose numbers meet its conditions (`BatchNumbers.fit`). Other batches have their own
+plans.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
 from .source_lines import users_line
-from .traced_number import Evaluate, Number
+from .traced_number import Evaluate, TracedNumber
 
 _LARGEST = 1 << 53  # integers up to here are exact as floating-point numbers of eight bytes
 
@@ -62,7 +63,7 @@ class Condition:
 
 
 @dataclass(frozen=True, slots=True)
-class Slot:
+class NumberSlot:
     """A tensor of no dimensions that holds a number's value in every step."""
 
     evaluate: Evaluate
@@ -80,7 +81,7 @@ class Slot:
         self.tensor.fill_(value)
 
 
-class Numbers:
+class BatchNumbers:
     """The Python numbers of a batch, and how the traced step uses them.
 
     numbers = Numbers(batch, device)
@@ -102,12 +103,12 @@ class Numbers:
     def _reset(self) -> None:
         self.conditions: list[Condition] = []
         self.log: list[str] = []  # arithmetic and comparisons with other numbers, which may change between steps
-        self._slots: dict[Any, tuple[Number, Slot]] = {}
-        self._small: dict[int, tuple[Number, bool]] = {}  # by id; holds the numbers, so that no id is used twice
-        self.results: dict[int, Number] = {}  # by position among the results
+        self._slots: dict[Any, tuple[TracedNumber, NumberSlot]] = {}
+        self._small: dict[int, tuple[TracedNumber, bool]] = {}  # by id; holds the numbers, so that no id is used twice
+        self.results: dict[int, TracedNumber] = {}  # by position among the results
 
     def traced(self, step: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """The step function for a trace: it receives `Number`s, and results that are numbers are stored in
+        """The step function for a trace: it receives `TracedNumber`s, and results that are numbers are stored in
         `results`."""
 
         @functools.wraps(step)
@@ -122,7 +123,7 @@ class Numbers:
             finally:
                 self.tracing = False
             flat, shape = pytree.tree_flatten(result)
-            self.results.update((k, x) for k, x in enumerate(flat) if type(x) is Number and x.numbers is self)
+            self.results.update((k, x) for k, x in enumerate(flat) if type(x) is TracedNumber and x.numbers is self)
             return pytree.tree_unflatten([None if k in self.results else x for k, x in enumerate(flat)], shape)
 
         return watched
@@ -154,8 +155,8 @@ class Numbers:
             results[place] = number.evaluate(self.values)
         return results
 
-    def _given(self, k: int) -> Number:
-        return Number(self, operator.itemgetter(k), self.values[k], (k,))
+    def _given(self, k: int) -> TracedNumber:
+        return TracedNumber(self, operator.itemgetter(k), self.values[k], (k,))
 
     # -- what numbers report -------------------------------------------------------------------------------------------
 
@@ -163,7 +164,7 @@ class Numbers:
         """Add a condition: a comparison must have this outcome."""
         self._condition(evaluate, outcome, entries, exact=False)
 
-    def used(self, number: Number) -> Any:
+    def used(self, number: TracedNumber) -> Any:
         """The value of a number. Adds the condition that it stays the same."""
         self._condition(number.evaluate, number.value, number.entries, exact=True)
         return number.value
@@ -172,7 +173,7 @@ class Numbers:
         if self.tracing:
             self.conditions.append(Condition(evaluate, outcome, entries, exact, users_line()))
 
-    def small(self, number: Number) -> bool:
+    def small(self, number: TracedNumber) -> bool:
         """Whether an integer is exact as a floating-point number. Adds the condition that this stays the same."""
         if id(number) not in self._small:
             evaluate = number.derived(lambda value: abs(value) <= _LARGEST)
@@ -180,13 +181,13 @@ class Numbers:
             self.compared(evaluate, evaluate(self.values), number.entries)
         return bool(self._small[id(number)][1])
 
-    def slot(self, number: Number, dtype: torch.dtype, *, inverse: bool = False) -> torch.Tensor:
+    def slot(self, number: TracedNumber, dtype: torch.dtype, *, inverse: bool = False) -> torch.Tensor:
         """The tensor that holds a number in every step."""
         key = id(number), dtype, inverse
         if key not in self._slots:
             with _disable_current_modes():
                 tensor = torch.zeros((), dtype=dtype, device=self.device)
-            slot = Slot(number.evaluate, tensor, inverse)
+            slot = NumberSlot(number.evaluate, tensor, inverse)
             self._slots[key] = number, slot
         return self._slots[key][1].tensor
 

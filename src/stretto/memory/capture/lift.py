@@ -21,17 +21,17 @@ from stretto.memory.operations import recurrent
 from stretto.memory.operations.real_results import is_seed, real_dtype, returned
 from stretto.memory.planner.graph import Graph, Node, Storage
 
-from .lifted import Call, Lifted, Ref, Update, Value, refs
+from .lifted import LiftedStep, OpCall, OptimizerUpdate, Ref, Value, refs
 from .read_values import is_read
 from .side_effects import CannotCapture
 from .source_lines import at
-from .trace_step import Traced
+from .trace_step import TracedStep
 
 BUCKET = 128 << 20  # bytes of small parameters that one node updates together
 
 
 def lift(
-    traced: Traced,
+    traced: TracedStep,
     states: Callable[[int, int], dict[str, int]],
     bucket: int = BUCKET,
     *,
@@ -39,12 +39,12 @@ def lift(
     batch_held: bool = False,
     stream_above: int = 0,
     rounding: bool = False,
-) -> Lifted:
+) -> LiftedStep:
     """Lift a traced step to a graph of storages.
 
     Parameters
     ----------
-    traced : Traced
+    traced : TracedStep
         The step.
     states : callable
         states(optimizer, parameter) returns {name: bytes} of the state that the optimizer keeps for a parameter.
@@ -60,15 +60,15 @@ def lift(
     rounding : bool
         Compute gradients in rows even if the results are equal only up to rounding.
     """
-    return _Lift(traced, states, bucket, chunk_bytes, batch_held, stream_above, rounding=rounding).made()
+    return _Lifter(traced, states, bucket, chunk_bytes, batch_held, stream_above, rounding=rounding).made()
 
 
-class _Lift:
+class _Lifter:
     """One call of `lift`: collects storages, values and nodes while it reads the traced operations in order."""
 
     def __init__(
         self,
-        traced: Traced,
+        traced: TracedStep,
         states: Callable[[int, int], dict[str, int]],
         bucket: int,
         chunk_bytes: Sequence[int],
@@ -82,13 +82,13 @@ class _Lift:
         self.stream_above, self.rounding = stream_above, rounding
         self.skipped: set[Any] = set()  # FX nodes of gradients that are computed in rows
         self.in_rows: dict[Any, Any] = {}  # by FX node of an update: the operation that computes its gradient
-        self.gradients: dict[int, Call] = {}  # by value of a gradient: the call that computes it in rows
+        self.gradients: dict[int, OpCall] = {}  # by value of a gradient: the call that computes it in rows
         self.streams: dict[int, tuple[tuple[str, int], ...]] = {}  # by parameter: the state that stays on the host
         self.storages: list[Storage] = []
         self.nbytes: list[int] = []
         self.values: list[Value] = []
         self.nodes: list[Node] = []
-        self.runs: list[Call | Update] = []
+        self.runs: list[OpCall | OptimizerUpdate] = []
         self.value_of: dict[Any, Any] = {}  # by FX node: the number of its value, or a list of numbers
         self.known: dict[int, int] = {}  # storages by the identity of the fake one
         self.constants: dict[int, torch.Tensor] = {}
@@ -104,7 +104,7 @@ class _Lift:
         self.read: list[int] = []  # storages that Python reads; persistent storages change only after these reads
         self.version: dict[int, int] = {}  # by storage of a parameter: how often it was updated
 
-    def made(self) -> Lifted:
+    def made(self) -> LiftedStep:
         graph = self.traced.module.graph
         watched = self.traced.watched
         counts = (len(watched.parameters), len(watched.buffers), len(watched.outside), self.traced.batch_leaves)
@@ -129,7 +129,7 @@ class _Lift:
         results = tuple(dict.fromkeys(self.values[x.value].storage for x in shown if isinstance(x, Ref)))
         made = Graph(tuple(self.storages), tuple(self.nodes), results)
         made.check()
-        return Lifted(
+        return LiftedStep(
             graph=made,
             runs=tuple(self._with_readers(results)),
             values=self.values,
@@ -144,15 +144,15 @@ class _Lift:
             other_bytes={"batch": self.borrowed} if self.borrowed else {},
         )
 
-    def _with_readers(self, results: Sequence[int]) -> Iterator[Call | Update]:
+    def _with_readers(self, results: Sequence[int]) -> Iterator[OpCall | OptimizerUpdate]:
         """The calls and updates of all nodes. Each update gets `read`: whether other nodes read its gradients too."""
         readers = dict.fromkeys(results, 1)
         for node, run in zip(self.nodes, self.runs, strict=True):
-            grads = [self.values[grad].storage for _, grad in run.values] if isinstance(run, Update) else []
+            grads = [self.values[grad].storage for _, grad in run.values] if isinstance(run, OptimizerUpdate) else []
             for s in (*grads, *(s for s in node.reads if s not in grads)):
                 readers[s] = readers.get(s, 0) + 1
         for run in self.runs:
-            if isinstance(run, Update):
+            if isinstance(run, OptimizerUpdate):
                 run = replace(run, read=tuple(readers[self.values[grad].storage] > 1 for _, grad in run.values))
             yield run
 
@@ -304,7 +304,7 @@ class _Lift:
         self._flush()  # updates come before the next operation
         args, kwargs = self._ref(tuple(node.args)), self._ref(dict(node.kwargs))
         reads = tuple(dict.fromkeys(self.values[r.value].storage for r in refs((args, kwargs))))
-        self.runs.append(Call(node.target, args, kwargs, tuple(made), single))
+        self.runs.append(OpCall(node.target, args, kwargs, tuple(made), single))
         self.nodes.append(
             Node(
                 node.name,
@@ -366,7 +366,7 @@ class _Lift:
         """Add a node that copies a value into a persistent one."""
         self._flush()
         target, origin = self.values[into].storage, self.values[source].storage
-        self.runs.append(Call(torch.ops.aten.copy_.default, (Ref(into), Ref(source)), {}, (), True))
+        self.runs.append(OpCall(torch.ops.aten.copy_.default, (Ref(into), Ref(source)), {}, (), True))
         reads = tuple(dict.fromkeys((origin, *self.read)))
         self.nodes.append(Node(name, reads, (), (target,), recomputable=False, ordered=False, phase="end"))
 
@@ -381,7 +381,7 @@ class _Lift:
         if (maker := self.in_rows.get(node)) is not None:
             self.value_of[grad], _ = self._tensor_value(maker.meta["val"], "gradient", maker.name, movable=False)
             args = self._ref(tuple(maker.args))
-            self.gradients[self.value_of[grad]] = Call(maker.target, args, {}, (), True)
+            self.gradients[self.value_of[grad]] = OpCall(maker.target, args, {}, (), True)
         self.pending.setdefault(call, []).append((number, value, self.value_of[grad]))
         self._bind(node, value)
         storage = self.values[value].storage
@@ -469,7 +469,9 @@ class _Lift:
         chunk = self.chunk_bytes[optimizer] if self.chunk_bytes and len(items) == 1 else 0
         values = tuple((value, grad) for _, value, grad in items)
         streamed, in_rows = self.streams.get(first, ()), self.gradients.get(items[0][2])
-        self.runs.append(Update(optimizer, numbers, values, chunk, unless=unless, streamed=streamed, gradient=in_rows))
+        self.runs.append(
+            OptimizerUpdate(optimizer, numbers, values, chunk, unless=unless, streamed=streamed, gradient=in_rows)
+        )
         self.nodes.append(
             Node(
                 f"update {label}",

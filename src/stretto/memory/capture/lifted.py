@@ -11,7 +11,7 @@ import torch
 
 from stretto.memory.planner.graph import Graph
 
-UPDATES = "space for updates"  # among `Lifted.other_bytes`
+UPDATES = "space for updates"  # among `LiftedStep.other_bytes`
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Ref:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class OpCall:
     """How a node is run. A write copies args[1] into args[0]."""
 
     target: Callable[..., Any]  # the operation of torch
@@ -49,7 +49,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Update:
+class OptimizerUpdate:
     """Updates of one call of an optimizer's step, for one or several parameters."""
 
     optimizer: int  # its number
@@ -59,15 +59,15 @@ class Update:
     read: tuple[bool, ...] = ()  # by parameter: other nodes read the gradient too, so the optimizer gets a copy
     unless: int | None = None  # a value; the update is skipped in steps in which it is not zero
     streamed: tuple[tuple[str, int], ...] = ()  # (name, bytes) of state that stays on the host, not in the graph
-    gradient: Call | None = None  # computes some rows of the gradient; None: the gradient is a storage of the graph
+    gradient: OpCall | None = None  # computes some rows of the gradient; None: the gradient is a storage of the graph
 
 
 @dataclass(eq=False)
-class Lifted:
+class LiftedStep:
     """A graph of storages, and the call or update of every node."""
 
     graph: Graph
-    runs: tuple[Call | Update, ...]  # by node of the graph
+    runs: tuple[OpCall | OptimizerUpdate, ...]  # by node of the graph
     values: list[Value]  # all values, by number
     nbytes: list[int]  # by storage: bytes, not rounded up
     parameters: list[int]  # storages of the parameters
@@ -87,13 +87,13 @@ class Lifted:
     @property
     def streamed(self) -> int:
         """Bytes of optimizer state that stays on the host."""
-        streams = {run.parameters: run.streamed for run in self.runs if isinstance(run, Update)}
+        streams = {run.parameters: run.streamed for run in self.runs if isinstance(run, OptimizerUpdate)}
         return sum(nbytes for one in streams.values() for _, nbytes in one)
 
 
-def generators(lifted: Lifted) -> list[torch.Generator]:
+def generators(lifted: LiftedStep) -> list[torch.Generator]:
     """The user's own generators that operations draw from."""
-    calls = [run for run in lifted.runs if isinstance(run, Call)]
+    calls = [run for run in lifted.runs if isinstance(run, OpCall)]
     found = [x for one in calls for x in (*one.args, *one.kwargs.values()) if isinstance(x, torch.Generator)]
     return list(dict.fromkeys(found))
 

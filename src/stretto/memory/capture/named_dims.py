@@ -16,12 +16,12 @@ from torch.fx import Node
 
 from stretto.errors import PlanError
 
-from .trace_step import Traced
+from .trace_step import TracedStep
 
 BATCH = "batch"
 
 
-def inputs_with_dim(traced: Traced, name: str) -> list[tuple[Node, int]]:
+def inputs_with_dim(traced: TracedStep, name: str) -> list[tuple[Node, int]]:
     """Inputs of the step that have a named dimension, each with the index of the dimension."""
     given = [node for node in traced.module.graph.nodes if node.op == "placeholder"]
     if name == BATCH:
@@ -29,7 +29,7 @@ def inputs_with_dim(traced: Traced, name: str) -> list[tuple[Node, int]]:
     return [(given[number], dim) for number, dim in _of_parameters(traced).get(name, [])]
 
 
-def check_dims(traced: Traced, wanted: Iterable[str]) -> None:
+def check_dims(traced: TracedStep, wanted: Iterable[str]) -> None:
     """Refuse names that no dimension has."""
     known = {BATCH, *_of_parameters(traced)}
     for name in wanted:
@@ -50,7 +50,7 @@ def _of_batch(leaves: list[Node]) -> list[tuple[Node, int]]:
     return [(node, shape[:2].index(length)) for node, shape in shapes if length in shape[:2]]
 
 
-def _of_parameters(traced: Traced) -> dict[str, list[tuple[int, int]]]:
+def _of_parameters(traced: TracedStep) -> dict[str, list[tuple[int, int]]]:
     """By name of a dimension: (number of a parameter, index of its dimension)."""
     found: dict[str, list[tuple[int, int]]] = {}
     watched = traced.watched

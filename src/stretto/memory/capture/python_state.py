@@ -32,7 +32,7 @@ _OWN_OF_OPTIMIZERS = frozenset({"state", "param_groups", "step", "zero_grad", "_
 
 
 @dataclass(frozen=True, eq=False)
-class Change:
+class StateChange:
     """Python state that a step changed."""
 
     label: str  # its name for messages
@@ -114,9 +114,9 @@ class PythonState:
                     self.generators.append((label, x, x.get_state()))
             held = inner
 
-    def changes(self) -> list[Change]:
+    def changes(self) -> list[StateChange]:
         """What differs from the copy."""
-        found: list[Change] = []
+        found: list[StateChange] = []
         copies = {id(container): copy for _, container, copy in self.containers}
         for one, before in self.names:
             now = one.now()
@@ -125,10 +125,10 @@ class PythonState:
                 if was is not is_:
                     was = copies.get(id(was), was)  # it may have been changed before it was replaced
                 if not _same(was, is_):
-                    found.append(Change(f"{one.label}.{name}", was, is_, always=one.live))
+                    found.append(StateChange(f"{one.label}.{name}", was, is_, always=one.live))
         for label, cell, content in self.cells:
             if not _same(content, now_in := _content(cell)):
-                found.append(Change(label, content, now_in))
+                found.append(StateChange(label, content, now_in))
         known = {id(x) for one in found for x in (one.before, one.after)}
         held = {id(x) for one, _ in self.names for x in one.now().values()}
         held |= {id(_content(cell)) for _, cell, _ in self.cells}
@@ -137,10 +137,10 @@ class PythonState:
                 continue  # it was replaced
             held |= {id(x) for _, x in _items(container)}
             if id(container) not in known and not _same(copy, container):
-                found.append(Change(label, copy, container.copy()))
-        found += [Change(label, copy, x) for label, x, copy in self.arrays if not np.array_equal(x, copy)]
+                found.append(StateChange(label, copy, container.copy()))
+        found += [StateChange(label, copy, x) for label, x, copy in self.arrays if not np.array_equal(x, copy)]
         found += [
-            Change(f"the state of {label}", state, None, always=True)
+            StateChange(f"the state of {label}", state, None, always=True)
             for label, generator, state in self.generators
             if not torch.equal(generator.get_state(), state)
         ]

@@ -1,7 +1,7 @@
 """Values that a step reads into Python: `if loss > 2.0`, `if not torch.isfinite(norm)`, `return loss.item()`.
 
-While a step is traced, no value is known. A value that the step reads is a `Number`, which records its uses. A guess,
-or the values of an earlier step, decides which branch the trace takes. The plan is for steps that take the same
+While a step is traced, no value is known. A value that the step reads is a `TracedNumber`, which records its uses. A
+guess, or the values of an earlier step, decides which branch the trace takes. The plan is for steps that take the same
 branches: in every step a `stretto::read` operation reads the value and checks the conditions on it. If a step takes
 another branch, it starts again with the plan for that branch. Nothing persistent changes before the last value is read.
 
@@ -28,11 +28,11 @@ from torch.utils import _pytree as pytree
 from .batch_numbers import Condition
 from .side_effects import CannotCapture
 from .source_lines import at, is_users, users_line
-from .traced_number import Evaluate, Number
+from .traced_number import Evaluate, TracedNumber
 
 _LIBRARY = torch.library.Library("stretto", "FRAGMENT")
 _LIBRARY.define("read(Tensor x, int number) -> Tensor")
-_COMPARING: list[Seen] = []
+_COMPARING: list[ReadChecker] = []
 _READERS = {
     torch.Tensor.item: None,
     torch.Tensor.__bool__: None,
@@ -51,7 +51,7 @@ class OtherBranch(Exception):
         self.values = values
 
 
-class Named(BaseException):
+class NumberConversion(BaseException):
     """The user's module calls float() or int() on a tensor, which must return a plain number.
 
     Tracing starts again with that name replaced in the module. Not an `Exception`, which the step might catch.
@@ -62,10 +62,10 @@ class Named(BaseException):
         self.names, self.kind = names, kind
 
 
-class Seen:
+class ReadChecker:
     """The values that one step has read, checked against the conditions of its plan."""
 
-    def __init__(self, reads: Reads) -> None:
+    def __init__(self, reads: ValueReads) -> None:
         self.values: list[Any] = []
         self._ending: dict[int, list[Condition]] = {}
         for one in reads.conditions:
@@ -96,7 +96,7 @@ def is_read(node: Any) -> bool:
     return node.target is torch.ops.stretto.read.default
 
 
-class Reads:
+class ValueReads:
     """The values that a step reads into Python, in order.
 
     Attributes
@@ -152,7 +152,7 @@ class Reads:
         for names, kind in self._names:
             names[kind.__name__] = _KINDS[kind]
         try:
-            with _Reading(self):
+            with _ReadMode(self):
                 yield
         finally:
             for names, name, old in reversed(before):
@@ -161,8 +161,8 @@ class Reads:
                 else:
                     names[name] = old
 
-    def rename(self, error: Named) -> None:
-        """Replace float() or int() in a user's module by a version that returns a `Number`."""
+    def rename(self, error: NumberConversion) -> None:
+        """Replace float() or int() in a user's module by a version that returns a `TracedNumber`."""
         self._names.append((error.names, error.kind))
 
     def other_guess(self) -> bool:
@@ -180,14 +180,14 @@ class Reads:
         return False
 
     def results(self, flat: list[Any]) -> list[Any]:
-        """The results of a step without `Number`s, followed by the tensors that were read."""
-        self._results = {k: x.evaluate for k, x in enumerate(flat) if type(x) is Number and x.numbers is self}
+        """The results of a step without `TracedNumber`s, followed by the tensors that were read."""
+        self._results = {k: x.evaluate for k, x in enumerate(flat) if type(x) is TracedNumber and x.numbers is self}
         return [None if k in self._results else x for k, x in enumerate(flat)] + self._tensors
 
     def read(self, x: Any, reader: Any) -> Any:
         kind = _READERS[reader]
         if kind is not None:
-            raise Named(_names_of_user(kind), kind)
+            raise NumberConversion(_names_of_user(kind), kind)
         k = len(self.values)
         if k >= _MANY:
             raise CannotCapture(
@@ -205,15 +205,16 @@ class Reads:
         if isinstance(self.values[k], bool):
             self.compared(evaluate, self.values[k], (k,))
             return self.values[k]
-        number = Number(self, evaluate, self.values[k], (k,))
+        number = TracedNumber(self, evaluate, self.values[k], (k,))
         return bool(number) if reader is torch.Tensor.__bool__ else number
 
-    # -- reports of numbers, see `batch_numbers.Numbers` ---------------------------------------------------------------
+    # -- reports of numbers, see `batch_numbers.BatchNumbers`
+    # ---------------------------------------------------------------
 
     def compared(self, evaluate: Evaluate, outcome: Any, entries: tuple[int, ...]) -> None:
         self.conditions.append(Condition(evaluate, outcome, entries, exact=False, line=users_line()))
 
-    def used(self, _: Number) -> NoReturn:
+    def used(self, _: TracedNumber) -> NoReturn:
         raise CannotCapture(
             f"the step reads a value of a tensor into Python and uses it{at(users_line())}; keep it a tensor "
             "(conditions such as `if loss > 2.0` are planned, and so are values that are only returned)"
@@ -222,9 +223,9 @@ class Reads:
     # -- steps ---------------------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def checked(self) -> Iterator[Seen]:
+    def checked(self) -> Iterator[ReadChecker]:
         """Within, a planned step runs and its conditions are checked."""
-        seen = Seen(self)
+        seen = ReadChecker(self)
         _COMPARING.append(seen)
         try:
             yield seen
@@ -249,10 +250,10 @@ class Reads:
         return results[:count]
 
 
-class _Reading(TorchFunctionMode):
+class _ReadMode(TorchFunctionMode):
     """Intercepts reads of values of fake tensors."""
 
-    def __init__(self, reads: Reads) -> None:
+    def __init__(self, reads: ValueReads) -> None:
         super().__init__()
         self._reads = reads
 
@@ -262,8 +263,8 @@ class _Reading(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-class _Kind(type):
-    """Replaces float or int in a user's module while its step is traced: returns a `Number`."""
+class _TracedNumberType(type):
+    """Replaces float or int in a user's module while its step is traced: returns a `TracedNumber`."""
 
     kind: Any
 
@@ -271,9 +272,9 @@ class _Kind(type):
         x = args[0] if len(args) == 1 else None
         if isinstance(x, FakeTensor):
             x = x.item()
-            if type(x) is not Number:
+            if type(x) is not TracedNumber:
                 return cls.kind(x)
-        if type(x) is Number:
+        if type(x) is TracedNumber:
             return x if isinstance(x.value, cls.kind) else x.converted(cls.kind)
         return cls.kind(*args)
 
@@ -290,7 +291,7 @@ class _Kind(type):
         return hash(cls.kind)
 
 
-_KINDS = {kind: _Kind(kind.__name__, (), {"kind": kind}) for kind in (float, int)}
+_KINDS = {kind: _TracedNumberType(kind.__name__, (), {"kind": kind}) for kind in (float, int)}
 
 
 def _names_of_user(kind: Any) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from torch.utils import _pytree as pytree
 
 from stretto.errors import PlanError
 
-from .python_state import ABSENT, Change
+from .python_state import ABSENT, StateChange
 
 _SEEDS = [
     (module, name)
@@ -67,7 +67,9 @@ def _extent(p: torch.Tensor) -> int:
     return int((1 + sum((n - 1) * k for n, k in zip(p.shape, p.stride(), strict=True))) * p.element_size())
 
 
-def check_constants(module: torch.fx.GraphModule, watched: Sequence[torch.Tensor], leaked: Sequence[Change]) -> None:
+def check_constants(
+    module: torch.fx.GraphModule, watched: Sequence[torch.Tensor], leaked: Sequence[StateChange]
+) -> None:
     """Refuse a trace in which a parameter or a buffer is a constant, or which keeps a tensor for the next step.
 
     Parameters
@@ -76,7 +78,7 @@ def check_constants(module: torch.fx.GraphModule, watched: Sequence[torch.Tensor
         The trace.
     watched : sequence of torch.Tensor
         Parameters and buffers.
-    leaked : sequence of Change
+    leaked : sequence of StateChange
         Changes after which Python state holds a tensor of the trace.
     """
     constants = [getattr(module, node.target, None) for node in module.graph.nodes if node.op == "get_attr"]
@@ -192,7 +194,7 @@ def _random_states() -> tuple[Any, Any]:
     return random.getstate(), (kind, tuple(numbers.tolist()), *rest)
 
 
-class Gradients(TorchFunctionMode):
+class GradientAccess(TorchFunctionMode):
     """Checks how a step reads, sets and clears gradients.
 
     Attributes

@@ -1,7 +1,7 @@
 """Trace a function: record its operations as an FX graph while it runs on fake tensors.
 
 Torch's `make_fx` does the same, but keeps much that is not needed here and takes twice as long. Functions that this
-module does not support, such as operations that take functions, are left to `make_fx`: `Strange` is raised then.
+module does not support, such as operations that take functions, are left to `make_fx`: `NotTraceable` is raised then.
 
 Real tensors that the function closes over are replaced by fake ones before any operation uses them, so that none of
 them is written. One that the function changes in place becomes an argument, like a buffer.
@@ -31,11 +31,11 @@ _Key = torch._C.DispatchKey
 _FRESH = {_aten.lift_fresh.default: _aten.lift_fresh_copy.default}
 
 
-class Strange(Exception):
+class NotTraceable(Exception):
     """The function does something that this module does not support."""
 
 
-class TakesGradient(Exception):
+class NeedsGradient(Exception):
     """A real tensor that the function closes over takes part in autograd."""
 
     def __init__(self, tensor: torch.Tensor) -> None:
@@ -44,7 +44,7 @@ class TakesGradient(Exception):
 
 
 @dataclass(eq=False)
-class Outside:
+class ExternalTensor:
     """A real tensor that a function uses and did not receive as an argument."""
 
     tensor: torch.Tensor
@@ -60,7 +60,7 @@ def record_operations(
     args: Sequence[Any],
     replacements: Mapping[Any, Callable[..., Any]],
     mode: FakeTensorMode,
-) -> tuple[torch.fx.GraphModule, list[Outside]]:
+) -> tuple[torch.fx.GraphModule, list[ExternalTensor]]:
     """Record the operations of function(*args) as a module.
 
     Every argument becomes a placeholder. Every node has its result, one or several fake tensors, as `meta["val"]`. The
@@ -80,10 +80,10 @@ def record_operations(
     Returns
     -------
     module : torch.fx.GraphModule
-    outside : list of Outside
+    outside : list of ExternalTensor
         Real tensors that the function closes over.
     """
-    book = _Book(replacements, mode)
+    book = _NodeTracker(replacements, mode)
     for tensor in args:
         book.given(tensor)
     try:
@@ -92,7 +92,7 @@ def record_operations(
     finally:
         taking = [one.tensor for one in book.outside.values() if not _restored(one)]
     if taking:
-        raise TakesGradient(taking[0])
+        raise NeedsGradient(taking[0])
     book.graph.output([book.arg(x) for x in results])
     return _make_graph_module(book.root, book.graph), list(book.outside.values())
 
@@ -103,7 +103,7 @@ def module_of(root: Any, graph: torch.fx.Graph) -> torch.fx.GraphModule:
         return _make_graph_module(root, graph)
 
 
-def _restored(one: Outside) -> bool:
+def _restored(one: ExternalTensor) -> bool:
     """Restore the autograd state of a real tensor. Returns whether it was unchanged."""
     fine = one.tensor.grad is one.grad if one.tensor.is_leaf else True
     if not fine:
@@ -142,7 +142,7 @@ def _view_of(func: Any) -> Any:
     return alike[0] if alike and func.namespace == "aten" else None
 
 
-class _Book(TorchDispatchMode):
+class _NodeTracker(TorchDispatchMode):
     """Records each operation as a node, and the node of each tensor on the tensor itself.
 
     After a change in place, the node of a tensor is the change. The mode holds no references to tensors: autograd
@@ -154,7 +154,7 @@ class _Book(TorchDispatchMode):
         self._mode = mode
         self.graph, self.root = torch.fx.Graph(), torch.nn.Module()
         self._replacements = replacements
-        self.outside: dict[int, Outside] = {}  # by storage of the real tensor
+        self.outside: dict[int, ExternalTensor] = {}  # by storage of the real tensor
         self._known: dict[int, Any] = {}  # by storage: a fake tensor that was given
 
     def given(self, tensor: Any) -> None:
@@ -168,7 +168,7 @@ class _Book(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if not isinstance(func, torch._ops.OpOverload):
-            raise Strange(f"{func} takes functions")
+            raise NotTraceable(f"{func} takes functions")
         if func.namespace == "prim":  # reads a property of a tensor
             return func(*args, **kwargs)
         args, kwargs = self._as_fake(args), {name: self._as_fake(x) for name, x in kwargs.items()}
@@ -209,7 +209,7 @@ class _Book(TorchDispatchMode):
         setattr(self.root, name, tensor)
         node = self.graph.get_attr(name)
         grad = tensor.grad if tensor.is_leaf else None
-        self.outside[storage] = Outside(tensor, fake, node, grad, tensor.requires_grad)
+        self.outside[storage] = ExternalTensor(tensor, fake, node, grad, tensor.requires_grad)
         self._bind(fake, node)
         return fake
 
@@ -217,7 +217,7 @@ class _Book(TorchDispatchMode):
         """Another tensor on a known storage, such as `p.data`, as a view of the known tensor."""
         base = known.get(x.untyped_storage()._cdata)
         if base is None or base.dtype != x.dtype:
-            raise Strange("a tensor that was made elsewhere")
+            raise NotTraceable("a tensor that was made elsewhere")
         where = tuple(x.shape), tuple(x.stride()), int(x.storage_offset())
         if where == (tuple(base.shape), tuple(base.stride()), int(base.storage_offset())):
             return base
@@ -245,23 +245,23 @@ class _Book(TorchDispatchMode):
                 if isinstance(one, torch.Tensor):
                     self._bind(one, self.graph.call_function(operator.getitem, (node, k)))
         elif result is not None:
-            raise Strange(f"{func} gives a {type(result).__name__}")
+            raise NotTraceable(f"{func} gives a {type(result).__name__}")
 
     def arg(self, x: Any) -> Any:
         """An argument with nodes instead of tensors."""
         if isinstance(x, torch.Tensor):
             book, node = getattr(x, "_stretto_made_by", (None, None))
             if book is not self:
-                raise Strange("a tensor that was made elsewhere")
+                raise NotTraceable("a tensor that was made elsewhere")
             return node
         if isinstance(x, (list, tuple)):
             return type(x)(self.arg(one) for one in x)
         if isinstance(x, (torch.SymInt, torch.SymFloat, torch.SymBool)):
-            raise Strange("a size that depends on values")
+            raise NotTraceable("a size that depends on values")
         return x
 
 
-class OnlyReads(TorchDispatchMode):
+class ReadOnlyMode(TorchDispatchMode):
     """Refuses writes to real tensors, and appends to `read` the tensors whose values Python reads."""
 
     def __init__(self, read: list[torch.Tensor]) -> None:

@@ -29,12 +29,12 @@ from stretto.memory.operations.decompositions import decompositions
 from stretto.memory.operations.inplace import without_inplace
 from stretto.memory.run.optimizers import check_separate, keeps_numbers
 
-from .python_state import Change, PythonState, ReadNumbers, show, without_memory
-from .read_values import Named, Reads
+from .python_state import PythonState, ReadNumbers, StateChange, show, without_memory
+from .read_values import NumberConversion, ValueReads
 from .refusals import reason
 from .side_effects import (
     CannotCapture,
-    Gradients,
+    GradientAccess,
     check_apart,
     check_constants,
     check_draws,
@@ -43,24 +43,26 @@ from .side_effects import (
     taken_before,
 )
 from .source_lines import at, line_that_changes
-from .trace_function import OnlyReads, Outside, TakesGradient, record_operations
-from .traced_number import Number
-from .traced_state import Watched, check_owned, optimizers_watched
+from .trace_function import ExternalTensor, NeedsGradient, ReadOnlyMode, record_operations
+from .traced_number import TracedNumber
+from .traced_state import TracedState, check_owned, optimizers_watched
 
 
 @dataclass(frozen=True, eq=False)
-class Traced:
+class TracedStep:
     """The operations of a step as an FX graph, and what its updates refer to."""
 
     module: torch.fx.GraphModule  # takes parameters, buffers and batch; returns the results
-    watched: Watched  # the parameters and buffers
+    watched: TracedState  # the parameters and buffers
     updates: tuple[tuple[int, tuple[int, ...]], ...]  # by call of an optimizer's step: (optimizer, its parameters)
     batch_leaves: int  # tensors in the batch
     result_spec: Any  # the nesting of the results (a pytree spec)
     results: int  # how many results
     numbers: ReadNumbers  # Python numbers that the step may have read
     operations: str  # a digest of the operations as they were traced
-    reads: Reads = field(default_factory=Reads)  # values that the step reads into Python; they are the last results
+    reads: ValueReads = field(
+        default_factory=ValueReads
+    )  # values that the step reads into Python; they are the last results
 
 
 def trace(
@@ -69,8 +71,8 @@ def trace(
     optimizers: Sequence[torch.optim.Optimizer],
     batch: Any,
     device: torch.device,
-    reads: Reads | None = None,
-) -> Traced:
+    reads: ValueReads | None = None,
+) -> TracedStep:
     """Run `step(batch)` on tensors without memory and record its operations on `device`.
 
     No tensor of the user is written, and Python state that the step changes is restored. If that state differs after
@@ -87,7 +89,7 @@ def trace(
         An example batch.
     device : torch.device
         The device whose operations are recorded.
-    reads : Reads, optional
+    reads : ValueReads, optional
         Values that the step reads into Python, as far as they are known. Without it, a step that reads any is refused.
 
     Raises
@@ -95,7 +97,7 @@ def trace(
     CannotCapture
         If the step is not one fixed list of operations.
     """
-    watched = Watched.of(modules)
+    watched = TracedState.of(modules)
     numbers = {id(p): n for n, p in enumerate(watched.parameters)}
     check_owned(optimizers, numbers)
     check_hooks(watched.parameters, optimizers)
@@ -130,7 +132,7 @@ def trace(
     return first.traced(tuple(tensors), PythonState.of(step, modules, optimizers).numbers(first.read))
 
 
-def _run(attempt: _Attempt, state: PythonState) -> tuple[_Ran, list[Change]]:
+def _run(attempt: _Attempt, state: PythonState) -> tuple[_AttemptTrace, list[StateChange]]:
     """Run one attempt and check it. Returns it with the changes of Python state.
 
     Fake tensors that leaked into Python state are removed from it, and are not among the changes.
@@ -138,7 +140,7 @@ def _run(attempt: _Attempt, state: PythonState) -> tuple[_Ran, list[Change]]:
     ran = _run_with_guesses(attempt, state)
     changes = state.changes()
     for one in changes:
-        if any(type(x) is Number for x in pytree.tree_leaves(one.after)):
+        if any(type(x) is TracedNumber for x in pytree.tree_leaves(one.after)):
             raise CannotCapture(
                 f"{one.label} keeps a number of the batch, or a value that the step reads, for later; a planned step "
                 "does not run its Python again: return the value, and keep it outside of the step"
@@ -151,13 +153,13 @@ def _run(attempt: _Attempt, state: PythonState) -> tuple[_Ran, list[Change]]:
     return ran, [one for one in changes if not one.leaked]
 
 
-def _run_with_guesses(attempt: _Attempt, state: PythonState) -> _Ran:
+def _run_with_guesses(attempt: _Attempt, state: PythonState) -> _AttemptTrace:
     """Run an attempt. If the step reads unknown values, try guesses for them until a branch can be traced."""
     refused: BaseException | None = None
     while True:
         try:
             return attempt()
-        except Named as error:
+        except NumberConversion as error:
             state.restore()
             assert attempt.reads is not None
             attempt.reads.rename(error)
@@ -168,7 +170,7 @@ def _run_with_guesses(attempt: _Attempt, state: PythonState) -> _Ran:
             state.restore()
 
 
-def _changed(changes: Sequence[Change], attempt: _Attempt, state: PythonState) -> str:
+def _changed(changes: Sequence[StateChange], attempt: _Attempt, state: PythonState) -> str:
     """The error message for a step that changes Python state, with the line that does it. The state is as before."""
     first = changes[0]
     line = line_that_changes(attempt, lambda: any(one.label == first.label for one in state.changes()))
@@ -201,19 +203,19 @@ def _operations(module: torch.fx.GraphModule) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class _Ran:
+class _AttemptTrace:
     """The result of one attempt."""
 
     module: torch.fx.GraphModule
     mode: FakeTensorMode
     args: list[Any]  # the fake tensors it received, with those of changed tensors of no module
-    watched: Watched
+    watched: TracedState
     updates: tuple[tuple[int, tuple[int, ...]], ...]
     result_spec: Any
     read: list[torch.Tensor]  # real tensors whose values it read
-    reads: Reads
+    reads: ValueReads
 
-    def traced(self, batch: Sequence[torch.Tensor], numbers: ReadNumbers) -> Traced:
+    def traced(self, batch: Sequence[torch.Tensor], numbers: ReadNumbers) -> TracedStep:
         """The trace without in-place operations."""
         try:
             with self.mode, _no_stack_traces(), _fast_tracing():
@@ -225,7 +227,7 @@ class _Ran:
         module.graph.eliminate_dead_code()
         results = len(_outputs(module))
         operations = _operations(self.module)
-        return Traced(
+        return TracedStep(
             module, self.watched, self.updates, len(batch), self.result_spec, results, numbers, operations, self.reads
         )
 
@@ -235,14 +237,14 @@ class _Attempt:
     """Runs a step on fake tensors and records its operations."""
 
     step: Callable[[Any], Any]
-    watched: Watched
+    watched: TracedState
     optimizers: Sequence[torch.optim.Optimizer]
     numbers: dict[int, int]  # by id of a parameter: its number
     batch: Any
     device: torch.device
-    reads: Reads | None = None  # None: a step that reads values is refused
+    reads: ValueReads | None = None  # None: a step that reads values is refused
 
-    def __call__(self) -> _Ran:
+    def __call__(self) -> _AttemptTrace:
         watched, device = self.watched, self.device
         leaves, spec = pytree.tree_flatten(self.batch)
         updates: list[tuple[int, tuple[int, ...]]] = []
@@ -257,7 +259,7 @@ class _Attempt:
                 t.detach().requires_grad_(p.requires_grad) for t, p in zip(parameters, watched.parameters, strict=True)
             ]
             batch = pytree.tree_unflatten([next(given) if isinstance(x, torch.Tensor) else x for x in leaves], spec)
-            gradients = Gradients(watched.parameters, live)
+            gradients = GradientAccess(watched.parameters, live)
             stepping = optimizers_watched(self.optimizers, self.numbers, live, updates, gradients)
             reading = contextlib.nullcontext() if self.reads is None else self.reads.watched()
             with watched.replaced(live, buffers), stepping:
@@ -288,7 +290,7 @@ class _Attempt:
             self._check_counts([optimizer for optimizer, _ in updates])
         except CannotCapture:
             raise
-        except TakesGradient as error:
+        except NeedsGradient as error:
             if id(error.tensor) in self.numbers:
                 raise CannotCapture(taken_before(error.tensor)) from None
             raise CannotCapture(
@@ -298,23 +300,25 @@ class _Attempt:
         except Exception as error:
             raise CannotCapture(reason(error)) from error
         args, watched = _with_arguments(module, changed, args, watched)
-        return _Ran(module, mode, args, watched, tuple(updates), result_spec[0], read, self.reads or Reads())
+        return _AttemptTrace(
+            module, mode, args, watched, tuple(updates), result_spec[0], read, self.reads or ValueReads()
+        )
 
     def _record(
         self, function: Callable[..., list[Any]], args: list[Any], mode: FakeTensorMode, read: list[torch.Tensor]
-    ) -> tuple[torch.fx.GraphModule, list[Outside]]:
+    ) -> tuple[torch.fx.GraphModule, list[ExternalTensor]]:
         """Trace the function with `trace_function`; what that does not support is left to torch's `make_fx`."""
         table = decompositions()
         state = PythonState.of(self.step, self.watched.modules, self.optimizers)
         try:
             return record_operations(function, args, table, mode)
-        except (CannotCapture, TakesGradient):
+        except (CannotCapture, NeedsGradient):
             raise
         except Exception:
             state.restore()
 
         def reading(*given: Any) -> list[Any]:
-            with OnlyReads(read):
+            with ReadOnlyMode(read):
                 return function(*given)
 
         return make_fx(reading, decomposition_table=table)(*args), []
@@ -333,7 +337,7 @@ class _Attempt:
                     f"{calls.count(k)} times; call it once"
                 )
 
-    def _changed_outside(self, outside: Sequence[Outside]) -> list[Outside]:
+    def _changed_outside(self, outside: Sequence[ExternalTensor]) -> list[ExternalTensor]:
         """Real tensors of no module that the step changes in place.
 
         Refuses those that are not on the device, are options of an optimizer, or share memory with other tensors.
@@ -353,8 +357,8 @@ class _Attempt:
 
 
 def _with_arguments(
-    module: torch.fx.GraphModule, changed: Sequence[Outside], args: list[Any], watched: Watched
-) -> tuple[list[Any], Watched]:
+    module: torch.fx.GraphModule, changed: Sequence[ExternalTensor], args: list[Any], watched: TracedState
+) -> tuple[list[Any], TracedState]:
     """Turn constants that the step changes into arguments, after the buffers."""
     place = len(watched.parameters) + len(watched.buffers)
     graph = module.graph

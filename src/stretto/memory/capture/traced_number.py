@@ -1,6 +1,7 @@
-"""`Number`, a stand-in for a Python number while a step is traced. It behaves like the number and reports its uses.
+"""`TracedNumber`, a stand-in for a Python number while a step is traced. It behaves like the number and reports its
+uses.
 
-`batch_numbers.Numbers` and `read_values.Reads` receive the reports.
+`batch_numbers.BatchNumbers` and `read_values.ValueReads` receive the reports.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _CHANGING = ("add_", "sub_", "mul_", "div_")
 _SPECIAL = {"__rsub__": "rsub", "__truediv__": "div", "__itruediv__": "div_"}
 
 
-class Number:
+class TracedNumber:
     """A number of a batch or a value that the step reads, or computed from such. `isinstance` sees an int or a float.
 
     Attributes
@@ -52,9 +53,9 @@ class Number:
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
         name = _SPECIAL.get(name, name.strip("_") if name.startswith("__") else name)
-        if name in (*_OPERATIONS, *_CHANGING) and len(args) == 2 and not kwargs and type(args[1]) is Number:
+        if name in (*_OPERATIONS, *_CHANGING) and len(args) == 2 and not kwargs and type(args[1]) is TracedNumber:
             return args[1]._with_tensor(name, args[0], func)
-        plain = pytree.tree_map(lambda x: x.numbers.used(x) if type(x) is Number else x, (args, kwargs))
+        plain = pytree.tree_map(lambda x: x.numbers.used(x) if type(x) is TracedNumber else x, (args, kwargs))
         return func(*plain[0], **plain[1])
 
     def _with_tensor(self, name: str, x: Any, func: Any) -> Any:
@@ -93,11 +94,12 @@ class Number:
     # -- arithmetic ----------------------------------------------------------------------------------------------------
 
     def _binary(self, other: Any, operation: Callable[[Any, Any], Any], *, swapped: bool = False) -> Any:
-        """An operation of this and another number. The result is a new `Number`, computed anew for every batch."""
+        """An operation of this and another number: a new `TracedNumber`, evaluated for every batch."""
         mine = self.evaluate
-        if type(other) is Number and other.numbers is not self.numbers:  # one of the batch, one that the step has read
+        # One number of the batch, and one that the step has read.
+        if type(other) is TracedNumber and other.numbers is not self.numbers:
             other = other.numbers.used(other)
-        if type(other) is Number:
+        if type(other) is TracedNumber:
             others: Evaluate = other.evaluate
             entries, value = (*self.entries, *other.entries), other.value
         elif type(other) in (int, float, bool):
@@ -116,7 +118,7 @@ class Number:
 
     def _made(self, evaluate: Evaluate, result: Any, entries: tuple[int, ...]) -> Any:
         if type(result) in (int, float):
-            return Number(self.numbers, evaluate, result, entries)
+            return TracedNumber(self.numbers, evaluate, result, entries)
         self.numbers.compared(evaluate, result, entries)  # a bool, or the complex root of a negative number
         return result
 
@@ -253,10 +255,10 @@ class Number:
     def __format__(self, how: str) -> str:
         return format(self.numbers.used(self), how)
 
-    def __copy__(self) -> Number:
+    def __copy__(self) -> TracedNumber:
         return self
 
-    def __deepcopy__(self, memo: Any) -> Number:
+    def __deepcopy__(self, memo: Any) -> TracedNumber:
         return self
 
     def __reduce__(self) -> Any:

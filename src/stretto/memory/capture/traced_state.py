@@ -14,7 +14,7 @@ from torch.nn.utils import stateless
 from stretto.errors import PlanError
 from stretto.memory.operations import loss_scaling
 
-from .side_effects import CannotCapture, Gradients
+from .side_effects import CannotCapture, GradientAccess
 
 _LIBRARY = torch.library.Library("stretto", "FRAGMENT")
 _LIBRARY.define("update(Tensor param, Tensor grad, int call, int place) -> Tensor")
@@ -34,7 +34,7 @@ def _updated(param: Any, grad: Any, call: int, place: int) -> Any:
 
 
 @dataclass(frozen=True, eq=False)
-class Watched:
+class TracedState:
     """The parameters and buffers that a step may change. A tied parameter appears once, with all its names."""
 
     modules: tuple[nn.Module, ...]
@@ -45,7 +45,7 @@ class Watched:
     outside: tuple[torch.Tensor, ...] = ()  # tensors of no module that the step changes in place; they never move
 
     @classmethod
-    def of(cls, modules: Sequence[nn.Module]) -> Watched:
+    def of(cls, modules: Sequence[nn.Module]) -> TracedState:
         kinds = []
         for get in ("named_parameters", "named_buffers"):
             found: dict[int, tuple[Any, list[tuple[int, str]]]] = {}
@@ -102,7 +102,7 @@ def optimizers_watched(
     numbers: dict[int, int],
     live: Sequence[Any],
     updates: list[tuple[int, tuple[int, ...]]],
-    gradients: Gradients,
+    gradients: GradientAccess,
 ) -> Iterator[None]:
     """Within, `step` and `zero_grad` of the optimizers act on traced stand-ins, which replace the parameters in their
     groups."""

@@ -28,14 +28,14 @@ from torch.fx import Graph, GraphModule, Node
 from stretto.errors import PlanError
 from stretto.memory.capture.named_dims import check_dims, inputs_with_dim
 from stretto.memory.capture.trace_function import module_of
-from stretto.memory.capture.trace_step import Traced
+from stretto.memory.capture.trace_step import TracedStep
 from stretto.plan.cost import show_bytes
 
 from .dim_layers import rank
 from .group_runs import assign_runs
-from .groups import Group, Growing, given, measured, nbytes, touched, without_small_sums
+from .groups import ChunkGroup, GroupBuilder, given, measured, nbytes, touched, without_small_sums
 from .prepare import join_equal_views, prepare
-from .unroll import Writer, refresh_fakes, remember_inputs
+from .unroll import ChunkWriter, refresh_fakes, remember_inputs
 
 aten = torch.ops.aten
 Chunks = int | str | Mapping[str, int] | None
@@ -49,7 +49,7 @@ _WORTH = 0.7  # a cut must reduce the bytes that an operation touches to this sh
 _FREE = ("view", "_unsafe_view", "t", "transpose", "permute", "expand", "slice", "detach", "alias", "update", "copy_")
 
 
-class CannotCut(Exception):
+class CannotChunk(Exception):
     """Why a group is not cut."""
 
 
@@ -66,12 +66,12 @@ def check_chunks(chunks: Chunks) -> None:
         )
 
 
-def cut(traced: Traced, chunks: Chunks, budget: int = 0, *, tight: int = 0) -> tuple[Traced, list[str]]:
+def cut(traced: TracedStep, chunks: Chunks, budget: int = 0, *, tight: int = 0) -> tuple[TracedStep, list[str]]:
     """Cut a traced step into chunks. Returns it with notes for the report.
 
     Parameters
     ----------
-    traced : Traced
+    traced : TracedStep
         The step.
     chunks : int, str, mapping or None
         The number of chunks of losses; numbers of chunks by name of a dimension; or "auto": cut losses whose operations
@@ -95,7 +95,7 @@ def cut(traced: Traced, chunks: Chunks, budget: int = 0, *, tight: int = 0) -> t
     copies: dict[Node, Node] = {}
     graph.output(graph.graph_copy(traced.module.graph, copies))
     remember_inputs(graph)
-    cutting = _Cutting(graph, budget, tight)
+    cutting = _Chunking(graph, budget, tight)
     try:
         prepare(graph)
         if isinstance(chunks, Mapping):
@@ -131,7 +131,7 @@ def _losses(graph: Graph) -> list[Node]:
     return [node for node in graph.nodes if node.target is aten._log_softmax.default]
 
 
-class _Cutting:
+class _Chunking:
     """A step while it is cut.
 
     Attributes
@@ -159,13 +159,13 @@ class _Cutting:
                 count = self._count(group, chunks)
                 if count > 1:
                     self._write(group, count, f"the loss ({self.what}, up to {show_bytes(group.working)} for one ")
-            except CannotCut as error:
+            except CannotChunk as error:
                 self.notes.append(f"{self.what} is not cut: {error}")
 
     def along(self, name: str, tensors: list[tuple[Node, int]], count: int) -> None:
         """Cut a dimension wherever it appears."""
         self.what = f'"{name}"'
-        growing = Growing()
+        growing = GroupBuilder()
         for node, dim in tensors:
             growing.from_tensor(node, dim)
         group = measured(without_small_sums(self.graph, growing.grow()))
@@ -202,7 +202,7 @@ class _Cutting:
             self.what = f"{node.name} of {_shape(node)}"
             try:
                 group = self._group_around(node, one_layer=False)
-            except CannotCut as error:
+            except CannotChunk as error:
                 refused.append(f"{self.what} is not cut: {error}")
                 continue
             count = min(-(-8 * group.working // self.budget), group.units, _MOST)
@@ -212,14 +212,14 @@ class _Cutting:
             self._write(group, count, what, "are")
         return refused
 
-    def _group_around(self, node: Node, *, one_layer: bool) -> Group:
+    def _group_around(self, node: Node, *, one_layer: bool) -> ChunkGroup:
         """The group of operations on tensors that are as large as this one, along the first dimension that can be cut.
 
         A group of more than one layer must reduce memory enough.
         """
         why = "the dimension cannot be followed"
         for dim in range(rank(node)):
-            growing = Growing(_as_large_as(node), one_layer=one_layer)
+            growing = GroupBuilder(_as_large_as(node), one_layer=one_layer)
             if not growing.from_operation(node, dim):
                 continue
             group = measured(without_small_sums(self.graph, growing.grow()))
@@ -230,9 +230,9 @@ class _Cutting:
                 self._refused.update(group.needs)  # the other operations of the group would be refused as well
             else:
                 return group
-        raise CannotCut(why)
+        raise CannotChunk(why)
 
-    def _count(self, group: Group, chunks: int | str) -> int:
+    def _count(self, group: ChunkGroup, chunks: int | str) -> int:
         if isinstance(chunks, int):
             wanted = chunks
         elif self.tight and 64 * group.working > self.budget:
@@ -243,9 +243,9 @@ class _Cutting:
             return 1
         return min(wanted, group.units, _MOST)
 
-    def _write(self, group: Group, count: int, what: str, verb: str = "is") -> None:
+    def _write(self, group: ChunkGroup, count: int, what: str, verb: str = "is") -> None:
         self.done.update(group.needs)
-        Writer(self.graph, assign_runs(self.graph, group)).write(count)
+        ChunkWriter(self.graph, assign_runs(self.graph, group)).write(count)
         self.notes.append(f"{what}operation) {verb} cut into {count} chunks: results are equal up to rounding")
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 import torch
 from torch.fx import Graph, Node
 
-from .groups import Group
+from .groups import ChunkGroup
 
 _CHANGES = (  # operations that change a tensor, so they cannot be moved
     "stretto.update.default",
@@ -22,7 +22,7 @@ _CHANGES = (  # operations that change a tensor, so they cannot be moved
 )
 
 
-def assign_runs(graph: Graph, group: Group) -> Group:
+def assign_runs(graph: Graph, group: ChunkGroup) -> ChunkGroup:
     """Divide the operations of a group into as few runs as their order allows.
 
     Sets `group.runs`, and `group.before`: what must come before each run.

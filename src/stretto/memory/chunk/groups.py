@@ -28,7 +28,7 @@ Large = Callable[[Node], bool]
 
 
 @dataclass(eq=False)
-class Group:
+class ChunkGroup:
     """Operations that are cut along one dimension."""
 
     needs: dict[Node, Needs] = field(default_factory=dict)  # by operation: along which dimension each input is cut
@@ -46,7 +46,7 @@ def everything(node: Node) -> bool:
     return True
 
 
-class Growing:
+class GroupBuilder:
     """A group while it grows.
 
     Parameters
@@ -58,7 +58,7 @@ class Growing:
     """
 
     def __init__(self, large: Large = everything, *, one_layer: bool = False) -> None:
-        self.group, self.large, self._ends = Group(), large, MATMULS if one_layer else ()
+        self.group, self.large, self._ends = ChunkGroup(), large, MATMULS if one_layer else ()
         self._whole: dict[Node, int] = {}  # by tensor from outside: the dimension along which it is sliced
         self._hops: dict[Node, int] = {}  # by operation: how many operations on small tensors lead to it
         self._left: list[Node] = []  # tensors whose users are not visited yet
@@ -75,7 +75,7 @@ class Growing:
         """Start from the operation that computes a tensor. Returns whether it can be cut."""
         return self._make(node, dim)
 
-    def grow(self) -> Group:
+    def grow(self) -> ChunkGroup:
         """Grow as far as possible."""
         while self._left or self._wanted:
             if self._wanted:
@@ -252,7 +252,7 @@ class Growing:
                     group.alike.discard(one)
 
 
-def without_small_sums(graph: Graph, group: Group) -> Group:
+def without_small_sums(graph: Graph, group: ChunkGroup) -> ChunkGroup:
     """Take small sums that the group itself reads out of the group, to be computed before it as a whole.
 
     An example is the number of targets that count. Otherwise all chunks would have to be half done before one could
@@ -274,7 +274,7 @@ def without_small_sums(graph: Graph, group: Group) -> Group:
     return group
 
 
-def _ancestors(group: Group, node: Node) -> set[Node]:
+def _ancestors(group: ChunkGroup, node: Node) -> set[Node]:
     """An operation and the members of the group that it depends on."""
     found, left = {node}, [node]
     while left:
@@ -299,7 +299,7 @@ def _shape(node: Node) -> tuple[int, ...]:
 # -- sizes -------------------------------------------------------------------------------------------------------------
 
 
-def measured(group: Group) -> Group:
+def measured(group: ChunkGroup) -> ChunkGroup:
     """Set the units of a group, and the bytes that its operations touch."""
     lengths: list[int] = []
     for node, how in group.needs.items():
@@ -316,7 +316,7 @@ def measured(group: Group) -> Group:
     return group
 
 
-def touched(group: Group, count: int) -> int:
+def touched(group: ChunkGroup, count: int) -> int:
     """Bytes that one operation of the group touches at most, with whole inputs.
 
     A result that is joined from chunks counts twice.

@@ -13,7 +13,7 @@ from stretto.memory.capture.lift import begins_backward
 
 from .dim_layers import Needs, with_rows
 from .dim_rules import SIZED, VIEWS
-from .groups import Group
+from .groups import ChunkGroup
 
 aten = torch.ops.aten
 _NARROW = (torch.bfloat16, torch.float16)
@@ -115,10 +115,10 @@ def _mark(after: Node, until: Node, chunk: tuple[int, int]) -> None:
         node = node.next
 
 
-class Writer:
+class ChunkWriter:
     """Writes a group, run by run. Everything that a run reads comes before its first operation."""
 
-    def __init__(self, graph: Graph, group: Group) -> None:
+    def __init__(self, graph: Graph, group: ChunkGroup) -> None:
         self.graph, self.group = graph, group
         self.made: dict[tuple[Node, int], Node] = {}  # by operation and chunk: the new operation
         self.wholes: dict[Node, Node] = {}  # by operation: the sum over all chunks

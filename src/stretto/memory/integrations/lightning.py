@@ -75,7 +75,7 @@ class BudgetStrategy(SingleDeviceStrategy):
     ) -> None:
         where = device if device is not None else "cuda:0" if torch.cuda.is_available() else "cpu"
         super().__init__(where, accelerator, checkpoint_io, precision_plugin)
-        self._held = _Held()
+        self._held = _StepHolder()
         self._memory = {"device": self.root_device, **memory_options, "budget": budget}
         self._waiting: list[Any] = []  # batches of the next update so far
         self._pause: contextlib.ExitStack | None = None
@@ -177,7 +177,7 @@ class BudgetStrategy(SingleDeviceStrategy):
             self.memory_step = None
 
 
-class _Held:
+class _StepHolder:
     """Holds the step outside the attributes of the strategy, which are compared when a step is traced."""
 
     __slots__ = ("step",)

@@ -16,12 +16,12 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from stretto.memory.addresses.allocations import Order
 from stretto.memory.addresses.arena import SMALL, rounded
-from stretto.memory.capture.lifted import Call, Lifted, Ref, Update, generators
+from stretto.memory.capture.lifted import LiftedStep, OpCall, OptimizerUpdate, Ref, generators
 from stretto.memory.planner.graph import TEMPORARY, Graph, Node, Storage
-from stretto.memory.planner.program import Link
+from stretto.memory.planner.program import HostLink
 from stretto.memory.run.eviction import evicted
 
-from .meter import Meter, Remembered
+from .meter import CostCache, Meter
 
 CALLED = 9e-6  # seconds that Python takes to call an operation, at least
 REPLAYED = 1.5e-6  # seconds between operations of a CUDA graph
@@ -36,23 +36,23 @@ class Rates:
     wide: float = 45e12  # floating-point operations a second on numbers of 4 bytes
     memory: float = 3.4e12  # bytes of device memory a second
     least: float = 8e-6  # seconds that any operation takes at least
-    link: Link = field(default_factory=Link)  # the link to the host
+    link: HostLink = field(default_factory=HostLink)  # the link to the host
 
 
 def costed(
-    lifted: Lifted,
+    lifted: LiftedStep,
     device: torch.device,
     rates: Rates | None = None,
     meter: Meter | None = None,
     call: float = CALLED,
     movable: Iterable[torch.Tensor] = (),
-    updating: Callable[[Update, list[int]], int] | None = None,
+    updating: Callable[[OptimizerUpdate, list[int]], int] | None = None,
 ) -> Graph:
     """The graph of a step with seconds and workspaces.
 
     Parameters
     ----------
-    lifted : Lifted
+    lifted : LiftedStep
         The step.
     device : torch.device
         The device that computes it.
@@ -69,7 +69,7 @@ def costed(
     """
     rates = rates or Rates()
     if meter is None and device.type == "cuda":
-        meter = Meter(lifted, device, Remembered.of(torch.cuda.get_device_name(device)))
+        meter = Meter(lifted, device, CostCache.of(torch.cuda.get_device_name(device)))
     nodes = []
     if meter is not None:
         with _same_random_numbers(lifted, device):
@@ -77,7 +77,7 @@ def costed(
     for node, run in zip(lifted.graph.nodes, lifted.runs, strict=True):
         seconds, workspace = estimated(lifted, run, rates, updating)
         order: Order = ()
-        if meter is not None and isinstance(run, Call):
+        if meter is not None and isinstance(run, OpCall):
             seconds, workspace, order = meter.measured(run) or (seconds, workspace, order)
             order = _of_storages(lifted, node, run, order)
         nodes.append(replace(node, seconds=seconds, workspace=workspace, allocations=order))
@@ -99,7 +99,7 @@ def _as_allocated(storages: Sequence[Storage], nodes: Sequence[Node]) -> tuple[S
     return tuple(found)
 
 
-def _of_storages(lifted: Lifted, node: Node, run: Call, order: Order) -> Order:
+def _of_storages(lifted: LiftedStep, node: Node, run: OpCall, order: Order) -> Order:
     """An order of allocations in terms of the storages that a node makes.
 
     Empty if it does not name each large storage exactly once.
@@ -117,12 +117,12 @@ def _of_storages(lifted: Lifted, node: Node, run: Call, order: Order) -> Order:
     return tuple(found)
 
 
-def _measure(meter: Meter, lifted: Lifted, device: torch.device, movable: Iterable[torch.Tensor]) -> None:
+def _measure(meter: Meter, lifted: LiftedStep, device: torch.device, movable: Iterable[torch.Tensor]) -> None:
     """Measure all calls.
 
     Those that run out of memory beside the parameters are measured again while the parameters are on the host.
     """
-    calls = [run for run in lifted.runs if isinstance(run, Call)]
+    calls = [run for run in lifted.runs if isinstance(run, OpCall)]
     for run in calls:
         meter.measured(run)
     present = [one for one in movable if one.device == device]
@@ -134,7 +134,7 @@ def _measure(meter: Meter, lifted: Lifted, device: torch.device, movable: Iterab
 
 
 @contextlib.contextmanager
-def _same_random_numbers(lifted: Lifted, device: torch.device) -> Iterator[None]:
+def _same_random_numbers(lifted: LiftedStep, device: torch.device) -> Iterator[None]:
     """Restore the random state: measuring a dropout must not change the numbers of the training that follows."""
     own = [(one, one.get_state()) for one in generators(lifted)]
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
@@ -144,11 +144,14 @@ def _same_random_numbers(lifted: Lifted, device: torch.device) -> Iterator[None]
 
 
 def estimated(
-    lifted: Lifted, run: Call | Update, rates: Rates, updating: Callable[[Update, list[int]], int] | None = None
+    lifted: LiftedStep,
+    run: OpCall | OptimizerUpdate,
+    rates: Rates,
+    updating: Callable[[OptimizerUpdate, list[int]], int] | None = None,
 ) -> tuple[float, int]:
     """Seconds and workspace of a call or update, from its operations and bytes, whichever takes longer."""
     values = lifted.values
-    if isinstance(run, Update):
+    if isinstance(run, OptimizerUpdate):
         sizes = [lifted.nbytes[values[v].storage] for v, _ in run.values]
         kept = sum(lifted.nbytes[s] for number in run.parameters for s in lifted.states[number].values())
         nbytes = sum(sizes)
@@ -173,7 +176,7 @@ def estimated(
     return max(rates.least, _operations(lifted, run) / rate, moved / rates.memory), 0
 
 
-def _operations(lifted: Lifted, run: Call) -> float:
+def _operations(lifted: LiftedStep, run: OpCall) -> float:
     """Floating-point operations of a call, by torch's formulas; 0 if there is none."""
     from torch.utils.flop_counter import flop_registry
 

@@ -20,9 +20,9 @@ from torch.utils._pytree import tree_map
 
 from stretto.memory.addresses.allocations import Order, allocations, plain, recorded
 from stretto.memory.addresses.arena import SMALL
-from stretto.memory.capture.lifted import Call, Lifted, Ref
+from stretto.memory.capture.lifted import LiftedStep, OpCall, Ref
 from stretto.memory.capture.side_effects import CannotCapture
-from stretto.memory.planner.program import Link
+from stretto.memory.planner.program import HostLink
 from stretto.memory.run.views import in_traced_layout, layout_differs
 from stretto.paths import cache_root
 
@@ -37,7 +37,7 @@ _LINK = ("copies to the host, seconds a byte", "copies from the host, seconds a 
 _COPIED = 256 << 20  # bytes of a copy that is measured
 
 
-class Cost(NamedTuple):
+class CallCost(NamedTuple):
     """The cost of a call."""
 
     seconds: float
@@ -45,7 +45,7 @@ class Cost(NamedTuple):
     order: Order = ()  # of its allocations (`addresses.allocations`); empty if at most one of them is large
 
 
-class Remembered:
+class CostCache:
     """Cached costs by call, in one file for a device, a version of torch and its settings.
 
         remembered = Remembered.of("NVIDIA H200")
@@ -61,7 +61,7 @@ class Remembered:
         self._saved = len(self.costs)
 
     @classmethod
-    def of(cls, device: str) -> Remembered:
+    def of(cls, device: str) -> CostCache:
         """The file in the cache folder for a device of this name, with torch's current settings."""
         name = re.sub(r"[^A-Za-z0-9.+]+", "-", "-".join((device, torch.__version__, *_settings()))).lower()
         return cls(cache_root() / "memory" / f"{name}.json")
@@ -79,7 +79,7 @@ class Remembered:
             self._saved = len(self.costs)
 
 
-def link(device: torch.device, remembered: Remembered) -> Link:
+def link(device: torch.device, remembered: CostCache) -> HostLink:
     """The speed of copies to pinned host memory and back, each the mean of alone and in both directions at once."""
     if not all(key in remembered.costs for key in _LINK):
         on_device = [torch.empty(_COPIED, dtype=torch.uint8, device=device) for _ in _LINK]
@@ -89,10 +89,10 @@ def link(device: torch.device, remembered: Remembered) -> Link:
         took = [[_copied(device, [(pairs[k], streams[k])])[0] for _ in range(3)] for k in range(2)]
         both = [_copied(device, list(zip(pairs, streams, strict=True))) for _ in range(3)]
         for k, key in enumerate(_LINK):
-            remembered.costs[key] = Cost((min(took[k]) + min(each[k] for each in both)) / 2 / _COPIED, 0)
+            remembered.costs[key] = CallCost((min(took[k]) + min(each[k] for each in both)) / 2 / _COPIED, 0)
         remembered.save()
     out, into = (1 / remembered.costs[key].seconds for key in _LINK)
-    return Link(out, into)
+    return HostLink(out, into)
 
 
 def _copied(device: torch.device, copies: Sequence[Any]) -> list[float]:
@@ -109,7 +109,7 @@ def _copied(device: torch.device, copies: Sequence[Any]) -> list[float]:
     return [begin.elapsed_time(end) / 1e3 for begin, end in events]
 
 
-def _read(path: Path) -> dict[str, Cost]:
+def _read(path: Path) -> dict[str, CallCost]:
     try:
         found = json.loads(path.read_text())
         if found["version"] != _VERSION:
@@ -119,8 +119,8 @@ def _read(path: Path) -> dict[str, Cost]:
         return {}
 
 
-def _cost(seconds: Any, workspace: Any, order: Any) -> Cost:
-    return Cost(float(seconds), int(workspace), tuple((int(what), int(nbytes)) for what, nbytes in order))
+def _cost(seconds: Any, workspace: Any, order: Any) -> CallCost:
+    return CallCost(float(seconds), int(workspace), tuple((int(what), int(nbytes)) for what, nbytes in order))
 
 
 def _settings() -> tuple[str, ...]:
@@ -136,13 +136,13 @@ def _settings() -> tuple[str, ...]:
 class Meter:
     """Measures the calls of one step."""
 
-    def __init__(self, lifted: Lifted, device: torch.device, remembered: Remembered) -> None:
+    def __init__(self, lifted: LiftedStep, device: torch.device, remembered: CostCache) -> None:
         self.lifted, self.device, self.remembered = lifted, device, remembered
         self._inputs = TrialInputs(lifted, device)
         self._failed: set[str] = set()
         self.out_of_memory: set[str] = set()  # calls that ran out of memory; they are measured again once it is cleared
 
-    def measured(self, call: Call) -> Cost | None:
+    def measured(self, call: OpCall) -> CallCost | None:
         """The cost of a call; None if it cannot be measured alone."""
         key, costs = self.key(call), self.remembered.costs
         if key not in costs and key not in self._failed and key not in self.out_of_memory:
@@ -155,7 +155,7 @@ class Meter:
                 torch.cuda.empty_cache()
         return costs.get(key)
 
-    def key(self, call: Call) -> str:
+    def key(self, call: OpCall) -> str:
         """A text for a call: the operation, and the dtypes, sizes and strides of its arguments."""
 
         def plain(x: Any) -> str:
@@ -167,7 +167,7 @@ class Meter:
         args, kwargs = (tree_map(plain, x, is_leaf=lambda x: isinstance(x, Ref)) for x in (call.args, call.kwargs))
         return f"{call.target} {args} {kwargs}" if kwargs else f"{call.target} {args}"
 
-    def _try(self, call: Call) -> Cost:
+    def _try(self, call: OpCall) -> CallCost:
         """Call an operation once, check its results, and measure it."""
         args, kwargs = self._inputs.of(call)
         result = call.target(*args, **kwargs)  # the first call may choose an algorithm
@@ -177,9 +177,9 @@ class Meter:
         del result
         seconds, workspace = self.timed(call, args, kwargs)
         odd = workspace > SMALL or large > 1 or spare > SMALL or more > SMALL
-        return Cost(seconds, workspace + more, self.order(call, args, kwargs) if odd else ())
+        return CallCost(seconds, workspace + more, self.order(call, args, kwargs) if odd else ())
 
-    def order(self, call: Call, args: Any, kwargs: Any) -> Order:
+    def order(self, call: OpCall, args: Any, kwargs: Any) -> Order:
         """The order in which a call allocates; empty if only one order is possible, or none is known."""
         if self.device.type != "cuda":
             return ()
@@ -190,7 +190,7 @@ class Meter:
         found = allocations(events, results)
         return () if plain(found, self._sizes(call)) else found
 
-    def _laid_out(self, call: Call, results: list[Any]) -> list[Any]:
+    def _laid_out(self, call: OpCall, results: list[Any]) -> list[Any]:
         """Results as a step keeps them: some are copied to the traced layout."""
         found = list(results)
         for k, (number, tensor) in enumerate(zip(call.makes, results, strict=False)):
@@ -198,10 +198,10 @@ class Meter:
                 found[k] = in_traced_layout(tensor, self.lifted.values[number])
         return found
 
-    def _sizes(self, call: Call) -> list[int]:
+    def _sizes(self, call: OpCall) -> list[int]:
         return [self.lifted.values[v].nbytes if v >= 0 else 0 for v in call.makes]
 
-    def timed(self, call: Call, args: Any, kwargs: Any) -> tuple[float, int]:
+    def timed(self, call: OpCall, args: Any, kwargs: Any) -> tuple[float, int]:
         """Seconds and temporary bytes of a call that was called once before."""
         torch.cuda.synchronize(self.device)
         before = torch.cuda.memory_allocated(self.device)
@@ -223,7 +223,7 @@ class Meter:
             took.append(begin.elapsed_time(end) / 1e3 / _TIMES)
         return min(took), max(0, workspace)
 
-    def _check(self, call: Call, result: Any) -> int:
+    def _check(self, call: OpCall, result: Any) -> int:
         """Check that the results match the trace. Returns the bytes of results that need a copy in another layout."""
         more = 0
         for k, (number, tensor) in enumerate(zip(call.makes, [result] if call.single else result, strict=False)):

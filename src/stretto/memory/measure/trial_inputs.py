@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
-from stretto.memory.capture.lifted import Call, Lifted, Ref, Value
+from stretto.memory.capture.lifted import LiftedStep, OpCall, Ref, Value
 from stretto.memory.operations.real_results import SEEDS
 from stretto.memory.run.views import in_traced_layout, view
 
@@ -28,7 +28,7 @@ _ENDS = ("offs", "ends")  # arguments: where rows end
 _WHOLE = (torch.int64, torch.int32)
 
 
-class NotAlone(RuntimeError):
+class NotMeasurable(RuntimeError):
     """An operation that cannot be measured safely: its cost is estimated."""
 
 
@@ -39,13 +39,13 @@ class TrialInputs:
     args, kwargs = inputs.of(call)
     """
 
-    def __init__(self, lifted: Lifted, device: torch.device) -> None:
+    def __init__(self, lifted: LiftedStep, device: torch.device) -> None:
         self.lifted, self.device = lifted, device
         self._maker = {
-            lifted.values[v].storage: run for run in lifted.runs if isinstance(run, Call) for v in run.makes if v >= 0
+            lifted.values[v].storage: run for run in lifted.runs if isinstance(run, OpCall) for v in run.makes if v >= 0
         }
 
-    def of(self, call: Call) -> tuple[Any, Any]:
+    def of(self, call: OpCall) -> tuple[Any, Any]:
         """Arguments of a call, on the device: tensors with the layout that they have in the step."""
         first = self._forward_of(call)
         some = _Trial(self.lifted, self.device, [call] if first is None else [first, call])
@@ -55,7 +55,7 @@ class TrialInputs:
             some.keep(first, [results] if first.single else results)
         return some.arguments(call)
 
-    def _forward_of(self, call: Call) -> Call | None:
+    def _forward_of(self, call: OpCall) -> OpCall | None:
         """The call whose results a backward reads, if it must not receive others."""
         name = str(call.target)
         if "backward" not in name or not any(word in name for word in _PAIRED):
@@ -63,14 +63,14 @@ class TrialInputs:
         makers = [self._maker.get(self.lifted.values[x.value].storage) for x in _refs(call)]
         found = [one for one in makers if one is not None and any(word in str(one.target) for word in _PAIRED)]
         if not found:
-            raise NotAlone(f"the forward of {call.target} is not in the step")
+            raise NotMeasurable(f"the forward of {call.target} is not in the step")
         return max(found, key=lambda one: sum(other is one for other in found))  # another may have made just one input
 
 
 class _Trial:
     """Tensors for the arguments of some calls; values that share a storage in the step share a tensor."""
 
-    def __init__(self, lifted: Lifted, device: torch.device, calls: Sequence[Call]) -> None:
+    def __init__(self, lifted: LiftedStep, device: torch.device, calls: Sequence[OpCall]) -> None:
         self.lifted, self.device = lifted, device
         self.spans = _spans(lifted, calls)
         self.limits: dict[Any, int] = {}
@@ -81,18 +81,18 @@ class _Trial:
         self.spaces: dict[Any, torch.Tensor] = {}
         self.kept: dict[int, torch.Tensor] = {}  # by storage: a result of the forward call
 
-    def keep(self, call: Call, results: Sequence[Any]) -> None:
+    def keep(self, call: OpCall, results: Sequence[Any]) -> None:
         """Use the results of a call as inputs of the next one."""
         for number, tensor in zip(call.makes, results, strict=False):
             if number >= 0 and isinstance(tensor, torch.Tensor):
                 value = self.lifted.values[number]
                 self.kept[value.storage] = in_traced_layout(tensor, value) if value.size else tensor
 
-    def arguments(self, call: Call) -> tuple[Any, Any]:
+    def arguments(self, call: OpCall) -> tuple[Any, Any]:
         names = [one.name for one in getattr(getattr(call.target, "_schema", None), "arguments", ())]
         for name, x in zip(names, call.args, strict=False):
             if name in SEEDS and isinstance(x, Ref) and self.lifted.values[x.value].storage not in self.kept:
-                raise NotAlone(f"{call.target} reads a random state that is not its forward's")
+                raise NotMeasurable(f"{call.target} reads a random state that is not its forward's")
         leaf = {"is_leaf": lambda x: isinstance(x, Ref)}
         args, kwargs = (tree_map(self._real, x, **leaf) for x in (call.args, call.kwargs))
         return args, kwargs
@@ -111,12 +111,12 @@ class _Trial:
         return view(self.spaces[where], replace(value, offset=value.offset - low))
 
 
-def _refs(call: Call) -> list[Ref]:
+def _refs(call: OpCall) -> list[Ref]:
     leaves = tree_leaves((call.args, call.kwargs), is_leaf=lambda x: isinstance(x, Ref))
     return [x for x in leaves if isinstance(x, Ref)]
 
 
-def _spans(lifted: Lifted, calls: Sequence[Call]) -> dict[Any, tuple[int, int]]:
+def _spans(lifted: LiftedStep, calls: Sequence[OpCall]) -> dict[Any, tuple[int, int]]:
     """By storage and dtype: the first element that the calls read, and one behind the last."""
     found: dict[Any, tuple[int, int]] = {}
     for x in (x for call in calls for x in _refs(call)):
@@ -126,7 +126,7 @@ def _spans(lifted: Lifted, calls: Sequence[Call]) -> dict[Any, tuple[int, int]]:
     return found
 
 
-def _extent(lifted: Lifted, value: Value) -> int:
+def _extent(lifted: LiftedStep, value: Value) -> int:
     """Elements from the first of a value to its last.
 
     A value that is part of a larger tensor, such as a mask in rows of a multiple of eight, ends where its storage does:
@@ -167,7 +167,7 @@ def _fill(space: torch.Tensor, limit: int, rising: tuple[int, bool] | None) -> N
         space.zero_()
 
 
-def _rising(lifted: Lifted, call: Call) -> dict[Any, tuple[int, bool]]:
+def _rising(lifted: LiftedStep, call: OpCall) -> dict[Any, tuple[int, bool]]:
     """By storage and dtype of offsets: how many rows they divide, and whether they begin with 0."""
     found: dict[Any, tuple[int, bool]] = {}
     schema = getattr(call.target, "_schema", None)
@@ -182,7 +182,7 @@ def _rising(lifted: Lifted, call: Call) -> dict[Any, tuple[int, bool]]:
     return found
 
 
-def _limits(lifted: Lifted, call: Call) -> dict[Any, int]:
+def _limits(lifted: LiftedStep, call: OpCall) -> dict[Any, int]:
     """By storage and dtype of indices: the number of rows. Equal indices would be a special case, and slow."""
     name, args = str(getattr(getattr(call.target, "_overloadpacket", None), "__name__", "")), call.args
 

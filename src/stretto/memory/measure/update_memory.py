@@ -15,7 +15,7 @@ import torch
 from stretto.memory.run.optimizers import group_of, keeps_numbers, workspace_ratios
 
 if TYPE_CHECKING:
-    from stretto.memory.capture.lifted import Update
+    from stretto.memory.capture.lifted import OptimizerUpdate
     from stretto.memory.run.devices import Device
 
 _UNKNOWN = 4.0  # workspace as a multiple of a parameter's bytes, if it cannot be measured
@@ -45,7 +45,7 @@ class UpdateMemory:
     def _key(self, number: int, group: dict[str, Any], p: torch.nn.Parameter) -> Any:
         return number, id(group), p.dtype, p.dim() > 1
 
-    def bytes(self, parameters: Sequence[torch.nn.Parameter], update: Update, sizes: Sequence[int]) -> int:
+    def bytes(self, parameters: Sequence[torch.nn.Parameter], update: OptimizerUpdate, sizes: Sequence[int]) -> int:
         """Bytes for an update of parameters of these sizes.
 
         A first update creates their state, for one parameter after another.

@@ -5,8 +5,8 @@
     loss = step(batch)
 
 The step is traced and cut as for one device. `mesh` chooses the device of every operation; `split` splits the graph and
-plans each device. This module turns every part into a `Lifted` with its own numbers, which an ordinary `Runner` runs. A
-send leaves a copy of its bytes in the `Mailbox`; a receive waits for it.
+plans each device. This module turns every part into a `LiftedStep` with its own numbers, which an ordinary `Runner`
+runs. A send leaves a copy of its bytes in the `Mailbox`; a receive waits for it.
 
 Devices take turns in one process: a device runs until it has to wait for a value, and then another one continues. So
 optimizers are never called by two devices at once. Operations that draw random numbers are called in the order of the
@@ -29,18 +29,18 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from stretto.errors import PlanError, RunError
-from stretto.memory.capture.lifted import Call, Lifted, Ref, Update, Value
-from stretto.memory.capture.traced_state import Watched
+from stretto.memory.capture.lifted import LiftedStep, OpCall, OptimizerUpdate, Ref, Value
+from stretto.memory.capture.traced_state import TracedState
 from stretto.memory.chunk.chunks import Chunks, check_chunks, chunk_numbers
 from stretto.memory.measure.costs import Rates, costed
 from stretto.memory.options import StepOptions, StepSource
 from stretto.memory.planning import capture
 from stretto.memory.run.devices import Device, PlainDevice
 from stretto.memory.run.execute import Runner, _version
-from stretto.memory.run.invariants import Standing, claim_parameters
+from stretto.memory.run.invariants import StepInvariants, claim_parameters
 
-from .mesh import Devices, distribute
-from .split import Part, Receive, Send
+from .mesh import MultiDeviceReport, distribute
+from .split import DevicePart, ReceiveNode, SendNode
 
 
 def experimental_step_several(
@@ -56,7 +56,7 @@ def experimental_step_several(
     rates: Rates | None = None,
     chunks: Chunks = None,
     **settings: Any,
-) -> StepOnSeveral:
+) -> MultiDeviceStep:
     """Plan a step for several devices of the CPU, and run it on them. Experimental.
 
     Parameters
@@ -86,7 +86,7 @@ def experimental_step_several(
 
     Returns
     -------
-    StepOnSeveral
+    MultiDeviceStep
         The planned step: call it with a batch.
 
     Raises
@@ -141,12 +141,12 @@ def experimental_step_several(
     graph = costed(captured.lifted, cpu, rates)
     numbers = chunk_numbers(traced.module)
     plan = distribute(graph, numbers, len(devices), wanted, borrowed=borrowed, notes=captured.notes)
-    return StepOnSeveral(
+    return MultiDeviceStep(
         plan, captured.lifted, traced.watched, traced.result_spec, modules, optimizers, batch, list(devices)
     )
 
 
-class StepOnSeveral:
+class MultiDeviceStep:
     """A planned step on several devices. Call it with a batch like the one it was planned for.
 
     Between steps parameters and optimizer state are at their planned places. Call `settle()` before reading them, and
@@ -154,7 +154,7 @@ class StepOnSeveral:
 
     Attributes
     ----------
-    plan : Devices
+    plan : MultiDeviceReport
         The plan, with `explain()`.
     runners : list of Runner
         By device: runs its program.
@@ -162,9 +162,9 @@ class StepOnSeveral:
 
     def __init__(
         self,
-        plan: Devices,
-        lifted: Lifted,
-        watched: Watched,
+        plan: MultiDeviceReport,
+        lifted: LiftedStep,
+        watched: TracedState,
         result_spec: Any,
         modules: Sequence[nn.Module],
         optimizers: Sequence[torch.optim.Optimizer],
@@ -172,7 +172,7 @@ class StepOnSeveral:
         devices: Sequence[Device],
     ) -> None:
         self.plan, self._spec, self._lost = plan, result_spec, ""
-        self._standing = Standing(modules, optimizers, "cpu")
+        self._standing = StepInvariants(modules, optimizers, "cpu")
         self._shapes = _shapes(batch)
         self._mailbox = Mailbox()
         claim_parameters(modules, self)
@@ -230,7 +230,7 @@ class StepOnSeveral:
         self.runners, self._parts, self._lost = [], [], why
 
 
-def _find(x: Any, parts: Sequence[Part], lifted: Lifted) -> tuple[int, Any]:
+def _find(x: Any, parts: Sequence[DevicePart], lifted: LiftedStep) -> tuple[int, Any]:
     """The device that has a result, with None; or -1 and the value that is returned instead of a tensor."""
     if not isinstance(x, Ref):
         return -1, x
@@ -256,13 +256,13 @@ class _Copy:
 
 
 class _Local:
-    """The part of a step for one device, as a `Lifted` with its own numbers.
+    """The part of a step for one device, as a `LiftedStep` with its own numbers.
 
     Attributes
     ----------
-    lifted : Lifted
+    lifted : LiftedStep
         With the numbers of the part's storages.
-    watched : Watched
+    watched : TracedState
         Parameters and buffers that this device owns.
     leaves : list of int
         Which tensors of the batch it reads.
@@ -270,9 +270,9 @@ class _Local:
 
     def __init__(
         self,
-        whole: Lifted,
-        part: Part,
-        watched: Watched,
+        whole: LiftedStep,
+        part: DevicePart,
+        watched: TracedState,
         mailbox: Mailbox,
         turns: Mapping[int, int],
         owned: set[int],
@@ -305,7 +305,7 @@ class _Local:
             if w in at:
                 constants[at[w]] = self._copy(at[w], tensor)
         self._numbers = kept["parameter"]
-        self.watched = Watched(
+        self.watched = TracedState(
             (),
             tuple(watched.parameters[n] for n in kept["parameter"]),
             (),
@@ -324,7 +324,7 @@ class _Local:
             if isinstance(x, Ref) and whole.values[x.value].storage in results
         ]
         runs = tuple(self._run(n) for n in range(len(part.graph.nodes)))
-        self.lifted = Lifted(
+        self.lifted = LiftedStep(
             graph=part.graph,
             runs=runs,
             values=self._values,
@@ -363,14 +363,14 @@ class _Local:
         self._values.append(value)
         return len(self._values) - 1
 
-    def _run(self, n: int) -> Call | Update:
+    def _run(self, n: int) -> OpCall | OptimizerUpdate:
         """The call or update of a node of the part."""
         node = self.part.graph.nodes[n]
-        if isinstance(node, Send):
-            return Call(functools.partial(self._mailbox.post, node.pair), (self._bytes(node.reads[0]),), {}, (), True)
-        if isinstance(node, Receive):
+        if isinstance(node, SendNode):
+            return OpCall(functools.partial(self._mailbox.post, node.pair), (self._bytes(node.reads[0]),), {}, (), True)
+        if isinstance(node, ReceiveNode):
             made = self._bytes(node.makes[0]).value
-            return Call(functools.partial(self._mailbox.take, node.pair), (), {}, (made,), True)
+            return OpCall(functools.partial(self._mailbox.take, node.pair), (), {}, (made,), True)
         number = self.part.nodes[n]
         before, run = self.whole.graph.nodes[number], self.whole.runs[number]
         old, new = (*before.reads, *before.makes, *before.writes), (*node.reads, *node.makes, *node.writes)
@@ -379,7 +379,7 @@ class _Local:
         def local_value(v: int) -> int:
             return self._value(v, at[self.whole.values[v].storage]) if v >= 0 else v
 
-        if isinstance(run, Update):
+        if isinstance(run, OptimizerUpdate):
             numbers = tuple(self._numbers[p] for p in run.parameters)
             return replace(
                 run, parameters=numbers, values=tuple((local_value(p), local_value(grad)) for p, grad in run.values)
@@ -390,7 +390,7 @@ class _Local:
         target = run.target
         if number in self._turns:
             target = functools.partial(self._mailbox.in_turn, self._turns[number], target)
-        return Call(target, args, kwargs, tuple(local_value(v) for v in run.makes), run.single)
+        return OpCall(target, args, kwargs, tuple(local_value(v) for v in run.makes), run.single)
 
     def _bytes(self, s: int) -> Ref:
         """A storage as a tensor of bytes."""
@@ -405,7 +405,7 @@ def _state(tensor: torch.Tensor) -> tuple[int, int]:
 # -- between devices ---------------------------------------------------------------------------------------------------
 
 
-class _Stopped(Exception):
+class _PeerFailed(Exception):
     """Another device has failed."""
 
 
@@ -445,7 +445,7 @@ class Mailbox:
     def _wait(self, until: Callable[[], bool]) -> None:
         self._lock.wait_for(lambda: self._failed or until())
         if self._failed:
-            raise _Stopped
+            raise _PeerFailed
 
     def together(self, calls: Sequence[Callable[[], Any]]) -> list[Any]:
         """The results of functions that run in turns and may wait for one another."""
@@ -471,5 +471,5 @@ class Mailbox:
                 self._lock.notify_all()
             raise
         if self._failed:
-            raise next(error for error in self._failed if not isinstance(error, _Stopped))
+            raise next(error for error in self._failed if not isinstance(error, _PeerFailed))
         return found

@@ -17,19 +17,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from stretto.memory.planner.graph import Graph
-from stretto.memory.planner.planner import Settings
+from stretto.memory.planner.planner import PlannerSettings
 from stretto.plan.cost import show_bytes
 
-from .split import Together, make_all, split
+from .split import JointPlan, make_all, split
 
 
 @dataclass(frozen=True, eq=False)
-class Devices:
+class MultiDeviceReport:
     """Plans for several devices, as `st.memory.experimental_plan_several` returns them.
 
     Attributes
     ----------
-    together : Together
+    together : JointPlan
         A plan for each device, all on one clock.
     budget : int
         Bytes of each device.
@@ -43,7 +43,7 @@ class Devices:
         Predicted seconds of one step.
     """
 
-    together: Together
+    together: JointPlan
     budget: int
     borrowed: int
     notes: list[str]
@@ -80,11 +80,11 @@ def distribute(
     graph: Graph,
     chunks: Mapping[str, tuple[int, int]],
     devices: int,
-    settings: Settings,
+    settings: PlannerSettings,
     *,
     borrowed: int = 0,
     notes: Sequence[str] = (),
-) -> Devices:
+) -> MultiDeviceReport:
     """Distribute a step over devices and plan each of them.
 
     Parameters
@@ -95,7 +95,7 @@ def distribute(
         By name of an operation: (number of its chunk, how many chunks).
     devices : int
         How many devices.
-    settings : Settings
+    settings : PlannerSettings
         For every device.
     borrowed : int
         Bytes of the budget that are in use already.
@@ -105,7 +105,7 @@ def distribute(
     parts = split(graph, device_of_nodes(graph, chunks, devices), devices)
     left = replace(settings, budget=max(1, settings.budget - borrowed))
     other_bytes = {"batch": borrowed} if borrowed else {}
-    return Devices(make_all(parts, left, other_bytes), settings.budget, borrowed, list(notes))
+    return MultiDeviceReport(make_all(parts, left, other_bytes), settings.budget, borrowed, list(notes))
 
 
 def device_of_nodes(graph: Graph, chunks: Mapping[str, tuple[int, int]], devices: int) -> list[int]:

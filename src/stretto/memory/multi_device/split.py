@@ -4,10 +4,10 @@
     together = make_all(parts, Settings(12 << 30))   # a plan for each, under a budget of its own
     together.joint.seconds                           # and .costs, by device: peaks, bytes moved, seconds waited
 
-A value that another device needs is *posted*: a `Send` reads its storage and leaves a copy in transit, outside both
-devices; a `Receive` makes a storage of it on the other device. The send does not wait; the receive waits for its send.
-A value is sent as soon as it is computed, once to each device that needs it. It is received just before its first use,
-so that it takes no memory earlier.
+A value that another device needs is *posted*: a `SendNode` reads its storage and leaves a copy in transit, outside both
+devices; a `ReceiveNode` makes a storage of it on the other device. The send does not wait; the receive waits for its
+send. A value is sent as soon as it is computed, once to each device that needs it. It is received just before its
+first use, so that it takes no memory earlier.
 
 **No deadlock.** All sends and receives are in one order, that of the program, in which a send is before its receive.
 They are `fixed` nodes, so that every order in which a device is planned keeps them in this order. The first of them
@@ -26,15 +26,15 @@ from dataclasses import dataclass, field, replace
 
 from stretto.errors import PlanError
 from stretto.memory.planner.graph import Graph, Node, Storage
-from stretto.memory.planner.instructions import RUN, Program
-from stretto.memory.planner.planner import Infeasible, Planned, Settings, make
-from stretto.memory.planner.program import Costs, Illegal, Ledger, Link, account
+from stretto.memory.planner.instructions import RUN, DeviceProgram
+from stretto.memory.planner.planner import Infeasible, PlannedProgram, PlannerSettings, make
+from stretto.memory.planner.program import Costs, HostLink, IllegalProgram, Ledger, account
 
-DEVICE_LINK = Link(20e9, 20e9, 20e-6)  # the link between two devices of one machine, through the host
+DEVICE_LINK = HostLink(20e9, 20e9, 20e-6)  # the link between two devices of one machine, through the host
 
 
 @dataclass(frozen=True, slots=True)
-class Send(Node):
+class SendNode(Node):
     """Posts the one storage that it reads."""
 
     pair: int = -1  # a number that it shares with its receive
@@ -42,7 +42,7 @@ class Send(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Receive(Node):
+class ReceiveNode(Node):
     """Makes a storage from the value that its send has posted."""
 
     pair: int = -1  # a number that it shares with its send
@@ -50,21 +50,21 @@ class Receive(Node):
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class DevicePart:
     """What one device does."""
 
     graph: Graph
     nodes: tuple[int, ...]  # by node: its number in the whole graph, -1 for sends and receives
     storages: tuple[int, ...]  # by storage: its number in the whole graph; a received one has that of the sent one
 
-    def numbers(self, program: Program) -> list[int]:
+    def numbers(self, program: DeviceProgram) -> list[int]:
         """By node of a program that was planned for this part, in its order: the number in the whole graph, or -1."""
         known = {id(node): number for node, number in zip(self.graph.nodes, self.nodes, strict=True)}
         return [known[id(node)] for node in program.graph.nodes]
 
 
 @dataclass(frozen=True)
-class Joint:
+class JointCosts:
     """The costs of several programs on one clock."""
 
     costs: tuple[Costs, ...]  # by device; `waited` includes waiting for other devices
@@ -74,18 +74,18 @@ class Joint:
 
 
 @dataclass(frozen=True, eq=False)
-class Together:
+class JointPlan:
     """A plan for every device, and what they cost together."""
 
-    parts: tuple[Part, ...]
-    planned: tuple[Planned, ...]
-    joint: Joint
+    parts: tuple[DevicePart, ...]
+    planned: tuple[PlannedProgram, ...]
+    joint: JointCosts
 
 
 # -- splitting ---------------------------------------------------------------------------------------------------------
 
 
-def split(graph: Graph, device_of_node: Sequence[int], devices: int, link: Link = DEVICE_LINK) -> list[Part]:
+def split(graph: Graph, device_of_node: Sequence[int], devices: int, link: HostLink = DEVICE_LINK) -> list[DevicePart]:
     """The graph of each device.
 
     Parameters
@@ -96,7 +96,7 @@ def split(graph: Graph, device_of_node: Sequence[int], devices: int, link: Link 
         By node: its device, from 0 to devices - 1.
     devices : int
         How many devices.
-    link : Link
+    link : HostLink
         How fast values are sent between devices.
     """
     graph.check()
@@ -113,7 +113,7 @@ def split(graph: Graph, device_of_node: Sequence[int], devices: int, link: Link 
 
 
 @dataclass
-class _Growing:
+class _PartBuilder:
     """A part while it is built."""
 
     storages: list[Storage] = field(default_factory=list)
@@ -134,18 +134,18 @@ class _Growing:
         self.nodes.append(node)
         self.whole_nodes.append(number)
 
-    def part(self) -> Part:
+    def part(self) -> DevicePart:
         graph = Graph(tuple(self.storages), tuple(self.nodes), tuple(self.results))
         graph.check()
-        return Part(graph, tuple(self.whole_nodes), tuple(self.whole_storages))
+        return DevicePart(graph, tuple(self.whole_nodes), tuple(self.whole_storages))
 
 
 class _Split:
     """Splits a graph: visits its nodes in order, and adds sends and receives."""
 
-    def __init__(self, graph: Graph, device_of_node: Sequence[int], devices: int, link: Link) -> None:
+    def __init__(self, graph: Graph, device_of_node: Sequence[int], devices: int, link: HostLink) -> None:
         self.graph, self.on, self.link = graph, device_of_node, link
-        self.parts = [_Growing() for _ in range(devices)]
+        self.parts = [_PartBuilder() for _ in range(devices)]
         self.owner = self._owners()  # by storage: the device that owns it; -1: every device that reads it has a copy
         self.version = [-1 if owner < 0 else 0 for owner in self.owner]
         self.wanted = self._wanted()
@@ -180,7 +180,7 @@ class _Split:
                 version[s] += 1
         return found
 
-    def go(self) -> list[Part]:
+    def go(self) -> list[DevicePart]:
         graph = self.graph
         for n, node in enumerate(graph.nodes):
             d = self.on[n]
@@ -213,7 +213,7 @@ class _Split:
             seconds = self.link.in_seconds(storage.nbytes)
             name = f"receive {storage.name}"
             peer = self.owner[s]
-            part.run(Receive(name, (), (local,), (), seconds, 0, False, True, pair=pair, peer=peer))
+            part.run(ReceiveNode(name, (), (local,), (), seconds, 0, False, True, pair=pair, peer=peer))
         return part.local[key]
 
     def _owned(self, s: int) -> int:
@@ -226,7 +226,7 @@ class _Split:
         storage = self.graph.storages[s]
         local = self._owned(s)
         seconds = self.link.out_seconds(storage.nbytes)
-        node = Send(f"send {storage.name}", (local,), (), (), seconds, 0, False, True, pair=self.pairs, peer=peer)
+        node = SendNode(f"send {storage.name}", (local,), (), (), seconds, 0, False, True, pair=self.pairs, peer=peer)
         self.parts[self.owner[s]].run(node)
         copy = replace(storage, kind="activation") if storage.persistent else storage
         self.sent[s, self.version[s], peer] = self.pairs, copy
@@ -249,21 +249,23 @@ class _Split:
 
 
 def make_all(
-    parts: Sequence[Part], settings: Settings | Sequence[Settings], other_bytes: Mapping[str, int] | None = None
-) -> Together:
+    parts: Sequence[DevicePart],
+    settings: PlannerSettings | Sequence[PlannerSettings],
+    other_bytes: Mapping[str, int] | None = None,
+) -> JointPlan:
     """Plan every part by itself.
 
     Parameters
     ----------
-    parts : sequence of Part
+    parts : sequence of DevicePart
         By device.
-    settings : Settings or sequence of Settings
+    settings : PlannerSettings or sequence of PlannerSettings
         For all devices, or one for each.
     other_bytes : mapping, optional
         By kind: bytes that every device holds and that the budgets of the settings exclude. A refusal counts them.
     """
     more = dict(other_bytes or {})
-    each = [settings] * len(parts) if isinstance(settings, Settings) else list(settings)
+    each = [settings] * len(parts) if isinstance(settings, PlannerSettings) else list(settings)
     if len(each) != len(parts):
         raise PlanError(f"{len(each)} settings for {len(parts)} devices; give one for all or one for each")
     planned = []
@@ -274,30 +276,30 @@ def make_all(
             error = error.with_other_memory(more, one.budget + sum(more.values()))
             raise PlanError(f"device {d}: {error}") from error
     joint = account_all([one.program for one in planned], [one.link for one in each])
-    return Together(tuple(parts), tuple(planned), joint)
+    return JointPlan(tuple(parts), tuple(planned), joint)
 
 
-def _idle(part: Part, settings: Settings) -> Planned:
-    program = Program(part.graph, ())
-    return Planned(program, account(program, settings.link), settings, ["this device runs no operations"])
+def _idle(part: DevicePart, settings: PlannerSettings) -> PlannedProgram:
+    program = DeviceProgram(part.graph, ())
+    return PlannedProgram(program, account(program, settings.link), settings, ["this device runs no operations"])
 
 
-def account_all(programs: Sequence[Program], links: Link | Sequence[Link] | None = None) -> Joint:
+def account_all(programs: Sequence[DeviceProgram], links: HostLink | Sequence[HostLink] | None = None) -> JointCosts:
     """The costs of programs that run together on one clock.
 
     Parameters
     ----------
-    programs : sequence of Program
+    programs : sequence of DeviceProgram
         By device.
-    links : Link or sequence of Link, optional
+    links : HostLink or sequence of HostLink, optional
         To the host, for all devices or by device.
 
     Raises
     ------
-    Illegal
+    IllegalProgram
         If a program is not valid, or if devices wait for one another.
     """
-    each = [links or Link()] * len(programs) if links is None or isinstance(links, Link) else list(links)
+    each = [links or HostLink()] * len(programs) if links is None or isinstance(links, HostLink) else list(links)
     ledgers = [Ledger(program, link) for program, link in zip(programs, each, strict=True)]
     at, idle = [0] * len(programs), [0.0] * len(programs)
     posted: dict[int, float] = {}  # by pair: when its value was sent
@@ -310,17 +312,17 @@ def account_all(programs: Sequence[Program], links: Link | Sequence[Link] | None
         while at[d] < len(instructions):
             what, which = instructions[at[d]]
             node = nodes[which] if what == RUN else None
-            if isinstance(node, Receive):
+            if isinstance(node, ReceiveNode):
                 if node.pair not in posted:
                     break
                 idle[d] += max(0.0, posted[node.pair] - ledger.now)
                 ledger.wait(posted[node.pair])
             ledger.advance(at[d])
             at[d] += 1
-            if isinstance(node, Send):
+            if isinstance(node, SendNode):
                 posted[node.pair] = ledger.now
                 moves.append((ledger.now - node.seconds, programs[d].graph.storages[node.reads[0]].nbytes))
-            elif isinstance(node, Receive):
+            elif isinstance(node, ReceiveNode):
                 moves.append((ledger.now, -programs[d].graph.storages[node.makes[0]].nbytes))
         return at[d] > first
 
@@ -329,9 +331,9 @@ def account_all(programs: Sequence[Program], links: Link | Sequence[Link] | None
     stuck = [d for d, program in enumerate(programs) if at[d] < len(program.instructions)]
     if stuck:
         where = ", ".join(f"device {d} at instruction {at[d]}" for d in stuck)
-        raise Illegal(f"deadlock: devices wait for sends that never happen: {where}")
+        raise IllegalProgram(f"deadlock: devices wait for sends that never happen: {where}")
     costs = tuple(ledger.finish() for ledger in ledgers)
-    return Joint(costs, max((one.seconds for one in costs), default=0.0), tuple(idle), _most(moves))
+    return JointCosts(costs, max((one.seconds for one in costs), default=0.0), tuple(idle), _most(moves))
 
 
 def _most(moves: list[tuple[float, int]]) -> int:

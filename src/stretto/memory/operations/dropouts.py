@@ -14,13 +14,13 @@ import torch
 from torch import fx
 
 from stretto.memory.capture.trace_function import module_of
-from stretto.memory.capture.trace_step import Traced
+from stretto.memory.capture.trace_step import TracedStep
 
 _aten = torch.ops.aten
 _SAMPLE = 4096  # numbers on which both forms are compared
 
 
-def cut_dropouts(traced: Traced) -> tuple[Traced, int]:
+def cut_dropouts(traced: TracedStep) -> tuple[TracedStep, int]:
     """Split the dropouts of a step. Returns the step and how many were split.
 
     A dropout whose results would have other bits is left as it is.

@@ -18,7 +18,7 @@ import torch
 from torch import fx
 
 from stretto.memory.capture.trace_function import module_of
-from stretto.memory.capture.trace_step import Traced
+from stretto.memory.capture.trace_step import TracedStep
 
 _NAMES = frozenset(
     {
@@ -109,12 +109,12 @@ def _compiled(module: fx.GraphModule, tensors: Sequence[torch.Tensor]) -> Callab
     return made
 
 
-def fused(traced: Traced, which: str = ALL) -> tuple[Traced, list[str]]:
+def fused(traced: TracedStep, which: str = ALL) -> tuple[TracedStep, list[str]]:
     """Fuse the chains of a step. Returns the step with notes for the report.
 
     Parameters
     ----------
-    traced : Traced
+    traced : TracedStep
         The step.
     which : str
         ALL chains, those that compute gradients (BACKWARD; recomputation mostly concerns the other ones), or NONE.
@@ -124,7 +124,7 @@ def fused(traced: Traced, which: str = ALL) -> tuple[Traced, list[str]]:
         chains = [one for one in chains if _of_gradients(one)]
     if not chains:
         return traced, []
-    graph = _Joined(traced.module, chains).graph
+    graph = _FusedGraph(traced.module, chains).graph
     graph.eliminate_dead_code()
     graph.lint()
     count = sum(len(one) for one in chains)
@@ -233,7 +233,7 @@ def _base(node: fx.Node) -> fx.Node:
 # -- joining -----------------------------------------------------------------------------------------------------------
 
 
-class _Joined:
+class _FusedGraph:
     """Rewrites a graph with one operation for each chain. Views are written where they are used."""
 
     def __init__(self, module: fx.GraphModule, chains: Sequence[list[fx.Node]]) -> None:

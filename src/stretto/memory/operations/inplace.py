@@ -32,12 +32,12 @@ def without_inplace(module: torch.fx.GraphModule, mode: FakeTensorMode) -> torch
         with torch.no_grad(), mode:
             for node in module.graph.nodes:
                 rewrite.one(node)
-    except _Rare:
+    except _NotReplaced:
         return None
     return _make_graph_module(module, rewrite.graph)
 
 
-class _Rare(Exception):
+class _NotReplaced(Exception):
     """A case that this module does not support."""
 
 
@@ -126,7 +126,7 @@ class _Rewrite:
         if target is _aten.copy_.default and str(node.args[1].target) in _UPDATES:
             into = self.new[node.args[0]]
             if self.version.get(self.storage[into]):
-                raise _Rare
+                raise _NotReplaced
             self._register(node, self.graph.node_copy(node, self._arg))  # an update stays in place
         elif target is _aten._native_batch_norm_legit.default:
             self._batch_norm(node)
@@ -135,7 +135,7 @@ class _Rewrite:
 
     def _in_place(self, node: Any) -> None:
         if not isinstance(node.args[0], torch.fx.Node):
-            raise _Rare  # a list of tensors, each of which is changed in place
+            raise _NotReplaced  # a list of tensors, each of which is changed in place
         into = self._arg(node.args[0])
         args, kwargs = map_arg(node.args, self._arg), map_arg(dict(node.kwargs), self._arg)
         val = into.meta["val"]
@@ -143,14 +143,14 @@ class _Rewrite:
         functional, args, kwargs = drawn if drawn is not None else (_functional(node.target), args, kwargs)
         made = functional(*map_arg(args, _val), **map_arg(kwargs, _val))
         if made.dtype != val.dtype or made.shape != val.shape:
-            raise _Rare
+            raise _NotReplaced
         new = self.graph.call_function(functional, args, kwargs)
         new.meta["val"] = made
         storage = self.storage[into]
         if not _covers(val):
             new = self._part(storage, val, new)
         elif _strides(made) != _strides(val):
-            raise _Rare
+            raise _NotReplaced
         self._changed(storage, new)
         self.new[node] = new if _covers(val) else self._now(into)
 
@@ -158,33 +158,33 @@ class _Rewrite:
         """The whole storage after a part of it was replaced."""
         whole = self.whole.get(storage)
         if whole is None or whole.meta["val"].dtype != val.dtype:
-            raise _Rare
+            raise _NotReplaced
         where = (tuple(val.shape), tuple(val.stride()), int(val.storage_offset()))
         both = self.graph.call_function(_aten.as_strided_scatter.default, (whole, new, *where))
         both.meta["val"] = _aten.as_strided_scatter.default(whole.meta["val"], new.meta["val"], *where)
         if _strides(both.meta["val"]) != _strides(whole.meta["val"]):
-            raise _Rare
+            raise _NotReplaced
         return both
 
     def _changed(self, storage: int, new: Any) -> None:
         if storage in self.constants:
-            raise _Rare
+            raise _NotReplaced
         if new.meta["val"].untyped_storage().nbytes() != self._bytes(storage):
-            raise _Rare
+            raise _NotReplaced
         self.version[storage] = self.version.get(storage, 0) + 1
         self.whole[storage] = new
         self._bind(new, storage, new.meta["val"])
 
     def _bytes(self, storage: int) -> int:
         if storage not in self.whole:
-            raise _Rare
+            raise _NotReplaced
         return int(self.whole[storage].meta["val"].untyped_storage().nbytes())
 
     def _batch_norm(self, node: Any) -> None:
         """Turn the running statistics of a batch norm into two more results."""
         kept = [self._arg(x) for x in node.args[3:5]]
         if node.kwargs or not all(_covers(one.meta["val"]) for one in kept):
-            raise _Rare
+            raise _NotReplaced
         new = self.graph.call_function(_aten._native_batch_norm_legit_functional.default, map_arg(node.args, self._arg))
         fresh = [torch.empty_like(one.meta["val"]) for one in kept]
         new.meta["val"] = (*(self._moved(x) for x in node.meta["val"]), *fresh)
@@ -200,14 +200,14 @@ def _functional(target: Any) -> Any:
     written = [a.alias_info is not None and a.alias_info.is_write for a in target._schema.arguments]
     name = target._overloadpacket.__name__
     if target.namespace != "aten" or not name.endswith("_") or not written[0] or any(written[1:]):
-        raise _Rare
+        raise _NotReplaced
     if torch.Tag.nondeterministic_seeded in target.tags:
-        raise _Rare
+        raise _NotReplaced
     found = getattr(getattr(_aten, name[:-1], None), target._overloadname, None)
     if found is None or found._schema.is_mutable:
-        raise _Rare
+        raise _NotReplaced
     if [a.name for a in found._schema.arguments] != [a.name for a in target._schema.arguments]:
-        raise _Rare
+        raise _NotReplaced
     return found
 
 
@@ -217,7 +217,7 @@ def _val(node: Any) -> Any:
 
 def _view(whole: Any, like: Any) -> Any:
     if whole.dtype != like.dtype:
-        raise _Rare
+        raise _NotReplaced
     return torch.as_strided(whole, tuple(like.shape), tuple(like.stride()), int(like.storage_offset()))
 
 

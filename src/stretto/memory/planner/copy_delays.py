@@ -11,9 +11,9 @@ import numpy as np
 
 from .idle_intervals import Gaps
 from .instructions import EVICT, IN, OUT, READY
-from .lower import Floats, Lowered
-from .program import Link
-from .timeline import Steps
+from .lower import Floats, LoweredProgram
+from .program import HostLink
+from .timeline import Timeline
 
 
 class _Series:
@@ -43,7 +43,7 @@ class _Series:
         return found
 
 
-def delays(intervals: Gaps, steps: Steps, lowered: Lowered, link: Link) -> Floats:
+def delays(intervals: Gaps, steps: Timeline, lowered: LoweredProgram, link: HostLink) -> Floats:
     """For each interval, the seconds that a plan would wait less without the copies of this interval."""
     into, out = _Series(), _Series()
     sizes, nodes = intervals.sizes, lowered.graph.nodes

@@ -22,17 +22,17 @@ from stretto.kernels.memory_planner.recompute import (
     LEAVES,
     NO_WAY,
     TEMPORARY_BYTES,
-    AgainSpace,
+    RecomputeSpace,
     recompute_cost,
     recompute_seconds,
 )
 
-from .host_budget import Rooms
+from .host_budget import HostBudget
 from .idle_intervals import DROP, KEEP, SWAP, Gaps, Ints
-from .link_schedule import Lane
+from .link_schedule import LinkTimeline
 from .lower import Floats
-from .program import Link
-from .timeline import NEVER, Steps, build_timeline, nothing_kept
+from .program import HostLink
+from .timeline import NEVER, Timeline, build_timeline, nothing_kept
 
 LAUNCH = 5e-6  # seconds that a recomputed node takes at least, and a copy even if it overlaps
 MOST_NODES = 400  # in one run
@@ -40,7 +40,7 @@ _STUCK = 200  # parts of the step; a part that cannot be brought below the targe
 
 
 @dataclass(frozen=True, slots=True)
-class Again:
+class Recomputation:
     """The cost of recomputing a storage at the end of an interval."""
 
     seconds: float
@@ -57,11 +57,11 @@ class Decider:
     ----------
     intervals : Gaps
         Idle intervals of the step.
-    link : Link
+    link : HostLink
         Speed of copies.
     swap, recompute : bool
         Whether storages may be swapped, and recomputed.
-    host_use : Rooms, optional
+    host_use : HostBudget, optional
         Host memory; unlimited unless given.
     max_run : float
         Bytes that are recomputed together at most.
@@ -85,11 +85,11 @@ class Decider:
     def __init__(
         self,
         intervals: Gaps,
-        link: Link,
+        link: HostLink,
         *,
         swap: bool = True,
         recompute: bool = True,
-        host_use: Rooms | None = None,
+        host_use: HostBudget | None = None,
         max_run: float = float("inf"),
         min_swap_bytes: int = 0,
         drop_first: bool = False,
@@ -97,7 +97,7 @@ class Decider:
         hold: bool = True,
     ) -> None:
         self.intervals, self.link, self.swap, self.recompute = intervals, link, swap, recompute
-        self.host_use = host_use or Rooms(intervals, None)
+        self.host_use = host_use or HostBudget(intervals, None)
         self.max_run, self.min_swap_bytes, self.drop_first, self.reuse_window = (
             max_run,
             min_swap_bytes,
@@ -141,12 +141,12 @@ class Decider:
 
     # -- timelines
 
-    def learn(self, steps: Steps, *, copies: bool = True) -> None:
+    def learn(self, steps: Timeline, *, copies: bool = True) -> None:
         """Take over bytes in use, times and touches from a timeline of the present choices.
 
         Parameters
         ----------
-        steps : Steps
+        steps : Timeline
             The timeline.
         copies : bool
             False if nothing will be swapped before the next timeline.
@@ -167,7 +167,7 @@ class Decider:
             self.schedule_copies()
         self.host_use.recount(self.choice)
 
-    def timeline(self) -> Steps:
+    def timeline(self) -> Timeline:
         """The timeline under the present choices."""
         return build_timeline(self.intervals, self.choice, self.kept_until, self.reuse_window)
 
@@ -185,7 +185,7 @@ class Decider:
     def schedule_copies(self) -> None:
         """Find times on the link for the copies of the present choices."""
         total = float(self.began[-1])
-        self.out, self.into = Lane(total), Lane(total)
+        self.out, self.into = LinkTimeline(total), LinkTimeline(total)
         # Seconds of an interval's copies that do not overlap with computation.
         self.late = np.zeros(len(self.intervals))
         for g in np.flatnonzero(self.choice == SWAP).tolist():
@@ -275,7 +275,7 @@ class Decider:
 
     # -- dropping
 
-    def recompute_cost(self, g: int) -> Again | None:
+    def recompute_cost(self, g: int) -> Recomputation | None:
         """The cost of recomputing the storage of an interval at its end; None if not possible or too expensive.
 
         Everything that the maker reads and that is gone by then must be recomputed first, or kept after its last use.
@@ -288,7 +288,7 @@ class Decider:
         seconds = recompute_cost(*given, space, counts)
         if seconds < 0:
             return None
-        return Again(
+        return Recomputation(
             seconds,
             int(counts[TEMPORARY_BYTES]),
             tuple(space.held[: counts[HELD]].tolist()),
@@ -303,7 +303,7 @@ class Decider:
             g = run_of[g]
         return g
 
-    def _joins(self, g: int, found: Again) -> tuple[set[int], int, int]:
+    def _joins(self, g: int, found: Recomputation) -> tuple[set[int], int, int]:
         """The runs that dropping an interval would join, the bytes of all, and those that are needed only meanwhile."""
         near = [h for h in (*found.beside, *self.leaf_of.get(g, ())) if h in self.run_of]
         runs = {self._find(h) for h in near}
@@ -311,12 +311,12 @@ class Decider:
         temporary = max([found.temporary, *(self.run_temporary[r] for r in runs)])
         return runs, int(self.intervals.nbytes[g]) + sum(self.run_bytes[r] for r in runs), temporary
 
-    def may_drop(self, g: int, found: Again) -> bool:
+    def may_drop(self, g: int, found: Recomputation) -> bool:
         """Whether the run with this interval would stay within `max_run` bytes."""
         _, total, temporary = self._joins(g, found)
         return total + temporary <= self.max_run
 
-    def set_drop(self, g: int, found: Again) -> None:
+    def set_drop(self, g: int, found: Recomputation) -> None:
         """Drop the storage of an interval."""
         intervals = self.intervals
         if intervals.extended[g]:
@@ -412,7 +412,7 @@ class Decider:
                     return True
         return False
 
-    def _price(self, g: int, t: int, swap: bool) -> tuple[float, Again | None]:
+    def _price(self, g: int, t: int, swap: bool) -> tuple[float, Recomputation | None]:
         """Seconds per byte of the cheaper choice, and the recomputation if that is the one."""
         size = float(self.intervals.nbytes[g])
         swapped = self.exposed(g, t) + 2 * LAUNCH if swap and self.may_swap(g) else np.inf
@@ -449,9 +449,9 @@ class Decider:
         return int(self.bytes[t + 1]) <= target
 
 
-def _space(intervals: Gaps) -> AgainSpace:
+def _space(intervals: Gaps) -> RecomputeSpace:
     nodes, storages, reads = len(intervals.graph.nodes), len(intervals.sizes), len(intervals.arrays.reads)
-    return AgainSpace(
+    return RecomputeSpace(
         held=np.empty(storages + 1, np.int64),
         beside=np.empty(reads + 1, np.int64),
         leaves=np.empty(reads + 1, np.int64),

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from .idle_intervals import KEEP, SWAP, Gaps
-from .timeline import Steps
+from .timeline import Timeline
 
 
 def choose(intervals: Gaps, size: int, distance: int, *, swap: bool = True) -> list[int]:
@@ -23,7 +23,7 @@ def choose(intervals: Gaps, size: int, distance: int, *, swap: bool = True) -> l
     return chosen
 
 
-def load_steps(steps: Steps, size: int) -> list[int]:
+def load_steps(steps: Timeline, size: int) -> list[int]:
     """For each copy from the host, the step before which it begins.
 
     That is the first step of the partition before the one that needs the copy. Steps equal positions here, because

@@ -18,13 +18,13 @@ from .decide import Decider
 from .idle_intervals import DROP, KEEP, SWAP, Bools, Ints
 from .local_moves import relax, repair
 from .recompute_cuts import cut
-from .timeline import Steps
+from .timeline import Timeline
 
 _REPAIRS = 8  # rounds that split a run of recomputed storages where it takes too many bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class GapGroup:
     """Idle intervals in which a storage stays on the device together."""
 
     intervals: tuple[int, ...]
@@ -32,7 +32,7 @@ class Item:
     length: int  # positions in the intervals
 
 
-class Base:
+class CheckpointPlan:
     """The plan with the least on the device, for one distance between cuts.
 
     Parameters
@@ -78,7 +78,7 @@ class Base:
                 decider.choice[g] = SWAP
                 decider.host_use.reserve(g)
 
-    def filled(self, target: int, first: float) -> Steps:
+    def filled(self, target: int, first: float) -> Timeline:
         """The timeline when the free bytes below `target` are used.
 
         Parameters
@@ -99,7 +99,7 @@ class Base:
         return decider.timeline()
 
 
-def _items(decider: Decider, persistent: Bools) -> list[Item]:
+def _items(decider: Decider, persistent: Bools) -> list[GapGroup]:
     """Storages that could stay: those with most copies for a byte first, then those that are away for a shorter time.
 
     Equal persistent storages are spread over the step, so that each part of it has some copies to hide.
@@ -108,19 +108,19 @@ def _items(decider: Decider, persistent: Bools) -> list[Item]:
     written = {s for node in intervals.graph.nodes for s in node.writes}
     moved = np.flatnonzero(decider.choice == SWAP)
     length = np.where(intervals.wraps, count - intervals.start + intervals.end, intervals.end - intervals.start)
-    items: list[Item] = []
+    items: list[GapGroup] = []
     by_storage: dict[int, list[int]] = {}
     for g in moved.tolist():
         if persistent[g]:
             by_storage.setdefault(int(intervals.storage[g]), []).append(g)
         else:
-            items.append(Item((g,), 2, int(length[g])))
-    alike: dict[tuple[int, int], list[Item]] = {}
+            items.append(GapGroup((g,), 2, int(length[g])))
+    alike: dict[tuple[int, int], list[GapGroup]] = {}
     for s, those in by_storage.items():
-        one = Item(tuple(those), len(those) + (s in written), int(length[those].sum()))
+        one = GapGroup(tuple(those), len(those) + (s in written), int(length[those].sum()))
         alike.setdefault((one.copied, intervals.sizes[s]), []).append(one)
         if len(those) > 1:
-            items += [Item((g,), 1, int(length[g])) for g in those if not intervals.wraps[g]]
+            items += [GapGroup((g,), 1, int(length[g])) for g in those if not intervals.wraps[g]]
     for group in alike.values():
         items += [group[k] for k in _spread(len(group))]
     items.sort(key=lambda one: (-one.copied, -(-one.length * 8 // (count + 1))))
@@ -134,7 +134,7 @@ def _spread(count: int) -> Ints:
     return np.argsort(np.array(back), kind="stable")
 
 
-def _stay(decider: Decider, items: list[Item], target: int, most: int) -> list[Item]:
+def _stay(decider: Decider, items: list[GapGroup], target: int, most: int) -> list[GapGroup]:
     """Keep items on the device while they take at most `most` bytes and the target holds; the other items."""
     intervals, left = decider.intervals, []
     for item in items:

@@ -15,7 +15,7 @@ MAX_RUNS = (0.15, 0.3, 0.5, 0.8)
 
 
 @dataclass(frozen=True)
-class Point:
+class SearchPoint:
     """Settings of one attempt at a plan."""
 
     window: float = 1 / 16  # share of the budget for copies in flight
@@ -25,7 +25,7 @@ class Point:
     keep_soon: bool = False  # storages that are needed soon stay on the device
     hold: bool = False  # a storage may be kept after its last use to recompute others from it
 
-    def neighbours(self, host_use: int) -> Iterator[list[Point]]:
+    def neighbours(self, host_use: int) -> Iterator[list[SearchPoint]]:
         """Neighbours in each direction, of which host_use has this number of values."""
         yield [replace(self, window=x) for x in _adjacent(WINDOWS, self.window)]
         yield [replace(self, max_run=x) for x in _adjacent(MAX_RUNS, self.max_run)]
@@ -36,16 +36,16 @@ class Point:
 
 
 STARTS = (
-    Point(),
-    Point(max_run=0.8, begin="drop", hold=True),
-    Point(max_run=0.5, begin="cut", host_use=1),
-    Point(max_run=0.8, host_use=1, hold=True),
-    Point(max_run=0.5, begin="cut", hold=True),
-    Point(max_run=0.5, begin="drop", host_use=1),
+    SearchPoint(),
+    SearchPoint(max_run=0.8, begin="drop", hold=True),
+    SearchPoint(max_run=0.5, begin="cut", host_use=1),
+    SearchPoint(max_run=0.8, host_use=1, hold=True),
+    SearchPoint(max_run=0.5, begin="cut", hold=True),
+    SearchPoint(max_run=0.5, begin="drop", host_use=1),
 )
 
 
-def climb(price: Callable[[Point], float], host_use: int, max_tries: int, enough: float) -> None:
+def climb(price: Callable[[SearchPoint], float], host_use: int, max_tries: int, enough: float) -> None:
     """Evaluate points: first the starts, then neighbours of the cheapest points.
 
     Ends early when a point is cheap enough, or when no neighbour is left.
@@ -61,9 +61,9 @@ def climb(price: Callable[[Point], float], host_use: int, max_tries: int, enough
     enough : float
         A price at which the search ends.
     """
-    known: dict[Point, float] = {}
+    known: dict[SearchPoint, float] = {}
 
-    def evaluate(points: list[Point]) -> float:
+    def evaluate(points: list[SearchPoint]) -> float:
         """The lowest price of these points, as far as they are new and tries are left."""
         found = float("inf")
         for point in points:

@@ -18,7 +18,7 @@ from .idle_intervals import SWAP, Bools, Gaps
 _SHORT = 50  # an interval shorter than this part of the step is not worth two copies
 
 
-class Rooms:
+class HostBudget:
     """Host memory that a plan may use.
 
     Parameters
@@ -111,7 +111,7 @@ class Rooms:
             self.reserved_until[s] = last
 
 
-def host_options(intervals: Gaps, budget: int, limit: int | None) -> list[Rooms]:
+def host_options(intervals: Gaps, budget: int, limit: int | None) -> list[HostBudget]:
     """Ways to use the host, in the order in which to try them.
 
     Parameters
@@ -126,18 +126,20 @@ def host_options(intervals: Gaps, budget: int, limit: int | None) -> list[Rooms]
     movable = [s for s, one in enumerate(intervals.graph.storages) if one.persistent and intervals.initial[s] >= 0]
     persistent = sum(intervals.sizes[s] for s in movable)
     over = 0 if limit is None else max(0, persistent - limit)
-    found: list[Rooms] = []
+    found: list[HostBudget] = []
     if persistent > budget // 4:
         temporary_limit = 0 if over else None
         for share in (0.0, 0.5, 0.8):
             more = int(share * (min(budget, persistent) - over))
             if over + more:
-                found.append(Rooms(intervals, limit, temporary_limit, choose_resident(intervals, movable, over + more)))
+                found.append(
+                    HostBudget(intervals, limit, temporary_limit, choose_resident(intervals, movable, over + more))
+                )
     if not over:
-        found.insert(1, Rooms(intervals, None, sufficient=not found))
+        found.insert(1, HostBudget(intervals, None, sufficient=not found))
     if limit is not None:
-        found += [Rooms(intervals, limit, limit - persistent)] if not over else []
-        found += [Rooms(intervals, limit, 0), Rooms(intervals, limit)]
+        found += [HostBudget(intervals, limit, limit - persistent)] if not over else []
+        found += [HostBudget(intervals, limit, 0), HostBudget(intervals, limit)]
     return found
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from .instructions import OUT, READY, Program
+from .instructions import OUT, READY, DeviceProgram
 
 
-def places(program: Program) -> tuple[dict[int, int], int]:
+def places(program: DeviceProgram) -> tuple[dict[int, int], int]:
     """The offset of each storage in one host buffer, in bytes, and the size of the buffer.
 
     An offset is used again once its storage has been read back for the last time. That is safe: later copies to the

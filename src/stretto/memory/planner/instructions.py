@@ -1,4 +1,4 @@
-"""Instructions of a planned step, and the `Program` that is a list of them.
+"""Instructions of a planned step, and the `DeviceProgram` that is a list of them.
 
 Memory is allocated and freed on the compute stream only, in the order of the list, so the bytes in use at any point
 follow from the list alone. Two other streams copy: one to the host, one from it.
@@ -39,7 +39,7 @@ Instruction = tuple[int, int]  # (what, node or storage)
 
 
 @dataclass(frozen=True, eq=False)
-class Program:
+class DeviceProgram:
     """A planned step: the graph in the order in which it runs, and the instructions."""
 
     graph: Graph

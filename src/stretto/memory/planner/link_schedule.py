@@ -11,7 +11,7 @@ import numpy as np
 BUCKETS = 1024
 
 
-class Lane:
+class LinkTimeline:
     """One direction of a link over `seconds`."""
 
     def __init__(self, seconds: float) -> None:

@@ -28,55 +28,55 @@ from stretto.kernels.memory_planner.lower import (
 
 from .graph import Graph
 from .idle_intervals import Ints
-from .instructions import Program
-from .program import Link
-from .timeline import Steps
+from .instructions import DeviceProgram
+from .program import HostLink
+from .timeline import Timeline
 
 Floats = np.ndarray[tuple[int], np.dtype[np.float64]]
 
 
 @dataclass(frozen=True, eq=False)
-class Lowered:
+class LoweredProgram:
     """A program as arrays of instructions, with its times."""
 
     graph: Graph
-    steps: Steps
+    steps: Timeline
     what: Ints  # by instruction: its kind
     which: Ints  # by instruction: its node or storage
     began: Floats  # when each step began, in seconds
     seconds: float  # when the program ended
 
     @cached_property
-    def program(self) -> Program:
-        """The instructions as a `Program`."""
+    def program(self) -> DeviceProgram:
+        """The instructions as a `DeviceProgram`."""
         instructions = tuple(zip(self.what.tolist(), self.which.tolist(), strict=True))
-        return Program(self.graph, instructions, self.steps.on_host)
+        return DeviceProgram(self.graph, instructions, self.steps.on_host)
 
 
 def lower(
-    graph: Graph, steps: Steps, budget: int, link: Link, rounds: int = 2, first: Sequence[int] | None = None
-) -> Lowered:
+    graph: Graph, steps: Timeline, budget: int, link: HostLink, rounds: int = 2, first: Sequence[int] | None = None
+) -> LoweredProgram:
     """The fastest of a few programs: when copies must begin depends on when the steps do, and vice versa.
 
     Parameters
     ----------
     graph : Graph
         In the order in which it runs.
-    steps : Steps
+    steps : Timeline
         Its timeline.
     budget : int
         Bytes on the device.
-    link : Link
+    link : HostLink
         Speed of copies.
     rounds : int
         Programs to try.
     first : sequence of int, optional
         The step before which each copy from the host begins, where that is fixed.
     """
-    one = _Lower(graph, steps, budget, link, first)
+    one = _Lowering(graph, steps, budget, link, first)
     began = np.zeros(len(steps) + 1)
     np.cumsum(one.seconds[steps.node], out=began[1:])
-    best: Lowered | None = None
+    best: LoweredProgram | None = None
     for _ in range(rounds):
         found = one.go(began)
         if best is None or found.seconds < best.seconds:
@@ -88,10 +88,10 @@ def lower(
     return best
 
 
-class _Lower:
+class _Lowering:
     """A timeline with a budget, as arrays."""
 
-    def __init__(self, graph: Graph, steps: Steps, budget: int, link: Link, first: Sequence[int] | None) -> None:
+    def __init__(self, graph: Graph, steps: Timeline, budget: int, link: HostLink, first: Sequence[int] | None) -> None:
         self.graph, self.steps, self.budget, self.link = graph, steps, budget, link
         self.sizes = np.array([one.nbytes for one in graph.storages], np.int64)
         self.seconds = np.array([node.seconds for node in graph.nodes], np.float64)
@@ -104,7 +104,7 @@ class _Lower:
             *_by_step(np.minimum(steps.swap_out_by, count + 1), steps.swap_out, count),
         )
 
-    def go(self, began: Floats) -> Lowered:
+    def go(self, began: Floats) -> LoweredProgram:
         steps, count, copies = self.steps, len(self.steps), len(self.steps.swap_out)
         given = LowerSteps(
             steps.kind,
@@ -136,7 +136,7 @@ class _Lower:
         lowered(given, space, counts, clocks, np.array([self.link.out, self.link.into, self.link.latency]))
         n = int(counts[INSTRUCTIONS])
         ended = float(max(clocks[NOW], clocks[OUT_FREE]))
-        return Lowered(self.graph, steps, space.what[:n], space.which[:n], space.began, ended)
+        return LoweredProgram(self.graph, steps, space.what[:n], space.which[:n], space.began, ended)
 
 
 def _by_step(at: Ints, which: Ints, count: int) -> tuple[Ints, Ints]:

@@ -19,23 +19,23 @@ from stretto.plan.cost import show_bytes
 from .fixed_partitions import choose, load_steps
 from .graph import Graph
 from .idle_intervals import KEEP, SWAP, Gaps, find_idle_intervals
-from .instructions import Program
-from .lower import Lowered, lower
+from .instructions import DeviceProgram
+from .lower import LoweredProgram, lower
 from .order import ORDERS
-from .program import Costs, Link, account
+from .program import Costs, HostLink, account
 from .residency import resident_at
-from .search import Found, search
-from .timeline import Steps, build_timeline
+from .search import SearchResult, search
+from .timeline import Timeline, build_timeline
 
 POLICIES = ("best", "dissertation", "keep")
 
 
 @dataclass(frozen=True)
-class Settings:
+class PlannerSettings:
     """What to plan for."""
 
     budget: int  # bytes on the device
-    link: Link = field(default_factory=Link)
+    link: HostLink = field(default_factory=HostLink)
     host_budget: int | None = None  # bytes on the host for storages; None: no bound
     policy: str = "best"  # "best": the fastest plan; "dissertation": chapter 6; "keep": nothing moves
     swap: bool = True  # storages may be copied to the host and back
@@ -55,12 +55,12 @@ class Settings:
 
 
 @dataclass(frozen=True, eq=False)
-class Planned:
+class PlannedProgram:
     """A plan."""
 
-    program: Program
+    program: DeviceProgram
     costs: Costs  # as `account` computes them
-    settings: Settings
+    settings: PlannerSettings
     notes: list[str] = field(default_factory=list)  # for the report
 
 
@@ -98,19 +98,19 @@ class Infeasible(PlanError):
         return Infeasible(budget, self.smallest + sum(held.values()), self.side, self.node, resident)
 
 
-def make(graph: Graph, settings: Settings) -> Planned:
+def make(graph: Graph, settings: PlannerSettings) -> PlannedProgram:
     """Plan a step; raises `Infeasible` if no plan fits the budget.
 
     Parameters
     ----------
     graph : Graph
         The step.
-    settings : Settings
+    settings : PlannerSettings
         Budget, link and policy.
 
     Returns
     -------
-    Planned
+    PlannedProgram
     """
     graph.check()
     if settings.policy == "keep":
@@ -120,10 +120,10 @@ def make(graph: Graph, settings: Settings) -> Planned:
     intervals = intervals_of(graph, settings)
     found = find_plan(intervals, settings, settings.budget) or retry_or_refuse(intervals, settings)
     costs = account(found.lowered.program, settings.link)
-    return Planned(found.lowered.program, costs, settings, found.notes)
+    return PlannedProgram(found.lowered.program, costs, settings, found.notes)
 
 
-def smallest_budget(graph: Graph, settings: Settings) -> int:
+def smallest_budget(graph: Graph, settings: PlannerSettings) -> int:
     """The smallest budget for which `make` has a plan, in bytes."""
     if settings.policy == "keep":
         return account(_keep(graph, settings).program, settings.link).peak
@@ -133,7 +133,7 @@ def smallest_budget(graph: Graph, settings: Settings) -> int:
     return _smallest(intervals_of(graph, settings), settings)
 
 
-def intervals_of(graph: Graph, settings: Settings) -> Gaps:
+def intervals_of(graph: Graph, settings: PlannerSettings) -> Gaps:
     """Idle intervals of a graph in the order of the settings."""
     order = settings.order
     if settings.policy == "dissertation" and order == "program":
@@ -142,24 +142,24 @@ def intervals_of(graph: Graph, settings: Settings) -> Gaps:
     return find_idle_intervals(graph.reordered(ORDERS[order](graph)), place=settings.place, extend=extend)
 
 
-def _keep(graph: Graph, settings: Settings) -> Lowered:
+def _keep(graph: Graph, settings: PlannerSettings) -> LoweredProgram:
     intervals = find_idle_intervals(graph)
     steps = build_timeline(intervals, intervals.uniform(KEEP))
     return lower(graph, steps, steps.peak, settings.link)
 
 
-def _partitioned(intervals: Gaps, settings: Settings) -> Steps:
+def _partitioned(intervals: Gaps, settings: PlannerSettings) -> Timeline:
     return build_timeline(intervals, choose(intervals, settings.partition, settings.distance, swap=settings.swap))
 
 
-def _dissertation(graph: Graph, settings: Settings) -> Lowered:
+def _dissertation(graph: Graph, settings: PlannerSettings) -> LoweredProgram:
     intervals = intervals_of(graph, settings)
     steps = _partitioned(intervals, settings)
     budget = max(settings.budget, steps.peak)
     return lower(intervals.graph, steps, budget, settings.link, first=load_steps(steps, settings.partition))
 
 
-def _checked(lowered: Lowered, settings: Settings, note: str) -> Planned:
+def _checked(lowered: LoweredProgram, settings: PlannerSettings, note: str) -> PlannedProgram:
     costs = account(lowered.program, settings.link)
     if costs.peak > settings.budget:
         node, resident = resident_at(lowered.program, costs.peak_at)
@@ -167,10 +167,12 @@ def _checked(lowered: Lowered, settings: Settings, note: str) -> Planned:
     if settings.host_budget is not None and costs.host > settings.host_budget:
         node, resident = resident_at(lowered.program, costs.peak_at)
         raise Infeasible(settings.host_budget, costs.host, "host", node, resident)
-    return Planned(lowered.program, costs, settings, [note] if note else [])
+    return PlannedProgram(lowered.program, costs, settings, [note] if note else [])
 
 
-def find_plan(intervals: Gaps, settings: Settings, budget: int, *, first_fit: bool = False) -> Found | None:
+def find_plan(
+    intervals: Gaps, settings: PlannerSettings, budget: int, *, first_fit: bool = False
+) -> SearchResult | None:
     """The fastest plan for a budget, or None (`search.search`)."""
     return search(
         intervals,
@@ -183,7 +185,7 @@ def find_plan(intervals: Gaps, settings: Settings, budget: int, *, first_fit: bo
     )
 
 
-def _smallest(intervals: Gaps, settings: Settings) -> int:
+def _smallest(intervals: Gaps, settings: PlannerSettings) -> int:
     steps = build_timeline(intervals, intervals.uniform(SWAP))
     low = steps.peak
     if settings.swap and settings.host_budget is None:
@@ -201,7 +203,7 @@ def _smallest(intervals: Gaps, settings: Settings) -> int:
     return high
 
 
-def retry_or_refuse(intervals: Gaps, settings: Settings) -> Found:
+def retry_or_refuse(intervals: Gaps, settings: PlannerSettings) -> SearchResult:
     """A plan for a smaller budget if there is one after all; otherwise raise `Infeasible`."""
     if settings.host_budget is not None:
         free = find_plan(intervals, replace(settings, host_budget=None), settings.budget, first_fit=True)

@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .host_slots import places
-from .instructions import EVICT, FREE, HOLD, IN, NAMES, OUT, READY, RECOMPUTE, RELEASE, RUN, UNHOLD, Program
+from .instructions import EVICT, FREE, HOLD, IN, NAMES, OUT, READY, RECOMPUTE, RELEASE, RUN, UNHOLD, DeviceProgram
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class HostLink:
     """Speed of copies between the device and the host."""
 
     out: float = 50e9  # bytes per second to the host
@@ -43,25 +43,25 @@ class Costs:
     bytes_in: int
 
 
-class Illegal(ValueError):
+class IllegalProgram(ValueError):
     """Instructions that no device could run: the instruction and why."""
 
 
-def account(program: Program, link: Link | None = None) -> Costs:
-    """The cost of a program; raises `Illegal` where a device could not run it."""
-    return Ledger(program, link or Link()).run()
+def account(program: DeviceProgram, link: HostLink | None = None) -> Costs:
+    """The cost of a program; raises `IllegalProgram` where a device could not run it."""
+    return Ledger(program, link or HostLink()).run()
 
 
-def curve(program: Program) -> list[int]:
+def curve(program: DeviceProgram) -> list[int]:
     """Bytes in use on the device after each instruction; for nodes, while they run. Plots show this."""
-    ledger = Ledger(program, Link())
+    ledger = Ledger(program, HostLink())
     ledger.run()
     return ledger.curve
 
 
-def bytes_after(program: Program) -> list[int]:
+def bytes_after(program: DeviceProgram) -> list[int]:
     """Bytes in use on the device once each instruction is over: what the device's own counter should show."""
-    ledger = Ledger(program, Link())
+    ledger = Ledger(program, HostLink())
     ledger.run()
     return ledger.bytes_after
 
@@ -69,7 +69,7 @@ def bytes_after(program: Program) -> list[int]:
 class Ledger:
     """Bytes and seconds of a program, one instruction after another."""
 
-    def __init__(self, program: Program, link: Link) -> None:
+    def __init__(self, program: DeviceProgram, link: HostLink) -> None:
         self.program, self.graph, self.link = program, program.graph, link
         graph = self.graph
         self.resident = {s for s, one in enumerate(graph.storages) if one.kind == "input"}
@@ -100,8 +100,8 @@ class Ledger:
         what, which = self.program.instructions[at]
         try:
             most = self._one(what, which)
-        except Illegal as error:
-            raise Illegal(f"instruction {at}, {NAMES[what]} {which}: {error}") from None
+        except IllegalProgram as error:
+            raise IllegalProgram(f"instruction {at}, {NAMES[what]} {which}: {error}") from None
         self.curve.append(most)
         self.bytes_after.append(self.in_use)
         if most > self.peak:
@@ -129,27 +129,27 @@ class Ledger:
         if what == OUT:
             self._need(which)
             if which in self.leaving:
-                raise Illegal("its copy to the host has already begun")
+                raise IllegalProgram("its copy to the host has already begun")
             self.out_free = max(self.out_free, self.now) + self.link.out_seconds(size)
             self.leaving[which] = self.landed[which] = self.out_free
             self.bytes_out += size
             self.copied.add(which)
         elif what == EVICT:
             if which not in self.leaving:
-                raise Illegal("no copy to the host has begun")
+                raise IllegalProgram("no copy to the host has begun")
             self.wait(self.leaving.pop(which))
             self._give(which)
         elif what == FREE:
             if which in self.leaving or which in self.coming:
-                raise Illegal("it is being copied")
+                raise IllegalProgram("it is being copied")
             if self.graph.storages[which].persistent and which not in self.copied:
-                raise Illegal("its only copy would be lost")
+                raise IllegalProgram("its only copy would be lost")
             self._give(which)
         elif what == IN:
             if which in self.resident or which in self.coming:
-                raise Illegal("it is on the device already")
+                raise IllegalProgram("it is on the device already")
             if which not in self.copied:
-                raise Illegal("the host has no copy of it")
+                raise IllegalProgram("the host has no copy of it")
             begin = max(self.in_free, self.now, self.landed.get(which, 0.0))
             self.in_free = begin + self.link.in_seconds(size)
             self.coming[which] = self.in_free
@@ -157,7 +157,7 @@ class Ledger:
             self.in_use += size
         elif what == READY:
             if which not in self.coming:
-                raise Illegal("no copy from the host has begun")
+                raise IllegalProgram("no copy from the host has begun")
             self.wait(self.coming.pop(which))
             self.resident.add(which)
         return self.in_use
@@ -165,19 +165,19 @@ class Ledger:
     def _run(self, n: int, again: bool) -> int:
         node, storages = self.graph.nodes[n], self.graph.storages
         if again and (n not in self.ran or not node.recomputable):
-            raise Illegal(f"{node.name} cannot be run a second time")
+            raise IllegalProgram(f"{node.name} cannot be run a second time")
         if not again and n in self.ran:
-            raise Illegal(f"{node.name} was run before")
+            raise IllegalProgram(f"{node.name} was run before")
         versions = tuple(self.version.get(s, 0) for s in node.reads)
         if again and versions != self.ran[n]:
-            raise Illegal(f"{node.name} would read a value that has changed since it first ran")
+            raise IllegalProgram(f"{node.name} would read a value that has changed since it first ran")
         self._need(*node.reads)
         if not again:
             self._need(*node.writes)
         made = [s for s in node.makes if not (again and s in self.resident)]
         for s in made:
             if s in self.resident or s in self.coming:
-                raise Illegal(f"storage {s} is on the device already")
+                raise IllegalProgram(f"storage {s} is on the device already")
             self.in_use += storages[s].nbytes
         self.resident.update(made)
         doubled = sum(storages[s].nbytes for s in node.makes) - sum(storages[s].nbytes for s in made)
@@ -189,7 +189,7 @@ class Ledger:
             self.ran[n] = versions
             for s in node.writes:
                 if s in self.leaving:
-                    raise Illegal(f"storage {s} is changed while it is copied")
+                    raise IllegalProgram(f"storage {s} is changed while it is copied")
                 self.copied.discard(s)
                 self.version[s] = self.version.get(s, 0) + 1
         return most
@@ -198,7 +198,7 @@ class Ledger:
         for s in which:
             if s not in self.resident:
                 state = "still being copied" if s in self.coming else "not on the device"
-                raise Illegal(f"storage {s} ({self.graph.storages[s].name}) is {state}")
+                raise IllegalProgram(f"storage {s} ({self.graph.storages[s].name}) is {state}")
 
     def _give(self, s: int) -> None:
         self._need(s)
@@ -208,12 +208,12 @@ class Ledger:
     def _end(self) -> None:
         graph, program = self.graph, self.program
         if len(self.ran) != len(graph.nodes):
-            raise Illegal(f"{len(graph.nodes) - len(self.ran)} nodes were not run")
+            raise IllegalProgram(f"{len(graph.nodes) - len(self.ran)} nodes were not run")
         for s, one in enumerate(graph.storages):
             if s in self.coming or s in self.leaving:
-                raise Illegal(f"storage {s} is still being copied when the step ends")
+                raise IllegalProgram(f"storage {s} is still being copied when the step ends")
             if s in program.on_host and (s in self.resident or s not in self.copied):
-                raise Illegal(f"storage {s} is not on the host when the step ends")
+                raise IllegalProgram(f"storage {s} is not on the host when the step ends")
             if one.persistent and s not in program.on_host and s not in self.resident:
-                raise Illegal(f"storage {s} is not on the device when the step ends")
+                raise IllegalProgram(f"storage {s} is not on the device when the step ends")
         self._need(*graph.results)

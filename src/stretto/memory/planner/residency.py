@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from .instructions import EVICT, FREE, IN, RECOMPUTE, RUN, Program
+from .instructions import EVICT, FREE, IN, RECOMPUTE, RUN, DeviceProgram
 
 
-def resident_at(program: Program, at: int) -> tuple[str, dict[str, int]]:
+def resident_at(program: DeviceProgram, at: int) -> tuple[str, dict[str, int]]:
     """The node that runs at instruction `at` (or next), and the resident bytes of each kind.
 
     -1 is before the first instruction. A node's workspace counts as "workspace".

@@ -9,16 +9,16 @@ import numpy as np
 
 from .copy_delays import delays
 from .decide import Decider
-from .from_checkpoints import Base
-from .hill_climb import Point, climb
-from .host_budget import Rooms, host_options
+from .from_checkpoints import CheckpointPlan
+from .hill_climb import SearchPoint, climb
+from .host_budget import HostBudget, host_options
 from .host_slots import places
 from .idle_intervals import DROP, KEEP, SWAP, Gaps, Ints
 from .local_moves import demote, exchange, promote, relax, repair
-from .lower import Lowered, lower
-from .program import Link
+from .lower import LoweredProgram, lower
+from .program import HostLink
 from .recompute_cuts import cut
-from .timeline import NEVER, Choices, Steps, build_timeline
+from .timeline import NEVER, Choices, Timeline, build_timeline
 
 ROUNDS = 24
 RECENT = 4  # rounds from which the gain of the next is predicted
@@ -59,11 +59,11 @@ SHARES_FIRST = ((1.0, 1 / 16), (1.0, 0.0), (0.75, 1 / 16), (0.4, 1 / 16), (0.0, 
 
 
 @dataclass(frozen=True, eq=False)
-class Found:
+class SearchResult:
     """A plan that fits, and what is needed to adapt it to another budget."""
 
-    lowered: Lowered
-    steps: Steps
+    lowered: LoweredProgram
+    steps: Timeline
     choice: Choices
     notes: list[str] = field(default_factory=list)  # for the report
     decider: Decider | None = None  # the one that made it
@@ -73,13 +73,13 @@ class Found:
 def search(
     intervals: Gaps,
     budget: int,
-    link: Link,
+    link: HostLink,
     *,
     swap: bool = True,
     recompute: bool = True,
     host: int | None = None,
     first_fit: bool = False,
-) -> Found | None:
+) -> SearchResult | None:
     """The fastest plan that fits, or None.
 
     Parameters
@@ -88,7 +88,7 @@ def search(
         Idle intervals of the step.
     budget : int
         Bytes on the device.
-    link : Link
+    link : HostLink
         Speed of copies.
     swap, recompute : bool
         Whether storages may be swapped, and recomputed.
@@ -99,15 +99,15 @@ def search(
     """
     keep = build_timeline(intervals, intervals.uniform(KEEP))
     if keep.peak <= budget:
-        return Found(
+        return SearchResult(
             lower(intervals.graph, keep, budget, link),
             keep,
             np.array(intervals.uniform(KEEP), np.int8),
             ["everything fits"],
         )
-    tries = _Tries(intervals, budget, link, keep, swap=swap, recompute=recompute, host=host, first_fit=first_fit)
-    best: Found | None = None
-    uses = host_options(intervals, budget, host) if swap else [Rooms(intervals, None)]
+    tries = _Attempts(intervals, budget, link, keep, swap=swap, recompute=recompute, host=host, first_fit=first_fit)
+    best: SearchResult | None = None
+    uses = host_options(intervals, budget, host) if swap else [HostBudget(intervals, None)]
     count = len(intervals.graph.nodes)
     if swap and recompute and not first_fit and count <= LARGE:
         best = tries.from_checkpoints()
@@ -131,14 +131,14 @@ def search(
         steps = build_timeline(intervals, choice.tolist())
         if steps.peak <= budget:
             best = tries.if_host_fits(
-                Found(lower(intervals.graph, steps, budget, link), steps, choice, ["everything is swapped"])
+                SearchResult(lower(intervals.graph, steps, budget, link), steps, choice, ["everything is swapped"])
             )
     elif recompute and len(intervals) <= SMALL:
         best = _one_by_one(intervals, budget, link)
     return best
 
 
-def adapt(found: Found, budget: int, link: Link, host: int | None = None) -> Found | None:
+def adapt(found: SearchResult, budget: int, link: HostLink, host: int | None = None) -> SearchResult | None:
     """A plan changed so that it fits a smaller budget, or None: much faster than a search."""
     decider = found.decider
     if decider is None or found.kept_until is None:
@@ -152,7 +152,7 @@ def adapt(found: Found, budget: int, link: Link, host: int | None = None) -> Fou
     return made
 
 
-def _one_by_one(intervals: Gaps, budget: int, link: Link) -> Found | None:
+def _one_by_one(intervals: Gaps, budget: int, link: HostLink) -> SearchResult | None:
     """Drop or keep one interval at a time, always the one with the lowest peak.
 
     A last attempt, for steps so small that single bytes decide.
@@ -170,23 +170,23 @@ def _one_by_one(intervals: Gaps, budget: int, link: Link) -> Found | None:
             return None
         steps, choice = better
     notes = [f"{int((choice == DROP).sum())} idle intervals are recomputed, of {len(intervals)}"]
-    return Found(lower(intervals.graph, steps, budget, link), steps, choice, notes)
+    return SearchResult(lower(intervals.graph, steps, budget, link), steps, choice, notes)
 
 
 @dataclass(frozen=True)
-class _Tries:
+class _Attempts:
     """Attempts at one budget. Parameters as for `search`."""
 
     intervals: Gaps
     budget: int
-    link: Link
-    keep: Steps
+    link: HostLink
+    keep: Timeline
     swap: bool
     recompute: bool
     host: int | None
     first_fit: bool
 
-    def best(self, host_use: Rooms, reuse_window: int, most: int) -> Found | None:
+    def best(self, host_use: HostBudget, reuse_window: int, most: int) -> SearchResult | None:
         """The best of at most `most` settings for this use of the host."""
         intervals, budget = self.intervals, self.budget
         if not self.feasible(host_use):
@@ -196,32 +196,34 @@ class _Tries:
         )
         free = budget - host_use.resident_bytes
         shares = (TIGHT + LOOSE if free < (self.keep.peak - host_use.resident_bytes) / 4 else LOOSE + TIGHT)[:most]
-        best: Found | None = None
+        best: SearchResult | None = None
         for window, max_run, begin in shares:
             if best is not None and self.first_fit:
                 break
-            found = self.try_point(host_use, reuse_window, Point(window, max_run, begin))
+            found = self.try_point(host_use, reuse_window, SearchPoint(window, max_run, begin))
             if found is not None and (best is None or found.lowered.seconds < best.lowered.seconds):
                 best = found
         return best
 
-    def from_checkpoints(self) -> Found | None:
+    def from_checkpoints(self) -> SearchResult | None:
         """The best of the plans that start from checkpoints: about ten are tried, the best are improved."""
-        found: list[tuple[float, int, tuple[float, bool], Found]] = []  # seconds, number, base, plan
-        bases: dict[tuple[float, bool], Base] = {}
+        found: list[tuple[float, int, tuple[float, bool], SearchResult]] = []  # seconds, number, base, plan
+        bases: dict[tuple[float, bool], CheckpointPlan] = {}
 
         def price(share: float, first: float, window: float, *, move: bool = True) -> None:
             base = bases.get((share, move))
             if base is None:
-                decider = self._decider(Rooms(self.intervals, self.host), NEVER, 1.0, drop_first=False, hold=True)
+                decider = self._decider(HostBudget(self.intervals, self.host), NEVER, 1.0, drop_first=False, hold=True)
                 decider.learn(self.keep, copies=False)
-                base = bases[share, move] = Base(decider, share * self.budget, self.budget, move=move)
+                base = bases[share, move] = CheckpointPlan(decider, share * self.budget, self.budget, move=move)
             if base.steps.peak > self.budget:
                 return
             steps = base.filled(int(self.budget * (1 - window)), first)
             if steps.peak <= self.budget:
                 lowered = lower(self.intervals.graph, steps, self.budget, self.link, 1)
-                one = Found(lowered, steps, base.decider.choice.copy(), kept_until=base.decider.kept_until.copy())
+                one = SearchResult(
+                    lowered, steps, base.decider.choice.copy(), kept_until=base.decider.kept_until.copy()
+                )
                 found.append((lowered.seconds, len(found), (share, move), one))
 
         many = len(self.intervals.graph.nodes) > MANY_NODES
@@ -237,22 +239,22 @@ class _Tries:
         share, move = min(found)[2]
         for first, window in (SHARES_FIRST[1:2] if many else SHARES_FIRST[1:]) if move else ():
             price(share, first, window)
-        best: Found | None = None
+        best: SearchResult | None = None
         for _, _, base, one in sorted(found)[: 1 if many else 2]:
             lowered = lower(self.intervals.graph, one.steps, self.budget, self.link)
             decider = bases[base].decider
             made = _improve(decider, lowered, one.steps, one.choice, self.budget, self.budget, one.kept_until)
-            better = self.if_host_fits(Found(*made[:3], _notes(made[2], self.intervals), decider, made[3]))
+            better = self.if_host_fits(SearchResult(*made[:3], _notes(made[2], self.intervals), decider, made[3]))
             if better is not None and (best is None or better.lowered.seconds < best.lowered.seconds):
                 best = better
         return best
 
-    def by_hill_climbing(self, uses: list[Rooms], most: int, best: Found | None) -> Found | None:
+    def by_hill_climbing(self, uses: list[HostBudget], most: int, best: SearchResult | None) -> SearchResult | None:
         """The best of at most `most` settings, most of them near the best ones, and of the best plan known."""
         nodes = self.intervals.graph.nodes
         feasible = [host_use for host_use in uses if self.feasible(host_use)]
 
-        def price(point: Point) -> float:
+        def price(point: SearchPoint) -> float:
             nonlocal best
             max_seconds = WORTH * best.lowered.seconds if best is not None else float("inf")
             found = self.try_point(
@@ -266,7 +268,7 @@ class _Tries:
             climb(price, len(feasible), most, NEAR * sum(node.seconds for node in nodes))
         return best
 
-    def feasible(self, host_use: Rooms) -> bool:
+    def feasible(self, host_use: HostBudget) -> bool:
         """Whether there is a plan if everything that may leave the device does."""
         if not host_use.resident:
             return True
@@ -278,8 +280,8 @@ class _Tries:
         )
 
     def try_point(
-        self, host_use: Rooms, reuse_window: int, point: Point, max_seconds: float = float("inf")
-    ) -> Found | None:
+        self, host_use: HostBudget, reuse_window: int, point: SearchPoint, max_seconds: float = float("inf")
+    ) -> SearchResult | None:
         """One attempt. A plan that takes more than `max_seconds` is not improved further."""
         budget = self.budget
         free = budget - host_use.resident_bytes
@@ -291,7 +293,9 @@ class _Tries:
         found = attempt(decider, self.keep, budget, budget - int(point.window * free), share, max_seconds)
         return found and self.if_host_fits(found)
 
-    def _decider(self, host_use: Rooms, reuse_window: int, max_run: float, *, drop_first: bool, hold: bool) -> Decider:
+    def _decider(
+        self, host_use: HostBudget, reuse_window: int, max_run: float, *, drop_first: bool, hold: bool
+    ) -> Decider:
         budget, link = self.budget, self.link
         return Decider(
             self.intervals,
@@ -306,21 +310,23 @@ class _Tries:
             hold=hold,
         )
 
-    def if_host_fits(self, found: Found) -> Found | None:
+    def if_host_fits(self, found: SearchResult) -> SearchResult | None:
         """The plan if it fits on the host, otherwise None."""
         if self.host is None or places(found.lowered.program)[1] <= self.host:
             return found
         return None
 
 
-def attempt(decider: Decider, keep: Steps, budget: int, target: int, share: float, max_seconds: float) -> Found | None:
+def attempt(
+    decider: Decider, keep: Timeline, budget: int, target: int, share: float, max_seconds: float
+) -> SearchResult | None:
     """Choose, build the timeline, and choose again where it takes more than estimated.
 
     Parameters
     ----------
     decider : Decider
         With no choices yet.
-    keep : Steps
+    keep : Timeline
         The timeline in which everything is kept.
     budget, target : int
         Bytes on the device, and bytes to aim for.
@@ -336,10 +342,10 @@ def attempt(decider: Decider, keep: Steps, budget: int, target: int, share: floa
     return _refine(decider, budget, target, max_seconds)
 
 
-def _refine(decider: Decider, budget: int, target: int, max_seconds: float) -> Found | None:
+def _refine(decider: Decider, budget: int, target: int, max_seconds: float) -> SearchResult | None:
     """The plan of a decider that has learned a timeline, changed until it fits, and improved."""
     intervals = decider.intervals
-    fits: Steps | None = None
+    fits: Timeline | None = None
     chosen, kept_until = decider.choice.copy(), decider.kept_until.copy()
     peaks: list[int] = []
     for left in range(ROUNDS - 1, -1, -1):
@@ -359,7 +365,7 @@ def _refine(decider: Decider, budget: int, target: int, max_seconds: float) -> F
     best = lower(intervals.graph, fits, budget, decider.link)
     if best.seconds <= max_seconds:
         best, fits, chosen, kept_until = _improve(decider, best, fits, chosen, budget, target, kept_until)
-    return Found(best, fits, chosen, _notes(chosen, intervals), decider, kept_until)
+    return SearchResult(best, fits, chosen, _notes(chosen, intervals), decider, kept_until)
 
 
 def _notes(choice: Choices, intervals: Gaps) -> list[str]:
@@ -374,13 +380,13 @@ def _too_slow(peaks: list[int], budget: int, left: int) -> bool:
 
 def _improve(
     decider: Decider,
-    best: Lowered,
-    fits: Steps,
+    best: LoweredProgram,
+    fits: Timeline,
     chosen: Choices,
     budget: int,
     target: int,
     kept_until: Ints | None,
-) -> tuple[Lowered, Steps, Choices, Ints]:
+) -> tuple[LoweredProgram, Timeline, Choices, Ints]:
     """Apply local moves to a plan that fits; keep each if the plan is faster and still fits."""
     intervals, link = decider.intervals, decider.link
     assert kept_until is not None

@@ -30,14 +30,14 @@ from stretto.kernels.memory_planner.timeline import (
     SWAP_INS,
     SWAP_OUTS,
     TOUCHED,
-    WalkSpace,
-    WalkSteps,
+    TimelineSpace,
+    TimelineSteps,
     timeline,
 )
 
 from .idle_intervals import Gaps, Ints
 
-__all__ = ["NEVER", "CannotRepeat", "Choices", "Steps", "build_timeline", "nothing_kept"]
+__all__ = ["NEVER", "CannotRepeat", "Choices", "Timeline", "build_timeline", "nothing_kept"]
 
 Choices = np.ndarray[tuple[int], np.dtype[np.int8]]
 
@@ -45,7 +45,7 @@ _TRIES = 20  # passes, each of which finds storages that must be kept longer
 
 
 @dataclass(frozen=True, eq=False)
-class Steps:
+class Timeline:
     """The timeline of one step.
 
     Attributes
@@ -111,7 +111,7 @@ class CannotRepeat(Exception):
 
 def build_timeline(
     intervals: Gaps, choice: Sequence[int] | Choices, kept_until: Ints | None = None, reuse_window: int = NEVER
-) -> Steps:
+) -> Timeline:
     """The timeline under these choices.
 
     Parameters
@@ -154,7 +154,7 @@ class _Buffers:
         lengths = [storages] * 6 + [nodes + 1] * 2 + [nodes + 2] * 2 + [2 * storages + len(intervals) + 1] * 2
         lengths += [reads + 2 * storages + nodes + 2, storages + 1, storages + 1]
         flags: list[Any] = [np.zeros(storages, np.uint8) for _ in range(2)]
-        self.space = WalkSpace(*flags, *(np.zeros(n, np.int64) for n in lengths))
+        self.space = TimelineSpace(*flags, *(np.zeros(n, np.int64) for n in lengths))
         self.counts = np.zeros(COUNTS, np.int64)
         self._grow(4 * nodes + 64)
 
@@ -166,18 +166,20 @@ class _Buffers:
 
     def _grow(self, size: int) -> None:
         self.size = size
-        self.out = WalkSteps._make(
+        self.out = TimelineSteps._make(
             [*(np.empty(size, np.int64) for _ in range(17)), np.zeros(len(self.arrays.size), np.uint8)]
         )
 
-    def timeline(self, choice: Choices, kept_until: Ints, reuse_window: int) -> tuple[WalkSpace, WalkSteps, Ints]:
+    def timeline(
+        self, choice: Choices, kept_until: Ints, reuse_window: int
+    ) -> tuple[TimelineSpace, TimelineSteps, Ints]:
         while True:
             timeline(self.arrays, choice, kept_until, reuse_window, self.space, self.out, self.counts)
             if not self.counts[FULL]:
                 return self.space, self.out, self.counts
             self._grow(2 * self.size)
 
-    def steps(self, out: WalkSteps, counts: Ints) -> Steps:
+    def steps(self, out: TimelineSteps, counts: Ints) -> Timeline:
         """A copy of the timeline."""
         steps = int(counts[STEPS])
         lengths = [steps] * 3 + [steps + 1] + [counts[FREES]] * 2 + [counts[SWAP_OUTS]] * 4 + [counts[SWAP_INS]] * 3
@@ -185,4 +187,4 @@ class _Buffers:
         found: Any = zip(out._fields, out, [*lengths, 0], strict=True)
         arrays = {name: array[:n].copy() for name, array, n in found}
         del arrays["on_host"]
-        return Steps(**arrays, hosted=np.flatnonzero(out.on_host), start=int(counts[START]))
+        return Timeline(**arrays, hosted=np.flatnonzero(out.on_host), start=int(counts[START]))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from stretto.memory.planner.instructions import EVICT, FREE, IN, OUT, RECOMPUTE, RUN
-from stretto.memory.planner.planner import Planned
+from stretto.memory.planner.planner import PlannedProgram
 from stretto.memory.planner.program import Ledger
 from stretto.plan.cost import show_bytes
 
@@ -25,7 +25,7 @@ _POINTS = 20_000  # points of a curve at most: more are not visible
 
 
 @dataclass
-class History:
+class MemoryTimeline:
     """Predicted bytes on the device over one step.
 
     Attributes
@@ -44,12 +44,12 @@ class History:
     from_host: list[tuple[float, float]] = field(default_factory=list)
 
 
-def draw(planned: Planned, path: Path, *, borrowed: int = 0, title: str = "") -> Path:
+def draw(planned: PlannedProgram, path: Path, *, borrowed: int = 0, title: str = "") -> Path:
     """Write the plot; the ending of the file name selects the format.
 
     Parameters
     ----------
-    planned : Planned
+    planned : PlannedProgram
         The plan.
     path : Path
         The file to write.
@@ -98,7 +98,7 @@ def draw(planned: Planned, path: Path, *, borrowed: int = 0, title: str = "") ->
     return path
 
 
-def history_of(planned: Planned) -> History:
+def history_of(planned: PlannedProgram) -> MemoryTimeline:
     """Run a program on a predicted clock and record the bytes on the device."""
     program = planned.program
     storages = program.graph.storages
@@ -108,7 +108,7 @@ def history_of(planned: Planned) -> History:
     for s in ledger.resident:
         present[series[storages[s].kind]] += storages[s].nbytes
     held = set(ledger.resident)
-    history = History([0.0], [present.copy()])
+    history = MemoryTimeline([0.0], [present.copy()])
     for at, (what, which) in enumerate(program.instructions):
         ledger.advance(at)
         # A storage that is copied in has its memory from the begin of the copy, one that is copied out until its end.

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from stretto.memory.planner.instructions import IN, OUT, RECOMPUTE, total
-from stretto.memory.planner.planner import Planned
+from stretto.memory.planner.planner import PlannedProgram
 from stretto.memory.planner.program import curve
 from stretto.plan.cost import show_bytes
 
@@ -18,7 +18,7 @@ class Report:
 
     Attributes
     ----------
-    planned : Planned
+    planned : PlannedProgram
         The plan, with its program and predicted costs.
     lifted : Lifted
         The step as a graph of storages.
@@ -36,7 +36,7 @@ class Report:
     True
     """
 
-    def __init__(self, planned: Planned, lifted: Any) -> None:
+    def __init__(self, planned: PlannedProgram, lifted: Any) -> None:
         self.planned, self.lifted = planned, lifted
 
     @property

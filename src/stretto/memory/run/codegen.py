@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
-from stretto.memory.capture.lifted import Call, Ref, Update, Value, refs
+from stretto.memory.capture.lifted import OpCall, OptimizerUpdate, Ref, Value, refs
 from stretto.memory.planner.instructions import (
     ALLOCATE,
     COPY_IN,
@@ -32,7 +32,7 @@ Part = Callable[[list[Any], list[Any]], None]  # the tensors of storages, and th
 _LINES = 400  # instructions per function
 
 
-class Writer:
+class StepWriter:
     """Generates the code. Everything known in advance (which views exist where) is decided here, not at run time."""
 
     def __init__(self, runner: RunnerState) -> None:
@@ -72,7 +72,7 @@ class Writer:
     def _one(self, what: int, which: int) -> None:
         if what in (RUN, RECOMPUTE):
             run = self.runner.runs[which]
-            if isinstance(run, Update):
+            if isinstance(run, OptimizerUpdate):
                 self.lines.append(f"{self._name(Updater(self.runner, run))}()")
             else:
                 self._call(run)
@@ -106,7 +106,7 @@ class Writer:
         names = [f"v[{k}]" for k in sorted(self.have.pop(s, ()))]
         self.lines.append(" = ".join([*names, f"a[{s}]", "None"]))
 
-    def _call(self, call: Call) -> None:
+    def _call(self, call: OpCall) -> None:
         storages = self.lifted.graph.storages
         for ref in refs((call.args, call.kwargs)):
             self._view(ref.value)

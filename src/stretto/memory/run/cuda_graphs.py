@@ -21,7 +21,7 @@ from stretto.memory.capture.lifted import UPDATES, Ref
 from stretto.memory.planner.instructions import OUT, WAIT_OUT, Instruction
 from stretto.plan.cost import show_bytes
 
-from .codegen import Part, Writer
+from .codegen import Part, StepWriter
 from .devices import NotRecorded
 from .graph_segments import Segment
 from .runner_state import RunnerState
@@ -36,7 +36,7 @@ Act = Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Piece:
+class _GraphSegment:
     """A segment, ready to run."""
 
     segment: Segment
@@ -46,14 +46,14 @@ class _Piece:
     updater: Updater | None
 
 
-class Recording:
+class GraphRecording:
     """The steps of a runner, in segments."""
 
     def __init__(self, runner: RunnerState, cut: Sequence[Segment]) -> None:
         self._runner, self._warm = runner, _WARM
-        writer = Writer(runner)
+        writer = StepWriter(runner)
         self._segments = [
-            _Piece(
+            _GraphSegment(
                 one,
                 writer.parts(one.before, last=False),
                 writer.parts(one.inside, last=one is cut[-1]),
@@ -197,7 +197,7 @@ class Recording:
         if recorded:
             self._runner.device.end_recording()
 
-    def _record_segment(self, prepared: _Piece) -> list[Act]:
+    def _record_segment(self, prepared: _GraphSegment) -> list[Act]:
         """Record one segment; the actions that replay it."""
         device = self._runner.device
         actions = [self._wait(one) for one in self._nonempty(prepared.segment.before)]

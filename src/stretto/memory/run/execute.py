@@ -19,16 +19,16 @@ import torch
 
 from stretto.memory.addresses.fragmentation import arena_bytes, small_bytes
 from stretto.memory.addresses.lifetimes import swapped_persistent
-from stretto.memory.capture.lifted import UPDATES, Lifted, Ref, Update, generators
-from stretto.memory.capture.traced_state import Watched
-from stretto.memory.planner.instructions import ALLOCATE, HOLD, Program
+from stretto.memory.capture.lifted import UPDATES, LiftedStep, OptimizerUpdate, Ref, generators
+from stretto.memory.capture.traced_state import TracedState
+from stretto.memory.planner.instructions import ALLOCATE, HOLD, DeviceProgram
 
-from .codegen import Writer
-from .cuda_graphs import Recording
+from .codegen import StepWriter
+from .cuda_graphs import GraphRecording
 from .devices import Device
 from .graph_segments import Segment
 from .host_buffers import HostBuffers
-from .optimizers import Counts, keeps_numbers
+from .optimizers import OptimizerCounters, keeps_numbers
 from .views import flat, in_layout, layout_of, placed, view
 
 _BLOCK = 128 << 20  # bytes of persistent storages that are moved at a time
@@ -41,13 +41,13 @@ class Runner:
 
     Parameters
     ----------
-    lifted : Lifted
+    lifted : LiftedStep
         The traced step.
-    program : Program
+    program : DeviceProgram
         Its plan.
     order : sequence of int
         By node of the program's graph: its number in `lifted`.
-    watched : Watched
+    watched : TracedState
         Parameters, buffers and other tensors of the caller.
     optimizers : sequence
         They update the parameters.
@@ -78,10 +78,10 @@ class Runner:
 
     def __init__(
         self,
-        lifted: Lifted,
-        program: Program,
+        lifted: LiftedStep,
+        program: DeviceProgram,
         order: Sequence[int],
-        watched: Watched,
+        watched: TracedState,
         optimizers: Sequence[torch.optim.Optimizer],
         device: Device,
         watch: Callable[[int], None] | None = None,
@@ -101,7 +101,7 @@ class Runner:
         self.layouts = [lifted.values[self._of[s][0]] for s in lifted.inputs]  # the batch itself, before views of it
         self._states = {s: (number, name) for number, of in lifted.states.items() for name, s in of.items()}
         self._owner = {n: k for k, _, n in self._updated()}
-        self.counts = {k: Counts(one) for k, one in enumerate(optimizers) if keeps_numbers(one)}
+        self.counts = {k: OptimizerCounters(one) for k, one in enumerate(optimizers) if keeps_numbers(one)}
         self._holders = self._find_holders()
         self.initialized: set[int] = set()
         self._held: list[torch.Tensor | None] = []
@@ -116,13 +116,13 @@ class Runner:
         self.host_bytes = self.host.reserve(program, self._owners, lifted.nbytes)
         self.streamed = self._reserve_streamed_state()  # by parameter and name of its state: host memory
         self.resume()
-        self._recording = None if record is None else Recording(self, record)
-        self._parts = [] if record is not None else Writer(self).parts(program.instructions)
+        self._recording = None if record is None else GraphRecording(self, record)
+        self._parts = [] if record is not None else StepWriter(self).parts(program.instructions)
 
     def _updated(self) -> list[tuple[int, int, int]]:
         found = []
         for n, run in enumerate(self.lifted.runs):
-            if isinstance(run, Update):
+            if isinstance(run, OptimizerUpdate):
                 found += [(run.optimizer, n, p) for p in run.parameters]
         return found
 
@@ -157,7 +157,7 @@ class Runner:
     def _reserve_streamed_state(self) -> dict[int, dict[str, torch.Tensor]]:
         found: dict[int, dict[str, torch.Tensor]] = {}
         for run in self.lifted.runs:
-            if isinstance(run, Update) and run.streamed and run.parameters[0] not in found:
+            if isinstance(run, OptimizerUpdate) and run.streamed and run.parameters[0] not in found:
                 n = run.parameters[0]
                 found[n] = {name: self.host.place(("state", n, name, size), size) for name, size in run.streamed}
         return found
@@ -445,7 +445,7 @@ class Runner:
 
     def complete(self) -> bool:
         """Whether the optimizers have created all their state, where updates may have been left out so far."""
-        left_out = [run for run in self.lifted.runs if isinstance(run, Update) and run.unless is not None]
+        left_out = [run for run in self.lifted.runs if isinstance(run, OptimizerUpdate) and run.unless is not None]
         return all(
             s in self.initialized for run in left_out for n in run.parameters for s in self.lifted.states[n].values()
         )
@@ -513,7 +513,7 @@ class Runner:
         self.device.copy_out(s, here, self.host_bytes[s][: len(here)])
 
 
-def owners(lifted: Lifted) -> dict[int, Any]:
+def owners(lifted: LiftedStep) -> dict[int, Any]:
     """By persistent storage: a key of what it belongs to, the same in all plans of the step.
 
     Returns

@@ -23,10 +23,10 @@ from stretto.memory.planner.instructions import (
     RECOMPUTE,
     RUN,
     WAIT_OUT,
+    DeviceProgram,
     Instruction,
-    Program,
 )
-from stretto.memory.planner.program import Costs, Link, account
+from stretto.memory.planner.program import Costs, HostLink, account
 
 _LENGTHS = (4e-3, 1e-3, 0.25e-3)  # seconds of segments to try
 _START = 8e-6  # seconds that the device takes to start a segment
@@ -44,13 +44,13 @@ class Segment:
 
 
 def segments(
-    program: Program, apart: Container[int], longest: float = math.inf, *, at_copies: bool = False
+    program: DeviceProgram, apart: Container[int], longest: float = math.inf, *, at_copies: bool = False
 ) -> list[Segment]:
     """The program in segments.
 
         Parameters
     ----------
-    program : Program
+    program : DeviceProgram
         The plan.
     apart : container of int
         Nodes (updates) that run between segments.
@@ -64,7 +64,7 @@ def segments(
         >>> from stretto.memory.planner.graph import Graph, Node, Storage
     >>> graph = Graph((Storage(4, "parameter"), Storage(8, "activation")),
     ...               (Node("make", makes=(1,)), Node("update", reads=(1,), writes=(0,))), ())
-    >>> one, last = segments(Program(graph, ((RUN, 0), (RUN, 1), (FREE, 1))), {1})
+    >>> one, last = segments(DeviceProgram(graph, ((RUN, 0), (RUN, 1), (FREE, 1))), {1})
     >>> one.inside, one.update, last.inside
     (((0, 0),), 1, ((4, 1),))
     """
@@ -97,7 +97,7 @@ def segments(
 
 
 def cut(
-    program: Program, apart: Container[int], link: Link | None = None, updating: float = 0.0
+    program: DeviceProgram, apart: Container[int], link: HostLink | None = None, updating: float = 0.0
 ) -> tuple[list[Segment], Costs]:
     """The segments that replay fastest, and their cost.
 
@@ -106,11 +106,11 @@ def cut(
 
     Parameters
     ----------
-    program : Program
+    program : DeviceProgram
         The plan.
     apart : container of int
         Nodes (updates) that run between segments.
-    link : Link, optional
+    link : HostLink, optional
         Speed of copies.
     updating : float
         Seconds that Python takes for updates.
@@ -131,7 +131,7 @@ def cut(
     return best
 
 
-def as_replayed(program: Program, cut: Sequence[Segment]) -> Program:
+def as_replayed(program: DeviceProgram, cut: Sequence[Segment]) -> DeviceProgram:
     """The instructions in the order in which segments run them: for the times of `account`.
 
     Memory for copies that begin late is allocated late here, so the bytes of this program mean nothing.
@@ -151,7 +151,7 @@ def as_replayed(program: Program, cut: Sequence[Segment]) -> Program:
     return replace(program, instructions=tuple(order))
 
 
-def _places(program: Program, apart: Container[int], longest: float, *, at_copies: bool) -> list[int]:
+def _places(program: DeviceProgram, apart: Container[int], longest: float, *, at_copies: bool) -> list[int]:
     """The segment of every instruction."""
     where: list[int] = []
     k, seconds = 0, 0.0

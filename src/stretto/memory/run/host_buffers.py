@@ -15,7 +15,7 @@ from collections.abc import Hashable, Mapping, Sequence
 import torch
 
 from stretto.memory.planner.host_slots import places
-from stretto.memory.planner.instructions import Program
+from stretto.memory.planner.instructions import DeviceProgram
 
 from .devices import Device
 from .views import own_storage
@@ -49,17 +49,19 @@ class HostBuffers:
             self.nbytes += nbytes
         return self._fixed[owner]
 
-    def missing(self, program: Program, owners: Mapping[int, Owner]) -> int:
+    def missing(self, program: DeviceProgram, owners: Mapping[int, Owner]) -> int:
         """Bytes that `reserve` would allocate for a program."""
         fixed, scratch = self._wanted(program, owners)
         return sum(program.graph.storages[s].nbytes for s in fixed) + scratch
 
-    def reserve(self, program: Program, owners: Mapping[int, Owner], nbytes: Sequence[int]) -> dict[int, torch.Tensor]:
+    def reserve(
+        self, program: DeviceProgram, owners: Mapping[int, Owner], nbytes: Sequence[int]
+    ) -> dict[int, torch.Tensor]:
         """Host buffers for all storages of a program that are ever on the host.
 
         Parameters
         ----------
-        program : Program
+        program : DeviceProgram
             The plan.
         owners : mapping
             By persistent storage: what it belongs to.
@@ -98,7 +100,7 @@ class HostBuffers:
         while self._unpinned:
             self._device.pin(self._unpinned.pop())
 
-    def _wanted(self, program: Program, owners: Mapping[int, Owner]) -> tuple[list[int], int]:
+    def _wanted(self, program: DeviceProgram, owners: Mapping[int, Owner]) -> tuple[list[int], int]:
         """Persistent storages without a host buffer, and bytes of a new scratch buffer (0 if not needed)."""
         storages = program.graph.storages
         offsets, _ = places(program)

@@ -25,7 +25,7 @@ _WHATS = (
 )
 
 
-class Standing:
+class StepInvariants:
     """The state of modules, optimizers and autocast that plans rely on.
 
     standing = Standing([model], [optimizer], "cuda")
@@ -68,7 +68,7 @@ def claim_parameters(modules: Sequence[nn.Module], step: Any) -> None:
         _OWNERS[p] = weakref.ref(step)
 
 
-class Told:
+class StepHook:
     """A hook on a module or an optimizer that calls a method of a step while the step exists.
 
     In copies of the module, and in what is saved of it, the hook calls nothing.
@@ -83,7 +83,7 @@ class Told:
             getattr(found, self._method)()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Told, (None, self._method)
+        return StepHook, (None, self._method)
 
 
 def _parameters(modules: Sequence[nn.Module]) -> list[nn.Parameter]:

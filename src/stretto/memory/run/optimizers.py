@@ -127,7 +127,7 @@ def _numbers(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
     return [own, *({k: v for k, v in g.items() if isinstance(v, _PLAIN) and k not in named} for g in groups)]
 
 
-class Counts:
+class OptimizerCounters:
     """Numbers that an optimizer keeps for all of its parameters, such as a count of steps.
 
     They change once per step of the optimizer, in however many parts its parameters are updated. Every part begins
@@ -235,14 +235,14 @@ def _peak_of_step(optimizer: Any, device: torch.device, *, again: bool = False) 
 Rows = Callable[[int, int], torch.Tensor]
 
 
-class Turns:
+class PartialUpdates:
     """Runs an optimizer's own step for some of its parameters. Groups are read anew each time, since rates change."""
 
     def __init__(
         self,
         optimizer: torch.optim.Optimizer,
         parameters: Sequence[torch.nn.Parameter],
-        counts: Counts | None = None,
+        counts: OptimizerCounters | None = None,
     ) -> None:
         self.optimizer, self.parameters, self._counts = optimizer, list(parameters), counts
         self._chosen = {id(p) for p in parameters}

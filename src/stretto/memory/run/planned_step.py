@@ -14,16 +14,16 @@ from torch.utils import _pytree as pytree
 
 from stretto.errors import RunError
 from stretto.memory import planning
-from stretto.memory.capture.batch_numbers import Numbers, is_number
-from stretto.memory.capture.read_values import OtherBranch, Reads
+from stretto.memory.capture.batch_numbers import BatchNumbers, is_number
+from stretto.memory.capture.read_values import OtherBranch, ValueReads
 from stretto.memory.capture.side_effects import CannotCapture
 from stretto.memory.capture.source_lines import line_of_error
-from stretto.memory.capture.trace_step import Traced, trace
+from stretto.memory.capture.trace_step import TracedStep, trace
 from stretto.memory.measure.update_memory import UpdateMemory
 from stretto.memory.options import StepOptions, StepSource
 from stretto.memory.planner.graph import Graph
-from stretto.memory.planner.planner import Infeasible, Planned, Settings
-from stretto.memory.planning import Captured, bytes_on, states_of, tensors_of
+from stretto.memory.planner.planner import Infeasible, PlannedProgram, PlannerSettings
+from stretto.memory.planning import CapturedStep, bytes_on, states_of, tensors_of
 from stretto.memory.report.report import Report
 from stretto.plan.cost import show_bytes
 
@@ -31,7 +31,7 @@ from .devices import Device
 from .execute import Runner, owners
 from .graph_segments import Segment
 from .host_buffers import HostBuffers
-from .invariants import Standing, Told, claim_parameters
+from .invariants import StepHook, StepInvariants, claim_parameters
 from .random_state import RandomState
 from .replay_policy import recorded
 from .verify import Expected
@@ -46,13 +46,13 @@ _WATCHED = 4  # steps whose real peak is compared with the budget: the second ha
 
 
 @dataclass(eq=False)
-class Plan:
+class ShapePlan:
     """The plan for one shape of batch."""
 
     shapes: Any  # shapes and dtypes of the batch (`_shapes`)
-    numbers: Numbers  # Python numbers of the batch, and the conditions under which the plan holds
-    captured: Captured  # the step as traced
-    planned: Planned  # its program
+    numbers: BatchNumbers  # Python numbers of the batch, and the conditions under which the plan holds
+    captured: CapturedStep  # the step as traced
+    planned: PlannedProgram  # its program
     report: Report  # the same for the user
     order: list[int]  # by node of the program's graph: its number in the trace
     segments: list[Segment] | None  # what is recorded; None if operations are called one by one
@@ -73,7 +73,7 @@ class Step:
     ----------
     source : StepSource
         The step function with the modules and optimizers that it uses, and a batch to plan with.
-    settings : Settings
+    settings : PlannerSettings
         Budget and policy.
     device : Device
         Where it runs.
@@ -96,7 +96,7 @@ class Step:
     def __init__(
         self,
         source: StepSource,
-        settings: Settings,
+        settings: PlannerSettings,
         device: Device,
         options: StepOptions,
     ) -> None:
@@ -115,23 +115,23 @@ class Step:
         self._others = max(0, device.in_use() - bytes_on(ours, device.torch))
         self._others += device.slack(settings.budget)
         self._warned = False
-        self._plans: list[Plan] = []  # the one in use last
-        self._current: Plan | None = None
+        self._plans: list[ShapePlan] = []  # the one in use last
+        self._current: ShapePlan | None = None
         self._host = HostBuffers(device)
         self._paused = 0
         self._warned_numbers: set[int] = set()  # numbers of the batch that were reported
         self._closed_because = ""  # why the step cannot be called any more
-        self._standing = Standing(self._modules, self._optimizers, device.torch.type)
+        self._standing = StepInvariants(self._modules, self._optimizers, device.torch.type)
         self._use(self._made(batch), batch)
         everybody = (*self._modules, *self._optimizers)
-        self._hooks = [owner.register_state_dict_pre_hook(Told(self, "settle")) for owner in everybody]
-        self._hooks += [owner.register_load_state_dict_pre_hook(Told(self, "settle")) for owner in everybody]
-        self._hooks += [owner.register_load_state_dict_post_hook(Told(self, "loaded")) for owner in everybody]
+        self._hooks = [owner.register_state_dict_pre_hook(StepHook(self, "settle")) for owner in everybody]
+        self._hooks += [owner.register_load_state_dict_pre_hook(StepHook(self, "settle")) for owner in everybody]
+        self._hooks += [owner.register_load_state_dict_post_hook(StepHook(self, "loaded")) for owner in everybody]
 
     # -- plans ---------------------------------------------------------------------------------------------------------
 
     @property
-    def planned(self) -> Planned:
+    def planned(self) -> PlannedProgram:
         """The plan in use."""
         return self._now.planned
 
@@ -146,31 +146,31 @@ class Step:
         return [one.report for one in self._plans]
 
     @property
-    def _now(self) -> Plan:
+    def _now(self) -> ShapePlan:
         assert self._current is not None
         return self._current
 
     @property
-    def _captured(self) -> Captured:
+    def _captured(self) -> CapturedStep:
         return self._now.captured
 
     @property
     def _runner(self) -> Runner | None:
         return None if self._current is None else self._current.runner
 
-    def _made(self, batch: Any, known: Plan | None = None, read: Sequence[Any] = ()) -> Plan:
+    def _made(self, batch: Any, known: ShapePlan | None = None, read: Sequence[Any] = ()) -> ShapePlan:
         """Plan for a batch like this. Nothing moves.
 
         Parameters
         ----------
         batch : object
             An example.
-        known : Plan, optional
+        known : ShapePlan, optional
             A plan for such batches whose trace can be used.
         read : sequence
             Values that the step reads first.
         """
-        numbers = Numbers(batch, self._device.torch) if known is None else known.numbers
+        numbers = BatchNumbers(batch, self._device.torch) if known is None else known.numbers
         if known is not None:
             captured, graph, made = self._planned(self._function, batch, known.captured.plain)
         elif numbers.names:
@@ -186,11 +186,11 @@ class Step:
             made, segments = recorded(made, len(captured.traced.watched.parameters))
         places = {id(node): n for n, node in enumerate(graph.nodes)}
         order = [places[id(node)] for node in made.program.graph.nodes]
-        return Plan(_shapes(batch), numbers, captured, made, Report(made, captured.lifted), order, segments)
+        return ShapePlan(_shapes(batch), numbers, captured, made, Report(made, captured.lifted), order, segments)
 
     def _planned(
-        self, function: Callable[[Any], Any], batch: Any, traced: Traced | None = None, read: Sequence[Any] = ()
-    ) -> tuple[Captured, Graph, Planned]:
+        self, function: Callable[[Any], Any], batch: Any, traced: TracedStep | None = None, read: Sequence[Any] = ()
+    ) -> tuple[CapturedStep, Graph, PlannedProgram]:
         return planning.planned(
             replace(self._source, function=function, batch=batch),
             replace(self._settings, budget=self._budget),
@@ -199,10 +199,10 @@ class Step:
             others=self._others,
             traced=traced,
             updates=self._updates,
-            reads=Reads(read),
+            reads=ValueReads(read),
         )
 
-    def _plan_for(self, batch: Any) -> Plan:
+    def _plan_for(self, batch: Any) -> ShapePlan:
         """The plan that holds for a batch; a new one if there is none."""
         shapes, values = _shapes(batch), _numbers(batch)
         alike = [one for one in reversed(self._plans) if one.shapes == shapes]
@@ -215,7 +215,7 @@ class Step:
             _LOG.info("making a plan for a batch of another shape")
         return self._made_beside(batch)
 
-    def _made_beside(self, batch: Any, known: Plan | None = None, read: Sequence[Any] = ()) -> Plan:
+    def _made_beside(self, batch: Any, known: ShapePlan | None = None, read: Sequence[Any] = ()) -> ShapePlan:
         """Make another plan while one is in use.
 
         The recording of the plan in use frees its memory, since operations are measured on the device. If no plan is
@@ -231,7 +231,7 @@ class Step:
                 runner.resume()
             raise
 
-    def _warn(self, numbers: Numbers, values: Sequence[Any]) -> None:
+    def _warn(self, numbers: BatchNumbers, values: Sequence[Any]) -> None:
         """Report, once, a number of the batch whose value a plan depends on."""
         unmet = numbers.unmet(values)
         assert unmet is not None
@@ -249,7 +249,7 @@ class Step:
                 _PLANS,
             )
 
-    def _use(self, plan: Plan, batch: Any) -> Plan:
+    def _use(self, plan: ShapePlan, batch: Any) -> ShapePlan:
         """Switch to a plan, or to one for a smaller budget if it would take too much beside other memory on the device.
 
         Blocks of the caller's own tensors may be free in part, and that part cannot be used.
@@ -259,7 +259,7 @@ class Step:
             plan = self._replan(plan, batch, plan.runner.over, logging.DEBUG)
         return plan
 
-    def _switch(self, plan: Plan) -> None:
+    def _switch(self, plan: ShapePlan) -> None:
         """Switch to a plan.
 
         Plans share host memory. Only the present plan has device memory beside persistent storages: its CUDA graphs are
@@ -294,7 +294,7 @@ class Step:
             budget=self._settings.budget,
         )
 
-    def _leave(self, plan: Plan | None) -> None:
+    def _leave(self, plan: ShapePlan | None) -> None:
         """Copy persistent storages out of the host memory that plans share, and free it. Plans are kept, their code
         is not."""
         if plan is not None and plan.runner is not None:
@@ -325,7 +325,7 @@ class Step:
             self._compare_peak(plan, batch)
         return result
 
-    def _run(self, plan: Plan, batch: Any) -> tuple[Plan, list[Any]]:
+    def _run(self, plan: ShapePlan, batch: Any) -> tuple[ShapePlan, list[Any]]:
         """Run one step; with another plan if it takes another branch. The plan that was used, and its results."""
         tensors = [x for x in pytree.tree_leaves(batch) if isinstance(x, torch.Tensor)]
         for _ in range(_BRANCHES):
@@ -350,7 +350,7 @@ class Step:
             f"the step took {_BRANCHES} different branches for one batch; use conditions on values that it computes"
         )
 
-    def _branch(self, plan: Plan, batch: Any, values: list[Any]) -> Plan:
+    def _branch(self, plan: ShapePlan, batch: Any, values: list[Any]) -> ShapePlan:
         """The plan of a step that reads these values first."""
         numbers = _numbers(batch)
         for one in reversed(self._plans):
@@ -366,7 +366,7 @@ class Step:
             error.add_note("the step takes this branch for the first time; move what cannot be planned behind the step")
             raise
 
-    def _compare_peak(self, plan: Plan, batch: Any) -> None:
+    def _compare_peak(self, plan: ShapePlan, batch: Any) -> None:
         """Plan again with a margin if the device reserved more than predicted."""
         real, budget = self._device.peak(), self._settings.budget
         if real is None or real <= budget:
@@ -378,7 +378,7 @@ class Step:
             )
         self._replan(plan, batch, real - budget, logging.WARNING)
 
-    def _replan(self, plan: Plan, batch: Any, over: int, level: int) -> Plan:
+    def _replan(self, plan: ShapePlan, batch: Any, over: int, level: int) -> ShapePlan:
         """Plan again for a budget that is smaller by the excess."""
         budget = self._settings.budget
         smaller = self._budget - int(over * _MARGIN + budget * _MORE)
@@ -402,7 +402,7 @@ class Step:
         self._switch(new)
         return new
 
-    def _check_numbers(self, plan: Plan, batch: Any, read: Sequence[Any] = ()) -> Plan:
+    def _check_numbers(self, plan: ShapePlan, batch: Any, read: Sequence[Any] = ()) -> ShapePlan:
         """Trace again if a Python number that the step can reach, such as an attribute, has changed.
 
         The new trace shows whether the step reads the number, and whether its operations differ.
@@ -411,11 +411,11 @@ class Step:
         changed = known.numbers.changed()
         if not changed:
             return plan
-        numbers = Numbers(batch, self._device.torch)
+        numbers = BatchNumbers(batch, self._device.torch)
         function = numbers.traced(self._function) if numbers.names else self._function
         again = None
         with known.numbers.reading(changed) as looked_at, contextlib.suppress(CannotCapture):
-            values = Reads(known.reads.values)
+            values = ValueReads(known.reads.values)
             again = trace(function, self._modules, self._optimizers, batch, self._device.torch, values)
         if not looked_at or (again is not None and _alike(again, known) and numbers.log == plan.numbers.log):
             return plan
@@ -523,7 +523,7 @@ class Step:
         self._host = HostBuffers(self._device)
 
 
-def _alike(a: Traced, b: Traced) -> bool:
+def _alike(a: TracedStep, b: TracedStep) -> bool:
     """Whether two traces have the same operations, and compare what they read with the same numbers."""
     return a.operations == b.operations and a.reads.log == b.reads.log
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from stretto.memory.planner.instructions import EVICT, FREE, HOLD, IN, OUT, READY, RECOMPUTE, RELEASE, RUN, UNHOLD
-from stretto.memory.planner.planner import Planned
+from stretto.memory.planner.planner import PlannedProgram
 
 from .graph_segments import Segment, cut
 
@@ -27,12 +27,12 @@ _UPDATED = 100e-6
 _SEEN = 0.1
 
 
-def recorded(made: Planned, parameters: int) -> tuple[Planned, list[Segment] | None]:
+def recorded(made: PlannedProgram, parameters: int) -> tuple[PlannedProgram, list[Segment] | None]:
     """The plan as it will run, and its segments if replaying them is faster than calling every operation.
 
     Parameters
     ----------
-    made : Planned
+    made : PlannedProgram
         The plan.
     parameters : int
         The number of parameters that are updated.

@@ -7,20 +7,20 @@ from typing import Any, Protocol
 
 import torch
 
-from stretto.memory.capture.lifted import Lifted, Value
-from stretto.memory.capture.traced_state import Watched
-from stretto.memory.planner.instructions import Program
+from stretto.memory.capture.lifted import LiftedStep, Value
+from stretto.memory.capture.traced_state import TracedState
+from stretto.memory.planner.instructions import DeviceProgram
 
 from .devices import Device
-from .optimizers import Counts
+from .optimizers import OptimizerCounters
 
 
 class RunnerState(Protocol):
     """The tensors of a running step, and operations on them. `execute.Runner` implements it."""
 
-    lifted: Lifted  # the traced step
-    program: Program  # its plan
-    watched: Watched  # parameters, buffers and other tensors of the caller
+    lifted: LiftedStep  # the traced step
+    program: DeviceProgram  # its plan
+    watched: TracedState  # parameters, buffers and other tensors of the caller
     device: Device
     optimizers: list[torch.optim.Optimizer]
     watch: Callable[[int], None] | None  # called after every instruction
@@ -29,7 +29,7 @@ class RunnerState(Protocol):
     a: list[Any]  # by storage: its tensor on the device
     v: list[Any]  # by value: its view
     layouts: list[Value]  # of the batch
-    counts: dict[int, Counts]  # by optimizer: numbers that it keeps for all parameters
+    counts: dict[int, OptimizerCounters]  # by optimizer: numbers that it keeps for all parameters
     initialized: set[int]  # state storages that their optimizer has created by now
     offloaded: set[int]  # swapped storages that are on the host between steps
     blocks: dict[int, torch.Tensor]  # by storage that stays on the device: its bytes

@@ -9,16 +9,16 @@ from typing import Any
 
 import torch
 
-from stretto.memory.capture.lifted import Ref, Update, Value
+from stretto.memory.capture.lifted import OptimizerUpdate, Ref, Value
 from stretto.memory.chunk.embedding_rows import rows
 
-from .optimizers import Rows, Turns
+from .optimizers import PartialUpdates, Rows
 from .runner_state import RunnerState
 from .views import flat, in_place, layout_of, placed, view
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Hand:
+class ParameterUpdate:
     """A parameter and the operands of its update."""
 
     parameter: torch.nn.Parameter
@@ -37,11 +37,11 @@ class Updater:
     updater.apply(operands) uses those of `operands(fixed=True)`, whose memory is the same in every step
     """
 
-    def __init__(self, runner: RunnerState, update: Update) -> None:
+    def __init__(self, runner: RunnerState, update: OptimizerUpdate) -> None:
         self.runner, self.update = runner, update
         self.optimizer = runner.optimizers[update.optimizer]
         self.parameters = [runner.watched.parameters[n] for n in update.parameters]
-        self._partial_step = Turns(self.optimizer, self.parameters, runner.counts.get(update.optimizer))
+        self._partial_step = PartialUpdates(self.optimizer, self.parameters, runner.counts.get(update.optimizer))
         self._not_resident = runner.program.on_host | set(runner.swapped)
         self._host_views: dict[int, torch.Tensor] = {}  # by storage: its view on the host
 
@@ -60,7 +60,7 @@ class Updater:
         for number, value, read in zip(update.parameters, update.values, update.read, strict=True):
             yield Updater(self.runner, replace(update, parameters=(number,), values=(value,), read=(read,)))
 
-    def operands(self, *, fixed: bool = False) -> list[Hand]:
+    def operands(self, *, fixed: bool = False) -> list[ParameterUpdate]:
         """The operands of the update. fixed: as aliases that own no memory, for memory that is reused meanwhile."""
         runner, values = self.runner, self.runner.lifted.values
 
@@ -82,13 +82,13 @@ class Updater:
             data = seen(own.storage, own) if own.storage in self._not_resident else None
             made = self.update.gradient
             if made is None:
-                operands.append(Hand(p, data, seen(gradient.storage, gradient), kept, found))
+                operands.append(ParameterUpdate(p, data, seen(gradient.storage, gradient), kept, found))
                 continue
             args = [seen(values[x.value].storage, values[x.value]) if isinstance(x, Ref) else x for x in made.args]
-            operands.append(Hand(p, data, None, kept, found, partial(rows, made.target, args)))
+            operands.append(ParameterUpdate(p, data, None, kept, found, partial(rows, made.target, args)))
         return operands
 
-    def apply(self, operands: list[Hand], *, fixed: bool = True) -> None:
+    def apply(self, operands: list[ParameterUpdate], *, fixed: bool = True) -> None:
         """One step of the optimizer for these parameters alone."""
         if operands[0].unless is not None and bool(
             operands[0].unless

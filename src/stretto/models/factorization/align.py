@@ -26,7 +26,7 @@ Ints = NDArray[np.int32]
 
 
 @dataclass(frozen=True, eq=False)
-class Known:
+class AxisIds:
     """What a model knows along one axis: its ids, or None where indices are the names; and how many there are."""
 
     ids: IdMap | None
@@ -70,7 +70,7 @@ class Aligned:
         return len(self.values)
 
 
-def aligned(data: Data, rows: Known, cols: Known, *, positions: bool = False) -> Aligned:
+def aligned(data: Data, rows: AxisIds, cols: AxisIds, *, positions: bool = False) -> Aligned:
     """Data in a model's numbering. positions: they are a matrix, whose rows and columns are those of the model."""
     own = (
         rows.index(data.row_ids, data.rows, positions=positions),
@@ -84,14 +84,14 @@ def has_ids(model: Any) -> bool:
     return model.user_ids_ is not None or model.item_ids_ is not None
 
 
-def rows_of(model: Any) -> Known:
+def rows_of(model: Any) -> AxisIds:
     """What a fitted estimator knows of rows."""
-    return Known(model.user_ids_, len(model.user_factors_), "row")
+    return AxisIds(model.user_ids_, len(model.user_factors_), "row")
 
 
-def columns_of(model: Any) -> Known:
+def columns_of(model: Any) -> AxisIds:
     """What a fitted estimator knows of columns."""
-    return Known(model.item_ids_, len(model.item_factors_), "column")
+    return AxisIds(model.item_ids_, len(model.item_factors_), "column")
 
 
 def refuse_other_columns(model: Any, data: Data) -> None:

@@ -28,20 +28,20 @@ from stretto.schedule.orders.order import Ints
 from stretto.solvers.factorization.als import lay_out_als, plan_rows
 from stretto.solvers.factorization.ccd import CcdJob, lay_out_ccd
 from stretto.solvers.factorization.cost import peak_memory, refuse_cost, refuse_rank, refuse_time
-from stretto.solvers.factorization.counted_plan import Counted
+from stretto.solvers.factorization.counted_plan import CountedRatings
 from stretto.solvers.factorization.node_ratings import FileSource, lay_out_from_file
-from stretto.solvers.factorization.problem import Factors, Moments, Problem, squares_of
+from stretto.solvers.factorization.problem import FactorizationProblem, Factors, Moments, squares_of
 from stretto.solvers.factorization.sgd import lay_out_sgd, logical_sgd, plan_sgd
-from stretto.state.rows import Rows
+from stretto.state.rows import BlockedRows
 
-from .input import Feed
+from .input import RatingsInput
 
 
 class FactorJob(Job, Protocol):
     """A job that learns factors."""
 
     @property
-    def problem(self) -> Problem: ...
+    def problem(self) -> FactorizationProblem: ...
 
     @property
     def factors(self) -> Factors: ...
@@ -53,7 +53,7 @@ class FactorJob(Job, Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Earlier:
+class EarlierFit:
     """What an earlier fit learned, in the ratings' units, and where its rows and columns are in the next one."""
 
     row_factors: NDArray[np.float32]
@@ -68,8 +68,8 @@ class Earlier:
 
 
 def count(
-    problem: Problem,
-    feed: Feed,
+    problem: FactorizationProblem,
+    feed: RatingsInput,
     crew: Crew,
     *,
     seed: int,
@@ -77,7 +77,7 @@ def count(
     width: int,
     physical: Physical,
     stream: bool = False,
-) -> Counted:
+) -> CountedRatings:
     """Plan the problem's solver from counts of the ratings; nothing is laid out.
 
     stream : whether what exceeds the budget may be streamed from disk
@@ -96,29 +96,36 @@ def count(
 
 
 def _plan(
-    problem: Problem, feed: Feed, crew: Crew, *, seed: int, profile: str, width: int, physical: Physical
-) -> Counted:
+    problem: FactorizationProblem,
+    feed: RatingsInput,
+    crew: Crew,
+    *,
+    seed: int,
+    profile: str,
+    width: int,
+    physical: Physical,
+) -> CountedRatings:
     seen, source = survey(feed.source, crew), feed.source
     refuse_rank(problem, seen.shape)
     if problem.solver != "sgd":
         program = f"mf/{problem.solver}/2"
         common: dict[str, Any] = {"seed": seed, "profile": profile, "width": width, "physical": physical}
-        return Counted(plan_rows(program, problem, seen, **common), seen)
+        return CountedRatings(plan_rows(program, problem, seen, **common), seen)
     logical = logical_sgd(problem, seen, seed=seed, profile=profile, width=width)
     parts = in_parts(source) if feed.by_nodes else None
     if parts is not None:
         counts = tally_parts(parts, logical.rows, logical.cols, logical.order, crew)
-        return Counted(plan_sgd(problem, logical, counts.sum(axis=0), physical), seen, parts=counts)
+        return CountedRatings(plan_sgd(problem, logical, counts.sum(axis=0), physical), seen, parts=counts)
     tallies = [tally(chunk, logical.rows, logical.cols, logical.order, crew) for chunk in source.chunks()]
     weight: Ints = sum((one.weight for one in tallies), np.zeros(len(logical.order), np.int64))
     plan = plan_sgd(problem, logical, weight, physical)
-    return Counted(plan, seen, tallies[0] if len(tallies) == 1 else None)
+    return CountedRatings(plan, seen, tallies[0] if len(tallies) == 1 else None)
 
 
 def lay_out_factors(
-    problem: Problem,
-    counted: Counted,
-    feed: Feed,
+    problem: FactorizationProblem,
+    counted: CountedRatings,
+    feed: RatingsInput,
     crew: Crew,
     *,
     scratch: Path | None = None,
@@ -147,19 +154,25 @@ def lay_out_factors(
 
 
 def build(
-    problem: Problem, feed: Feed, crew: Crew, *, scratch: Path | None = None, once: bool = False, **settings: Any
+    problem: FactorizationProblem,
+    feed: RatingsInput,
+    crew: Crew,
+    *,
+    scratch: Path | None = None,
+    once: bool = False,
+    **settings: Any,
 ) -> FactorJob:
     """Plan and lay out. settings: those of `count`."""
     counted = count(problem, feed, crew, stream=scratch is not None, **settings)
     return lay_out_factors(problem, counted, feed, crew, scratch=scratch, once=once)
 
 
-def build_in_memory(problem: Problem, data: Data, crew: Crew, **settings: Any) -> Any:
+def build_in_memory(problem: FactorizationProblem, data: Data, crew: Crew, **settings: Any) -> Any:
     """The job of ratings that are in memory; settings as of `build`."""
-    return build(problem, Feed(InMemory(data), data, None, data.shape, None, None), crew, **settings)
+    return build(problem, RatingsInput(InMemory(data), data, None, data.shape, None, None), crew, **settings)
 
 
-def _tally(plan: Plan, feed: Feed, crew: Crew) -> Tally:
+def _tally(plan: Plan, feed: RatingsInput, crew: Crew) -> Tally:
     """Of ratings in memory that were counted in several chunks."""
     assert feed.data is not None
     chunk = (feed.data.rows, feed.data.cols, feed.data.values)
@@ -170,7 +183,7 @@ def _tally(plan: Plan, feed: Feed, crew: Crew) -> Tally:
 _PER_INDEX = 24
 
 
-def kept_bytes(problem: Problem, plan: Plan) -> int:
+def kept_bytes(problem: FactorizationProblem, plan: Plan) -> int:
     """Bytes that stay in memory while a plan runs from disk."""
     rows, cols = len(plan.logical.rows), len(plan.logical.cols)
     kept = (rows + cols) * _PER_INDEX
@@ -181,7 +194,7 @@ def kept_bytes(problem: Problem, plan: Plan) -> int:
     return kept + 4 * (rows + cols) * (width + 8) + peak_memory(problem, plan, beside=True)
 
 
-def going_on(problem: Problem, earlier: Earlier, *, joined: bool) -> Problem:
+def going_on(problem: FactorizationProblem, earlier: EarlierFit, *, joined: bool) -> FactorizationProblem:
     """The problem of a fit that starts from earlier factors: another start is another plan.
 
     joined: the ratings are further ones, whose mean and spread join those of before.
@@ -195,7 +208,7 @@ def going_on(problem: Problem, earlier: Earlier, *, joined: bool) -> Problem:
     return replace(problem, epochs_before=earlier.epochs, start=digest.hexdigest(), before=before)
 
 
-def put_factors(job: FactorJob, earlier: Earlier) -> None:
+def put_factors(job: FactorJob, earlier: EarlierFit) -> None:
     """Overwrite the first factors with those of an earlier fit; rows and columns it did not have stay as drawn.
 
     Where the mean differs from the earlier one, the columns' biases make up for it, so that predictions stay what they
@@ -220,7 +233,7 @@ def put_factors(job: FactorJob, earlier: Earlier) -> None:
         job.put(factors)
 
 
-def _put(state: Rows, values: NDArray[Any], to: NDArray[Any]) -> None:
+def _put(state: BlockedRows, values: NDArray[Any], to: NDArray[Any]) -> None:
     """Write values, [n, width] or [n], into the rows `to` of the user's numbering; −1 is left out."""
     kept = np.flatnonzero(to >= 0)
     places = state.cut.place[to[kept]]
@@ -230,7 +243,7 @@ def _put(state: Rows, values: NDArray[Any], to: NDArray[Any]) -> None:
         state.array[places] = values[kept]
 
 
-def refuse_duplicates(job: FactorJob, feed: Feed) -> None:
+def refuse_duplicates(job: FactorJob, feed: RatingsInput) -> None:
     """Raise, naming the pair when it can be found, if one was rated twice. Laying out the blocks has counted them
     already.
     """

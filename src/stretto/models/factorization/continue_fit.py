@@ -13,16 +13,16 @@ from numpy.typing import NDArray
 from stretto.data.records.data import Data
 from stretto.data.records.ids import IdMap
 from stretto.errors import DataError, NotOffered, PlanError
-from stretto.runtime.blocks.source import Chunk, Source
-from stretto.solvers.factorization.factors import Seen
-from stretto.solvers.factorization.problem import Problem, parameter_of
+from stretto.runtime.blocks.source import Chunk, EntrySource
+from stretto.solvers.factorization.factors import RatedItems
+from stretto.solvers.factorization.problem import FactorizationProblem, parameter_of
 
 Longs = NDArray[np.int64]
 # What two fits must agree in for the second to go on from the first.
 _ALIKE = ("rank", "loss", "biases", "implicit")
 
 
-def refuse_unlike(problem: Problem, earlier: Problem, way: str) -> None:
+def refuse_unlike(problem: FactorizationProblem, earlier: FactorizationProblem, way: str) -> None:
     """PlanError where a fit cannot go on from one with other choices. way: "warm_start=True" or "partial_fit"."""
     for name in _ALIKE:
         now, then = getattr(problem, name), getattr(earlier, name)
@@ -108,17 +108,17 @@ def _joined(known: IdMap, own: IdMap) -> NDArray[Any]:
 
 
 @dataclass(frozen=True, eq=False)
-class Batches:
-    """A `Source` of all ratings of several fits, in one numbering. whole: whether the values are known too."""
+class RatingBatches:
+    """A `EntrySource` of all ratings of several fits, in one numbering. whole: whether the values are known too."""
 
     parts: tuple[Chunk, ...]
     shape: tuple[int, int]
     whole: bool = True
 
     @classmethod
-    def of(cls, source: Source | None, seen: Seen | None) -> Batches:
+    def of(cls, source: EntrySource | None, seen: RatedItems | None) -> RatingBatches:
         """From what a model was trained on; of a saved one there is only what each row has seen."""
-        if isinstance(source, Batches):
+        if isinstance(source, RatingBatches):
             return source
         if source is not None:
             return cls(tuple(source.chunks()), source.shape)
@@ -133,13 +133,13 @@ class Batches:
     def chunks(self) -> Iterator[Chunk]:
         yield from self.parts
 
-    def joined(self, rows: Longs, cols: Longs, data: Data) -> Batches:
+    def joined(self, rows: Longs, cols: Longs, data: Data) -> RatingBatches:
         """With further ratings. rows, cols: indices that those of these ratings have in the numbering of data."""
         if not _identity(rows) or not _identity(cols):
             parts = tuple((rows[r].astype(np.int32), cols[c].astype(np.int32), values) for r, c, values in self.parts)
         else:
             parts = self.parts
-        return Batches((*parts, (data.rows, data.cols, data.values)), data.shape, self.whole)
+        return RatingBatches((*parts, (data.rows, data.cols, data.values)), data.shape, self.whole)
 
 
 def _identity(index: Longs) -> bool:

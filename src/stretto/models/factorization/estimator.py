@@ -42,25 +42,25 @@ from stretto.models.sklearn_base import (
 from stretto.plan.plan import Physical, Plan
 from stretto.plan.planned import refuse_changed
 from stretto.runtime.blocks.crew import Crew
-from stretto.runtime.blocks.job import Report
-from stretto.runtime.blocks.source import InMemory, Source
-from stretto.runtime.blocks.train import Patience, Trainer
+from stretto.runtime.blocks.job import EpochReport
+from stretto.runtime.blocks.source import EntrySource, InMemory
+from stretto.runtime.blocks.train import JobTrainer, Patience
 from stretto.runtime.chosen import name_of, one_memory
 from stretto.runtime.runtimes import Runtime
 from stretto.runtime.session import Session, scratch_folder
 from stretto.solvers.factorization import factors as mf_serve
-from stretto.solvers.factorization.counted_plan import Counted
+from stretto.solvers.factorization.counted_plan import CountedRatings
 from stretto.solvers.factorization.held_out import named
 from stretto.solvers.factorization.ndcg import METRIC
-from stretto.solvers.factorization.problem import Moments, Problem, parameter_of
+from stretto.solvers.factorization.problem import FactorizationProblem, Moments, parameter_of
 
 from . import persistence, scoring
 from .align import Aligned, entries_of, has_ids
 from .arguments import as_pairs, known_indices
-from .build import Earlier, FactorJob, count, going_on, lay_out_factors, put_factors, refuse_duplicates
-from .continue_fit import Batches, WithSgd, grown, moved, refuse_unlike
-from .fold_in import Learned, NewRows, labelled, new_rows
-from .input import Feed, feed_from, read_by_nodes
+from .build import EarlierFit, FactorJob, count, going_on, lay_out_factors, put_factors, refuse_duplicates
+from .continue_fit import RatingBatches, WithSgd, grown, moved, refuse_unlike
+from .fold_in import FittedProblem, NewRows, labelled, new_rows
+from .input import RatingsInput, feed_from, read_by_nodes
 from .options import unused_options
 
 Array = NDArray[Any]
@@ -219,9 +219,9 @@ class MatrixFactorization(
     user_ids_: IdMap | None
     item_ids_: IdMap | None
     squares_: dict[str, NDArray[np.float32]]
-    _learned: Learned
-    _seen: mf_serve.Seen | None
-    _trained_on: Source | None
+    _learned: FittedProblem
+    _seen: mf_serve.RatedItems | None
+    _trained_on: EntrySource | None
 
     # Former names, which still work and warn.
     row_factors_ = deprecated_attribute("user_factors_", removed_in="0.3")
@@ -387,7 +387,7 @@ class MatrixFactorization(
         crew: Crew | None,
         *,
         counting: bool = False,
-    ) -> Feed:
+    ) -> RatingsInput:
         """The ratings of `fit`. crew: who reads files in parts. counting: they will only be counted."""
         if validation is None and self.early_stopping:
             validation = float(self.validation_fraction)
@@ -405,7 +405,9 @@ class MatrixFactorization(
     def _is_read_by_nodes(self, X: Any, y: Any, runtime: Runtime) -> bool:
         return y is None and not one_memory(runtime) and read_by_nodes(X, self._budget(), self._policy())
 
-    def _start(self, problem: Problem, feed: Feed) -> tuple[Problem, Earlier | None]:
+    def _start(
+        self, problem: FactorizationProblem, feed: RatingsInput
+    ) -> tuple[FactorizationProblem, EarlierFit | None]:
         """The problem of `fit`, and with warm_start what it starts from."""
         if not (self.warm_start and self._is_fitted()):
             return problem, None
@@ -414,8 +416,15 @@ class MatrixFactorization(
         return going_on(problem, earlier, joined=False), earlier
 
     def _counted(
-        self, problem: Problem, feed: Feed, crew: Crew, runtime: Runtime, seed: int, *, stream: bool
-    ) -> Counted:
+        self,
+        problem: FactorizationProblem,
+        feed: RatingsInput,
+        crew: Crew,
+        runtime: Runtime,
+        seed: int,
+        *,
+        stream: bool,
+    ) -> CountedRatings:
         physical = Physical(name_of(runtime), runtime.workers, self._budget())
         common: dict[str, Any] = {"seed": seed, "profile": self.profile, "width": int(self.width)}
         return count(problem, feed, crew, physical=physical, stream=stream, **common)
@@ -438,23 +447,23 @@ class MatrixFactorization(
         problem = self._problem()
         data = entries_of(X, y, self._policy(), named=self._is_fitted() and has_ids(self))
         if not self._is_fitted():
-            feed = Feed(InMemory(data), data, None, data.shape, data.row_ids, data.col_ids)
+            feed = RatingsInput(InMemory(data), data, None, data.shape, data.row_ids, data.col_ids)
             self._learn(problem, feed, 1, None, Session(verbose=self.verbose), self._seed(), None)
             return self
         refuse_unlike(problem, self._learned.problem, "partial_fit")
-        before = Batches.of(self._trained_on, self._seen)
+        before = RatingBatches.of(self._trained_on, self._seen)
         data = grown(data, (self.user_ids_, self.item_ids_), (len(self.user_factors_), len(self.item_factors_)))
-        feed = Feed(InMemory(data), data, None, data.shape, data.row_ids, data.col_ids)
+        feed = RatingsInput(InMemory(data), data, None, data.shape, data.row_ids, data.col_ids)
         earlier = self._earlier(feed)
         feed = replace(feed, every=before.joined(earlier.rows, earlier.cols, data))
         problem = going_on(problem, earlier, joined=True)
         self._learn(problem, feed, 1, earlier, Session(verbose=self.verbose), self._seed(), None)
         return self
 
-    def _earlier(self, feed: Feed) -> Earlier:
+    def _earlier(self, feed: RatingsInput) -> EarlierFit:
         """What was learned so far, and where its rows and columns are in the ratings to come."""
         sizes = (len(self.user_factors_), feed.shape[0]), (len(self.item_factors_), feed.shape[1])
-        return Earlier(
+        return EarlierFit(
             self.user_factors_,
             self.item_factors_,
             self.user_bias_,
@@ -476,11 +485,11 @@ class MatrixFactorization(
     def _seed(self) -> int:
         return checks.seed(self.random_state, owner=type(self).__name__)
 
-    def _problem(self) -> Problem:
+    def _problem(self) -> FactorizationProblem:
         """The problem that the parameters describe; PlanError for one that is wrong, or would have no effect."""
         given = self.get_params(deep=False)
-        names = {field.name: parameter_of(field.name) for field in fields(Problem)}
-        problem = Problem(**{name: given[own] for name, own in names.items() if own in given}).checked()
+        names = {field.name: parameter_of(field.name) for field in fields(FactorizationProblem)}
+        problem = FactorizationProblem(**{name: given[own] for name, own in names.items() if own in given}).checked()
         check = checks.of(self)
         check.choice("profile", self.profile, PROFILES)
         check.choice("duplicates", self.duplicates, POLICIES)
@@ -507,10 +516,10 @@ class MatrixFactorization(
 
     def _learn(
         self,
-        problem: Problem,
-        feed: Feed,
+        problem: FactorizationProblem,
+        feed: RatingsInput,
         epochs: int,
-        earlier: Earlier | None,
+        earlier: EarlierFit | None,
         session: Session,
         seed: int,
         scratch: Any,
@@ -533,7 +542,7 @@ class MatrixFactorization(
                 refuse_duplicates(job, feed)
             if earlier is not None:
                 put_factors(job, earlier)
-            trainer = Trainer(
+            trainer = JobTrainer(
                 job,
                 crew,
                 tell=tell,
@@ -564,13 +573,17 @@ class MatrixFactorization(
         watched = None if test is None else metric
         return Patience(self.n_iter_no_change, self.tol, watched, rises=self.implicit and test is not None)
 
-    def _stop_after(self, root: Any, job: FactorJob, feed: Feed, crew: Crew) -> Callable[[int, Report], bool] | None:
+    def _stop_after(
+        self, root: Any, job: FactorJob, feed: RatingsInput, crew: Crew
+    ) -> Callable[[int, EpochReport], bool] | None:
         """Who may end the run after an epoch; None where there are no callbacks: then nobody waits for an answer."""
         if not getattr(self, "_skl_callbacks", ()):
             return None
         return lambda epoch, report: self._callbacks_stop(root, job, feed, crew, epoch, report)
 
-    def _callbacks_stop(self, root: Any, job: FactorJob, feed: Feed, crew: Crew, epoch: int, report: Report) -> bool:
+    def _callbacks_stop(
+        self, root: Any, job: FactorJob, feed: RatingsInput, crew: Crew, epoch: int, report: EpochReport
+    ) -> bool:
         """Tell scikit-learn's callbacks of an epoch; whether one of them asks to stop."""
 
         def fitted() -> dict[str, Any]:
@@ -588,17 +601,17 @@ class MatrixFactorization(
         )
         return bool(stop)
 
-    def _fitted(self, job: FactorJob, feed: Feed, scratch: Path | None = None) -> dict[str, Any]:
+    def _fitted(self, job: FactorJob, feed: RatingsInput, scratch: Path | None = None) -> dict[str, Any]:
         """What `fit` learns, in the user's numbering and the ratings' units."""
         factors = job.factors
         found: dict[str, Any] = mf_serve.in_units(factors, scratch)
         found |= {"mean_": factors.mean, "scale_": factors.scale, "confidence_": factors.confidence}
         found |= {"plan_": job.plan, "fingerprint_": job.plan.fingerprint, "n_ratings_": len(feed.trained_on)}
-        found |= {"_learned": Learned(job.problem, factors.mean, factors.scale, factors.confidence)}
+        found |= {"_learned": FittedProblem(job.problem, factors.mean, factors.scale, factors.confidence)}
         found |= {"_seen": None, "_trained_on": feed.trained_on, "_scratch": None}
         return found | {"n_features_in_": feed.shape[1], "user_ids_": feed.row_ids, "item_ids_": feed.col_ids}
 
-    def _keep(self, job: FactorJob, feed: Feed, scratch: Any) -> None:
+    def _keep(self, job: FactorJob, feed: RatingsInput, scratch: Any) -> None:
         on_disk = job.plan.physical.tile is not None
         for name, value in self._fitted(job, feed, Path(scratch.name) if on_disk else None).items():
             setattr(self, name, value)
@@ -697,7 +710,7 @@ class MatrixFactorization(
         model = mf_serve.served(self)
         base = model.b + np.float32(model.mean)
         with self._here().open() as crew:
-            search = mf_serve.Search.over(model.H, model.c, crew)
+            search = mf_serve.TopNIndex.over(model.H, model.c, crew)
             seen = self.seen() if filter_seen else None
             found, scores = search.best(model.W, rows, n, crew, base=base, seen=seen, allowed=allowed)
         if not self._learned.problem.biases:
@@ -742,18 +755,18 @@ class MatrixFactorization(
         check_is_fitted(self)
         return scoring.score(self, X, y)
 
-    def seen(self) -> mf_serve.Seen:
+    def seen(self) -> mf_serve.RatedItems:
         """What each row rated in training, as compressed rows."""
         if self._seen is None:
             assert self._trained_on is not None
             scratch = None if self._scratch is None else Path(self._scratch.name)
-            self._seen = mf_serve.Seen.of(self._trained_on, scratch)
+            self._seen = mf_serve.RatedItems.of(self._trained_on, scratch)
         return self._seen
 
-    def _values(self) -> Source | None:
+    def _values(self) -> EntrySource | None:
         """The ratings learned from; None for a model that was loaded, which has their pairs alone."""
         source = self._trained_on
-        return None if isinstance(source, Batches) and not source.whole else source
+        return None if isinstance(source, RatingBatches) and not source.whole else source
 
     # --- keeping it -------------------------------------------------------------------------------------------------
 

@@ -28,8 +28,8 @@ from stretto.runtime.blocks.step import make_step, parts
 from stretto.runtime.runtimes import Runtime
 from stretto.schedule.orders.rotation import independent
 from stretto.solvers.factorization import factors as mf_serve
-from stretto.solvers.factorization.factors import Search, Seen, Served
-from stretto.solvers.factorization.problem import Problem, factor_reg
+from stretto.solvers.factorization.factors import PaddedFactors, RatedItems, TopNIndex
+from stretto.solvers.factorization.problem import FactorizationProblem, factor_reg
 
 from .align import Aligned, columns_of, entries_of, has_ids, is_matrix, refuse_other_columns
 from .arguments import as_pairs, known_indices
@@ -42,16 +42,16 @@ _NO_BIAS = np.zeros(0, np.float32)
 
 
 @dataclass(frozen=True)
-class Learned:
+class FittedProblem:
     """What a fit was about: the problem, and the units it was solved in."""
 
-    problem: Problem
+    problem: FactorizationProblem
     mean: float
     scale: float
     confidence: float
 
 
-def fold_in(model: Served, rows: Compressed, learned: Learned, crew: Crew) -> tuple[Floats, Floats]:
+def fold_in(model: PaddedFactors, rows: Compressed, learned: FittedProblem, crew: Crew) -> tuple[Floats, Floats]:
     """([m, rank] factors, [m] biases) of new rows; both 0 for a row without ratings."""
     problem = learned.problem
     rank, implicit = problem.rank, problem.implicit
@@ -125,7 +125,7 @@ def new_rows(model: Any, X: Any, y: Any) -> NewRows:
     with runtime.open() as crew:
         W, b = fold_in(columns, kept, model._learned, crew)
     ids = np.arange(data.shape[0]) if data.row_ids is None else data.row_ids.ids
-    seen, biased = Seen(kept.indptr, kept.indices), model._learned.problem.biases
+    seen, biased = RatedItems(kept.indptr, kept.indices), model._learned.problem.biases
     return NewRows(ids, W, b, data.row_ids, model.item_ids_, columns, seen, biased, runtime)
 
 
@@ -171,8 +171,8 @@ class NewRows:
     bias: Floats
     _row_ids: IdMap | None
     _col_ids: IdMap | None
-    _columns: Served  # the model's own columns; its rows are not used
-    _seen: Seen
+    _columns: PaddedFactors  # the model's own columns; its rows are not used
+    _seen: RatedItems
     _biased: bool
     _runtime: Runtime
 
@@ -182,9 +182,9 @@ class NewRows:
     def __repr__(self) -> str:
         return f"NewRows({len(self)} rows, rank {self.factors.shape[1]})"
 
-    def _served(self) -> Served:
+    def _served(self) -> PaddedFactors:
         columns = self._columns
-        return Served(mf_serve.whole_lanes(self.factors), columns.H, self.bias, columns.c, columns.mean)
+        return PaddedFactors(mf_serve.whole_lanes(self.factors), columns.H, self.bias, columns.c, columns.mean)
 
     def predict(self, X: Any) -> Floats:
         """Ratings of n pairs, as `MatrixFactorization.predict` gives them for rows of training.
@@ -217,7 +217,7 @@ class NewRows:
             allowed[known_indices(items, self._col_ids, len(allowed), "column")] = True
         model = self._served()
         with self._runtime.open() as crew:
-            search = Search.over(model.H, model.c, crew)
+            search = TopNIndex.over(model.H, model.c, crew)
             found, scores = search.best(
                 model.W,
                 np.arange(len(self), dtype=np.int32),

@@ -15,10 +15,10 @@ from stretto.data.records.data import Data, held_out
 from stretto.data.records.ids import IdMap
 from stretto.errors import DataError
 from stretto.runtime.blocks.crew import Crew
-from stretto.runtime.blocks.source import GRAIN, Chunk, InMemory, Source, Spool
+from stretto.runtime.blocks.source import GRAIN, Chunk, EntrySource, InMemory, Spool
 from stretto.solvers.factorization.node_ratings import FileSource
 
-from .align import Aligned, Known, aligned, entries_of, is_matrix
+from .align import Aligned, AxisIds, aligned, entries_of, is_matrix
 from .arguments import as_matrix
 from .row_identity import compare
 
@@ -28,20 +28,20 @@ _CHUNK_BYTES = 48
 
 
 @dataclass(frozen=True, eq=False)
-class Feed:
+class RatingsInput:
     """Ratings to learn from and ratings to measure on, in one numbering. data is None when they are on disk."""
 
-    source: Source
+    source: EntrySource
     data: Data | None
     test: Data | Aligned | None
     shape: tuple[int, int]
     row_ids: IdMap | None
     col_ids: IdMap | None
-    every: Source | None = None  # where these ratings are further ones: all of them, with those of before
+    every: EntrySource | None = None  # where these ratings are further ones: all of them, with those of before
     by_nodes: bool = False  # the nodes of a cluster read the file; the driver counts only
 
     @property
-    def trained_on(self) -> Source:
+    def trained_on(self) -> EntrySource:
         """All ratings that the model has learned from."""
         return self.source if self.every is None else self.every
 
@@ -79,7 +79,7 @@ def held_share(validation: Any) -> float:
     return float(validation)
 
 
-def held_data(validation: Any, source: Source, row_ids: IdMap | None, col_ids: IdMap | None) -> Aligned:
+def held_data(validation: Any, source: EntrySource, row_ids: IdMap | None, col_ids: IdMap | None) -> Aligned:
     """Ratings to measure on, in the numbering of those to learn from; a pair of pairs and ratings will do."""
     X, y = validation if isinstance(validation, tuple) and len(validation) == 2 else (validation, None)
     data = entries_of(X, y, "keep", named=row_ids is not None)
@@ -95,7 +95,7 @@ def held_data(validation: Any, source: Source, row_ids: IdMap | None, col_ids: I
             "validation is a matrix whose rows do not seem to be those of the training data; hold out ratings, not "
             "rows, with st.split or validation=0.1, or give a table with ids"
         )
-    rows, cols = Known(row_ids, source.shape[0], "row"), Known(col_ids, source.shape[1], "column")
+    rows, cols = AxisIds(row_ids, source.shape[0], "row"), AxisIds(col_ids, source.shape[1], "column")
     return aligned(data, rows, cols, positions=matrix)
 
 
@@ -120,7 +120,7 @@ def feed_from(
     scratch: Path | None,
     nodes: Crew | None = None,
     counting: bool = False,
-) -> Feed:
+) -> RatingsInput:
     """Ratings from what the user gave.
 
     Parameters
@@ -151,7 +151,7 @@ def feed_from(
     if validation is not None and not share:
         test = held_data(validation, source, data.row_ids, data.col_ids)
     refuse_empty(test, share)
-    return Feed(source, data, test, data.shape, data.row_ids, data.col_ids)
+    return RatingsInput(source, data, test, data.shape, data.row_ids, data.col_ids)
 
 
 def read_by_nodes(X: Any, memory: int | None, duplicates: str) -> bool:
@@ -159,14 +159,14 @@ def read_by_nodes(X: Any, memory: int | None, duplicates: str) -> bool:
     return is_path(X) and memory is not None and duplicates == "keep"
 
 
-def _read_by_nodes(path: Any, validation: Any, seed: int, memory: int, crew: Crew) -> Feed:
+def _read_by_nodes(path: Any, validation: Any, seed: int, memory: int, crew: Crew) -> RatingsInput:
     """Count the files, in parts; what is held out stays in memory."""
     from stretto.data.parts.file_set import walk
 
     return replace(_walked(walk(path, crew), validation, seed, memory, crew), by_nodes=True)
 
 
-def _walked(path: Any, validation: Any, seed: int, memory: int, crew: Crew | None = None) -> Feed:
+def _walked(path: Any, validation: Any, seed: int, memory: int, crew: Crew | None = None) -> RatingsInput:
     """Ratings read from their file whenever they are asked for; what is held out is in memory."""
     from stretto.data.parts.file_set import walk
 
@@ -177,10 +177,10 @@ def _walked(path: Any, validation: Any, seed: int, memory: int, crew: Crew | Non
     if test is None and validation is not None:
         test = held_data(validation, source, found.row_ids, found.col_ids)
     refuse_empty(test, share)
-    return Feed(source, None, test, found.shape, found.row_ids, found.col_ids)
+    return RatingsInput(source, None, test, found.shape, found.row_ids, found.col_ids)
 
 
-def _from_file(path: Any, validation: Any, seed: int, memory: int, scratch: Path) -> Feed:
+def _from_file(path: Any, validation: Any, seed: int, memory: int, scratch: Path) -> RatingsInput:
     """Parse the file piece by piece into flat files; what is held out stays in memory."""
     from stretto.data.parts.file_set import walk
 
@@ -205,4 +205,4 @@ def _from_file(path: Any, validation: Any, seed: int, memory: int, scratch: Path
     elif validation is not None:
         test = held_data(validation, source, found.row_ids, found.col_ids)
     refuse_empty(test, share)
-    return Feed(source, None, test, found.shape, found.row_ids, found.col_ids)
+    return RatingsInput(source, None, test, found.shape, found.row_ids, found.col_ids)

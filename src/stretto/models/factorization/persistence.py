@@ -10,10 +10,10 @@ import numpy as np
 from stretto.data.records.ids import IdMap
 from stretto.models.persistence import plain, read_model, write_model
 from stretto.models.renamed import under_current_names
-from stretto.solvers.factorization.factors import Seen
-from stretto.solvers.factorization.problem import Problem
+from stretto.solvers.factorization.factors import RatedItems
+from stretto.solvers.factorization.problem import FactorizationProblem
 
-from .fold_in import Learned
+from .fold_in import FittedProblem
 
 _FORMAT = "stretto/matrix-factorization/2"
 _FORMER = "stretto/matrix-factorization/1"
@@ -33,7 +33,7 @@ def save(model: Any, path: str | Path) -> None:
     """Write the model; the file appears whole or not at all."""
     arrays = {stored: np.ascontiguousarray(getattr(model, name)) for name, stored in _ARRAYS.items()}
     arrays |= {f"squares/{name}": np.ascontiguousarray(a) for name, a in model.squares_.items()}
-    seen: Seen = model.seen()
+    seen: RatedItems = model.seen()
     arrays |= {"seen/indptr": seen.indptr, "seen/indices": seen.indices}
     for attribute, prefix in _IDS.items():
         ids: IdMap | None = getattr(model, attribute)
@@ -66,7 +66,11 @@ def load(kind: Any, path: str | Path) -> Any:
     for attribute, prefix in _IDS.items():
         own = _under(arrays, prefix)
         setattr(model, attribute, IdMap.from_arrays(own) if own else None)
-    problem = Problem(**about["problem"])
-    model._learned = Learned(problem, model.mean_, model.scale_, model.confidence_)
-    model._seen, model._trained_on, model._scratch = Seen(arrays["seen/indptr"], arrays["seen/indices"]), None, None
+    problem = FactorizationProblem(**about["problem"])
+    model._learned = FittedProblem(problem, model.mean_, model.scale_, model.confidence_)
+    model._seen, model._trained_on, model._scratch = (
+        RatedItems(arrays["seen/indptr"], arrays["seen/indices"]),
+        None,
+        None,
+    )
     return model

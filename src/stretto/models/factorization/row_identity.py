@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from stretto.data.records.data import Data
 from stretto.errors import DataError
-from stretto.runtime.blocks.source import Chunk, Source
-from stretto.solvers.factorization.factors import Seen
+from stretto.runtime.blocks.source import Chunk, EntrySource
+from stretto.solvers.factorization.factors import RatedItems
 
 Rows = Literal["same", "other", "unclear"]
 
@@ -32,7 +32,7 @@ _EQUAL = 0.99
 _EXPECTED = 10.0
 
 
-def compare(shape: tuple[int, int], trained: Source | None, seen: Seen | None, data: Data) -> Rows:
+def compare(shape: tuple[int, int], trained: EntrySource | None, seen: RatedItems | None, data: Data) -> Rows:
     """Whether the rows of `data` are the rows of the training data.
 
     shape: of the training data, which are `trained`; or, of a saved model, what each row has seen, without values.
@@ -67,7 +67,7 @@ def compare(shape: tuple[int, int], trained: Source | None, seen: Seen | None, d
 
 
 def _training(
-    shape: tuple[int, int], trained: Source | None, seen: Seen | None, chosen: NDArray[np.bool_]
+    shape: tuple[int, int], trained: EntrySource | None, seen: RatedItems | None, chosen: NDArray[np.bool_]
 ) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.int64]]:
     """Keys and values of the chosen rows' training entries, and how many entries each column has."""
     columns = np.zeros(shape[1], np.int64)

@@ -18,16 +18,16 @@ from stretto.kernels.factorization.losses import CODES
 from stretto.kernels.factorization.predict import cost_worker
 from stretto.runtime.blocks.compressed import by_rows
 from stretto.runtime.blocks.crew import Crew
-from stretto.runtime.blocks.source import Entries
+from stretto.runtime.blocks.source import EntryArrays
 from stretto.runtime.blocks.step import make_step, parts
 from stretto.schedule.orders.rotation import independent
 from stretto.solvers.factorization import factors
-from stretto.solvers.factorization.factors import Search, Seen, Served
+from stretto.solvers.factorization.factors import PaddedFactors, RatedItems, TopNIndex
 from stretto.solvers.factorization.held_out import mean_cost, named
 from stretto.solvers.factorization.ndcg import Ranking
 
-from .align import Aligned, Known, aligned, columns_of, entries_of, has_ids, is_matrix, refuse_other_columns, rows_of
-from .fold_in import Learned, fold_in
+from .align import Aligned, AxisIds, aligned, columns_of, entries_of, has_ids, is_matrix, refuse_other_columns, rows_of
+from .fold_in import FittedProblem, fold_in
 from .row_identity import compare, refuse_unclear
 
 # Of the ratings of a row that training did not see, the share that it is measured on.
@@ -56,7 +56,7 @@ def score(model: Any, X: Any, y: Any) -> float:
         return measure(served, entries, learned, model.seen() if learned.problem.implicit else None, crew)
 
 
-def error(model: Served, data: Entries, loss: str, crew: Crew) -> float:
+def error(model: PaddedFactors, data: EntryArrays, loss: str, crew: Crew) -> float:
     """RMSE, mean absolute error or log loss of the predictions; an index outside the factors adds nothing."""
     entries = len(data.values)
     bounds = parts(entries, _PARTS, _LEAST)
@@ -67,7 +67,7 @@ def error(model: Served, data: Entries, loss: str, crew: Crew) -> float:
     return value
 
 
-def measure(model: Served, data: Aligned, learned: Learned, seen: Seen | None, crew: Crew) -> float:
+def measure(model: PaddedFactors, data: Aligned, learned: FittedProblem, seen: RatedItems | None, crew: Crew) -> float:
     """The score, higher is better: minus the error, or NDCG@10, in which rows unknown to the model count as 0.
 
     seen: what the rows have in training, for implicit feedback.
@@ -80,7 +80,7 @@ def measure(model: Served, data: Aligned, learned: Learned, seen: Seen | None, c
     ranking = Ranking.of(data, seen, len(model.H))
     if not len(ranking):
         return 0.0
-    return len(ranking) / rows * ranking.score(Search.over(model.H, model.c, crew), model.W, crew)
+    return len(ranking) / rows * ranking.score(TopNIndex.over(model.H, model.c, crew), model.W, crew)
 
 
 def warn_unknown(data: Aligned) -> None:
@@ -98,14 +98,14 @@ def warn_unknown(data: Aligned) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class Parts:
+class FoldInSplit:
     """Ratings of new rows: `known` is folded in, `held` is measured. Columns are in the model's numbering."""
 
     known: Aligned
     held: Aligned
 
 
-def cut_rows(data: Data, cols: Known) -> Parts:
+def cut_rows(data: Data, cols: AxisIds) -> FoldInSplit:
     """Cut the ratings of new rows in two, by position; columns unknown to the model are in `held` only."""
     sorted_ = by_rows(data)  # the same matrix in any format is cut in the same places
     rows = np.repeat(np.arange(data.shape[0], dtype=np.int32), sorted_.counts)
@@ -115,10 +115,10 @@ def cut_rows(data: Data, cols: Known) -> Parts:
         Aligned(rows[m], index[m], sorted_.values[m], (data.shape[0], cols.size), rows[m])
         for m in (~mask & (index >= 0), mask)
     ]
-    return Parts(*pieces)
+    return FoldInSplit(*pieces)
 
 
-def measure_new(model: Served, data: Data, cols: Known, learned: Learned, crew: Crew) -> float:
+def measure_new(model: PaddedFactors, data: Data, cols: AxisIds, learned: FittedProblem, crew: Crew) -> float:
     """The score of rows that training did not see, each folded in from four fifths of its ratings."""
     cut = cut_rows(data, cols)
     if not len(cut.held):
@@ -128,5 +128,5 @@ def measure_new(model: Served, data: Data, cols: Known, learned: Learned, crew: 
         )
     compressed = by_rows(cut.known)
     W, b = fold_in(model, compressed, learned, crew)
-    new = Served(factors.whole_lanes(W), model.H, b, model.c, model.mean)
-    return measure(new, cut.held, learned, Seen(compressed.indptr, compressed.indices), crew)
+    new = PaddedFactors(factors.whole_lanes(W), model.H, b, model.c, model.mean)
+    return measure(new, cut.held, learned, RatedItems(compressed.indptr, compressed.indices), crew)

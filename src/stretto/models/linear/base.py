@@ -28,16 +28,16 @@ from stretto.schedule.checks import uncalled
 from stretto.schedule.spec import Schedule
 from stretto.schedule.working_sets import WorkingSets
 from stretto.solvers.linear.fit_saving import FitSaving, saving_fit
-from stretto.solvers.linear.regression import Fit, Problem
+from stretto.solvers.linear.regression import Fit, RegressionProblem
 
 from . import persistence
-from .input import Given, features, laid_out
-from .plan import Words, plan_linear
+from .input import LinearInput, features, laid_out
+from .plan import PlanText, plan_linear
 
 if TYPE_CHECKING:
     from stretto.runtime.blocks.crew import Crew
     from stretto.runtime.session import Session
-    from stretto.solvers.linear.working_sets import Solver
+    from stretto.solvers.linear.working_sets import WorkingSetSolver
 
 Floats = NDArray[np.float64]
 
@@ -104,8 +104,8 @@ class LinearModel(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
 
     def _planned(
         self,
-        given: Given,
-        words: Words,
+        given: LinearInput,
+        words: PlanText,
         start: tuple[Any, ...] | None,
         made: JobPlan | None = None,
         runtime: Runtime | None = None,
@@ -119,15 +119,15 @@ class LinearModel(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
 
     @contextmanager
     def _sitting(
-        self, given: Given, plan: JobPlan, runtime: Runtime, session: Session | None = None
-    ) -> Iterator[Sitting]:
+        self, given: LinearInput, plan: JobPlan, runtime: Runtime, session: Session | None = None
+    ) -> Iterator[FitSession]:
         """Threads, callbacks, checkpoints and run record of one fit, which is that of a plan."""
         root = self._init_callback_context(max_subtasks=None)
         root.call_on_fit_task_begin(estimator=self, X=given.X, y=given.y)
         self.plan_, self.fingerprint_ = plan, plan.fingerprint
         with runtime.open() as crew, saving_fit(session, plan) as saved:
             saved.goal = self.max_iter
-            yield Sitting(self, crew, root, given, int(plan.values["seed"]), runtime, saved)
+            yield FitSession(self, crew, root, given, int(plan.values["seed"]), runtime, saved)
         root.call_on_fit_task_end(estimator=self, X=given.X, y=given.y)
 
     def _features(self, X: Any) -> Any:
@@ -174,33 +174,33 @@ class LinearModel(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
 
 
 @dataclass
-class Sitting:
+class FitSession:
     """One fit while it lasts: its threads, its callbacks, what it says on the way."""
 
     model: LinearModel
     crew: Crew
     root: Any  # scikit-learn's callback context
-    given: Given
+    given: LinearInput
     seed: int
     runtime: Runtime
     saved: FitSaving  # its checkpoints and record
     stopped: bool = False  # a callback asked for an end
 
-    def lay_out(self) -> Given:
+    def lay_out(self) -> LinearInput:
         """The data with the design that solvers take."""
         self.given = laid_out(self.given, self.crew)
         return self.given
 
-    def solver(self, problem: Problem) -> Solver:
+    def solver(self, problem: RegressionProblem) -> WorkingSetSolver:
         """A solver for problems that differ in the penalty alone."""
-        from stretto.solvers.linear.working_sets import Solver  # here, not above: it imports Numba
+        from stretto.solvers.linear.working_sets import WorkingSetSolver  # here, not above: it imports Numba
 
         sets = self.model.schedule if isinstance(self.model.schedule, WorkingSets) else None
-        return Solver(problem, self.crew, profile=self.model.profile, schedule=sets)
+        return WorkingSetSolver(problem, self.crew, profile=self.model.profile, schedule=sets)
 
     def solve(
         self,
-        problem: Problem,
+        problem: RegressionProblem,
         l1: float,
         l2: float,
         *,
@@ -208,7 +208,7 @@ class Sitting:
         share: float = np.inf,
         units: float,
         start: Fit | None = None,
-        works: Solver | None = None,
+        works: WorkingSetSolver | None = None,
         label: str = "",
         attributes: Callable[[Floats, float], dict[str, Any]],
     ) -> Fit:

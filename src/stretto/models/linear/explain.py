@@ -9,10 +9,10 @@ from stretto.data.design.design import Design
 from stretto.models import checks
 from stretto.plan.cost import show_bytes
 from stretto.plan.explain import show
-from stretto.solvers.linear.regression import Problem
+from stretto.solvers.linear.regression import RegressionProblem
 from stretto.solvers.softmax.constants import STEPS
 
-from .input import Given, laid_out
+from .input import LinearInput, laid_out
 from .plan import solver_words
 
 if TYPE_CHECKING:
@@ -23,18 +23,18 @@ _WIDTH = 118
 
 def explain_fit(
     model: LinearModel,
-    given: Given,
-    problem_of: Callable[[Given], Problem],
+    given: LinearInput,
+    problem_of: Callable[[LinearInput], RegressionProblem],
     formula: str,
     strongest: Callable[[float, int], str],
 ) -> str:
     """Several lines. strongest: from the smallest l1 that gives all zeros, and the samples, to a sentence about it."""
-    from stretto.solvers.linear.working_sets import Solver  # here, not above: it imports Numba
+    from stretto.solvers.linear.working_sets import WorkingSetSolver  # here, not above: it imports Numba
 
     with checks.here(model.runtime, model.n_jobs).open() as crew:
         given = laid_out(given, crew)
         problem = problem_of(given)
-        largest = Solver(problem, crew, profile=model.profile).largest_l1()
+        largest = WorkingSetSolver(problem, crew, profile=model.profile).largest_l1()
     design = given.design
     assert isinstance(design, Design)
     samples, features = design.shape

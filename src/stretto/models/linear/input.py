@@ -19,7 +19,7 @@ from stretto.data.design.design_files import DesignFiles, names_files
 from stretto.errors import DataError
 from stretto.models import checks
 from stretto.models.sklearn_base import check_sample_weight, compute_class_weight, validate_data
-from stretto.solvers.linear.regression import AnyDesign, Fit, Problem
+from stretto.solvers.linear.regression import AnyDesign, Fit, RegressionProblem
 
 if TYPE_CHECKING:
     from stretto.runtime.blocks.crew import Crew
@@ -30,7 +30,7 @@ _ROUNDING = 2.0**-46  # of the objective: a gap below that cannot be told from r
 
 
 @dataclass(frozen=True, eq=False)
-class Given:
+class LinearInput:
     """What fit was given: the data as they came, the design made of them, and sample weights as they came (or ones).
 
     X : array, sparse matrix or DesignFiles
@@ -47,7 +47,7 @@ class Given:
         return int(self.X.shape[0]), int(self.X.shape[1])
 
 
-def read(estimator: Any, X: Any, y: Any, sample_weight: Any, *, numeric: bool) -> Given:
+def read(estimator: Any, X: Any, y: Any, sample_weight: Any, *, numeric: bool) -> LinearInput:
     """Validate what fit was given, by scikit-learn's rules, and convert what is in memory.
 
     numeric: y holds numbers, not names of classes.
@@ -55,12 +55,12 @@ def read(estimator: Any, X: Any, y: Any, sample_weight: Any, *, numeric: bool) -
     return converted(taken(estimator, X, y, sample_weight, numeric=numeric))
 
 
-def converted(given: Given) -> Given:
+def converted(given: LinearInput) -> LinearInput:
     """With a design of what is in memory; files are left to `laid_out`."""
     return given if isinstance(given.X, DesignFiles) else replace(given, design=Design.of(given.X, checked=True))
 
 
-def laid_out(given: Given, crew: Crew) -> Given:
+def laid_out(given: LinearInput, crew: Crew) -> LinearInput:
     """With the design that a solver takes: in this memory, or in parts on the nodes of the crew, which read files by
     themselves.
     """
@@ -75,7 +75,7 @@ def laid_out(given: Given, crew: Crew) -> Given:
     return replace(given, design=NodeDesign.sent(given.design, parts))
 
 
-def taken(estimator: Any, X: Any, y: Any, sample_weight: Any, *, numeric: bool = False) -> Given:
+def taken(estimator: Any, X: Any, y: Any, sample_weight: Any, *, numeric: bool = False) -> LinearInput:
     """`read` for those who lay X out themselves: the design is empty."""
     owner = type(estimator).__name__
     if names_files(X):
@@ -83,7 +83,7 @@ def taken(estimator: Any, X: Any, y: Any, sample_weight: Any, *, numeric: bool =
         estimator.n_features_in_ = files.shape[1]
         vars(estimator).pop("feature_names_in_", None)
         weight = weights(sample_weight, shape_of(files), owner=owner)
-        return Given(files, numbers(y, owner=owner) if numeric else y, Design((0, 0)), weight)
+        return LinearInput(files, numbers(y, owner=owner) if numeric else y, Design((0, 0)), weight)
     X, y = validate_data(
         estimator,
         checks.plain(X, owner=owner),
@@ -96,10 +96,10 @@ def taken(estimator: Any, X: Any, y: Any, sample_weight: Any, *, numeric: bool =
     weight = weights(sample_weight, X, owner=owner)
     if numeric:
         y = numbers(y, owner=owner)
-    return Given(X, np.asarray(y), Design((0, 0)), weight)
+    return LinearInput(X, np.asarray(y), Design((0, 0)), weight)
 
 
-def matrix_of(given: Given) -> Any:
+def matrix_of(given: LinearInput) -> Any:
     """X in memory."""
     return given.X.design().matrix if isinstance(given.X, DesignFiles) else given.X
 
@@ -180,15 +180,15 @@ def class_weights(asked: Any, classes: NDArray[Any], y: NDArray[Any], weight: Fl
 
 def squared(
     design: AnyDesign, y: NDArray[Any], weight: Floats, *, intercept: bool, positive: bool, standardize: bool
-) -> Problem:
+) -> RegressionProblem:
     """Least squares, the weights put on a scale where they add up to the number of samples."""
     weight = weight * (len(weight) / weight.sum())
     target = np.asarray(y, np.float64)
     scale = design.spread(weight) if standardize else None
-    return Problem(design, target, weight, "squared", bool(intercept), bool(positive), scale)
+    return RegressionProblem(design, target, weight, "squared", bool(intercept), bool(positive), scale)
 
 
-def squared_gap(problem: Problem, tol: float) -> float:
+def squared_gap(problem: RegressionProblem, tol: float) -> float:
     """tol times the weighted square sum of y, around its mean where there is an intercept: scikit-learn's meaning."""
     y, weight = problem.y, problem.weight
     mean = float((weight * y).sum() / weight.sum()) if problem.intercept else 0.0
@@ -197,12 +197,14 @@ def squared_gap(problem: Problem, tol: float) -> float:
     return max(float(tol) * square, _ROUNDING * square + 4.0 * np.finfo(np.float64).eps * abs(mean) * size)
 
 
-def logistic(design: AnyDesign, signs: Floats, weight: Floats, *, intercept: bool, scale: Floats | None) -> Problem:
+def logistic(
+    design: AnyDesign, signs: Floats, weight: Floats, *, intercept: bool, scale: Floats | None
+) -> RegressionProblem:
     """Log loss of y = −1 or +1."""
-    return Problem(design, signs, weight, "logistic", bool(intercept), False, scale)
+    return RegressionProblem(design, signs, weight, "logistic", bool(intercept), False, scale)
 
 
-def logistic_gap(problem: Problem, tol: float) -> float:
+def logistic_gap(problem: RegressionProblem, tol: float) -> float:
     """tol times the loss of the model that knows no feature."""
     total, up = float(problem.weight.sum()), float(problem.weight[problem.y > 0].sum())
     empty = total * math.log(2.0)
@@ -210,7 +212,7 @@ def logistic_gap(problem: Problem, tol: float) -> float:
     return max(float(tol) * loss, _ROUNDING * empty)
 
 
-def beginning(coef: Floats, intercept: float, problem: Problem) -> Fit:
+def beginning(coef: Floats, intercept: float, problem: RegressionProblem) -> Fit:
     """Coefficients [p] to go on from, as far as the problem allows them."""
     allowed = np.maximum(coef, 0.0) if problem.positive else np.array(coef, np.float64)
     return Fit(

@@ -23,12 +23,12 @@ from stretto.runtime.runtimes import Runtime
 from stretto.runtime.session import Session
 from stretto.schedule.spec import Schedule
 from stretto.schedule.working_sets import WorkingSets
-from stretto.solvers.linear.regression import Fit, Problem
+from stretto.solvers.linear.regression import Fit, RegressionProblem
 
 from .base import LinearModel
 from .explain import explain_fit, until
-from .input import Given, beginning, read, squared, squared_gap, taken
-from .plan import Words
+from .input import LinearInput, beginning, read, squared, squared_gap, taken
+from .plan import PlanText
 
 Floats = NDArray[np.float64]
 
@@ -61,7 +61,7 @@ class LeastSquares(RegressorMixin, LinearModel):  # type: ignore[misc]
         super()._check_parameters()
         checks.of(self).flags(positive=self.positive)
 
-    def _problem(self, given: Given) -> Problem:
+    def _problem(self, given: LinearInput) -> RegressionProblem:
         return squared(
             given.design,
             given.y,
@@ -264,14 +264,14 @@ class ElasticNet(LeastSquares):
             self._keep(fit, samples)
         return self
 
-    def _last(self, given: Given) -> tuple[Floats, float] | None:
+    def _last(self, given: LinearInput) -> tuple[Floats, float] | None:
         """What a warm start goes on from."""
         known = self.warm_start and hasattr(self, "coef_") and len(self.coef_) == given.shape[1]
         return (self.coef_, self.intercept_) if known else None
 
-    def _words(self) -> Words:
+    def _words(self) -> PlanText:
         until_ = until("squared", self.fit_intercept, self.tol, self.max_iter)
-        return Words(type(self).__name__, _formula(self.alpha, self.l1_ratio), until_)
+        return PlanText(type(self).__name__, _formula(self.alpha, self.l1_ratio), until_)
 
     def explain(self, X: Any, y: Any = None, sample_weight: Any = None) -> str:
         """What `fit` would do with these data, in words: the problem, how X is stored, how and where it is solved.

@@ -24,12 +24,12 @@ from stretto.plan.job import JobPlan
 from stretto.runtime.runtimes import Runtime
 from stretto.runtime.session import Session
 
-from .base import Sitting, say
+from .base import FitSession, say
 from .explain import until
-from .input import Given, read, shape_of, squared_gap, taken
+from .input import LinearInput, read, shape_of, squared_gap, taken
 from .lasso import LeastSquares
 from .path import LinearPath, alphas_for, check_grid, follow
-from .plan import Words
+from .plan import PlanText
 
 Floats = NDArray[np.float64]
 Folds = list[tuple[NDArray[np.int64], NDArray[np.int64]]]
@@ -224,10 +224,10 @@ class LassoCV(LeastSquares):
         """Fit by a plan that was made earlier, with its folds; PlanError if it would be another one by now."""
         return self._fit(X, y, sample_weight, None, folds, made, runtime, session)
 
-    def _words(self, folds: Folds) -> Words:
+    def _words(self, folds: Folds) -> PlanText:
         until_ = until("squared", self.fit_intercept, self.tol, self.max_iter)
         indices = [samples for fold in folds for samples in fold]
-        return Words(
+        return PlanText(
             type(self).__name__,
             f"(1/2n) Σ (y − z)² + α ‖w‖₁ for a path of α in {len(folds)} folds, then for the best α",
             f"for each α {until_}",
@@ -277,7 +277,7 @@ class LassoCV(LeastSquares):
             self._keep(fit, samples)
         return self
 
-    def _hold_out(self, sitting: Sitting, folds: Folds, errors: list[Floats]) -> None:
+    def _hold_out(self, sitting: FitSession, folds: Folds, errors: list[Floats]) -> None:
         """Add to `errors`, of each fold that is not among them, the errors [k] on the samples that were held out."""
         sitting.saved.goal = len(folds) * len(self.alphas_) + self.max_iter
         for number, (train, test) in enumerate(folds, 1):
@@ -291,7 +291,7 @@ class LassoCV(LeastSquares):
             if sitting.told(f"fold {number}", {"fold": number, "error": float(errors[-1][at])}):
                 break
 
-    def _fold(self, sitting: Sitting, train: NDArray[np.int64], test: NDArray[np.int64]) -> Floats:
+    def _fold(self, sitting: FitSession, train: NDArray[np.int64], test: NDArray[np.int64]) -> Floats:
         """[k] weighted mean squared errors on the samples `test` of the path learned from `train`."""
         part = _part(sitting.given, train)
         problem = self._problem(part)
@@ -308,7 +308,7 @@ class LassoCV(LeastSquares):
         return _errors(path, sitting.given, test)
 
 
-def _folds(cv: Any, given: Given, groups: Any) -> Folds:
+def _folds(cv: Any, given: LinearInput, groups: Any) -> Folds:
     """Pairs of training and test samples; at least one, and both of whole numbers below the number of samples."""
     splits = hasattr(cv, "split") and hasattr(cv, "get_n_splits")
     if isinstance(cv, str | bytes | bool) or not (splits or isinstance(cv, Integral | Iterable | None)):
@@ -332,13 +332,13 @@ def _folds(cv: Any, given: Given, groups: Any) -> Folds:
     return folds
 
 
-def _part(given: Given, samples: NDArray[np.int64]) -> Given:
+def _part(given: LinearInput, samples: NDArray[np.int64]) -> LinearInput:
     """These samples alone; one that is named twice weighs twice."""
     rows, weight = _weighed(given, samples)
-    return Given(given.X, given.y[rows], given.design.take(rows), weight)
+    return LinearInput(given.X, given.y[rows], given.design.take(rows), weight)
 
 
-def _weighed(given: Given, samples: NDArray[np.int64]) -> tuple[NDArray[np.int64], Floats]:
+def _weighed(given: LinearInput, samples: NDArray[np.int64]) -> tuple[NDArray[np.int64], Floats]:
     """The samples in rising order, each once, and their weights."""
     times = np.bincount(samples, minlength=len(given.y))
     rows = np.flatnonzero(times)
@@ -348,7 +348,7 @@ def _weighed(given: Given, samples: NDArray[np.int64]) -> tuple[NDArray[np.int64
     return rows, weight
 
 
-def _errors(path: LinearPath, given: Given, samples: NDArray[np.int64]) -> Floats:
+def _errors(path: LinearPath, given: LinearInput, samples: NDArray[np.int64]) -> Floats:
     """[k] weighted mean squared errors on some samples."""
     rows, weight = _weighed(given, samples)
     used = np.unique(path.coefs.indices)  # of many features few are ever used

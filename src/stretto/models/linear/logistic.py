@@ -29,12 +29,12 @@ from stretto.runtime.chosen import refuse_elsewhere
 from stretto.runtime.runtimes import Runtime
 from stretto.runtime.session import Session
 from stretto.schedule.spec import Schedule
-from stretto.solvers.linear.regression import Problem
+from stretto.solvers.linear.regression import RegressionProblem
 
 from .base import LinearModel
 from .explain import explain_fit, joint_formula, joint_solver, until
-from .input import Given, beginning, class_weights, converted, logistic, logistic_gap, matrix_of, taken
-from .plan import Words
+from .input import LinearInput, beginning, class_weights, converted, logistic, logistic_gap, matrix_of, taken
+from .plan import PlanText
 
 Floats = NDArray[np.float64]
 _PLAIN = "LogisticRegression(…)"
@@ -253,23 +253,23 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
         """Fit by a plan that was made earlier; PlanError if it would be another one by now."""
         return self._fit(X, y, sample_weight, made, runtime, session)
 
-    def _last(self, given: Given, classes: NDArray[Any]) -> tuple[Floats, Floats] | None:
+    def _last(self, given: LinearInput, classes: NDArray[Any]) -> tuple[Floats, Floats] | None:
         """What a warm start goes on from."""
         shape = (1 if len(classes) == 2 else len(classes)), given.shape[1]
         known = self.warm_start and hasattr(self, "coef_") and self.coef_.shape == shape
         return (self.coef_, self.intercept_) if known else None
 
-    def _words(self) -> Words:
+    def _words(self) -> PlanText:
         """For the plan; the classes are known."""
         count = len(self.classes_)
         several = {"classes": count} if count > 2 else {}
         if not self._joint:
             until_ = until("logistic", self.fit_intercept, self.tol, self.max_iter)
-            return Words(
+            return PlanText(
                 type(self).__name__, self._formula(), until_, outputs=max(1, count * (count > 2)), more=several
             )
         what = "epochs" if self.solver == "sgd" else "rounds"
-        return Words(
+        return PlanText(
             type(self).__name__,
             f"{joint_formula(self)}, {count} classes jointly",
             f"the duality gap is at most {float(self.tol):g} × the loss of the model without features, "
@@ -345,7 +345,7 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
 
     def _fit_joint(
         self,
-        given: Given,
+        given: LinearInput,
         which: NDArray[np.int64],
         weight: Floats,
         last: tuple[Floats, Floats] | None,
@@ -364,7 +364,7 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
             self.n_iter_ = np.array([max(1, fit.rounds)])
         return self
 
-    def _refuse_joint(self, given: Given, runtime: Runtime) -> None:
+    def _refuse_joint(self, given: LinearInput, runtime: Runtime) -> None:
         """PlanError where a joint model cannot run; the classes are known."""
         files = isinstance(given.X, DesignFiles)
         if self._joint and (files or self.solver == "sgd"):
@@ -390,7 +390,7 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
         # Fingerprints have always named how several classes are learned.
         return super()._plan_parameters() | {"multi_class": "ovr" if self.multi_class == "ovr" else "multinomial"}
 
-    def _classes(self, given: Given) -> tuple[NDArray[Any], NDArray[np.int64], Floats]:
+    def _classes(self, given: LinearInput) -> tuple[NDArray[Any], NDArray[np.int64], Floats]:
         """(classes [k], the number of each sample's class [n], the samples' weights [n] with those of the classes)."""
         check_classification_targets(given.y)
         classes, which = np.unique(given.y, return_inverse=True)
@@ -411,7 +411,7 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
             )
         return classes, which.astype(np.int64), weight
 
-    def _problems(self, given: Given, which: NDArray[np.int64], weight: Floats) -> list[Problem]:
+    def _problems(self, given: LinearInput, which: NDArray[np.int64], weight: Floats) -> list[RegressionProblem]:
         """One problem for two classes, else one for each class against the rest."""
         count = len(self.classes_)
         scale = given.design.spread(weight) if self.standardize else None
@@ -448,8 +448,8 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
 
             return explain_joint(model, joint_problem(model, matrix_of(given), which, len(model.classes_), weight))
 
-        def first(given: Given) -> Problem:
-            problem: Problem = model._problems(given, which, weight)[0]
+        def first(given: LinearInput) -> RegressionProblem:
+            problem: RegressionProblem = model._problems(given, which, weight)[0]
             return problem
 
         return explain_fit(model, converted(given), first, model._formula(), model._strongest)

@@ -29,11 +29,11 @@ from stretto.solvers.linear.fit_saving import FitSaving, saving_fit
 from stretto.solvers.linear.regression import Fit
 
 from .base import say
-from .input import Given, converted, labelled, laid_out, numbers, shape_of, squared, squared_gap, weights
+from .input import LinearInput, converted, labelled, laid_out, numbers, shape_of, squared, squared_gap, weights
 from .plan import plan_path
 
 if TYPE_CHECKING:
-    from stretto.solvers.linear.working_sets import Solver
+    from stretto.solvers.linear.working_sets import WorkingSetSolver
 
 Floats = NDArray[np.float64]
 _MOST_ALPHAS, _LEAST_EPS = 100_000, 1e-12
@@ -145,7 +145,7 @@ def lasso_path(
     >>> coefs.shape, (coefs != 0).sum(axis=0).tolist()[:3]
     ((8, 5), [0, 2, 2])
     """
-    from stretto.solvers.linear.working_sets import Solver  # here, not above: it imports Numba
+    from stretto.solvers.linear.working_sets import WorkingSetSolver  # here, not above: it imports Numba
 
     check = checks.of("lasso_path")
     check.number("tol", tol, least=0)
@@ -164,7 +164,7 @@ def lasso_path(
     with where.open() as crew, saving_fit(session, plan) as saved:
         design, rules = laid_out(given, crew).design, {"positive": positive, "standardize": standardize}
         problem = squared(design, given.y, given.weight, intercept=fit_intercept, **rules)
-        works = Solver(problem, crew, profile=profile)
+        works = WorkingSetSolver(problem, crew, profile=profile)
         grid = alphas_for(works, design.shape[0], alphas, n_alphas, eps=eps, l1_ratio=l1_ratio, check=check)
         gap = squared_gap(problem, tol)
         saved.goal = len(grid)
@@ -174,7 +174,7 @@ def lasso_path(
     return path if sparse else LinearPath(path.alphas, path.coefs.toarray(), path.gaps, path.intercepts, path.rounds)
 
 
-def _given(X: Any, y: Any, sample_weight: Any, owner: str) -> Given:
+def _given(X: Any, y: Any, sample_weight: Any, owner: str) -> LinearInput:
     """What a path is made of, validated."""
     if names_files(X):
         X, y = labelled(X, y, owner=owner)
@@ -182,11 +182,11 @@ def _given(X: Any, y: Any, sample_weight: Any, owner: str) -> Given:
         X, y = checks.plain(X, owner=owner), checks.plain(y, owner=owner, name="y")
         X, y = check_X_y(X, y, accept_sparse=True, dtype="numeric", ensure_all_finite=False, y_numeric=True)
     weight = weights(sample_weight, shape_of(X), owner=owner)
-    return converted(Given(X, numbers(y, owner=owner), Design((0, 0)), weight))
+    return converted(LinearInput(X, numbers(y, owner=owner), Design((0, 0)), weight))
 
 
 def alphas_for(
-    works: Solver, samples: int, alphas: Any, count: int, *, eps: float, l1_ratio: float, check: checks.Checks
+    works: WorkingSetSolver, samples: int, alphas: Any, count: int, *, eps: float, l1_ratio: float, check: checks.Checks
 ) -> Floats:
     """The penalties of a path in falling order: those given, or a grid from the smallest that gives all zeros."""
     if isinstance(alphas, Integral):
@@ -229,7 +229,7 @@ def _given_alphas(alphas: Any, check: checks.Checks) -> Floats:
 
 
 def follow(
-    works: Solver,
+    works: WorkingSetSolver,
     shape: tuple[int, int],
     alphas: Floats,
     *,

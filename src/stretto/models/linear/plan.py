@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from stretto.runtime.runtimes import Runtime
 
     from .base import LinearModel
-    from .input import Given
+    from .input import LinearInput
 
 WORKING_SETS = (
     "working sets: the features nearest to entering, solved by coordinate descent, then the duality gap over all; "
@@ -32,7 +32,7 @@ _FLOAT, _INDEX = 8, 4
 
 
 @dataclass(frozen=True)
-class Words:
+class PlanText:
     """What is particular to a linear model, for its plan.
 
     program : such as "lasso"
@@ -52,7 +52,13 @@ class Words:
 
 
 def plan_linear(
-    model: LinearModel, given: Given, words: Words, *, seed: int, runtime: Runtime, start: tuple[Any, ...] | None
+    model: LinearModel,
+    given: LinearInput,
+    words: PlanText,
+    *,
+    seed: int,
+    runtime: Runtime,
+    start: tuple[Any, ...] | None,
 ) -> JobPlan:
     """The plan of a fit to these data. start: coefficients and intercepts to go on from."""
     X, (samples, features) = given.X, given.shape
@@ -99,7 +105,9 @@ def plan_linear(
     )
 
 
-def plan_path(given: Given, parameters: dict[str, Any], profile: str, runtime: Runtime, *, hashed: bool) -> JobPlan:
+def plan_path(
+    given: LinearInput, parameters: dict[str, Any], profile: str, runtime: Runtime, *, hashed: bool
+) -> JobPlan:
     """The plan of a path of penalties. hashed: with a digest of the data, which takes a pass over them."""
     X, (samples, features) = given.X, given.shape
     values = {name: _plain(value) for name, value in parameters.items()} | {"profile": profile}

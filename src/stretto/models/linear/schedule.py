@@ -23,15 +23,15 @@ from stretto.programs.values import Look
 from stretto.runtime.runtimes import Runtime
 from stretto.schedule.spec import Schedule
 from stretto.solvers.linear.fit_saving import FitSaving
-from stretto.solvers.linear.regression import Fit, Problem
-from stretto.solvers.linear.working_sets import Solver
+from stretto.solvers.linear.regression import Fit, RegressionProblem
+from stretto.solvers.linear.working_sets import WorkingSetSolver
 
 from .input import beginning
 
 
 def fit_by_schedule(
-    problem: Problem,
-    works: Solver,
+    problem: RegressionProblem,
+    works: WorkingSetSolver,
     l1: float,
     l2: float,
     *,
@@ -84,7 +84,7 @@ def fit_by_schedule(
 
     with saved.level("schedule", now):
         while True:
-            quiet = _Quiet(calm, max_rounds - sweeps)
+            quiet = _ObjectiveSettled(calm, max_rounds - sweeps)
             result = run(program, every=sweep, until=quiet, runtime=runtime, seed=seed + leg)
             if result.stopped == "interrupted":
                 raise KeyboardInterrupt
@@ -107,7 +107,7 @@ def fit_by_schedule(
                 saved.ended()
 
 
-class _Quiet:
+class _ObjectiveSettled:
     """Whether the objective fell by no more than `calm` in the last sweep."""
 
     def __init__(self, calm: float, most: int) -> None:
@@ -120,7 +120,7 @@ class _Quiet:
         return over
 
 
-def _refuse(problem: Problem) -> None:
+def _refuse(problem: RegressionProblem) -> None:
     asked = [
         (problem.positive, "positive=True"),
         (problem.scale is not None, "standardize=True"),

@@ -17,12 +17,12 @@ from stretto.observe.progress import duration
 from stretto.plan.cost import show_bytes
 from stretto.plan.explain import show
 from stretto.solvers.softmax.metric import fits_table, room_for_table
-from stretto.solvers.softmax.point import Problem
-from stretto.solvers.softmax.rows import Rows
+from stretto.solvers.softmax.point import SoftmaxProblem
+from stretto.solvers.softmax.rows import DesignRows
 from stretto.solvers.softmax.sgd import solve_sgd
 from stretto.solvers.softmax.solver import SoftmaxFit, solve
 
-from .base import Sitting, say
+from .base import FitSession, say
 from .explain import joint_formula, joint_solver
 
 if TYPE_CHECKING:
@@ -35,12 +35,12 @@ _ROUNDING = 2.0**-46  # of the objective: a gap below that cannot be told from r
 _WIDTH = 118
 
 
-def joint_problem(model: LogisticRegression, X: Any, which: Ints, classes: int, weight: Floats) -> Problem:
+def joint_problem(model: LogisticRegression, X: Any, which: Ints, classes: int, weight: Floats) -> SoftmaxProblem:
     """What is minimised: which [n] are the numbers of the classes, weight [n] the samples' own."""
-    rows = Rows.of(X, checked=True)
+    rows = DesignRows.of(X, checked=True)
     scale = rows.spread(weight) if model.standardize else np.ones(rows.shape[1])
     l1, l2 = float(model.l1_ratio), 1.0 - float(model.l1_ratio)
-    return Problem(
+    return SoftmaxProblem(
         rows=rows,
         y=which.astype(np.int64),
         classes=classes,
@@ -51,13 +51,13 @@ def joint_problem(model: LogisticRegression, X: Any, which: Ints, classes: int, 
     )
 
 
-def joint_gap(problem: Problem, tol: float) -> float:
+def joint_gap(problem: SoftmaxProblem, tol: float) -> float:
     """tol times the loss of the model that knows no feature."""
     return max(float(tol) * problem.empty, _ROUNDING * float(problem.weight.sum()) * math.log(problem.classes))
 
 
 def fit_joint(
-    model: LogisticRegression, sitting: Sitting, problem: Problem, last: tuple[Floats, Floats] | None
+    model: LogisticRegression, sitting: FitSession, problem: SoftmaxProblem, last: tuple[Floats, Floats] | None
 ) -> SoftmaxFit:
     """Solve it, told round by round, with a warning where the rounds did not suffice. last: coef, intercept to begin
     with.
@@ -110,7 +110,7 @@ def fit_joint(
     return fit
 
 
-def pack(coef: Floats, intercept: Floats, problem: Problem) -> Floats:
+def pack(coef: Floats, intercept: Floats, problem: SoftmaxProblem) -> Floats:
     """[p + 1, K] weights from coef [k, p] and intercept [k]."""
     k, p = coef.shape
     W = np.zeros((p + 1, strips(k)[0]))
@@ -120,14 +120,14 @@ def pack(coef: Floats, intercept: Floats, problem: Problem) -> Floats:
     return W
 
 
-def unpack(W: Floats, problem: Problem) -> tuple[Floats, Floats]:
+def unpack(W: Floats, problem: SoftmaxProblem) -> tuple[Floats, Floats]:
     """(coef [k, p], intercept [k]); intercepts add up to zero, which changes no probability."""
     k = problem.classes
     bias = W[-1, :k] - W[-1, :k].mean() if problem.intercept else np.zeros(k)
     return np.ascontiguousarray(W[:-1, :k].T), bias
 
 
-def explain_joint(model: LogisticRegression, problem: Problem) -> str:
+def explain_joint(model: LogisticRegression, problem: SoftmaxProblem) -> str:
     """Several lines: the problem, how X is stored, how and where it would be solved."""
     rows = problem.rows
     samples, features = rows.shape

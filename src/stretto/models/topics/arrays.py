@@ -14,17 +14,17 @@ import numpy as np
 from stretto.kernels.topics.dense import gibbs_dense_worker
 from stretto.kernels.topics.metropolis_hastings import Tables, mh_worker
 from stretto.kernels.topics.packed import gibbs_packed_worker
-from stretto.kernels.topics.rows import Counts, Model, Room, Tokens
+from stretto.kernels.topics.rows import SamplerScratch, Tokens, TopicCounts, TopicModel
 from stretto.plan.arrays import StepSpec, by_cols, by_rows, by_visits, constant, number, per_worker, replicated
 from stretto.plan.kernel_reference import named_kernel
 from stretto.plan.plan import Logical
 from stretto.runtime.blocks.layout import index_type
 from stretto.schedule.orders.order import Ints
 
-from .count_layout import Shape
+from .count_layout import CountLayout
 
 
-def spec_lda(sampler: str, logical: Logical, shape: Shape, tokens: Ints, runs: Ints) -> StepSpec:
+def spec_lda(sampler: str, logical: Logical, shape: CountLayout, tokens: Ints, runs: Ints) -> StepSpec:
     """For the steps of `sampling_step`. tokens, runs [V]: of each visit."""
     documents, words, order = logical.rows.bounds, logical.cols.bounds, logical.order
     ptr, run_ptr = (np.concatenate([[0], np.cumsum(counts)]) for counts in (tokens, runs))
@@ -52,7 +52,7 @@ def spec_lda(sampler: str, logical: Logical, shape: Shape, tokens: Ints, runs: I
         word_base=constant("word_base"),
     )
     changed: dict[str, Any] = {"dtype": "<i4", "fresh": True}
-    count_arrays = Counts(
+    count_arrays = TopicCounts(
         doc_at=of_rows("doc_at", documents, np.int64, written=False),
         doc_length=of_rows("doc_length", documents, np.int32),
         doc_rows=of_rows("doc_rows", shape.doc_at[documents], shape.doc_dtype),
@@ -63,9 +63,9 @@ def spec_lda(sampler: str, logical: Logical, shape: Shape, tokens: Ints, runs: I
         row_moved=by_rows("row_moved", np.arange(order.rows + 1), shape=(order.rows, shape.topics), **changed),
         col_moved=by_cols("col_moved", np.arange(order.cols + 1), shape=(order.cols, shape.topics), **changed),
     )
-    numbers: Any = (number(name) for name in Model._fields[1:])
-    model = Model(replicated("alpha"), *numbers)
-    rooms = Room(*(per_worker(name) for name in Room._fields))
+    numbers: Any = (number(name) for name in TopicModel._fields[1:])
+    model = TopicModel(replicated("alpha"), *numbers)
+    rooms = SamplerScratch(*(per_worker(name) for name in SamplerScratch._fields))
     arguments = (token_arrays, count_arrays, model, rooms)
     if sampler == "mh":
         tables = Tables(*(per_worker(f"table_{name}") for name in Tables._fields))

@@ -20,26 +20,26 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stretto.data.partition import Cut
+from stretto.data.partition import BlockPartition
 from stretto.data.parts.file_set import FileSet
 from stretto.data.parts.files import is_several
 from stretto.data.parts.node_files import NodeFiles
-from stretto.data.reading.parsing import Options, Parsing
-from stretto.data.reading.report import Report
+from stretto.data.reading.parsing import Parsing, ReadOptions
+from stretto.data.reading.report import LineReport
 from stretto.errors import DataError, PlanError
 from stretto.models.factorization.input import at_once
 from stretto.plan.cost import show_bytes
 from stretto.plan.plan import Logical, Plan
 from stretto.runtime.blocks.crew import Crew
 from stretto.runtime.blocks.layout import group_on_disk, index_type, visit_table
-from stretto.runtime.blocks.parted import Parted, by_shares
-from stretto.runtime.blocks.source import GRAIN, Chunk, Source, Spool, in_grains
+from stretto.runtime.blocks.parted import PartedSource, by_shares
+from stretto.runtime.blocks.source import GRAIN, Chunk, EntrySource, Spool, in_grains
 from stretto.runtime.files.mapped_arrays import Disk
 from stretto.schedule.orders.order import Ints, Order
 
-from .count_layout import Shape
+from .count_layout import CountLayout
 from .input import LARGEST, OPEN_ENDED, UnknownWordsWarning, Words, read_vocabulary
-from .layout import Grouped, Laid, by_visit, pointers
+from .layout import GroupedEntries, TokenLayout, by_visit, pointers
 
 AHEAD = 64  # the samplers ask for documents a few tokens ahead, beyond the last one too
 # Of a memory budget, the share that tokens may take while they are made; each costs its entry, its document and a run.
@@ -49,7 +49,8 @@ _LARGEST_TABLE = 1 << 28  # bytes of the table in which words of row blocks are 
 
 
 class CountFile:
-    """A file of counts whose words are in the order of a vocabulary: a `Source` that reads it whenever it is walked.
+    """A file of counts whose words are in the order of a vocabulary: a `EntrySource` that reads it whenever it is
+    walked.
 
     Parameters
     ----------
@@ -106,12 +107,12 @@ class CountFile:
 
     @property
     def parts(self) -> int:
-        """As `Parted`; 0: the file is read as a whole."""
+        """As `PartedSource`; 0: the file is read as a whole."""
         return len(self._found.parts) if isinstance(self._found, FileSet) else 0
 
     @property
     def readers(self) -> Ints | None:
-        """As `Parted`."""
+        """As `PartedSource`."""
         return self._found.readers if isinstance(self._found, FileSet) else None
 
     @property
@@ -147,7 +148,7 @@ class CountFile:
 
 def on_disk(
     path: Any, memory: int, folder: Path, vocabulary: Words | None, at_least: int = 0
-) -> tuple[Source, list[str] | None]:
+) -> tuple[EntrySource, list[str] | None]:
     """(entries, words): a file of counts parsed piece by piece into flat files of the folder, and its words' names.
 
     vocabulary, at_least: as for `CountFile`.
@@ -162,7 +163,7 @@ def _is_open_ended(path: Any) -> bool:
     """Whether a file is of a format that does not say how many words there are."""
     if isinstance(path, NodeFiles) or is_several(path):
         return False
-    with Parsing(os.fspath(path), Options(), Report(os.fspath(path))) as parsing:
+    with Parsing(os.fspath(path), ReadOptions(), LineReport(os.fspath(path))) as parsing:
         return parsing.guess.format in OPEN_ENDED
 
 
@@ -176,7 +177,9 @@ def _refuse_unless_counts(rows: Any, cols: Any, values: Any, where: str) -> None
         )
 
 
-def weigh_parts(source: Parted, rows: Cut, cols: Cut, order: Order, crew: Crew) -> tuple[Ints, Ints, Ints]:
+def weigh_parts(
+    source: PartedSource, rows: BlockPartition, cols: BlockPartition, order: Order, crew: Crew
+) -> tuple[Ints, Ints, Ints]:
     """([P, V], [V], [V]): entries of each visit in each part, tokens of each visit, and its runs at most; counted where
     the crew works.
     """
@@ -191,7 +194,7 @@ def weigh_parts(source: Parted, rows: Cut, cols: Cut, order: Order, crew: Crew) 
 
 
 def _weigh_share(
-    rows: Cut, cols: Cut, order: Order, source: Parted, parts: Sequence[int], crew: Crew
+    rows: BlockPartition, cols: BlockPartition, order: Order, source: PartedSource, parts: Sequence[int], crew: Crew
 ) -> tuple[dict[int, Ints], Ints, NDArray[np.uint8]]:
     row_block, col_block, table = rows.block_of(), cols.block_of(), visit_table(order)
     found, tokens = {}, np.zeros(len(order))
@@ -207,7 +210,9 @@ def _weigh_share(
     return found, tokens.astype(np.int64), np.packbits(occurs, axis=1)
 
 
-def weigh(source: Source, rows: Cut, cols: Cut, order: Order, *, zeros: bool = False) -> tuple[Ints, Ints]:
+def weigh(
+    source: EntrySource, rows: BlockPartition, cols: BlockPartition, order: Order, *, zeros: bool = False
+) -> tuple[Ints, Ints]:
     """([V], [V]): entries and tokens of each visit. zeros: whether there may be stored ones, as there may in memory."""
     row_block, col_block, table = rows.block_of(), cols.block_of(), visit_table(order)
     entries, tokens = np.zeros(len(order), np.int64), np.zeros(len(order))
@@ -221,7 +226,7 @@ def weigh(source: Source, rows: Cut, cols: Cut, order: Order, *, zeros: bool = F
     return entries, tokens.astype(np.int64)
 
 
-def count_runs(source: Source, rows: Cut, cols: Cut, order: Order) -> Ints | None:
+def count_runs(source: EntrySource, rows: BlockPartition, cols: BlockPartition, order: Order) -> Ints | None:
     """[V] how many words each visit has, which are its runs; None where the table to count them in would be large."""
     if rows.blocks * len(cols) > _LARGEST_TABLE:
         return None
@@ -233,7 +238,7 @@ def count_runs(source: Source, rows: Cut, cols: Cut, order: Order) -> Ints | Non
     return _runs(occurs, cols, order)
 
 
-def _runs(occurs: NDArray[np.bool_], cols: Cut, order: Order) -> Ints:
+def _runs(occurs: NDArray[np.bool_], cols: BlockPartition, order: Order) -> Ints:
     """[V] how many words of each visit occur. occurs [row blocks, words]."""
     of_word = cols.block_of()
     found = np.stack([np.bincount(of_word[marks], minlength=cols.blocks) for marks in occurs])
@@ -258,8 +263,15 @@ def most_runs(entries: Ints, tokens: Ints, logical: Logical) -> Ints:
 
 
 def lay_out_tokens_on_disk(
-    source: Source, logical: Logical, shape: Shape, entries: Ints, tokens: Ints, crew: Crew, disk: Disk, memory: int
-) -> Laid:
+    source: EntrySource,
+    logical: Logical,
+    shape: CountLayout,
+    entries: Ints,
+    tokens: Ints,
+    crew: Crew,
+    disk: Disk,
+    memory: int,
+) -> TokenLayout:
     """Every token of the corpus, by visit, in files; entries, tokens [V]: what `weigh` found.
 
     The entries are grouped by visit first, and turned into tokens a few visits at a time.
@@ -269,10 +281,10 @@ def lay_out_tokens_on_disk(
     docs_in, words_in = rows.sizes[order.row_block], cols.sizes[order.col_block]
     runs, most, at_once = np.zeros(len(order), np.int64), 0, max(1, memory // (_SHARE * _PER_TOKEN))
 
-    def parts() -> Iterator[tuple[slice, Grouped]]:
+    def parts() -> Iterator[tuple[slice, GroupedEntries]]:
         for first, last in pieces(tokens, at_once):
             begin, end = int(entry_ptr[first]), int(entry_ptr[last])
-            some = Grouped(entry_ptr[first : last + 1] - begin, *(array[begin:end] for array in grouped))
+            some = GroupedEntries(entry_ptr[first : last + 1] - begin, *(array[begin:end] for array in grouped))
             yield slice(first, last), some
             disk.release_all()
 
@@ -292,7 +304,7 @@ def lay_out_tokens_on_disk(
     topic = disk.array("topic", (int(ptr[-1]),), shape.topic_dtype)
     for array in grouped:
         disk.drop(array)
-    return Laid(by_visit(logical, ptr, run_ptr, (doc, topic, run_word, run_length)), most)
+    return TokenLayout(by_visit(logical, ptr, run_ptr, (doc, topic, run_word, run_length)), most)
 
 
 def pieces(weight: Ints, at_most: int) -> Iterator[tuple[int, int]]:

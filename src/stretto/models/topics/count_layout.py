@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.cached import cached_property
-from stretto.data.partition import Cut
+from stretto.data.partition import BlockPartition
 from stretto.errors import PlanError
 from stretto.kernels.topics.dense import MOST_TOPICS
 from stretto.kernels.topics.rows import GROUP
@@ -18,7 +18,7 @@ from stretto.schedule.orders.order import Ints
 from .topics import Topics
 
 if TYPE_CHECKING:
-    from .problem import Problem
+    from .problem import TopicProblem
 
 _COUNT_BYTES = 4
 _MOST_PLAIN = (1 << 16) - 1  # what a plain count of a document can hold
@@ -39,7 +39,7 @@ class Census:
 
 
 @dataclass(frozen=True, eq=False)
-class Shape:
+class CountLayout:
     """How counts are laid out: documents and words stand in the plan's order, each with room for what it can need."""
 
     topics: int
@@ -48,7 +48,14 @@ class Shape:
     word_tokens: Ints  # [V] by position; with those of an earlier fit
 
     @classmethod
-    def of(cls, problem: Problem, census: Census, rows: Cut, cols: Cut, earlier: Topics | None = None) -> Shape:
+    def of(
+        cls,
+        problem: TopicProblem,
+        census: Census,
+        rows: BlockPartition,
+        cols: BlockPartition,
+        earlier: Topics | None = None,
+    ) -> CountLayout:
         """For the corpus of the census, and the counts of earlier topics that a fit goes on from."""
         docs, words = np.empty(len(rows), np.int64), np.empty(len(cols), np.int64)
         docs[rows.place], words[cols.place] = census.doc_tokens, census.word_tokens

@@ -13,14 +13,14 @@ from stretto.plan.cost import refuse_if_over
 from stretto.plan.plan import Physical, Plan
 from stretto.runtime.blocks.crew import Crew
 from stretto.runtime.blocks.parted import in_parts
-from stretto.runtime.blocks.source import InMemory, Source
+from stretto.runtime.blocks.source import EntrySource, InMemory
 from stretto.runtime.blocks.tiles import side_within
 from stretto.runtime.cpus import available_memory
 from stretto.schedule.orders.order import Ints
 
 from .corpus_files import count_runs, most_runs, weigh, weigh_parts
-from .count_layout import Census, Shape
-from .problem import Problem, logical_lda, plan_lda, settled
+from .count_layout import Census, CountLayout
+from .problem import TopicProblem, logical_lda, plan_lda, settled
 from .topics import Topics
 
 _AT_ONCE = 1 << 22  # entries counted together: temporaries of some dozen bytes each
@@ -31,7 +31,7 @@ _PER_TOPIC, _PER_TOKEN_OF_RUN, _PER_ENTRY = 128, 8, 8
 
 
 @dataclass(frozen=True, eq=False)
-class Counted:
+class CountedCorpus:
     """A plan, and how the counts of topics will be laid out.
 
     entries [V] : of each visit
@@ -39,9 +39,9 @@ class Counted:
     runs : [V] words of each visit, where they were counted by parts
     """
 
-    problem: Problem
+    problem: TopicProblem
     plan: Plan
-    shape: Shape
+    shape: CountLayout
     entries: Ints
     parts: Ints | None = None
     runs: Ints | None = None
@@ -52,12 +52,12 @@ class Counted:
         return self.parts is not None
 
 
-def averaged_bytes(shape: Shape, problem: Problem) -> int:
+def averaged_bytes(shape: CountLayout, problem: TopicProblem) -> int:
     """What states that are averaged take."""
     return len(shape.word_tokens) * shape.topics * 8 if problem.average_every else 0
 
 
-def kept_bytes(problem: Problem, plan: Plan, shape: Shape) -> int:
+def kept_bytes(problem: TopicProblem, plan: Plan, shape: CountLayout) -> int:
     """Bytes that stay in memory while a plan runs from disk."""
     order, tokens = plan.order, plan.weight
     longest_run = min(int(tokens.max(initial=0)), int(shape.word_tokens.max(initial=0)))
@@ -68,8 +68,8 @@ def kept_bytes(problem: Problem, plan: Plan, shape: Shape) -> int:
 
 
 def count_lda(
-    problem: Problem,
-    source: Source,
+    problem: TopicProblem,
+    source: EntrySource,
     census: Census,
     crew: Crew,
     *,
@@ -81,7 +81,7 @@ def count_lda(
     stream: bool = False,
     in_memory: bool = True,
     by_nodes: bool = False,
-) -> Counted:
+) -> CountedCorpus:
     """Plan a run from counts alone; NotEnoughMemory where it does not fit.
 
     Parameters
@@ -97,12 +97,12 @@ def count_lda(
     # The grid follows from the census; the passes below find out what is in its blocks.
     logical = logical_lda(problem, census, seed=seed, profile=profile, width=width)
     rows, cols, order = logical.rows, logical.cols, logical.order
-    shape = Shape.of(problem, census, rows, cols, earlier)
+    shape = CountLayout.of(problem, census, rows, cols, earlier)
     parts = in_parts(source) if by_nodes else None
     if parts is not None:
         counts, tokens, runs = weigh_parts(parts, rows, cols, order, crew)
         plan = plan_lda(problem, logical, shape, tokens, runs, physical)
-        return Counted(problem, plan, shape, counts.sum(axis=0), counts, runs)
+        return CountedCorpus(problem, plan, shape, counts.sum(axis=0), counts, runs)
     entries, tokens = weigh(source, rows, cols, order, zeros=not stream)
     found = count_runs(source, rows, cols, order)
     runs = most_runs(entries, tokens, logical) if found is None else found
@@ -110,12 +110,12 @@ def count_lda(
     if stream and physical.memory is not None and (not in_memory or plan.cost.memory + averaged > physical.memory):
         remedy = "raise the budget, use fewer topics, or raise width= for smaller blocks"
         side = side_within(plan, physical.memory, kept_bytes(problem, plan, shape), remedy)
-        return Counted(problem, replace(plan, physical=replace(physical, tile=side)), shape, entries)
+        return CountedCorpus(problem, replace(plan, physical=replace(physical, tile=side)), shape, entries)
     refuse_in_memory(problem, plan, shape, going_on=earlier is not None)
-    return Counted(problem, plan, shape, entries)
+    return CountedCorpus(problem, plan, shape, entries)
 
 
-def refuse_in_memory(problem: Problem, plan: Plan, shape: Shape, *, going_on: bool) -> None:
+def refuse_in_memory(problem: TopicProblem, plan: Plan, shape: CountLayout, *, going_on: bool) -> None:
     """NotEnoughMemory where a plan does not fit. going_on: from topics of an earlier fit."""
     remedy = "stream it from disk with memory='2GiB', or use fewer topics"
     if going_on:

@@ -36,16 +36,16 @@ from stretto.models.sklearn_base import (
     with_callbacks,
 )
 from stretto.plan.plan import Plan
-from stretto.runtime.blocks.job import Report
+from stretto.runtime.blocks.job import EpochReport
 from stretto.runtime.runtimes import Runtime
 from stretto.runtime.session import Session, scratch_folder
 
 from . import persistence
 from .coherence import coherence as topic_coherence
-from .fit import Learned, Settings, learn, place_for, plan_topics
+from .fit import FitSettings, TopicFit, learn, place_for, plan_topics
 from .infer import Inferrer
 from .input import Corpus, as_corpus, names_its_words, split_tokens
-from .problem import FIRST_TOPICS, SAMPLERS, Problem
+from .problem import FIRST_TOPICS, SAMPLERS, TopicProblem
 from .summary import similar_topics, top_words
 from .topics import Topics
 
@@ -389,13 +389,13 @@ class LatentDirichletAllocation(
 
     def _settings(
         self, seed: int, epochs: int, validation: Any, warm_up: int | None = None, runtime: Any = None
-    ) -> Settings:
+    ) -> FitSettings:
         beta = 0.01 if self.topic_word_prior is None else float(self.topic_word_prior)
         alpha = self._alpha()
         warm_up = self.warm_up if warm_up is None else warm_up
         if self.optimize_every or self.average_every:  # states of a warm prior are no states to learn from
             warm_up = min(warm_up, self.burn_in)
-        problem = Problem(
+        problem = TopicProblem(
             topics=int(self.n_components),
             alpha=alpha,
             beta=beta,
@@ -407,7 +407,7 @@ class LatentDirichletAllocation(
             first_topics=self.first_topics,
             warm_up=int(warm_up),
         )
-        return Settings(
+        return FitSettings(
             problem,
             seed=seed,
             epochs=int(epochs),
@@ -422,7 +422,7 @@ class LatentDirichletAllocation(
             parameters=persistence.plain(self.get_params(deep=False)),
         )
 
-    def _callbacks(self, root: Any, corpus: Corpus | None, epoch: int, report: Report, topics: Any) -> bool:
+    def _callbacks(self, root: Any, corpus: Corpus | None, epoch: int, report: EpochReport, topics: Any) -> bool:
         """Tell scikit-learn's callbacks of an epoch; whether one of them asks to stop."""
         task = root.subcontext(task_name=f"epoch {epoch}")
         X = None if corpus is None else corpus.data
@@ -436,7 +436,7 @@ class LatentDirichletAllocation(
         )
         return bool(stop)
 
-    def _keep(self, learned: Learned, before: list[dict[str, float]], done: int) -> None:
+    def _keep(self, learned: TopicFit, before: list[dict[str, float]], done: int) -> None:
         self.topics_ = learned.topics
         self.plan_, self.fingerprint_ = learned.plan, learned.plan.fingerprint
         self.n_features_in_ = learned.topics.n_words

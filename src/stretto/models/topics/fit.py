@@ -19,31 +19,31 @@ from stretto.models.factorization.input import at_once, is_path
 from stretto.plan.plan import Physical, Plan
 from stretto.plan.planned import refuse_changed
 from stretto.runtime.blocks.crew import Crew
-from stretto.runtime.blocks.job import Report
-from stretto.runtime.blocks.source import InMemory, Source
-from stretto.runtime.blocks.train import Patience, Trainer
+from stretto.runtime.blocks.job import EpochReport
+from stretto.runtime.blocks.source import EntrySource, InMemory
+from stretto.runtime.blocks.train import JobTrainer, Patience
 from stretto.runtime.chosen import here, name_of, one_memory
 from stretto.runtime.runtimes import Runtime
 from stretto.runtime.session import Session
 
 from .corpus_files import CountFile, on_disk
 from .count_layout import Census
-from .counted_plan import Counted, count_lda
+from .counted_plan import CountedCorpus, count_lda
 from .input import Corpus, as_corpus, names_its_words, split_documents, split_tokens
 from .job import LdaJob, lay_out_in_memory, lay_out_lda
 from .layout import take_census
-from .monitor import Watch
-from .problem import Problem
+from .monitor import LikelihoodMonitor
+from .problem import TopicProblem
 from .topics import Topics
 
 _HELD = 0.5  # of a validation document's tokens
 
 
 @dataclass(frozen=True, eq=False)
-class Settings:
+class FitSettings:
     """What a fit is asked to do."""
 
-    problem: Problem
+    problem: TopicProblem
     seed: int
     epochs: int
     profile: str
@@ -58,7 +58,7 @@ class Settings:
 
 
 @dataclass(frozen=True, eq=False)
-class Learned:
+class TopicFit:
     """What came of it."""
 
     topics: Topics
@@ -70,16 +70,16 @@ class Learned:
 
 
 @dataclass(frozen=True, eq=False)
-class Feed:
+class CorpusInput:
     """Documents to learn from and to measure on. corpus is None when they are on disk."""
 
-    source: Source
+    source: EntrySource
     corpus: Corpus | None
     held: tuple[Any, Any] | None
     vocabulary: list[str] | None
 
 
-Stop = Callable[[Any, "Corpus | None", int, Report, Callable[[], Topics]], bool]
+Stop = Callable[[Any, "Corpus | None", int, EpochReport, Callable[[], Topics]], bool]
 
 
 def place_for(runtime: Any, n_jobs: Any) -> Runtime:
@@ -91,7 +91,7 @@ def place_for(runtime: Any, n_jobs: Any) -> Runtime:
 def learn(
     estimator: Any,
     X: Any,
-    settings: Settings,
+    settings: FitSettings,
     session: Session,
     *,
     stop: Stop,
@@ -99,7 +99,7 @@ def learn(
     start: Topics | None = None,
     scratch: Any = None,
     made: Plan | None = None,
-) -> Learned:
+) -> TopicFit:
     """Learn topics from X.
 
     start : topics to go on from
@@ -112,28 +112,28 @@ def learn(
         return _learn(estimator, feed, settings, session, stop, start, folder, made, crew)
 
 
-def _is_read_by_nodes(X: Any, settings: Settings) -> bool:
+def _is_read_by_nodes(X: Any, settings: FitSettings) -> bool:
     """Whether the nodes of a cluster read X: files, with a memory budget."""
     return is_path(X) and settings.memory is not None and not one_memory(settings.runtime)
 
 
 def _learn(
     estimator: Any,
-    feed: Feed,
-    settings: Settings,
+    feed: CorpusInput,
+    settings: FitSettings,
     session: Session,
     stop: Stop,
     start: Topics | None,
     folder: Path | None,
     made: Plan | None,
     opened: Crew | None,
-) -> Learned:
+) -> TopicFit:
     """opened: a crew of the runtime, if there is one already."""
     problem = settings.problem
     if start is not None:
         problem = _going_on(problem, start)
     runtime = settings.runtime
-    watch = Watch(settings.evaluate_every, settings.epochs, feed.held)
+    watch = LikelihoodMonitor(settings.evaluate_every, settings.epochs, feed.held)
     root = estimator._init_callback_context(max_subtasks=None)
     root.call_on_fit_task_begin(estimator=estimator, X=None if feed.corpus is None else feed.corpus.data, y=None)
     with runtime.open() if opened is None else nullcontext(opened) as crew, session.listen() as tell:
@@ -142,7 +142,7 @@ def _learn(
         if settings.patience is not None and feed.held is not None:
             epochs, share = settings.patience
             patience = Patience(epochs, metric="held_perplexity", share=share, least=problem.settling)
-        trainer = Trainer(
+        trainer = JobTrainer(
             job,
             crew,
             tell=tell,
@@ -159,12 +159,14 @@ def _learn(
         }
         outcome = session.drive(trainer, settings.epochs, about)
         history = [{"objective": r.objective} | r.metrics for r in outcome.reports]
-        learned = Learned(job.topics(), job.plan, outcome.epochs, history, feed.vocabulary, outcome.status == "stopped")
+        learned = TopicFit(
+            job.topics(), job.plan, outcome.epochs, history, feed.vocabulary, outcome.status == "stopped"
+        )
     root.call_on_fit_task_end(estimator=estimator, X=None if feed.corpus is None else feed.corpus.data, y=None)
     return learned
 
 
-def plan_topics(estimator: Any, X: Any, settings: Settings, vocabulary: Any) -> Plan:
+def plan_topics(estimator: Any, X: Any, settings: FitSettings, vocabulary: Any) -> Plan:
     """The plan that `learn` runs, from counts of the corpus. estimator: learns the names of X's columns."""
     with here(settings.runtime).open() as crew:
         feed = _feed(estimator, X, settings, vocabulary, reset=True, folder=None, crew=crew)
@@ -177,13 +179,13 @@ def plan_topics(estimator: Any, X: Any, settings: Settings, vocabulary: Any) -> 
 def _feed(
     estimator: Any,
     X: Any,
-    settings: Settings,
+    settings: FitSettings,
     vocabulary: Any,
     *,
     reset: bool,
     folder: Path | None,
     crew: Crew | None,
-) -> Feed:
+) -> CorpusInput:
     """The documents. folder: where a file that is streamed is cut into; None: it is only counted, and read in place.
     crew: who reads files in parts."""
     if isinstance(X, NodeFiles) and not _is_read_by_nodes(X, settings):
@@ -194,7 +196,7 @@ def _feed(
                 "documents cannot be held out of a file that is streamed: give validation= documents of their own, "
                 "or fit without memory="
             )
-        source: Source
+        source: EntrySource
         if folder is None or not one_memory(settings.runtime):
             by_nodes = crew if _is_read_by_nodes(X, settings) else None
             source = CountFile(X, vocabulary, at_once=at_once(settings.memory), crew=by_nodes)
@@ -202,7 +204,7 @@ def _feed(
         else:
             source, names = on_disk(X, settings.memory, folder, vocabulary)
         held = None if settings.validation is None else _halves(_other(settings, source.shape[1], names), settings.seed)
-        return Feed(source, None, held, names)
+        return CorpusInput(source, None, held, names)
     corpus = as_corpus(
         X, strict=settings.strict, seed=settings.seed, vocabulary=vocabulary, estimator=estimator, reset=reset
     )
@@ -216,10 +218,10 @@ def _feed(
     names = corpus.vocabulary
     if names is None and not reset:
         names = getattr(estimator, "vocabulary_", None)
-    return Feed(source, corpus, held, names)
+    return CorpusInput(source, corpus, held, names)
 
 
-def _other(settings: Settings, words: int, names: list[str] | None) -> Corpus:
+def _other(settings: FitSettings, words: int, names: list[str] | None) -> Corpus:
     """The validation documents, in the words of those that are learned from."""
     X = settings.validation
     named = names if names_its_words(X) else None
@@ -232,13 +234,13 @@ def _halves(corpus: Corpus, seed: int) -> Any:
     return tuple(csr_array((part.values, (part.rows, part.cols)), shape=part.shape) for part in (observed, rest))
 
 
-def _described(feed: Feed) -> str:
+def _described(feed: CorpusInput) -> str:
     D, V = feed.source.shape
     where = "on disk" if feed.corpus is None else f"{feed.corpus.n_tokens:,} tokens"
     return f"{D:,} documents × {V:,} words, {where}"
 
 
-def _going_on(problem: Problem, start: Topics) -> Problem:
+def _going_on(problem: TopicProblem, start: Topics) -> TopicProblem:
     """The problem of a fit that begins with earlier counts: another start is another plan."""
     if start.n_topics != problem.topics:
         raise DataError(
@@ -253,20 +255,20 @@ def _going_on(problem: Problem, start: Topics) -> Problem:
     return replace(problem, start=digest.hexdigest())
 
 
-def _physical(settings: Settings) -> Physical:
+def _physical(settings: FitSettings) -> Physical:
     return Physical(name_of(settings.runtime), settings.runtime.workers, settings.memory)
 
 
 def _counted(
-    problem: Problem,
-    feed: Feed,
-    settings: Settings,
+    problem: TopicProblem,
+    feed: CorpusInput,
+    settings: FitSettings,
     census: Census,
     crew: Crew,
     start: Topics | None = None,
     *,
     stream: bool = False,
-) -> Counted:
+) -> CountedCorpus:
     runtime = settings.runtime
     return count_lda(
         problem,
@@ -285,11 +287,11 @@ def _counted(
 
 
 def _job(
-    problem: Problem,
-    feed: Feed,
+    problem: TopicProblem,
+    feed: CorpusInput,
     crew: Crew,
-    settings: Settings,
-    watch: Watch,
+    settings: FitSettings,
+    watch: LikelihoodMonitor,
     start: Topics | None,
     folder: Path | None,
     made: Plan | None,

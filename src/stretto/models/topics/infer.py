@@ -65,7 +65,7 @@ class Inferrer:
     alpha: Floats  # [K]
     n_words: int
     phi: Floats | None  # [V, K in whole lanes], with few topics
-    trained: infer.Trained | None  # sparse rows of φ, with many
+    trained: infer.TrainedTopics | None  # sparse rows of φ, with many
 
     @classmethod
     def of(cls, topics: Topics, crew: Crew) -> Inferrer:
@@ -88,7 +88,7 @@ class Inferrer:
         step = make_step("rows", infer.sparse_rows_worker, order, weight, *counted, topics.alpha, base, value, reach)
         crew.run(step, "exact")
         floor = (topics.beta * inverse).astype(np.float32)
-        return cls(alpha, V, None, infer.Trained(topics.indptr, topics.topic, value, reach, floor, alpha))
+        return cls(alpha, V, None, infer.TrainedTopics(topics.indptr, topics.topic, value, reach, floor, alpha))
 
     @property
     def n_topics(self) -> int:

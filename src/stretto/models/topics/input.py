@@ -24,13 +24,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import coo_array
 
-from stretto.data.convert.frames import Frame, as_frame
+from stretto.data.convert.frames import EagerFrame, as_frame
 from stretto.data.convert.roles import ITEM_NAMES, RATING_NAMES, USER_NAMES, plain_name
 from stretto.data.generate.corpus import absorb, start, unit
-from stretto.data.reading.parsing import Options, Parsing
+from stretto.data.reading.parsing import Parsing, ReadOptions
 from stretto.data.reading.read import read, read_for_fit
-from stretto.data.reading.report import Report
-from stretto.data.reading.source import Lines, as_path
+from stretto.data.reading.report import LineReport
+from stretto.data.reading.source import LineReader, as_path
 from stretto.data.records.data import SLICE, Data, held_out, splitmix64
 from stretto.errors import DataError
 from stretto.models import checks
@@ -139,7 +139,7 @@ def as_corpus(
     return Corpus(data, names, documents)
 
 
-def _refuse_records(frame: Frame) -> None:
+def _refuse_records(frame: EagerFrame) -> None:
     """Refuse a frame with a row for each count: a matrix has a row for each document and a column for each word."""
     plain = [plain_name(name) for name in frame.names]
     ids = [str(name) for name, short in zip(frame.names, plain, strict=True) if short in _IDS]
@@ -161,7 +161,7 @@ def read_vocabulary(given: Words) -> list[str]:
     if not isinstance(given, (str, os.PathLike)):
         return [str(word) for word in given]
     path = as_path(given)
-    with Lines(path) as lines:
+    with LineReader(path) as lines:
         raw = b"".join(chunk.tobytes() for chunk in lines)
     try:
         text = raw.decode("utf-8-sig")
@@ -174,7 +174,7 @@ def _from_path(path: str, at_least: int, read_as: Mapping[str, Any] | None) -> D
     """The file's entries. Formats that do not say how many words there are have `at_least` so many."""
     data = read_for_fit(path, "sum") if read_as is None else read(path, duplicates="sum", **read_as)
     if data.shape[1] < at_least and data.col_ids is None:
-        with Parsing(path, Options((read_as or {}).get("format", "auto")), Report(path)) as parsing:
+        with Parsing(path, ReadOptions((read_as or {}).get("format", "auto")), LineReport(path)) as parsing:
             if parsing.guess.format in OPEN_ENDED:
                 return replace(data, shape=(data.shape[0], at_least))
     return data

@@ -21,24 +21,33 @@ from stretto.data.records.data import Data
 from stretto.kernels.topics.dense import gibbs_dense_worker
 from stretto.kernels.topics.metropolis_hastings import make_tables, mh_worker, prior_table
 from stretto.kernels.topics.packed import gibbs_packed_worker
-from stretto.kernels.topics.rows import Counts, Model, Tokens, make_rooms
+from stretto.kernels.topics.rows import Tokens, TopicCounts, TopicModel, make_rooms
 from stretto.plan.plan import Physical, Plan
 from stretto.runtime.blocks.crew import Crew
-from stretto.runtime.blocks.job import Report
+from stretto.runtime.blocks.job import EpochReport
 from stretto.runtime.blocks.parted import in_parts
-from stretto.runtime.blocks.source import InMemory, Source
-from stretto.runtime.blocks.step import Step, make_step
+from stretto.runtime.blocks.source import EntrySource, InMemory
+from stretto.runtime.blocks.step import BlockStep, make_step
 from stretto.runtime.files.mapped_arrays import Disk
 from stretto.schedule.orders.order import Ints, Order
 
 from .corpus_files import lay_out_tokens_on_disk, pieces, refuse_if_disk_full
-from .count_layout import Census, Shape
-from .counted_plan import Counted, count_lda, kept_bytes, refuse_in_memory
-from .layout import Laid, gather_topics, lay_out_tokens, new_counts, put_earlier, take_census, topics_of, word_entries
-from .monitor import Watch
+from .count_layout import Census, CountLayout
+from .counted_plan import CountedCorpus, count_lda, kept_bytes, refuse_in_memory
+from .layout import (
+    TokenLayout,
+    gather_topics,
+    lay_out_tokens,
+    new_counts,
+    put_earlier,
+    take_census,
+    topics_of,
+    word_entries,
+)
+from .monitor import LikelihoodMonitor
 from .node_documents import DocumentReader, unread_tokens
 from .priors import CountRows, Histogram, count_documents, count_words
-from .problem import Problem, logical_lda, plan_lda, settled
+from .problem import TopicProblem, logical_lda, plan_lda, settled
 from .topics import Topics
 
 Entries = tuple[NDArray[Any], NDArray[Any], NDArray[Any]]
@@ -72,11 +81,11 @@ class Priors:
 
 
 def sampling_step(
-    problem: Problem,
-    shape: Shape,
+    problem: TopicProblem,
+    shape: CountLayout,
     order: Order,
     tokens: Tokens,
-    counts: Counts,
+    counts: TopicCounts,
     priors: Priors,
     doc_tokens: NDArray[np.int32],
     most: int,
@@ -86,13 +95,13 @@ def sampling_step(
     first: bool,
     warmth: float = 1.0,
     **around: Any,
-) -> Step:
+) -> BlockStep:
     """One pass of the problem's sampler over the visits of `order`; warmth: what beta is multiplied with."""
     if first and problem.first_topics == "random":
         priors = Priors([_FLAT] * shape.topics, _FLAT)
     beta = np.float32(priors.beta * warmth)
     smooth = np.float32(priors.beta * warmth * len(shape.word_tokens))
-    model = Model(shape.padded_alpha(priors.alpha), beta, smooth, shape.shift, shape.topics, seed, first)
+    model = TopicModel(shape.padded_alpha(priors.alpha), beta, smooth, shape.shift, shape.topics, seed, first)
     weight = np.diff(tokens.ptr)
     args = (tokens, counts, model, make_rooms(workers, shape.topics, shape.longest, most))
     if problem.sampler == "mh":
@@ -104,7 +113,7 @@ def sampling_step(
     return make_step("gibbs", gibbs_packed_worker, order, weight, *args, **around)
 
 
-def merge_totals(counts: Counts, moved: NDArray[np.int32] | None = None) -> None:
+def merge_totals(counts: TopicCounts, moved: NDArray[np.int32] | None = None) -> None:
     """The changes of an epoch become part of the totals; whole numbers, so their order does not matter.
 
     moved: what rows or columns say of them, who say the same; the columns unless given.
@@ -119,13 +128,13 @@ class LdaJob:
 
     def __init__(
         self,
-        problem: Problem,
+        problem: TopicProblem,
         plan: Plan,
-        shape: Shape,
-        laid: Laid,
+        shape: CountLayout,
+        laid: TokenLayout,
         crew: Crew,
         seed: int,
-        watch: Watch,
+        watch: LikelihoodMonitor,
         earlier: Topics | None = None,
         disk: Disk | None = None,
     ) -> None:
@@ -138,9 +147,9 @@ class LdaJob:
         self.priors = Priors(problem.alpha, problem.beta)
         self.doc_tokens = shape.doc_tokens.astype(np.int32)
         self.items = int(plan.weight.sum())
-        self.summed = Summed(shape, wanted=bool(problem.average_every))
+        self.summed = SummedCounts(shape, wanted=bool(problem.average_every))
 
-    def steps(self, epoch: int) -> Sequence[Step]:
+    def steps(self, epoch: int) -> Sequence[BlockStep]:
         """One pass over the grid."""
         step = sampling_step(
             self.problem,
@@ -161,7 +170,7 @@ class LdaJob:
         )
         return [step]
 
-    def report(self, epoch: int, steps: Sequence[Step]) -> Report:
+    def report(self, epoch: int, steps: Sequence[BlockStep]) -> EpochReport:
         """How likely the topics are, and how many tokens changed theirs."""
         return self.watch.look(self, epoch, sum(step.total() for step in steps) / max(1, self.items))
 
@@ -251,17 +260,17 @@ class LdaJob:
         } | self.summed.arrays()
 
 
-def document_rows(shape: Shape, at: Any, length: Any, rows: Any) -> CountRows:
+def document_rows(shape: CountLayout, at: Any, length: Any, rows: Any) -> CountRows:
     """Documents' counts as those who only look at them want them."""
     if shape.plain:
         return CountRows.dense(rows, shape.topics, shape.width)
     return CountRows(at, length, rows, shape.shift, shape.topics)
 
 
-class Summed:
+class SummedCounts:
     """Word counts added up over several states, [V, K] int64, and how many there were; nothing unless wanted."""
 
-    def __init__(self, shape: Shape, *, wanted: bool) -> None:
+    def __init__(self, shape: CountLayout, *, wanted: bool) -> None:
         size = (len(shape.word_tokens), shape.topics) if wanted else (0, shape.topics)
         self.counts, self.states = np.zeros(size, np.int64), np.zeros(1, np.int64)
 
@@ -277,16 +286,16 @@ class Summed:
 
 
 def lay_out_lda(
-    counted: Counted,
-    source: Source,
+    counted: CountedCorpus,
+    source: EntrySource,
     crew: Crew,
     *,
-    watch: Watch | None = None,
+    watch: LikelihoodMonitor | None = None,
     earlier: Topics | None = None,
     scratch: Path | None = None,
 ) -> LdaJob:
     """The job that runs a plan: the tokens laid out in memory, in files of a scratch folder, or by the nodes."""
-    problem, plan, shape, watch = counted.problem, counted.plan, counted.shape, watch or Watch()
+    problem, plan, shape, watch = counted.problem, counted.plan, counted.shape, watch or LikelihoodMonitor()
     logical, physical = plan.logical, plan.physical
     seed, budget, disk = logical.seed, physical.memory or 0, None
     if counted.by_nodes or physical.tile is not None:
@@ -313,8 +322,8 @@ def lay_out_lda(
 
 
 def lay_out_in_memory(
-    problem: Problem,
-    source: Source,
+    problem: TopicProblem,
+    source: EntrySource,
     census: Census,
     crew: Crew,
     *,
@@ -322,25 +331,25 @@ def lay_out_in_memory(
     profile: str,
     width: int,
     physical: Physical,
-    watch: Watch | None = None,
+    watch: LikelihoodMonitor | None = None,
     earlier: Topics | None = None,
 ) -> LdaJob:
     """Lay the tokens out and plan from what was laid out: the plan of `count_lda`, without counting first."""
     problem = settled(problem, census)
     logical = logical_lda(problem, census, seed=seed, profile=profile, width=width)
-    shape = Shape.of(problem, census, logical.rows, logical.cols, earlier)
+    shape = CountLayout.of(problem, census, logical.rows, logical.cols, earlier)
     laid = lay_out_tokens(source, logical, shape, crew)
     plan = plan_lda(problem, logical, shape, np.diff(laid.tokens.ptr), laid.runs, physical)
     refuse_in_memory(problem, plan, shape, going_on=earlier is not None)
-    return LdaJob(problem, plan, shape, laid, crew, seed, watch or Watch(), earlier)
+    return LdaJob(problem, plan, shape, laid, crew, seed, watch or LikelihoodMonitor(), earlier)
 
 
 def build_lda(
-    problem: Problem,
-    source: Source,
+    problem: TopicProblem,
+    source: EntrySource,
     crew: Crew,
     *,
-    watch: Watch | None = None,
+    watch: LikelihoodMonitor | None = None,
     earlier: Topics | None = None,
     census: Census | None = None,
     scratch: Path | None = None,

@@ -9,29 +9,29 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stretto.data.partition import Cut
+from stretto.data.partition import BlockPartition
 from stretto.errors import DataError
 from stretto.kernels.topics.layout import measure_worker, spread_worker
-from stretto.kernels.topics.rows import Counts, Tokens
+from stretto.kernels.topics.rows import Tokens, TopicCounts
 from stretto.plan.plan import Logical
 from stretto.runtime.blocks.crew import Crew
 from stretto.runtime.blocks.layout import index_type, scatter, tally
-from stretto.runtime.blocks.parted import Parted, by_shares, in_parts
-from stretto.runtime.blocks.source import Chunk, Source
+from stretto.runtime.blocks.parted import PartedSource, by_shares, in_parts
+from stretto.runtime.blocks.source import Chunk, EntrySource
 from stretto.runtime.blocks.step import make_step
 from stretto.runtime.blocks.survey import survey
 from stretto.runtime.files.mapped_arrays import Disk, full_array, new_array
 from stretto.schedule.orders.order import Ints, Order
 from stretto.schedule.orders.rotation import independent
 
-from .count_layout import Census, Shape
+from .count_layout import Census, CountLayout
 from .topics import Topics
 
 _WORDS_AT_ONCE = 1 << 14
 _AHEAD = 64  # the kernels ask for documents a few tokens ahead, beyond the last one too
 
 
-def take_census(source: Source, crew: Crew) -> Census:
+def take_census(source: EntrySource, crew: Crew) -> Census:
     """Tokens of every document and word, and the digest of the corpus."""
     seen = survey(source, crew)
     parts = in_parts(source)
@@ -54,12 +54,12 @@ def _tokens_of(shape: tuple[int, int], chunks: Iterable[Chunk]) -> tuple[NDArray
     return docs, words
 
 
-def _tokens_of_share(source: Parted, parts: Sequence[int], crew: Crew) -> Any:
+def _tokens_of_share(source: PartedSource, parts: Sequence[int], crew: Crew) -> Any:
     return _tokens_of(source.shape, (chunk for number in parts for chunk in source.part(number)))
 
 
 @dataclass(frozen=True, eq=False)
-class Grouped:
+class GroupedEntries:
     """Entries grouped by visit: ptr [V + 1], document and word counted from the first of their blocks, count."""
 
     ptr: Ints
@@ -89,7 +89,9 @@ def pointers(counts: Ints) -> Ints:
     return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
 
 
-def new_tokens(tokens: int, runs: int, rows: Cut, cols: Cut, shape: Shape) -> tuple[Any, Any, Any, Any]:
+def new_tokens(
+    tokens: int, runs: int, rows: BlockPartition, cols: BlockPartition, shape: CountLayout
+) -> tuple[Any, Any, Any, Any]:
     """Empty arrays for (document, topic, run word, run length)."""
     return (
         np.zeros(tokens + _AHEAD, index_type(rows)),
@@ -99,14 +101,14 @@ def new_tokens(tokens: int, runs: int, rows: Cut, cols: Cut, shape: Shape) -> tu
     )
 
 
-def group(source: Source, rows: Cut, cols: Cut, order: Order, crew: Crew) -> Grouped:
+def group(source: EntrySource, rows: BlockPartition, cols: BlockPartition, order: Order, crew: Crew) -> GroupedEntries:
     """All entries of a source that fits in memory, by visit."""
     (chunk,) = source.chunks()
-    return Grouped(*scatter(chunk, rows, cols, order, tally(chunk, rows, cols, order, crew), crew, 0.0, 1.0))
+    return GroupedEntries(*scatter(chunk, rows, cols, order, tally(chunk, rows, cols, order, crew), crew, 0.0, 1.0))
 
 
 @dataclass(frozen=True, eq=False)
-class Laid:
+class TokenLayout:
     """Tokens by visit, and what the plan needs to know of them."""
 
     tokens: Tokens
@@ -119,7 +121,7 @@ class Laid:
         return counts
 
 
-def lay_out_tokens(source: Source, logical: Logical, shape: Shape, crew: Crew) -> Laid:
+def lay_out_tokens(source: EntrySource, logical: Logical, shape: CountLayout, crew: Crew) -> TokenLayout:
     """Every token of the corpus, by visit."""
     rows, cols, order = logical.rows, logical.cols, logical.order
     grouped = group(source, rows, cols, order, crew)
@@ -128,7 +130,7 @@ def lay_out_tokens(source: Source, logical: Logical, shape: Shape, crew: Crew) -
     ptr, run_ptr = pointers(tokens), pointers(runs)
     doc, topic, run_word, run_length = new_tokens(int(ptr[-1]), int(run_ptr[-1]), rows, cols, shape)
     grouped.spread(docs_in, words_in, ptr, run_ptr, (doc, run_word, run_length), crew)
-    return Laid(by_visit(logical, ptr, run_ptr, (doc, topic, run_word, run_length)), most)
+    return TokenLayout(by_visit(logical, ptr, run_ptr, (doc, topic, run_word, run_length)), most)
 
 
 def by_visit(logical: Logical, ptr: Ints, run_ptr: Ints, arrays: tuple[Any, Any, Any, Any]) -> Tokens:
@@ -140,12 +142,12 @@ def by_visit(logical: Logical, ptr: Ints, run_ptr: Ints, arrays: tuple[Any, Any,
     return Tokens(ptr, doc, topic, run_ptr, run_word, run_length, visits, *blocks, *bases)
 
 
-def new_counts(shape: Shape, order: Order, disk: Disk | None = None) -> Counts:
+def new_counts(shape: CountLayout, order: Order, disk: Disk | None = None) -> TopicCounts:
     """Counts of a corpus in which no token has a topic yet; the rows in files where a disk is given."""
     K = shape.topics
     padding = 0 if shape.plain else shape.padding
     doc_rows = full_array(disk, "doc_rows", (int(shape.doc_at[-1]),), shape.doc_dtype, padding)
-    return Counts(
+    return TopicCounts(
         np.ascontiguousarray(shape.doc_at[:-1]),
         np.zeros(len(shape.doc_tokens), np.int32),
         doc_rows,
@@ -158,7 +160,7 @@ def new_counts(shape: Shape, order: Order, disk: Disk | None = None) -> Counts:
     )
 
 
-def put_earlier(counts: Counts, shape: Shape, cols: Cut, earlier: Topics) -> None:
+def put_earlier(counts: TopicCounts, shape: CountLayout, cols: BlockPartition, earlier: Topics) -> None:
     """Begin with the word counts of an earlier fit, averages rounded."""
     words = np.repeat(np.arange(earlier.n_words), np.diff(earlier.indptr))
     number = np.rint(earlier.count).astype(np.uint32)
@@ -177,7 +179,7 @@ def put_earlier(counts: Counts, shape: Shape, cols: Cut, earlier: Topics) -> Non
 
 
 def word_entries(
-    shape: Shape, cols: Cut, length: NDArray[np.int32], rows: NDArray[np.uint32], first: int = 0
+    shape: CountLayout, cols: BlockPartition, length: NDArray[np.int32], rows: NDArray[np.uint32], first: int = 0
 ) -> tuple[Ints, Ints, NDArray[np.uint32]]:
     """(word, topic, count) of the words that stand at position `first` and after; length, rows: theirs alone."""
     standing = np.empty(len(cols), np.int64)

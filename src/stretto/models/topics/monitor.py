@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from stretto.runtime.blocks.crew import Crew
-from stretto.runtime.blocks.job import Report
+from stretto.runtime.blocks.job import EpochReport
 
 from .infer import Inferrer
 from .priors import Histogram, optimise_alpha, optimise_beta
@@ -15,10 +15,10 @@ from .topics import Topics
 
 if TYPE_CHECKING:
     from .job import Priors
-    from .problem import Problem
+    from .problem import TopicProblem
 
 
-class Watched(Protocol):
+class MonitoredJob(Protocol):
     """A job as seen from here."""
 
     crew: Crew
@@ -26,7 +26,7 @@ class Watched(Protocol):
     before: Histogram | None  # what the word counts of an earlier fit say, where a fit goes on from one
 
     @property
-    def problem(self) -> Problem: ...
+    def problem(self) -> TopicProblem: ...
     @property
     def priors(self) -> Priors: ...
     def histograms(self, by_topic: bool) -> tuple[Histogram, Histogram]: ...
@@ -35,7 +35,7 @@ class Watched(Protocol):
 
 
 @dataclass
-class Watch:
+class LikelihoodMonitor:
     """every: epochs between two looks at the likelihood (0: never); last: the number of epochs planned.
 
     held: (observed, rest), tokens of documents that are not learned from, as CSR matrices.
@@ -46,7 +46,7 @@ class Watch:
     held: tuple[Any, Any] | None = None
     _objective: float = field(default=math.inf, repr=False)
 
-    def look(self, job: Watched, epoch: int, moved: float) -> Report:
+    def look(self, job: MonitoredJob, epoch: int, moved: float) -> EpochReport:
         """The report of an epoch (counted from 0). Priors that are due are learned afterwards."""
         problem, priors, number = job.problem, job.priors, epoch + 1
         metrics: dict[str, float] = {"moved": moved}
@@ -72,4 +72,4 @@ class Watch:
         if self.held is not None:
             held, tokens = Inferrer.of(job.topics(), job.crew).completion(*self.held, crew=job.crew)
             metrics["held_perplexity"] = math.exp(-held / max(1, tokens))
-        return Report(self._objective, metrics)
+        return EpochReport(self._objective, metrics)

@@ -20,7 +20,7 @@ from stretto.errors import DataError
 from stretto.plan.plan import Logical
 from stretto.runtime.blocks.crew import Crew
 from stretto.runtime.blocks.layout import fill_parts, index_type
-from stretto.runtime.blocks.parted import Exchange, Parted
+from stretto.runtime.blocks.parted import Exchange, PartedSource
 from stretto.runtime.cluster.pages import Pages
 from stretto.runtime.files.mapped_arrays import Disk
 from stretto.runtime.runtimes import Threads
@@ -28,13 +28,13 @@ from stretto.schedule.orders.order import Ints
 from stretto.solvers.factorization.node_ratings import own_chunks
 
 from .corpus_files import AHEAD, pieces
-from .count_layout import Shape
-from .layout import Grouped, Laid, by_visit, pointers
+from .count_layout import CountLayout
+from .layout import GroupedEntries, TokenLayout, by_visit, pointers
 
 _AT_ONCE = 1 << 22  # tokens that a node lays out together
 
 
-def unread_tokens(logical: Logical, shape: Shape, tokens: Ints, runs: Ints, disk: Disk | None) -> Laid:
+def unread_tokens(logical: Logical, shape: CountLayout, tokens: Ints, runs: Ints, disk: Disk | None) -> TokenLayout:
     """Tokens as the driver has them: topics to gather into, and pages that nobody touches."""
     ptr, run_ptr = pointers(tokens), pointers(runs)
     length, count = int(ptr[-1]), int(run_ptr[-1])
@@ -44,14 +44,14 @@ def unread_tokens(logical: Logical, shape: Shape, tokens: Ints, runs: Ints, disk
         Pages((length,), shape.topic_dtype).array if disk is None else disk.array("topic", (length,), shape.topic_dtype)
     )
     longest = min(int(tokens.max(initial=0)), int(shape.word_tokens.max(initial=0)))
-    return Laid(by_visit(logical, ptr, run_ptr, (doc, topic, run_word, run_length)), longest)
+    return TokenLayout(by_visit(logical, ptr, run_ptr, (doc, topic, run_word, run_length)), longest)
 
 
 @dataclass(frozen=True, eq=False)
 class DocumentReader:
     """For `StepSpec.reader`. counts [P, V]: entries of each visit in each part; tokens, runs [V]: of each visit."""
 
-    source: Parted
+    source: PartedSource
     logical: Logical
     counts: Ints
     tokens: Ints
@@ -97,7 +97,7 @@ class DocumentReader:
         words_in = self.logical.cols.sizes[order.col_block]
         for a, b in _neighbours(np.diff(entry_ptr)[first:last] > 0, first):
             at = slice(int(entry_ptr[a]), int(entry_ptr[b]))
-            some = Grouped(entry_ptr[a : b + 1] - entry_ptr[a], *(array[at] for array in grouped))
+            some = GroupedEntries(entry_ptr[a : b + 1] - entry_ptr[a], *(array[at] for array in grouped))
             tokens, runs, _ = some.measure(words_in[a:b], crew)
             if not (np.array_equal(tokens, self.tokens[a:b]) and np.array_equal(runs, self.runs[a:b])):
                 raise DataError("the documents are not what the driver has read; give every machine the same file")

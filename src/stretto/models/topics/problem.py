@@ -16,7 +16,7 @@ from stretto.schedule.orders.order import Ints
 from stretto.schedule.orders.rotation import panels
 
 from .arrays import spec_lda
-from .count_layout import Census, Shape
+from .count_layout import Census, CountLayout
 
 # Tokens of a panel: its documents are read once an epoch when they come from disk, and a block of them (a 32nd) stays
 # in the second-level cache.
@@ -30,7 +30,7 @@ _LONG = 4096  # mean tokens of a document from which on collecting its topics co
 
 
 @dataclass(frozen=True)
-class Problem:
+class TopicProblem:
     """The choices that define a topic model; every one is part of the plan's fingerprint.
 
     alpha: prior of each topic in a document; beta: of each word in a topic. steps: pairs of proposals of sampler "mh".
@@ -90,13 +90,13 @@ def choose_sampler(sampler: str, topics: int, tokens: int, documents: int) -> st
     return "mh" if tokens > _LONG * max(1, documents) and topics > _LONG else "sparse"
 
 
-def settled(problem: Problem, census: Census) -> Problem:
+def settled(problem: TopicProblem, census: Census) -> TopicProblem:
     """The problem with every "auto" decided by the corpus."""
     sampler = choose_sampler(problem.sampler, problem.topics, census.tokens, len(census.doc_tokens))
     return replace(problem, sampler=sampler)
 
 
-def logical_lda(problem: Problem, census: Census, *, seed: int, profile: str, width: int) -> Logical:
+def logical_lda(problem: TopicProblem, census: Census, *, seed: int, profile: str, width: int) -> Logical:
     """Everything that decides the numbers of a run. The grid follows from the corpus and the width alone."""
     tokens, shape = census.tokens, (len(census.doc_tokens), len(census.word_tokens))
     blocks = choose_blocks(tokens, shape, width, FEWEST_TOKENS)
@@ -114,12 +114,14 @@ def logical_lda(problem: Problem, census: Census, *, seed: int, profile: str, wi
     )
 
 
-def token_bytes(logical: Logical, shape: Shape) -> int:
+def token_bytes(logical: Logical, shape: CountLayout) -> int:
     """Bytes of one token: its document and its topic."""
     return int(np.dtype(index_type(logical.rows)).itemsize + np.dtype(shape.topic_dtype).itemsize)
 
 
-def plan_lda(problem: Problem, logical: Logical, shape: Shape, weight: Ints, runs: Ints, physical: Physical) -> Plan:
+def plan_lda(
+    problem: TopicProblem, logical: Logical, shape: CountLayout, weight: Ints, runs: Ints, physical: Physical
+) -> Plan:
     """The plan of a run whose visit v has weight[v] tokens in runs[v] runs of one word."""
     order, tokens = logical.order, int(weight.sum())
     entry = tokens * token_bytes(logical, shape)

@@ -11,7 +11,7 @@ from stretto.errors import RunError
 from stretto.kernels.linear.coordinate_parts import renew_round
 from stretto.programs.choosing import Situation
 from stretto.schedule.automatic.trials import Decision
-from stretto.schedule.chooser import Compiled
+from stretto.schedule.chooser import CompiledChooser
 from stretto.schedule.scheduler_share import RemoteChooser
 from stretto.schedule.spec import Chooser, Ints
 
@@ -80,7 +80,7 @@ class Coordinates:
         """The choices made so far."""
         return () if self.segments is None else self.segments.choices
 
-    def restart(self, chooser: Compiled, done: int, last: int | None) -> None:
+    def restart(self, chooser: CompiledChooser, done: int, last: int | None) -> None:
         """Begin a segment."""
         self.arrays.restart(done)
         self._chooser, self._learns_after = chooser, _learns_after(chooser, self.depth)
@@ -124,7 +124,7 @@ class Coordinates:
 
     def _checked(self, chosen: Any, number: int) -> Ints:
         """The coordinates of a round; those of a user's schedule are validated."""
-        if isinstance(self._chooser, Compiled | RemoteChooser):
+        if isinstance(self._chooser, CompiledChooser | RemoteChooser):
             return chosen  # type: ignore[no-any-return]
         found, size, width = np.asarray(chosen), self.arrays.columns.size, self.arrays.width
         wrong = ""
@@ -207,6 +207,6 @@ class Coordinates:
 def _learns_after(chooser: Chooser, depth: int) -> int:
     """Rounds after which a scheduler receives the changes of one of its rounds: at least `depth`."""
     queues = chooser.queues if isinstance(chooser, RemoteChooser) else 1
-    if isinstance(chooser, Compiled):
+    if isinstance(chooser, CompiledChooser):
         queues = len(chooser.choice.place)
     return queues * -(-depth // queues)

@@ -9,27 +9,29 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from stretto.programs.error_context import blame
-from stretto.programs.progress import Told, telling
-from stretto.programs.values import Look, Options, Result
+from stretto.programs.progress import ProgressReporter, telling
+from stretto.programs.values import Look, ProgramResult, RunOptions
 from stretto.runtime.interrupts import heeding_ctrl_c
 
-from .cost_model import Machine
-from .segments import SegmentMachine
+from .engine import CoordinateEngine
+from .segments import SegmentEngine
 from .state import diverged
 
 _CALL = 0.05  # seconds
 
 
-def drive(name: str, machine: Machine | SegmentMachine, options: Options, plan: Callable[[], str]) -> Result:
+def drive(
+    name: str, machine: CoordinateEngine | SegmentEngine, options: RunOptions, plan: Callable[[], str]
+) -> ProgramResult:
     """Run an engine to its end. name: of the program, for messages; plan: its plan in words."""
     with telling(name, options, plan) as progress:
-        driver = _Driver(name, machine, options, progress)
+        driver = _EngineDriver(name, machine, options, progress)
         with heeding_ctrl_c(driver) as ctrl_c:
             stopped = driver.run()
             if ctrl_c.heard():  # also when it came too late to stop anything
                 stopped = "interrupted"
         progress.ended(stopped)
-    return Result(
+    return ProgramResult(
         params=machine.state.params(driver.done),
         rounds=driver.done,
         updates=machine.state.counts[1],
@@ -43,8 +45,10 @@ def drive(name: str, machine: Machine | SegmentMachine, options: Options, plan: 
     )
 
 
-class _Driver:
-    def __init__(self, name: str, machine: Machine | SegmentMachine, options: Options, progress: Told) -> None:
+class _EngineDriver:
+    def __init__(
+        self, name: str, machine: CoordinateEngine | SegmentEngine, options: RunOptions, progress: ProgressReporter
+    ) -> None:
         self._name, self._machine, self._options, self._progress = name, machine, options, progress
         self.done, self.seconds = 0, 0.0
         self.history: list[Look] = []

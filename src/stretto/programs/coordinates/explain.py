@@ -11,7 +11,7 @@ from stretto.plan.job import JobPlan
 from stretto.plan.plan import Physical
 from stretto.programs.auto import candidate_facts
 from stretto.programs.explain import WIDTH
-from stretto.programs.identity import Identity
+from stretto.programs.identity import ProgramIdentity
 from stretto.runtime.chosen import name_of, runtime_words
 from stretto.runtime.runtimes import Runtime, Threads
 from stretto.schedule.automatic.auto import Auto
@@ -57,13 +57,13 @@ def plan(program: SparseRegression, pipeline: int, seed: int, runtime: Runtime) 
     )  # fmt: skip
 
 
-def identity(program: SparseRegression, pipeline: int, seed: int) -> Identity:
+def identity(program: SparseRegression, pipeline: int, seed: int) -> ProgramIdentity:
     """What decides the bits of a run, besides where it starts."""
     values = {"alpha": program.alpha, "l1_ratio": program.l1_ratio, "loss": program.loss}
     values |= {"intercept": program.intercept, "schedule": repr(program.schedule), "pipeline": pipeline, "seed": seed}
     cut = program.cut(width_of(program.schedule))[0]
     blocks = f"{cut.blocks} of rows, summed by {'rows' if cut.by_rows else 'columns'}"
-    return Identity(values | {"blocks": blocks, "data digest": digest_of(*_stored(program), program.y)})
+    return ProgramIdentity(values | {"blocks": blocks, "data digest": digest_of(*_stored(program), program.y)})
 
 
 def width_of(schedule: Schedule) -> int:

@@ -18,21 +18,21 @@ import numpy as np
 from stretto.kernels.factorization.losses import CODES, LOGISTIC
 from stretto.kernels.linear.coordinate import pull_rows
 from stretto.kernels.linear.coordinate_parts import apply_round, columns_round, rows_round
-from stretto.programs.engine import Run
+from stretto.programs.engine import ProgramRun
 from stretto.programs.launch import launched
 from stretto.programs.node import unpacked
 from stretto.programs.program import Program
-from stretto.programs.values import Options, Result
+from stretto.programs.values import ProgramResult, RunOptions
 from stretto.schedule.scheduler_share import SchedulerShare, scheduler_share
 from stretto.schedule.spec import Chooser, Floats
 
 from .driver import Coordinates
-from .parts import BlockState, Part, RoundJob, Shape, column_parts, row_parts
+from .parts import BlockState, CoordinatePart, PartSettings, RoundJob, column_parts, row_parts
 from .segments import Segments
 from .state import CoordinateState
 
 if TYPE_CHECKING:
-    from stretto.runtime.cluster.rounds.node import Outcome
+    from stretto.runtime.cluster.rounds.node import UpdateOutcome
 
     from .regression import SparseRegression
 
@@ -42,7 +42,7 @@ class _InParts(Program, ABC):
 
     schedule: Coordinates
 
-    def __init__(self, name: str, driver: Coordinates, shape: Shape) -> None:
+    def __init__(self, name: str, driver: Coordinates, shape: PartSettings) -> None:
         self._name, self.schedule, self.shape = name, driver, shape
 
     @property
@@ -61,21 +61,21 @@ class _InParts(Program, ABC):
         return driver.arrays.objective(driver.done)
 
     @abstractmethod
-    def finish(self, run: Run) -> None:
+    def finish(self, run: ProgramRun) -> None:
         """Bring v and z of the driver to the end of a run."""
 
 
 class _ByRows(_InParts):
     """Parts are blocks of rows; the state of a part is its residual."""
 
-    def __init__(self, name: str, driver: Coordinates, shape: Shape) -> None:
+    def __init__(self, name: str, driver: Coordinates, shape: PartSettings) -> None:
         super().__init__(name, driver, shape)
         problem = driver.arrays.problem
         self.parts = row_parts(driver.arrays.columns, problem)
         self.params = {"level": problem.level[:1].copy()}
         self.start = float(problem.level[0])
 
-    def local(self, part: Part) -> BlockState:
+    def local(self, part: CoordinatePart) -> BlockState:
         """The state of a part before the first round."""
         state = BlockState(part.v.copy(), part.z.copy(), 0.0)
         if self.shape.loss == LOGISTIC:
@@ -85,7 +85,9 @@ class _ByRows(_InParts):
             state.pull = float(problem.pulls[0, 0])
         return state
 
-    def update(self, job: RoundJob, part: Part, params: Any, local: BlockState) -> tuple[tuple[Floats, float], ...]:
+    def update(
+        self, job: RoundJob, part: CoordinatePart, params: Any, local: BlockState
+    ) -> tuple[tuple[Floats, float], ...]:
         """Apply changes to a block, then compute partial inner products and the sum of v."""
         problem = local.problem(part, self.shape)
         ring, count = len(problem.count), len(job.coordinates)
@@ -113,7 +115,7 @@ class _ByRows(_InParts):
             apply_round(problem, own, 0, driver.arrays.cut.blocks)
         params["level"][0] = problem.level[own % ring]
 
-    def finish(self, run: Run) -> None:
+    def finish(self, run: ProgramRun) -> None:
         driver = self.schedule
         if driver.segments is not None:
             return
@@ -139,13 +141,13 @@ class _ByRows(_InParts):
 class _ByColumns(_InParts):
     """Parts are columns. The driver updates the parameter v; nodes receive its changed elements."""
 
-    def __init__(self, name: str, driver: Coordinates, shape: Shape, parts: int) -> None:
+    def __init__(self, name: str, driver: Coordinates, shape: PartSettings, parts: int) -> None:
         super().__init__(name, driver, shape)
         self.parts = column_parts(driver.arrays.columns, parts)
         self.count = parts
         self.params = {"v": driver.arrays.problem.v.copy()}
 
-    def update(self, job: RoundJob, part: Part, params: Any) -> tuple[Floats, ...]:
+    def update(self, job: RoundJob, part: CoordinatePart, params: Any) -> tuple[Floats, ...]:
         """Inner products of the columns of a part."""
         mine = job.coordinates[job.coordinates % self.count == part.number] // self.count
         problem = self.shape.problem(part, params["v"], part.z)
@@ -166,11 +168,11 @@ class _ByColumns(_InParts):
         if driver.segments is not None:
             problem.v[:] = params["v"]
 
-    def finish(self, run: Run) -> None:
+    def finish(self, run: ProgramRun) -> None:
         self.schedule.arrays.problem.v[:] = self.params["v"]
 
 
-class _Run(Run):
+class _CoordinateRun(ProgramRun):
     """A run that drops changes once no block of rows can need them again."""
 
     program: _InParts
@@ -186,7 +188,7 @@ class _Run(Run):
         """Never run an update twice: its code is ours, and tests compare its bits."""
         return ""
 
-    def saved(self, number: int, states: dict[int, Outcome]) -> None:
+    def saved(self, number: int, states: dict[int, UpdateOutcome]) -> None:
         super().saved(number, states)
         self.program.schedule.forget(number - self.options.pipeline)
 
@@ -200,12 +202,12 @@ def run_in_parts(
     program: SparseRegression,
     arrays: CoordinateState,
     chooser: Chooser,
-    options: Options,
+    options: RunOptions,
     begin: Callable[[Coordinates], Segments] | None = None,
-) -> Result:
+) -> ProgramResult:
     """Run a sparse regression on parts of its data, on any runtime. begin: makes the segments of the schedule."""
     driver = Coordinates(program.name, arrays, chooser, options.pipeline, begin)
-    shape = Shape(CODES[program.loss], program.intercept, arrays.width, options.pipeline)
+    shape = PartSettings(CODES[program.loss], program.intercept, arrays.width, options.pipeline)
     made: _InParts
     if arrays.cut.by_rows:
         made = _ByRows(program.name, driver, shape)
@@ -213,7 +215,9 @@ def run_in_parts(
         made = _ByColumns(program.name, driver, shape, min(arrays.columns.size, options.runtime.workers))
     driver.spec = program.schedule
     words = program.explain
-    run, result = launched(_Run, made, options, lambda: words(pipeline=options.pipeline, runtime=options.runtime))
+    run, result = launched(
+        _CoordinateRun, made, options, lambda: words(pipeline=options.pipeline, runtime=options.runtime)
+    )
     made.finish(run)
     params = arrays.params(result.rounds)
     driver.finish()

@@ -40,7 +40,7 @@ class RoundJob(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Shape:
+class PartSettings:
     """Settings that all parts share.
 
     Attributes
@@ -59,7 +59,7 @@ class Shape:
     width: int
     depth: int
 
-    def problem(self, part: Part, v: Floats, z: Floats) -> Any:
+    def problem(self, part: CoordinatePart, v: Floats, z: Floats) -> Any:
         """The arrays of a part, for compiled code. They hold the last depth + 1 rounds."""
         ring, logistic = self.depth + 1, self.loss == LOGISTIC
         facts = np.zeros(coordinate.FACTS, np.int64)
@@ -68,7 +68,7 @@ class Shape:
         if len(cuts):
             cuts[:, 1] = np.diff(part.indptr)
         numbers, whole = np.empty(0), np.empty(0, np.int64)  # used by the driver only
-        return coordinate.Problem(
+        return coordinate.CoordinateProblem(
             facts, np.zeros(2), part.values, part.indices, part.indptr, cuts, np.array([0, part.rows]),
             part.y, numbers, numbers, numbers, whole, z, v, np.zeros(part.rows if logistic else 0, np.int64),
             np.zeros((ring, self.width), np.int64), np.zeros(ring, np.int64), np.zeros((ring, 1, self.width)),
@@ -78,7 +78,7 @@ class Shape:
 
 
 @dataclass(eq=False)
-class Part:
+class CoordinatePart:
     """Some rows or some columns of the data. Dense: `values` column by column, the next two empty.
 
     Attributes
@@ -127,7 +127,7 @@ class BlockState:
     applied: int = 0
     _problem: Any = field(default=None, repr=False)
 
-    def problem(self, part: Part, shape: Shape) -> Any:
+    def problem(self, part: CoordinatePart, shape: PartSettings) -> Any:
         """The arrays of the block, created once."""
         if self._problem is None:
             self._problem = shape.problem(part, self.v, self.z)
@@ -137,7 +137,7 @@ class BlockState:
         return BlockState, (self.v, self.z, self.pull, self.applied)
 
 
-def row_parts(columns: Columns, problem: Any) -> list[Part]:
+def row_parts(columns: Columns, problem: Any) -> list[CoordinatePart]:
     """Blocks of rows, cut as in the driver's `problem`."""
     found = []
     for block, (low, high) in enumerate(zip(problem.bounds[:-1], problem.bounds[1:], strict=True)):
@@ -150,13 +150,14 @@ def row_parts(columns: Columns, problem: Any) -> list[Part]:
             entries, indptr = _entries(columns.indptr[:-1] + problem.cuts[:, block], lengths)
             values, indices = columns.values[entries], columns.indices[entries] - np.int32(low)
         found.append(
-            Part(block, int(high - low), values, indices, indptr, problem.y[rows].copy(), problem.v[rows].copy(),
+            CoordinatePart(block, int(high - low), values, indices, indptr, problem.y[rows].copy(),
+            problem.v[rows].copy(),
                  problem.z[rows].copy())
         )  # fmt: skip
     return found
 
 
-def column_parts(columns: Columns, count: int) -> list[Part]:
+def column_parts(columns: Columns, count: int) -> list[CoordinatePart]:
     """Sets of columns: part k has the columns k, k + count, …"""
     found, nothing = [], np.empty(0)
     for part in range(count):
@@ -166,7 +167,7 @@ def column_parts(columns: Columns, count: int) -> list[Part]:
         else:
             entries, indptr = _entries(columns.indptr[:-1][part::count], columns.length[part::count])
             values, indices = columns.values[entries], columns.indices[entries]
-        found.append(Part(part, columns.rows, values, indices, indptr, nothing, nothing, nothing))
+        found.append(CoordinatePart(part, columns.rows, values, indices, indptr, nothing, nothing, nothing))
     return found
 
 

@@ -30,24 +30,24 @@ from stretto.plan.job import JobPlan
 from stretto.plan.planned import refuse_changed
 from stretto.programs.auto import auto_start, depth_of
 from stretto.programs.choosing import remote_chooser
-from stretto.programs.identity import Identity
+from stretto.programs.identity import ProgramIdentity
 from stretto.programs.program import Program
-from stretto.programs.values import Options, Result
+from stretto.programs.values import ProgramResult, RunOptions
 from stretto.runtime.blocks.team import Team
 from stretto.runtime.chosen import one_memory
 from stretto.runtime.runtimes import Runtime, Threads
 from stretto.schedule.automatic.auto import Auto
-from stretto.schedule.chooser import Compiled
+from stretto.schedule.chooser import CompiledChooser
 from stretto.schedule.columns import Columns, columns_of
 from stretto.schedule.prioritised import prioritised
 from stretto.schedule.spec import Schedule
 from stretto.schedule.working_sets import WorkingSets
 
 from .arguments import MOST_BLOCKS, check_options, checked_schedule, row_blocks, target_of
-from .cost_model import Machine
 from .driving import drive
+from .engine import CoordinateEngine
 from .nodes import run_in_parts
-from .segments import Restarted, SegmentMachine, Segments
+from .segments import Restarted, SegmentEngine, Segments
 from .set_segments import sets_start
 from .state import CoordinateState, Cut
 
@@ -155,12 +155,12 @@ class SparseRegression(Program):
     def _check(self) -> None:
         """Nothing to do: the constructor checks all arguments, and the program has no functions of the user's."""
 
-    def launch(self, options: Options) -> Result:
+    def launch(self, options: RunOptions) -> ProgramResult:
         """Run the program: in one memory by the compiled engine, otherwise the same rounds part by part.
 
         Parameters
         ----------
-        options : Options
+        options : RunOptions
             The arguments of `st.run`, checked.
         """
         here = one_memory(options.runtime) and options.keeping is None
@@ -175,7 +175,7 @@ class SparseRegression(Program):
             arrays = self._state(options, remote.width, remote.width, remote.queues)
             return self._left(run_in_parts(self, arrays, remote, options))
         chooser = self.schedule.start(self.size, options.seed, self.columns)
-        if not isinstance(chooser, Compiled):  # a schedule of the user's
+        if not isinstance(chooser, CompiledChooser):  # a schedule of the user's
             width = getattr(self.schedule, "width", None)
             width = min(self.columns.size, width) if isinstance(width, int) and width > 0 else self.columns.size
             return self._left(run_in_parts(self, self._state(options, width, width), chooser, options))
@@ -184,14 +184,14 @@ class SparseRegression(Program):
             return self._left(self._drive(arrays, chooser, options))
         return self._left(run_in_parts(self, arrays, chooser, options))
 
-    def _state(self, options: Options, cut: int, width: int, queues: int = 1) -> CoordinateState:
+    def _state(self, options: RunOptions, cut: int, width: int, queues: int = 1) -> CoordinateState:
         """The arrays of a run. cut: width of a round, which decides how it is cut; queues: number of schedulers."""
         return CoordinateState(
             self.columns, self.y, self.cut(cut)[0], self.params, loss=self.loss, penalty=self.penalty,
             depth=options.pipeline, width=width, queues=queues,
         )  # fmt: skip
 
-    def _left(self, result: Result) -> Result:
+    def _left(self, result: ProgramResult) -> ProgramResult:
         """Copy the result into the parameters of the program."""
         for name, array in self.params.items():
             array[...] = result.params[name]
@@ -200,25 +200,25 @@ class SparseRegression(Program):
     def _drive(
         self,
         arrays: CoordinateState,
-        chooser: Compiled,
-        options: Options,
+        chooser: CompiledChooser,
+        options: RunOptions,
         begin: Callable[[Restarted], Segments] | None = None,
-    ) -> Result:
+    ) -> ProgramResult:
         """Run rounds in one memory. begin: creates the segments of a schedule that has segments."""
         workers = options.runtime.workers
         with closing(Team(workers)) as team:
-            machine = Machine(
+            machine = CoordinateEngine(
                 arrays, chooser, depth=options.pipeline, last=options.rounds if begin is None else 0, team=team,
                 workers=workers, record=options.record,
             )  # fmt: skip
             return drive(
                 self.name,
-                machine if begin is None else SegmentMachine(machine, begin),
+                machine if begin is None else SegmentEngine(machine, begin),
                 options,
                 lambda: self.explain(pipeline=options.pipeline, runtime=options.runtime),
             )
 
-    def identity(self, pipeline: int, seed: int) -> Identity:
+    def identity(self, pipeline: int, seed: int) -> ProgramIdentity:
         """What decides the bits of a run, by name.
 
         Parameters
@@ -284,7 +284,8 @@ class SparseRegression(Program):
         Returns
         -------
         JobPlan
-            `run(runtime=…)` returns the `Result` of `st.run`. It starts from the present parameters, so it runs once.
+            `run(runtime=…)` returns the `ProgramResult` of `st.run`. It starts from the present parameters, so it runs
+            once.
         """
         from stretto.programs.run import place, run
 
@@ -294,7 +295,7 @@ class SparseRegression(Program):
         depth = depth_of(self.schedule, pipeline, where)
         made = plan(self, depth, seed, where)
 
-        def run_plan(other: Any = None) -> Result:
+        def run_plan(other: Any = None) -> ProgramResult:
             there = where if other is None else place(other)
             refuse_changed(made, plan(self, depth, seed, there), "program.plan(…)")
             return run(self, pipeline=depth, seed=seed, runtime=there, **how)

@@ -1,9 +1,9 @@
 """Segments of rounds: the schedule may be replaced between two segments, as `schedule="auto"` does.
 
 The last round of a segment is known before the segment begins. So no later round is chosen, and the chooser is replaced
-while nothing is in flight. `Segments` decides what comes next, independent of the engine: `Machine` runs the rounds in
-one memory, `coordinates.driver` on several nodes. `AutoSegments` ends segments where the trials of `schedule="auto"`
-need the objective. That depends on the data and the schedule alone.
+while nothing is in flight. `Segments` decides what comes next, independent of the engine: `CoordinateEngine` runs the
+rounds in one memory, `coordinates.driver` on several nodes. `AutoSegments` ends segments where the trials of
+`schedule="auto"` need the objective. That depends on the data and the schedule alone.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from typing import Any, NamedTuple, Protocol
 from stretto.programs.values import Round
 from stretto.schedule.automatic.auto import AutoChooser
 from stretto.schedule.automatic.trials import Decision
-from stretto.schedule.chooser import Compiled
+from stretto.schedule.chooser import CompiledChooser
 
-from .cost_model import Machine
+from .engine import CoordinateEngine
 from .state import CoordinateState
 
 
@@ -31,7 +31,7 @@ class Restarted(Protocol):
         """The regression between two rounds; v and z are current at the end of a segment."""
         ...
 
-    def restart(self, chooser: Compiled, done: int, last: int | None) -> None:
+    def restart(self, chooser: CompiledChooser, done: int, last: int | None) -> None:
         """Continue after round `done`, up to round `last`, with another chooser."""
         ...
 
@@ -75,7 +75,7 @@ class Segments(ABC):
         """Everything that decides the segments to come, for a checkpoint."""
 
     @abstractmethod
-    def restore(self, saved: dict[str, Any]) -> Compiled:
+    def restore(self, saved: dict[str, Any]) -> CompiledChooser:
         """Continue from what `saved` gave; the chooser of the segment, before its state is restored."""
 
     @property
@@ -83,7 +83,7 @@ class Segments(ABC):
         """The regression between two rounds."""
         return self._engine.state
 
-    def _restart(self, chooser: Compiled, done: int, rounds: int) -> None:
+    def _restart(self, chooser: CompiledChooser, done: int, rounds: int) -> None:
         """Begin a segment of `rounds` rounds."""
         if self._last is None or done < self._last:
             self.goal = done + rounds
@@ -93,16 +93,16 @@ class Segments(ABC):
 class Start(NamedTuple):
     """The start of a sparse regression whose schedule has segments."""
 
-    chooser: Compiled  # of the first segment
+    chooser: CompiledChooser  # of the first segment
     width: int  # the most coordinates of a round of any segment
     cut: int  # the width that decides how a round is cut into tasks
     begin: Callable[[Restarted], Segments]
 
 
-class SegmentMachine:
+class SegmentEngine:
     """The compiled engine in segments, in one memory."""
 
-    def __init__(self, machine: Machine, begin: Callable[[Restarted], Segments]) -> None:
+    def __init__(self, machine: CoordinateEngine, begin: Callable[[Restarted], Segments]) -> None:
         began = time.perf_counter()
         self._machine, self._segments = machine, begin(machine)
         self._seconds = time.perf_counter() - began  # spent between segments
@@ -144,7 +144,7 @@ class SegmentMachine:
         return self._machine.busy_seconds + self._seconds
 
     def record(self, done: int) -> tuple[Round, ...]:
-        """See `Machine.record`."""
+        """See `CoordinateEngine.record`."""
         return self._machine.record(done)
 
 
@@ -188,16 +188,16 @@ class AutoSegments(Segments):
     def saved(self) -> dict[str, Any]:
         return {"auto": self._chooser.arrays(), "counted": self._counted, "begun": self._begun, "goal": self.goal}
 
-    def restore(self, saved: dict[str, Any]) -> Compiled:
+    def restore(self, saved: dict[str, Any]) -> CompiledChooser:
         self._chooser.restore(saved["auto"])
         self._counted, self._begun, self.goal = saved["counted"], saved["begun"], saved["goal"]
         return compiled(self._chooser)
 
 
-def compiled(chooser: AutoChooser) -> Compiled:
+def compiled(chooser: AutoChooser) -> CompiledChooser:
     """The chooser in use; those of all candidates are compiled."""
     found = chooser.chooser(chooser.trials.current)
-    assert isinstance(found, Compiled)
+    assert isinstance(found, CompiledChooser)
     return found
 
 

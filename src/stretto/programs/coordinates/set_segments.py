@@ -14,10 +14,10 @@ import numpy as np
 
 from stretto.kernels.linear.column_statistics import times_transposed_worker
 from stretto.kernels.rounds.chooser_state import PARTS
-from stretto.programs.values import Options
+from stretto.programs.values import RunOptions
 from stretto.schedule.automatic.candidates import measured_width, some_columns
 from stretto.schedule.automatic.trials import Decision
-from stretto.schedule.chooser import Compiled, new_choice
+from stretto.schedule.chooser import CompiledChooser, new_choice
 from stretto.schedule.set_chooser import MOST_SWEEPS, SOLVED
 from stretto.schedule.spec import Floats, Ints
 from stretto.schedule.working_sets import WIDEST, WorkingSets
@@ -33,7 +33,7 @@ _LEAST_ROUNDS = 8  # of a segment, for each round in flight
 class SetSegments(Segments):
     """Segments that sweep over working sets."""
 
-    def __init__(self, engine: Restarted, program: SparseRegression, spec: WorkingSets, options: Options) -> None:
+    def __init__(self, engine: Restarted, program: SparseRegression, spec: WorkingSets, options: RunOptions) -> None:
         super().__init__(engine, options.rounds)
         self._program, self._spec, self._depth, self._seed = program, spec, options.pipeline, options.seed
         self._pool = np.ones(program.columns.size, bool)
@@ -67,11 +67,11 @@ class SetSegments(Segments):
         sweep = -(-len(self._set) // min(self._width, len(self._set)))
         self._restart(self._chooser(), done, sweep * math.ceil(_LEAST_ROUNDS * self._depth / sweep))
 
-    def _chooser(self) -> Compiled:
+    def _chooser(self) -> CompiledChooser:
         """Rounds over the set, each `width` columns wide."""
         width = min(self._width, len(self._set))
         bounds = np.linspace(0, len(self._set), width + 1).astype(np.int64)
-        return Compiled(
+        return CompiledChooser(
             new_choice(PARTS, self._program.columns.size, self._seed, width, order=self._set, bounds=bounds)
         )
 
@@ -81,7 +81,7 @@ class SetSegments(Segments):
         decisions = [(one.round, one.schedule, one.why) for one in self._decisions]
         return {"decisions": decisions, **{name: getattr(self, name) for name in self._SAVED}}
 
-    def restore(self, saved: dict[str, Any]) -> Compiled:
+    def restore(self, saved: dict[str, Any]) -> CompiledChooser:
         for name in self._SAVED:
             setattr(self, name, saved[name])
         self._decisions = [Decision(*one) for one in saved["decisions"]]
@@ -151,10 +151,10 @@ class SetSegments(Segments):
         self._pool &= ~self._spec.safe(scale * np.abs(pull), norm, np.full(len(norm), l1), radius)
 
 
-def sets_start(program: SparseRegression, options: Options) -> Start:
+def sets_start(program: SparseRegression, options: RunOptions) -> Start:
     """How a sparse regression by working sets begins."""
     spec: Any = program.schedule
     size = program.columns.size
     width = min(size, spec.width or WIDEST)
-    first = Compiled(new_choice(PARTS, size, 0, 1, order=np.arange(size), bounds=np.array([0, size])))
+    first = CompiledChooser(new_choice(PARTS, size, 0, 1, order=np.arange(size), bounds=np.array([0, size])))
     return Start(first, width, width, lambda engine: SetSegments(engine, program, spec, options))

@@ -171,7 +171,7 @@ def _problem(
     level = np.zeros(ring)
     if columns.centred:
         level[0] = float(start["intercept"][0]) if logistic else math.fsum(y - fitted) / rows
-    problem = coordinate.Problem(
+    problem = coordinate.CoordinateProblem(
         facts, np.array(penalty), columns.values, columns.indices, columns.indptr, cuts, bounds,
         y, curvature(columns, loss),
         columns.measured["total"] / rows if columns.centred else np.zeros(size),

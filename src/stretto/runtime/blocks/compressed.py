@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stretto.data.partition import Cut
+from stretto.data.partition import BlockPartition
 from stretto.kernels.factorization.compress import group_by, order_repeats, turn
 from stretto.runtime.files.mapped_arrays import Disk
 from stretto.schedule.orders.order import Ints
 
-from .source import Entries, Source
+from .source import EntryArrays, EntrySource
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +36,7 @@ def _empty(counts: NDArray[Any], entries: int) -> Compressed:
     return Compressed(indptr, np.empty(entries, np.int32), np.empty(entries, np.float32))
 
 
-def compress(data: Entries, row_counts: Ints, col_counts: Ints) -> tuple[Compressed, Compressed]:
+def compress(data: EntryArrays, row_counts: Ints, col_counts: Ints) -> tuple[Compressed, Compressed]:
     """(by row, by column), independent of the order of the input."""
     m, n = data.shape
     loose = _empty(col_counts, len(data.values))
@@ -49,16 +49,18 @@ def compress(data: Entries, row_counts: Ints, col_counts: Ints) -> tuple[Compres
     return replace(by_row, repeats=repeats), loose
 
 
-def compress_on_disk(source: Source, counts: Ints, cut: Cut, disk: Disk, *, by_column: bool) -> Compressed:
+def compress_on_disk(
+    source: EntrySource, counts: Ints, cut: BlockPartition, disk: Disk, *, by_column: bool
+) -> Compressed:
     """One of the two views of a source that is read in chunks, in files.
 
     Parameters
     ----------
-    source : Source
+    source : EntrySource
         The entries.
     counts : array of int
         Entries of each row, or column.
-    cut : Cut
+    cut : BlockPartition
         Blocks of rows. Entries are first grouped by block, then each block is sorted.
     disk : Disk
         For the result.
@@ -93,7 +95,7 @@ def compress_on_disk(source: Source, counts: Ints, cut: Cut, disk: Disk, *, by_c
     return Compressed(indptr, indices, values, repeats)
 
 
-def by_rows(data: Entries) -> Compressed:
+def by_rows(data: EntryArrays) -> Compressed:
     """The entries by row only, with ascending indices."""
     rows, cols = np.bincount(data.rows, minlength=data.shape[0]), np.bincount(data.cols, minlength=data.shape[1])
     return compress(data, rows, cols)[0]

@@ -20,15 +20,15 @@ from stretto.runtime.interrupts import heeding_ctrl_c, shielding_ctrl_c
 from stretto.schedule.orders.order import Ints
 
 from . import pass_control
-from .step import Done, Step
+from .step import BlockStep, StepOutcome
 from .team import Team
 from .tiles import TileWalk
 
 if TYPE_CHECKING:
-    from stretto.runtime.cluster.parts.driver import Parts
+    from stretto.runtime.cluster.parts.driver import RemoteParts
 
 
-class _Halting:
+class _StoppablePass:
     """A pass that Ctrl-C stops."""
 
     def __init__(self, halt: Callable[[], None]) -> None:
@@ -61,22 +61,22 @@ class Crew:
 
     def run(
         self,
-        step: Step,
+        step: BlockStep,
         profile: str,
         finished: Ints | None = None,
         seconds: float | None = None,
         *,
         drain: bool = False,
         again: bool = False,
-        then: Step | None = None,
-    ) -> Done:
+        then: BlockStep | None = None,
+    ) -> StepOutcome:
         """Make every visit of the step that is not in `finished`.
 
         `step.before` is called first, `step.after` when all visits are made.
 
         Parameters
         ----------
-        step : Step
+        step : BlockStep
             The visits and their kernel.
         profile : str
             The numeric profile, "exact" or "fast".
@@ -90,7 +90,7 @@ class Crew:
         again : bool
                 A similar step was run before and the log is not needed: nothing is compiled or logged, and the log is
             empty.
-        then : Step or None
+        then : BlockStep or None
                 The step that is certain to run next, without the caller reading anything in between. A crew of a
             cluster may start it early; until it is requested, `told_ahead` is True.
         """
@@ -110,13 +110,13 @@ class Crew:
         """function(item, crew) of every item; on a cluster each on a host, with that host's crew."""
         return [function(item, self) for item in items]
 
-    def run_here(self, step: Step, profile: str, finished: Ints | None = None) -> Done:
+    def run_here(self, step: BlockStep, profile: str, finished: Ints | None = None) -> StepOutcome:
         """Make the visits of a step in this process, whatever hosts the crew has."""
         return Crew.run(self, step, profile, finished)
 
     def _visits(
         self,
-        step: Step,
+        step: BlockStep,
         profile: str,
         finished: Ints | None,
         seconds: float | None,
@@ -124,7 +124,7 @@ class Crew:
         *,
         drain: bool,
         again: bool = False,
-    ) -> Done:
+    ) -> StepOutcome:
         """Make the visits of a step, or those of them in `only`."""
         script = None
         if self.serial:
@@ -146,7 +146,7 @@ class Crew:
         began, cycles = time.perf_counter_ns(), read_cycles()
         shares = [(pass_.words, worker, step.out, *step.args) for worker in range(self.workers)]
         interrupted = False
-        with heeding_ctrl_c(_Halting(halt)) as ctrl_c:
+        with heeding_ctrl_c(_StoppablePass(halt)) as ctrl_c:
             call = self._team.call(compiled, shares, halt)
             try:
                 if not call.wait(seconds):
@@ -165,7 +165,7 @@ class Crew:
         call.check()
         control = pass_.control
         if again and not (control[claims.LEFT] or control[claims.FAILED] or interrupted or step.after):
-            return Done(step, seconds=nanoseconds / 1e9, log=np.empty((0, claims.LOG_COLUMNS), np.int64))
+            return StepOutcome(step, seconds=nanoseconds / 1e9, log=np.empty((0, claims.LOG_COLUMNS), np.int64))
         log = pass_control.logged(pass_)
         log[:, 2:] = (log[:, 2:] - cycles) * (nanoseconds / max(1, cycles_gone))
         made = log[:, 0] if finished is None else np.union1d(log[:, 0], finished)
@@ -174,7 +174,7 @@ class Crew:
         if whole and step.after is not None:
             step.after()
         failed = int(pass_.control[claims.FAILED])
-        return Done(
+        return StepOutcome(
             step,
             seconds=nanoseconds / 1e9,
             log=log,
@@ -187,7 +187,7 @@ class Crew:
         """From now on, make steps whose arrays are in files of `disk` tile by tile."""
         self._walk = TileWalk(disk)
 
-    def parts(self) -> Parts | None:
+    def parts(self) -> RemoteParts | None:
         """Nodes that hold parts of data; None where all data are in this process."""
         return None
 

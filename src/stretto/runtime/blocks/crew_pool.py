@@ -28,10 +28,10 @@ class _Idle:
     process: int
     crew: Crew
     workers: int  # of the runtime; its number of threads may be "all", which can change
-    end: weakref.finalize[[], KeptCrew]
+    end: weakref.finalize[[], CrewPool]
 
 
-class KeptCrew:
+class CrewPool:
     """Holds at most one idle crew."""
 
     def __init__(self) -> None:

@@ -20,13 +20,13 @@ import numpy as np
 from stretto.kernels.core import claims
 
 from . import pass_control
-from .step import Step
+from .step import BlockStep
 
 
-class Again:
+class InlineStep:
     """A prepared step. It is compiled on construction, so that no run includes compile time."""
 
-    def __init__(self, step: Step, profile: str) -> None:
+    def __init__(self, step: BlockStep, profile: str) -> None:
         every = np.arange(len(step.order), dtype=np.int64)
         self._pass = pass_control.start(step.order, step.order.tails(step.weight), script=every)
         self._compiled = step.kernel[profile]

@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 from stretto.plan.plan import Plan
 
-from .step import Step
+from .step import BlockStep
 
 
 @dataclass(frozen=True)
-class Report:
+class EpochReport:
     """The result of an epoch: the objective (lower is better) and named metrics."""
 
     objective: float
@@ -36,11 +36,11 @@ class Job(Protocol):
         """Entries processed in an epoch, for the rate per second."""
         ...
 
-    def steps(self, epoch: int) -> Sequence[Step]:
+    def steps(self, epoch: int) -> Sequence[BlockStep]:
         """The passes of an epoch, in order. Their arguments are live arrays: each sees what those before it wrote."""
         ...
 
-    def report(self, epoch: int, steps: Sequence[Step]) -> Report:
+    def report(self, epoch: int, steps: Sequence[BlockStep]) -> EpochReport:
         """Read the epoch's result from its finished steps."""
         ...
 

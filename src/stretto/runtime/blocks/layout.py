@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stretto.data.partition import Cut
+from stretto.data.partition import BlockPartition
 from stretto.errors import DataError
 from stretto.kernels.factorization import grid as kernels
 from stretto.plan.arrays import StepSpec, by_visits, constant
@@ -27,8 +27,8 @@ from stretto.schedule.orders.order import Ints, Order
 from stretto.schedule.orders.rotation import independent
 
 from .crew import Crew
-from .parted import Parted, by_shares
-from .source import Chunk, Entries, Source
+from .parted import PartedSource, by_shares
+from .source import Chunk, EntryArrays, EntrySource
 from .step import make_step, parts
 
 _PARTS = 16
@@ -58,12 +58,12 @@ class Blocks:
         return int(self.u.nbytes + self.i.nbytes + self.r.nbytes)
 
 
-def index_type(cut: Cut) -> type[np.uint16] | type[np.int32]:
+def index_type(cut: BlockPartition) -> type[np.uint16] | type[np.int32]:
     """The smallest type that holds an index local to a block."""
     return np.uint16 if cut.sizes.max(initial=0) <= _SMALL else np.int32
 
 
-def locals_of(cut: Cut) -> tuple[NDArray[np.int16], NDArray[Any]]:
+def locals_of(cut: BlockPartition) -> tuple[NDArray[np.int16], NDArray[Any]]:
     """[n] the block of each row, and [n] its index inside the block."""
     block = cut.block_of()
     return block, (cut.place - cut.bounds[block]).astype(index_type(cut))
@@ -89,7 +89,7 @@ class Tally:
         return np.ascontiguousarray(self.counts.sum(axis=0))
 
 
-def tally(chunk: Chunk, rows: Cut, cols: Cut, order: Order, crew: Crew) -> Tally:
+def tally(chunk: Chunk, rows: BlockPartition, cols: BlockPartition, order: Order, crew: Crew) -> Tally:
     """Count the entries of each visit."""
     bounds = parts(len(chunk[2]), _PARTS)
     count = len(bounds) - 1
@@ -99,7 +99,7 @@ def tally(chunk: Chunk, rows: Cut, cols: Cut, order: Order, crew: Crew) -> Tally
     return Tally(bounds, counts)
 
 
-def tally_parts(source: Parted, rows: Cut, cols: Cut, order: Order, crew: Crew) -> Ints:
+def tally_parts(source: PartedSource, rows: BlockPartition, cols: BlockPartition, order: Order, crew: Crew) -> Ints:
     """[P, V] entries of each visit in each part of a source, counted where the crew works."""
     counts = np.zeros((source.parts, len(order)), np.int64)
     for one in by_shares(source, crew, partial(_tally_share, rows, cols, order)):
@@ -109,7 +109,7 @@ def tally_parts(source: Parted, rows: Cut, cols: Cut, order: Order, crew: Crew) 
 
 
 def _tally_share(
-    rows: Cut, cols: Cut, order: Order, source: Parted, parts: Sequence[int], crew: Crew
+    rows: BlockPartition, cols: BlockPartition, order: Order, source: PartedSource, parts: Sequence[int], crew: Crew
 ) -> dict[int, Ints]:
     found = {}
     for number in parts:
@@ -119,7 +119,14 @@ def _tally_share(
 
 
 def scatter(
-    chunk: Chunk, rows: Cut, cols: Cut, order: Order, tallied: Tally, crew: Crew, mean: float, scale: float
+    chunk: Chunk,
+    rows: BlockPartition,
+    cols: BlockPartition,
+    order: Order,
+    tallied: Tally,
+    crew: Crew,
+    mean: float,
+    scale: float,
 ) -> tuple[Ints, NDArray[Any], NDArray[Any], NDArray[np.float32]]:
     """(ptr, u, i, r): the entries grouped by visit, in input order; values become (value − mean) / scale."""
     entries = len(chunk[2])
@@ -138,9 +145,9 @@ def scatter(
 
 
 def lay_out(
-    data: Entries,
-    rows: Cut,
-    cols: Cut,
+    data: EntryArrays,
+    rows: BlockPartition,
+    cols: BlockPartition,
     order: Order,
     tallied: Tally,
     crew: Crew,
@@ -155,9 +162,9 @@ def lay_out(
 
 
 def lay_out_on_disk(
-    source: Source,
-    rows: Cut,
-    cols: Cut,
+    source: EntrySource,
+    rows: BlockPartition,
+    cols: BlockPartition,
     order: Order,
     weight: Ints,
     crew: Crew,
@@ -173,9 +180,9 @@ def lay_out_on_disk(
 
 
 def group_on_disk(
-    source: Source,
-    rows: Cut,
-    cols: Cut,
+    source: EntrySource,
+    rows: BlockPartition,
+    cols: BlockPartition,
     order: Order,
     weight: Ints,
     crew: Crew,
@@ -192,9 +199,9 @@ def group_on_disk(
 
 
 def fill_blocks(
-    source: Source,
-    rows: Cut,
-    cols: Cut,
+    source: EntrySource,
+    rows: BlockPartition,
+    cols: BlockPartition,
     order: Order,
     ptr: Ints,
     into: tuple[NDArray[Any], NDArray[Any], NDArray[Any]],
@@ -208,9 +215,9 @@ def fill_blocks(
 
     Parameters
     ----------
-    source : Source
+    source : EntrySource
         The entries.
-    rows, cols, order : Cut, Cut, Order
+    rows, cols, order : BlockPartition, BlockPartition, Order
         Blocks and visits.
     ptr : [V + 1] array of int
         Range of each visit's entries.
@@ -227,8 +234,8 @@ def fill_blocks(
 
 def fill_parts(
     chunks: Iterable[tuple[int, Chunk]],
-    rows: Cut,
-    cols: Cut,
+    rows: BlockPartition,
+    cols: BlockPartition,
     order: Order,
     first: Ints,
     end: Ints,
@@ -268,8 +275,8 @@ def fill_parts(
 
 def arrange(
     ptr: Ints,
-    rows: Cut,
-    cols: Cut,
+    rows: BlockPartition,
+    cols: BlockPartition,
     order: Order,
     u: NDArray[Any],
     i: NDArray[Any],

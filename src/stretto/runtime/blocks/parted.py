@@ -22,12 +22,12 @@ from stretto.errors import RunError
 from stretto.schedule.orders.order import Ints
 
 from .crew import Crew
-from .source import GRAIN, Chunk, Source
+from .source import GRAIN, Chunk, EntrySource
 
 _WINDOW = 4  # chunks in flight from one node to another
 
 
-class Parted(Source, Protocol):
+class PartedSource(EntrySource, Protocol):
     """A source that is read in parts, one after the other or by several nodes at once. It can be pickled."""
 
     @property
@@ -46,12 +46,12 @@ class Parted(Source, Protocol):
         """The entries of a part in their order."""
 
 
-def in_parts(source: Source) -> Parted | None:
+def in_parts(source: EntrySource) -> PartedSource | None:
     """The source itself if it is read in parts, otherwise None."""
-    return cast(Parted, source) if getattr(source, "parts", 0) else None
+    return cast(PartedSource, source) if getattr(source, "parts", 0) else None
 
 
-def by_shares(source: Parted, crew: Crew, count: Callable[[Any, Sequence[int], Crew], Any]) -> list[Any]:
+def by_shares(source: PartedSource, crew: Crew, count: Callable[[Any, Sequence[int], Crew], Any]) -> list[Any]:
     """count(source, parts, crew) of every share of the parts, where the crew works."""
     return crew.apply(_Counting(source, count), crew.shares(source.parts, source.readers))
 
@@ -59,14 +59,14 @@ def by_shares(source: Parted, crew: Crew, count: Callable[[Any, Sequence[int], C
 class _Counting:
     """A function that can be pickled."""
 
-    def __init__(self, source: Parted, count: Callable[[Any, Sequence[int], Crew], Any]) -> None:
+    def __init__(self, source: PartedSource, count: Callable[[Any, Sequence[int], Crew], Any]) -> None:
         self._source, self._count = source, count
 
     def __call__(self, parts: Sequence[int], crew: Crew) -> Any:
         return self._count(self._source, parts, crew)
 
 
-def whole_grains(source: Parted, parts: Sequence[int]) -> Iterator[Chunk]:
+def whole_grains(source: PartedSource, parts: Sequence[int]) -> Iterator[Chunk]:
     """The grains that begin in these parts, each complete: the rest of the last one is read from the parts that
     follow.
     """
@@ -84,7 +84,7 @@ def whole_grains(source: Parted, parts: Sequence[int]) -> Iterator[Chunk]:
                 break
 
 
-def _onwards(source: Parted, number: int, skip: int) -> Iterator[Chunk]:
+def _onwards(source: PartedSource, number: int, skip: int) -> Iterator[Chunk]:
     """Entries from a position in a part to the end of all parts, grain by grain."""
     waiting: list[Chunk] = []
     count = 0
@@ -105,7 +105,7 @@ def _onwards(source: Parted, number: int, skip: int) -> Iterator[Chunk]:
         yield r, c, v
 
 
-def _refuse_outside(source: Parted, part: int, chunk: Chunk) -> None:
+def _refuse_outside(source: PartedSource, part: int, chunk: Chunk) -> None:
     """RunError for indices out of range: compiled code does not check them."""
     for what, indices, size in (("rows", chunk[0], source.shape[0]), ("columns", chunk[1], source.shape[1])):
         if len(indices) and not 0 <= int(indices.min()) <= int(indices.max()) < size:
@@ -162,7 +162,7 @@ class Exchange:
 
     # -- on a thread of the node -------------------------------------------------------------------------------------
 
-    def walk(self, source: Parted, to: NDArray[Any]) -> Iterator[tuple[int, Chunk]]:
+    def walk(self, source: PartedSource, to: NDArray[Any]) -> Iterator[tuple[int, Chunk]]:
         """(part, entries) of this node's rows, read by any node.
 
         Parameters
@@ -196,7 +196,7 @@ class Exchange:
         if self._halted:
             raise RunError(f"node {self._node} was stopped while it read its data")
 
-    def _read(self, source: Parted, to: NDArray[Any]) -> None:
+    def _read(self, source: PartedSource, to: NDArray[Any]) -> None:
         """Read this node's parts and send their entries."""
         try:
             for part in self._own(source):
@@ -214,7 +214,7 @@ class Exchange:
                 self._error = error
                 self._changed.notify_all()
 
-    def _own(self, source: Parted) -> Sequence[int]:
+    def _own(self, source: PartedSource) -> Sequence[int]:
         """The parts that this node reads."""
         if source.readers is None:
             return range(self._node, source.parts, self._nodes)

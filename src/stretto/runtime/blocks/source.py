@@ -1,8 +1,8 @@
 """Sources of matrix entries: arrays in memory, or files larger than memory that are read in chunks.
 
-A `Source` has a shape, a length, and `chunks()`: the entries in their order, as (rows, cols, values). Every chunk but
-the last holds a multiple of `GRAIN` entries. Sums are computed per grain and added exactly, so they do not depend on
-the chunks.
+A `EntrySource` has a shape, a length, and `chunks()`: the entries in their order, as (rows, cols, values). Every chunk
+but the last holds a multiple of `GRAIN` entries. Sums are computed per grain and added exactly, so they do not depend
+on the chunks.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ GRAIN = 1 << 16
 _FIELDS: dict[str, Any] = {"rows": np.int32, "cols": np.int32, "values": np.float32}
 
 
-class Entries(Protocol):
+class EntryArrays(Protocol):
     """Entries that fit in memory: `stretto.data.Data` has these."""
 
     @property
@@ -34,7 +34,7 @@ class Entries(Protocol):
 Chunk = tuple[NDArray[Any], NDArray[Any], NDArray[np.float32]]
 
 
-class Source(Protocol):
+class EntrySource(Protocol):
     """Entries, a chunk at a time."""
 
     @property
@@ -46,7 +46,7 @@ class Source(Protocol):
 class InMemory:
     """Entries in memory, as one chunk, or `at_once` entries at a time."""
 
-    def __init__(self, data: Entries, at_once: int | None = None) -> None:
+    def __init__(self, data: EntryArrays, at_once: int | None = None) -> None:
         self.data, self.shape = data, data.shape
         self.at_once = max(1, len(data.values)) if at_once is None else max(GRAIN, at_once // GRAIN * GRAIN)
 

@@ -1,4 +1,4 @@
-"""`Step`: one pass of a compiled kernel over the visits of an order; the unit that a runtime runs."""
+"""`BlockStep`: one pass of a compiled kernel over the visits of an order; the unit that a runtime runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class Step:
+class BlockStep:
     """Calls kernel(pass_, worker, out, *args) once per worker, until every visit of `order` is made."""
 
     name: str
@@ -43,10 +43,10 @@ class Step:
 
 
 @dataclass(frozen=True, eq=False)
-class Done:
+class StepOutcome:
     """The result of a step."""
 
-    step: Step
+    step: BlockStep
     seconds: float
     log: Ints  # [n, 4] visit, worker, start and end in nanoseconds since the step began
     finished: Ints | None = None  # the visits made so far if the step was stopped before its end, else None
@@ -64,10 +64,10 @@ def make_step(
     after: Callable[[], None] | None = None,
     spec: StepSpec | None = None,
     gathers: bool = False,
-) -> Step:
+) -> BlockStep:
     """Create a step with a new `out` array."""
     weight = np.ascontiguousarray(weight, dtype=np.int64)
-    return Step(name, kernel, order, weight, args, np.zeros(len(order)), before, after, None, spec, gathers)
+    return BlockStep(name, kernel, order, weight, args, np.zeros(len(order)), before, after, None, spec, gathers)
 
 
 def parts(n: int, at_most: int, least: int = 65536) -> Ints:

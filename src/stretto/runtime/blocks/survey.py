@@ -21,8 +21,8 @@ from stretto.schedule.orders.order import Ints
 from stretto.schedule.orders.rotation import independent
 
 from .crew import Crew
-from .parted import Parted, by_shares, in_parts, whole_grains
-from .source import GRAIN, Chunk, Source
+from .parted import PartedSource, by_shares, in_parts, whole_grains
+from .source import GRAIN, Chunk, EntrySource
 from .step import make_step
 
 _PARTS = 16
@@ -90,7 +90,7 @@ class _Sums:
         self.low, self.high = min(self.low, other.low), max(self.high, other.high)
 
 
-def survey(source: Source, crew: Crew) -> Survey:
+def survey(source: EntrySource, crew: Crew) -> Survey:
     """Count rows and columns and compute mean, standard deviation and digest of the values, in one pass."""
     m, n = source.shape
     found = _Sums(np.zeros(m, np.int64), np.zeros(n, np.int64))
@@ -121,13 +121,13 @@ def survey(source: Source, crew: Crew) -> Survey:
     return Survey((m, n), entries, found.rows, found.cols, mean, std, farthest, code)
 
 
-def _first_value(source: Parted, parts: Sequence[int], crew: Crew) -> tuple[int, float] | None:
+def _first_value(source: PartedSource, parts: Sequence[int], crew: Crew) -> tuple[int, float] | None:
     """The first part of a share that has entries, and the value of its first one."""
     values = ((number, chunk[2]) for number in sorted(parts) for chunk in source.part(number))
     return next(((number, float(some[0])) for number, some in values if len(some)), None)
 
 
-def _sum_up(shift: float, source: Parted, parts: Sequence[int], crew: Crew) -> _Sums:
+def _sum_up(shift: float, source: PartedSource, parts: Sequence[int], crew: Crew) -> _Sums:
     m, n = source.shape
     found = _Sums(np.zeros(m, np.int64), np.zeros(n, np.int64))
     # If only one node can read a part, its grains are separate: sums may round differently from those of the whole.

@@ -17,7 +17,7 @@ from stretto.errors import PlanError
 from stretto.runtime.interrupts import GLANCE
 
 
-class Call:
+class TeamCall:
     """One function called by every member; `wait` until all have returned."""
 
     def __init__(self, fn: Callable[..., Any], members: int, stop: Callable[[], None]) -> None:
@@ -60,7 +60,7 @@ class Call:
             raise self._errors[0]
 
 
-def _serve(tasks: SimpleQueue[tuple[Call, tuple[Any, ...]] | None]) -> None:
+def _serve(tasks: SimpleQueue[tuple[TeamCall, tuple[Any, ...]] | None]) -> None:
     while (task := tasks.get()) is not None:
         task[0].make(task[1])
         del task  # it holds the arrays of the pass
@@ -70,7 +70,9 @@ class Team:
     """`members` threads; they end with `close`."""
 
     def __init__(self, members: int) -> None:
-        self._queues: list[SimpleQueue[tuple[Call, tuple[Any, ...]] | None]] = [SimpleQueue() for _ in range(members)]
+        self._queues: list[SimpleQueue[tuple[TeamCall, tuple[Any, ...]] | None]] = [
+            SimpleQueue() for _ in range(members)
+        ]
         self._threads = [
             threading.Thread(target=_serve, args=(queue,), name=f"stretto-{k}", daemon=True)
             for k, queue in enumerate(self._queues)
@@ -87,9 +89,9 @@ class Team:
 
     def call(
         self, fn: Callable[..., Any], shares: list[tuple[Any, ...]], stop: Callable[[], None] = lambda: None
-    ) -> Call:
+    ) -> TeamCall:
         """Call fn(*shares[k]) on member k, all at once. If one raises, stop() makes the others return."""
-        call = Call(fn, len(shares), stop)
+        call = TeamCall(fn, len(shares), stop)
         for queue, share in zip(self._queues, shares, strict=True):
             queue.put((call, share))
         return call

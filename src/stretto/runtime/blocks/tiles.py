@@ -23,15 +23,15 @@ from stretto.runtime.files.mapped_arrays import Disk
 from stretto.schedule.orders.order import Ints, Order
 from stretto.schedule.orders.tiling import Tiling, choose_tiling
 
-from .step import Done, Step
+from .step import BlockStep, StepOutcome
 
 
 class OneTile(Protocol):
     """Makes some visits of a step: `Crew.run_visits`."""
 
     def __call__(
-        self, step: Step, profile: str, finished: Ints, seconds: float | None, only: Ints, *, drain: bool
-    ) -> Done: ...
+        self, step: BlockStep, profile: str, finished: Ints, seconds: float | None, only: Ints, *, drain: bool
+    ) -> StepOutcome: ...
 
 
 def cut_arrays(spec: StepSpec, holds: Callable[[str], bool]) -> dict[str, Ranges]:
@@ -110,13 +110,13 @@ class TileWalk:
         self._ahead: tuple[int, Future[None]] | None = None
         self.waited = 0.0  # seconds in which no visit was made because a tile was not loaded
 
-    def applies(self, step: Step) -> bool:
+    def applies(self, step: BlockStep) -> bool:
         """Whether some of a step's arrays are in files."""
         return step.spec is not None and any(self.disk.holds(arg) for arg in _arrays(step.args))
 
     def run(
-        self, one: OneTile, step: Step, profile: str, finished: Ints | None, seconds: float | None, *, drain: bool
-    ) -> Done:
+        self, one: OneTile, step: BlockStep, profile: str, finished: Ints | None, seconds: float | None, *, drain: bool
+    ) -> StepOutcome:
         """Make every visit that is not finished; as `Crew.run`."""
         assert step.spec is not None
         if step.before is not None:
@@ -135,7 +135,7 @@ class TileWalk:
         if finished is not None:
             made[finished] = True
         begun, logs = time.perf_counter(), []
-        done: Done | None = None
+        done: StepOutcome | None = None
         left = [k for k, tile in enumerate(tiling.tiles) if not made[tile].all()]
         for k, after in zip(left, [*left[1:], None], strict=True):
             tile = tiling.tiles[k]
@@ -159,7 +159,7 @@ class TileWalk:
         if whole and step.after is not None and (done is None or done.failed is None):
             step.after()
         self.disk.release_all()
-        return Done(
+        return StepOutcome(
             step,
             time.perf_counter() - begun,
             np.concatenate(logs) if logs else np.zeros((0, claims.LOG_COLUMNS), np.int64),
@@ -168,7 +168,7 @@ class TileWalk:
             interrupted=done is not None and done.interrupted,
         )
 
-    def _tiling(self, step: Step, args: dict[str, Any]) -> Tiling:
+    def _tiling(self, step: BlockStep, args: dict[str, Any]) -> Tiling:
         assert step.spec is not None
         kept = self._tilings.get(id(step.spec))
         if kept is None:

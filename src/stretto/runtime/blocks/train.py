@@ -22,8 +22,8 @@ from stretto.runtime.files.run_checkpoints import RunCheckpoints, Saving
 from stretto.schedule.orders.order import Ints
 
 from .crew import Crew
-from .job import Job, Report
-from .step import Step
+from .job import EpochReport, Job
+from .step import BlockStep
 
 
 @dataclass
@@ -38,7 +38,7 @@ class Position:
     best: float = float("inf")  # metric, for early stopping
     waited: int = 0  # epochs without improvement
     saves: int = 0  # checkpoints written
-    reports: list[Report] = field(default_factory=list)
+    reports: list[EpochReport] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -54,12 +54,12 @@ class Patience:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TrainOutcome:
     """How a run ended: done, early (a rule was met) or stopped (the user asked)."""
 
     status: Status
     epochs: int
-    reports: list[Report]
+    reports: list[EpochReport]
     position: Position
 
 
@@ -67,7 +67,7 @@ def _quiet(event: Any) -> None:
     pass
 
 
-class Trainer:
+class JobTrainer:
     """Runs one job on one crew."""
 
     def __init__(
@@ -78,7 +78,7 @@ class Trainer:
         tell: Listener = _quiet,
         saving: Saving | None = None,
         patience: Patience | None = None,
-        stop_after: Callable[[int, Report], bool] | None = None,
+        stop_after: Callable[[int, EpochReport], bool] | None = None,
     ) -> None:
         self.job, self.crew, self.tell = job, crew, tell
         self.saving, self.patience, self.stop_after = saving, patience, stop_after
@@ -90,7 +90,7 @@ class Trainer:
             self._checkpoints = RunCheckpoints(
                 saving, plan.fingerprint, plan.logical.settings, profile=self.profile, tell=tell
             )
-        self._next: tuple[int, Sequence[Step]] | None = None  # an epoch, and its steps created in advance
+        self._next: tuple[int, Sequence[BlockStep]] | None = None  # an epoch, and its steps created in advance
 
     def restore(self) -> int:
         """Restore the newest usable checkpoint; return the number of finished epochs."""
@@ -111,11 +111,11 @@ class Trainer:
             best=float(meta["best"]),
             waited=int(meta["waited"]),
             saves=found.step,
-            reports=[Report(float(r["objective"]), dict(r["metrics"])) for r in meta["history"]],
+            reports=[EpochReport(float(r["objective"]), dict(r["metrics"])) for r in meta["history"]],
         )
         return self.position.epoch
 
-    def run(self, epochs: int) -> Outcome:
+    def run(self, epochs: int) -> TrainOutcome:
         """Train until `epochs` epochs are done, counted from the start of the first run."""
         plan = self.job.plan
         blocks = np.stack([plan.order.row_block, plan.order.col_block], axis=1)
@@ -136,9 +136,9 @@ class Trainer:
             if at.epoch < epochs and due and not self.crew.told_ahead:
                 self.save()
         self.crew.gather()
-        return Outcome(status, at.epoch, at.reports, at)
+        return TrainOutcome(status, at.epoch, at.reports, at)
 
-    def _epoch(self, at: Position, epochs: int) -> Report | None:
+    def _epoch(self, at: Position, epochs: int) -> EpochReport | None:
         """Run one epoch, or the rest of it; None when the user stopped it."""
         steps = self._steps(at.epoch)
         for k, out in at.outs.items():
@@ -176,7 +176,7 @@ class Trainer:
         self.tell(event)
         return report
 
-    def _following(self, at: Position, steps: Sequence[Step], epochs: int) -> Step | None:
+    def _following(self, at: Position, steps: Sequence[BlockStep], epochs: int) -> BlockStep | None:
         """The first step of the next epoch, if this step is the last of its epoch and nothing is read between the
         two.
         """
@@ -190,12 +190,12 @@ class Trainer:
             self._next = (at.epoch + 1, self.job.steps(at.epoch + 1))
         return self._next[1][0]
 
-    def _steps(self, epoch: int) -> Sequence[Step]:
+    def _steps(self, epoch: int) -> Sequence[BlockStep]:
         """The steps of an epoch; those created in advance if they exist."""
         made, self._next = self._next, None
         return made[1] if made is not None and made[0] == epoch else self.job.steps(epoch)
 
-    def _enough(self, at: Position, report: Report) -> bool:
+    def _enough(self, at: Position, report: EpochReport) -> bool:
         stop = self.stop_after is not None and self.stop_after(at.epoch, report)
         if self.patience is None:
             return stop

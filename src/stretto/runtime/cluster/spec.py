@@ -20,7 +20,7 @@ from stretto.runtime.interrupts import raising_ctrl_c
 
 if TYPE_CHECKING:
     from stretto.runtime.rounds.rounds import RoundsRun
-    from stretto.runtime.tables.job import Outcome, TableJob
+    from stretto.runtime.tables.job import TableJob, TableOutcome
     from stretto.schedule.pipeline import Pipeline
 
     from .rounds.driver import RemoteWork
@@ -109,7 +109,7 @@ class Cluster:
             finally:
                 crew.close()
 
-    def serve(self, job: TableJob) -> Outcome:
+    def serve(self, job: TableJob) -> TableOutcome:
         """Run a job over tables.
 
         Parameters

@@ -23,7 +23,7 @@ from stretto.runtime.files import array_file
 _WHOLE, _FIELDS, _DIGEST, _ROWS, _SHAPE = "state", "fields", "sha256", "rows", "shape"
 
 
-class Kept(NamedTuple):
+class StoredState(NamedTuple):
     """The content of a file."""
 
     array: NDArray[Any]  # the state, or its existing rows
@@ -69,7 +69,7 @@ def save(
             os.unlink(work)
 
 
-def load(path: str | os.PathLike[str]) -> Kept:
+def load(path: str | os.PathLike[str]) -> StoredState:
     """Read what `save` wrote."""
     try:
         with open(path, "rb") as file:
@@ -88,7 +88,7 @@ def load(path: str | os.PathLike[str]) -> Kept:
     if not np.array_equal(wanted, _digest(arrays)):
         raise CheckpointError(f"{path} is damaged: its bytes are not those that were written; restore it from a copy")
     array, rows = joined(arrays), arrays.get(_ROWS)
-    return Kept(array, rows, array.shape if rows is None else tuple(arrays[_SHAPE].tolist()))
+    return StoredState(array, rows, array.shape if rows is None else tuple(arrays[_SHAPE].tolist()))
 
 
 def joined(arrays: dict[str, NDArray[Any]]) -> NDArray[Any]:

@@ -21,14 +21,14 @@ from typing import Protocol
 
 from stretto.runtime.blocks.team import Team
 from stretto.runtime.runtimes import Runtime, Serial
-from stretto.schedule.pipeline import AGGREGATE, CHOOSE, STAGES, UPDATE, Pipeline, Task
-from stretto.schedule.waiting import Turns
+from stretto.schedule.pipeline import AGGREGATE, CHOOSE, STAGES, UPDATE, Pipeline, StageTask
+from stretto.schedule.waiting import JobOrder
 
 
-class Work(Protocol):
+class RoundWork(Protocol):
     """The functions of a program's rounds."""
 
-    def choose(self, number: int) -> tuple[int, Turns | None]:
+    def choose(self, number: int) -> tuple[int, JobOrder | None]:
         """Choose round `number`: how many jobs it has (0: no round is left), and which of them wait for which."""
         ...
 
@@ -66,11 +66,11 @@ class RoundsRun(ABC):
         Seconds of processor time in each stage, without evaluations.
     """
 
-    def __init__(self, pipeline: Pipeline, work: Work) -> None:
+    def __init__(self, pipeline: Pipeline, work: RoundWork) -> None:
         self.pipeline, self.work = pipeline, work
         self.asked = False
         self.spent = dict.fromkeys(STAGES, 0.0)
-        self._errors: list[tuple[Task, Exception]] = []
+        self._errors: list[tuple[StageTask, Exception]] = []
         self._interrupt: BaseException | None = None  # Ctrl-C or sys.exit() in the middle of a task
 
     @abstractmethod
@@ -95,7 +95,7 @@ class RoundsRun(ABC):
         """
         self.asked = True
 
-    def _fail(self, task: Task, error: BaseException) -> None:
+    def _fail(self, task: StageTask, error: BaseException) -> None:
         self.pipeline.failed(task)
         if isinstance(error, Exception):
             self._errors.append((task, error))
@@ -107,7 +107,7 @@ class RoundsRun(ABC):
 class Rounds(RoundsRun):
     """A run on threads of this process, or on the caller's own."""
 
-    def __init__(self, pipeline: Pipeline, work: Work, runtime: Runtime) -> None:
+    def __init__(self, pipeline: Pipeline, work: RoundWork, runtime: Runtime) -> None:
         super().__init__(pipeline, work)
         self._runtime = runtime
         self._changed = Condition()
@@ -170,11 +170,11 @@ class Rounds(RoundsRun):
                     self.pipeline.aggregated(task)
                 task = self._taken()
 
-    def _next(self) -> Task | None:
+    def _next(self) -> StageTask | None:
         with self._changed:
             return self._taken()
 
-    def _taken(self) -> Task | None:
+    def _taken(self) -> StageTask | None:
         """Wait for the next task of this worker; None at the end. The lock is held."""
         pipeline = self.pipeline
         while True:
@@ -193,7 +193,7 @@ class Rounds(RoundsRun):
             self._changed.wait()
             self._idle -= 1
 
-    def _aggregate(self, task: Task) -> bool:
+    def _aggregate(self, task: StageTask) -> bool:
         last = self.pipeline.last_job(task)
         self.work.aggregate(task.round, task.job, last)
         if not last:

@@ -31,10 +31,10 @@ class Port:
     def __init__(self, rate: float) -> None:
         self.free = 0.0
         self.per_byte = 1.0 / rate
-        self.queue: deque[Train] = deque()  # not empty: _next is scheduled for when the port is free
+        self.queue: deque[FrameBatch] = deque()  # not empty: _next is scheduled for when the port is free
 
 
-class Train:
+class FrameBatch:
     """Frames that travel together."""
 
     __slots__ = ("at", "done", "frames", "lost", "nbytes", "source", "target", "way")
@@ -68,7 +68,7 @@ class Network:
         self,
         spec: Simulated,
         hub: Hub,
-        deliver: Callable[[Train], None],
+        deliver: Callable[[FrameBatch], None],
         notify: Callable[[Pair], None],
         *,
         driver: bool = False,
@@ -90,7 +90,7 @@ class Network:
         # Pairs of nodes with faults or jitter; all others take a fast path.
         self._slow: dict[Pair, list[SlowLink]] = {}
         self._late: dict[Pair, list[Delay]] = {}
-        self._under_way: dict[Pair, deque[Train]] = {}
+        self._under_way: dict[Pair, deque[FrameBatch]] = {}
         self._broken: set[Pair] = set()
         self._last: dict[Pair, float] = {}
         self._pair_free: dict[Pair, float] = {}
@@ -115,9 +115,9 @@ class Network:
         rack = self._rack
         if rack is not None and rack[source] != rack[target]:
             up, down = self._up[rack[source]], self._down[rack[target]]
-            train = Train(source, target, frames, nbytes, (self._out[source], up, down, self._in[target]))
+            train = FrameBatch(source, target, frames, nbytes, (self._out[source], up, down, self._in[target]))
         else:
-            train = Train(source, target, frames, nbytes, (self._out[source], self._in[target]))
+            train = FrameBatch(source, target, frames, nbytes, (self._out[source], self._in[target]))
         if not self._plain:
             pair = (source, target)
             if pair in self._broken:  # written to a broken connection
@@ -126,7 +126,7 @@ class Network:
                 self._under_way[pair].append(train)
         self._advance(train)
 
-    def _advance(self, train: Train) -> None:
+    def _advance(self, train: FrameBatch) -> None:
         hub = self._hub
         now, nbytes, done = hub.now, train.nbytes, train.done
         for port in train.way[train.at :] if train.at else train.way:
@@ -156,7 +156,7 @@ class Network:
             self._hub.at(end, self._next, port)
         self._advance(train)
 
-    def _arrival(self, train: Train) -> float:
+    def _arrival(self, train: FrameBatch) -> float:
         """When a train that has passed all ports arrives, for a pair of nodes with faults or jitter."""
         now, pair = self._hub.now, (train.source, train.target)
         done, latency = train.done, self._latency
@@ -178,7 +178,7 @@ class Network:
         self._last[pair] = when
         return when
 
-    def _arrived(self, train: Train) -> None:
+    def _arrived(self, train: FrameBatch) -> None:
         if self._under_way:
             queue = self._under_way.get((train.source, train.target))
             if queue and queue[0] is train:

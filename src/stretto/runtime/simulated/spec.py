@@ -27,7 +27,7 @@ from .faults import Crash, Fault, Pause, SlowNode, check
 if TYPE_CHECKING:
     from stretto.runtime.cluster.rounds.driver import RemoteWork
     from stretto.runtime.rounds.rounds import RoundsRun
-    from stretto.runtime.tables.job import Outcome, TableJob
+    from stretto.runtime.tables.job import TableJob, TableOutcome
     from stretto.schedule.pipeline import Pipeline
 
     from .blocks.report import RotationReport
@@ -290,7 +290,7 @@ class Simulated:
         finally:
             crew.close()
 
-    def serve(self, job: TableJob) -> Outcome:
+    def serve(self, job: TableJob) -> TableOutcome:
         """Run a job over tables.
 
         Parameters

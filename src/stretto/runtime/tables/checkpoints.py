@@ -19,13 +19,13 @@ from numpy.typing import NDArray
 from stretto.errors import CheckpointError
 from stretto.store.node import NodePart
 
-from .job import Keeping, Watched
+from .job import CheckpointSettings, TableEvaluation
 
 Arrays = dict[str, NDArray[Any]]
 
 
 @dataclass(eq=False)
-class Part:
+class WorkerState:
     """A worker's part of a cut."""
 
     local: dict[str, Any] = field(default_factory=dict)  # arrays and numbers of the worker
@@ -34,33 +34,33 @@ class Part:
     ended: bool = False
     unticked: bool = False  # it has ended, and added something after its last tick
 
-    def copy(self) -> Part:
+    def copy(self) -> WorkerState:
         """A copy of the current values."""
         return deepcopy(self)
 
 
 @dataclass(eq=False)
-class Cut:
+class TableCheckpoint:
     """The complete state at a clock, of all nodes together."""
 
     clock: int
-    parts: dict[int, Part] = field(default_factory=dict)
+    parts: dict[int, WorkerState] = field(default_factory=dict)
     node: NodePart | None = None
     shared: dict[int, NDArray[Any]] = field(default_factory=dict)
-    history: list[Watched] = field(default_factory=list)
+    history: list[TableEvaluation] = field(default_factory=list)
     seconds: float = 0.0
     items: float = 0.0
 
 
-class Shelf:
+class CheckpointFolder:
     """Saves cuts into a folder and loads them. `at_end`: all workers had ended in the cut saved last."""
 
-    def __init__(self, keeping: Keeping) -> None:
+    def __init__(self, keeping: CheckpointSettings) -> None:
         self.keeping = keeping
         self.at_end = False
         self._checkpoints = keeping.checkpoints()
 
-    def save(self, cut: Cut) -> float:
+    def save(self, cut: TableCheckpoint) -> float:
         """Write a cut; return the seconds it took. A failing disk is reported, and the run goes on."""
         assert cut.node is not None
         arrays: Arrays = {f"shard/{name}": array for name, array in cut.node.shard.items()}
@@ -102,7 +102,7 @@ class Shelf:
         self.at_end = all(part.ended for part in cut.parts.values())
         return time.perf_counter() - began
 
-    def begin(self) -> Cut:
+    def begin(self) -> TableCheckpoint:
         """The cut that the run starts from: the newest one if it is to be resumed.
 
         If all workers had ended in that cut, they are called again where they stopped: with `w.clocks(20)` in place of
@@ -110,7 +110,7 @@ class Shelf:
         something after its last tick is not called: its change would be added twice. Where workers had ended at
         different clocks, none is called: the rows contain later clocks than the first of them had seen.
         """
-        cut = self._latest() if self.keeping.resume else Cut(0)
+        cut = self._latest() if self.keeping.resume else TableCheckpoint(0)
         clocks = {part.clock for part in cut.parts.values()}
         if cut.node is not None and len(clocks) == 1 and all(part.ended for part in cut.parts.values()):
             cut.clock = cut.node.clock = clocks.pop()
@@ -118,7 +118,7 @@ class Shelf:
                 part.ended = part.unticked
         return cut
 
-    def _latest(self) -> Cut:
+    def _latest(self) -> TableCheckpoint:
         """The newest valid cut. Damaged ones are reported and skipped."""
         found = self._checkpoints.latest()
         meta = found.meta
@@ -126,11 +126,11 @@ class Shelf:
         kept: dict[str, Arrays] = {"shard": {}, "residual": {}, "shared": {}, "local": {}}
         for (kind, name), array in named:
             kept[kind][name] = np.array(array)  # large ones are mapped read-only
-        cut = Cut(
+        cut = TableCheckpoint(
             int(meta["clock"]),
             node=NodePart(int(meta["clock"]), kept["shard"], kept["residual"]),
             shared={int(table): array for table, array in kept["shared"].items()},
-            history=[Watched(int(c), float(s), int(b), float(o)) for c, s, b, o in meta["history"]],
+            history=[TableEvaluation(int(c), float(s), int(b), float(o)) for c, s, b, o in meta["history"]],
             seconds=float(meta["seconds"]),
             items=float(meta["items"]),
         )
@@ -141,5 +141,5 @@ class Shelf:
                 if int(whose) == worker:
                     local[inner] = array
             unticked = bool(part.get("unticked", True))  # old checkpoints lack it
-            cut.parts[worker] = Part(local, part["cursors"], int(part["clock"]), bool(part["ended"]), unticked)
+            cut.parts[worker] = WorkerState(local, part["cursors"], int(part["clock"]), bool(part["ended"]), unticked)
         return cut

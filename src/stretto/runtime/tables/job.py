@@ -1,14 +1,14 @@
-"""The interface between `st.run` and the runtimes with tables: `TableJob`, `Seat`, `Outcome`.
+"""The interface between `st.run` and the runtimes with tables: `TableJob`, `WorkerApi`, `TableOutcome`.
 
-The runtime creates the nodes of `job.layout(nodes)`, gives every logical worker a `Seat`, and calls `job.work(seat)` on
-its own thread or greenlet. The seat's calls return when the consistency rule allows it. When `work` returns, the worker
-has ended: what it added since its last tick is sent as part of its current clock, and no other worker waits for it any
-more (its clock counts as `FAR`). When `work` raises, the run ends and `job.blame` turns the error into the one that is
-raised.
+The runtime creates the nodes of `job.layout(nodes)`, gives every logical worker a `WorkerApi`, and calls
+`job.work(seat)` on its own thread or greenlet. The seat's calls return when the consistency rule allows it. When
+`work` returns, the worker has ended: what it added since its last tick is sent as part of its current clock, and no
+other worker waits for it any more (its clock counts as `FAR`). When `work` raises, the run ends and `job.blame` turns
+the error into the one that is raised.
 
 After a crash, or in a run that is resumed, a seat has the `clock`, `local` and `cursors` of the checkpoint. A worker
 that had ended by then is not called again, unless the whole run had ended: such a run continues where its workers
-stopped, if they have more work now (see `runtime.tables.checkpoints.Shelf.begin`).
+stopped, if they have more work now (see `runtime.tables.checkpoints.CheckpointFolder.begin`).
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ RESERVED_SPARSE = 2**22
 _SLOT = 64  # bytes that a cache needs for a row besides two copies of its values: clocks, shard, lookup, dirty marks
 
 
-class Ended(BaseException):
+class WorkerExit(BaseException):
     """Raised inside a worker to end it because the run ends. Not an Exception, so that worker functions do not catch
     it.
     """
 
 
-class Seat(Protocol):
+class WorkerApi(Protocol):
     """One logical worker's access to the tables.
 
     Arrays are already checked: keys int64 [n], values [n, cols] C-contiguous in the table's dtype. If the run records
@@ -84,7 +84,7 @@ class Seat(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Moment:
+class ClockState:
     """The state of a run when a clock is complete, for the objective function."""
 
     clock: int
@@ -95,7 +95,7 @@ class Moment:
 
 
 @dataclass(frozen=True)
-class Watched:
+class TableEvaluation:
     """One evaluation of the objective of a run with tables.
 
     Attributes
@@ -117,7 +117,7 @@ class Watched:
 
 
 @dataclass(frozen=True)
-class Keeping:
+class CheckpointSettings:
     """Where and how often checkpoints are saved."""
 
     folder: Path
@@ -141,16 +141,16 @@ class TableJob:
     workers: int
     rule: Rule
     policy: Policy
-    work: Callable[[Seat], None]  # runs the user's function for one logical worker, to its end
+    work: Callable[[WorkerApi], None]  # runs the user's function for one logical worker, to its end
     blame: Callable[[int, int, Exception], NoReturn]  # (worker, clock, error); worker −1: the objective function
-    watch: Callable[[Moment], float] | None = None
+    watch: Callable[[ClockState], float] | None = None
     every: int | None = 1  # clocks between two evaluations; the start (clock 0) and the end are evaluated too
     seconds: Times | None = None  # when evaluations by time are due
-    until: Callable[[Watched], bool] | None = None  # called after every evaluation; True ends the run
+    until: Callable[[TableEvaluation], bool] | None = None  # called after every evaluation; True ends the run
     record: str | None = None  # "rows": how often rows are sent; "full": everything the replay checker needs
     seed: int = 0
     shared: frozenset[int] = frozenset()  # tables with placement "shared"
-    keeping: Keeping | None = None
+    keeping: CheckpointSettings | None = None
     every_clocks: int | None = None  # between checkpoints that a simulated cluster keeps in memory
 
     @property
@@ -158,10 +158,10 @@ class TableJob:
         """The layout without partitioning: initial rows and number of rows of each table."""
         return Layout(self.tables, 1, self.workers, self.rule, self.policy, seed=self.seed)
 
-    def evaluate(self, moment: Moment) -> tuple[Watched, bool]:
+    def evaluate(self, moment: ClockState) -> tuple[TableEvaluation, bool]:
         """Evaluate the objective; return the evaluation and whether it ends the run."""
         assert self.watch is not None
-        look = Watched(moment.clock, moment.seconds, moment.nbytes, float(self.watch(moment)))
+        look = TableEvaluation(moment.clock, moment.seconds, moment.nbytes, float(self.watch(moment)))
         return look, self.until is not None and bool(self.until(look))
 
     def layout(self, nodes: int, *, reserve: bool = False) -> Layout:
@@ -194,7 +194,7 @@ def _sparse(table: TableSpec) -> bool:
 
 
 @dataclass(frozen=True, eq=False)
-class Rest:
+class FinalRows:
     """The final content of a table."""
 
     keys: Keys  # [n] rows that were touched, in any order
@@ -203,15 +203,15 @@ class Rest:
 
 
 @dataclass(eq=False)
-class Outcome:
+class TableOutcome:
     """The result of a run."""
 
-    tables: tuple[Rest, ...]
+    tables: tuple[FinalRows, ...]
     clocks: tuple[int, ...]  # ticks of each worker
     seconds: float  # monotonic or virtual time, without evaluations
     local: tuple[dict[str, Any], ...]
     stopped: str = "done"  # or "until", "interrupted"
-    history: list[Watched] = field(default_factory=list)
+    history: list[TableEvaluation] = field(default_factory=list)
     staleness: NDArray[np.int64] | None = None  # [workers, 32] rows read, by how many clocks they were behind
     traffic: Sequence[Any] = ()  # store.recording.Traffic: bytes by sender, receiver and reason
     recording: Any = None

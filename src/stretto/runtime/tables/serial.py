@@ -27,14 +27,14 @@ from stretto.runtime.interrupts import heeding_ctrl_c
 from stretto.store.index import longer
 from stretto.store.layout import Layout, TableSpec
 
-from .job import FAR, Moment, Outcome, Rest, TableJob
+from .job import FAR, ClockState, FinalRows, TableJob, TableOutcome
 from .run.evaluations import Evaluate, Evaluations
 from .run.table_run import TableRun
 
 Floats = NDArray[Any]
 
 
-def run(job: TableJob) -> Outcome:
+def run(job: TableJob) -> TableOutcome:
     """Run a job to its end."""
     if job.keeping is not None:
         raise PlanError(
@@ -122,7 +122,7 @@ class _Table:
         return self.values[rows] if which is None or which < 0 else self.states[rows, which]
 
 
-class _Seat:
+class _SerialWorker:
     """A worker that runs until it ticks."""
 
     node = 0
@@ -178,7 +178,7 @@ class _Serial:
         self.tables = [_Table(self.layout, number) for number in range(len(job.tables))]
         self.arrays = {t: job.whole.start_rows(t, np.arange(job.tables[t].rows or 0)) for t in sorted(job.shared)}
         self.lock = threading.Lock()
-        self.seats = [_Seat(self, worker) for worker in range(job.workers)]
+        self.seats = [_SerialWorker(self, worker) for worker in range(job.workers)]
         self.state = TableRun(job.workers, 1, evaluations=Evaluations.of(job, exact=True))
         self._main: Any = greenlet.getcurrent()
         self._began = time.perf_counter()
@@ -191,7 +191,7 @@ class _Serial:
         """Switch to the next worker."""
         self._main.switch()
 
-    def run(self) -> Outcome:
+    def run(self) -> TableOutcome:
         workers = [greenlet.greenlet(self._body(seat)) for seat in self.seats]
         with heeding_ctrl_c(self) as ctrl_c:
             self._evaluate(self.state.begin(0.0))
@@ -206,7 +206,7 @@ class _Serial:
             ctrl_c.heard()
         seconds = time.perf_counter() - self._began
         self._evaluate(self.state.ended())
-        return Outcome(
+        return TableOutcome(
             tables=tuple(self._rest(number) for number in range(len(self.tables))),
             clocks=tuple(seat.clock for seat in self.seats),
             seconds=seconds,
@@ -216,7 +216,7 @@ class _Serial:
             items=sum(seat.items for seat in self.seats),
         )
 
-    def _body(self, seat: _Seat) -> Callable[[], None]:
+    def _body(self, seat: _SerialWorker) -> Callable[[], None]:
         def body() -> None:
             try:
                 self.job.work(seat)
@@ -256,7 +256,7 @@ class _Serial:
             began = time.perf_counter()
             local = tuple(seat.local for seat in self.seats)
             try:
-                moment = Moment(at.clock, began - self._began, 0, self._values, local)
+                moment = ClockState(at.clock, began - self._began, 0, self._values, local)
                 self.state.evaluated(*self.job.evaluate(moment))
             except Exception as error:
                 self.job.blame(-1, at.clock, error)
@@ -266,13 +266,13 @@ class _Serial:
         rest = self._rest(number)
         return rest.keys, rest.values
 
-    def _rest(self, number: int) -> Rest:
+    def _rest(self, number: int) -> FinalRows:
         if number in self.arrays:
-            return Rest(np.arange(len(self.arrays[number])), self.arrays[number].copy())
+            return FinalRows(np.arange(len(self.arrays[number])), self.arrays[number].copy())
         table = self.tables[number]
         keys = np.array(list(table.at), dtype=np.int64)
         states = tuple(table.states[: len(keys), k].copy() for k in range(table.states.shape[1]))
-        return Rest(keys, table.values[: len(keys)].copy(), states)
+        return FinalRows(keys, table.values[: len(keys)].copy(), states)
 
 
 def _begin(layout: Layout, number: int, keys: Keys) -> tuple[Floats, Floats]:

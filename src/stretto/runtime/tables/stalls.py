@@ -17,7 +17,7 @@ from typing import NamedTuple
 AFTER = 60.0  # seconds
 
 
-class Seen(NamedTuple):
+class WorkerPosition(NamedTuple):
     """The status of a worker."""
 
     clock: int
@@ -54,7 +54,7 @@ class Stalls:
         self.after = AFTER if after is None else after
         self._since: dict[int, tuple[int, float, float]] = {}  # worker → (clock, since when, when to report it)
 
-    def see(self, now: float, seen: Mapping[int, Seen]) -> list[Stalled]:
+    def see(self, now: float, seen: Mapping[int, WorkerPosition]) -> list[Stalled]:
         """Workers to report now. `seen`: workers that have not ended."""
         found = []
         waiting = sum(bool(one.waits) for one in seen.values())

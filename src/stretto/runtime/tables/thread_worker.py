@@ -8,20 +8,20 @@ from numpy.typing import NDArray
 
 from stretto.comm.messages import Keys
 
-from .checkpoints import Part
-from .job import Ended
-from .turn_order import Sitter
+from .checkpoints import WorkerState
+from .job import WorkerExit
+from .turn_order import WaitingWorker
 
 if TYPE_CHECKING:
-    from .threads import Hall
+    from .threads import ThreadedRun
 
 
-class HallSeat(Sitter):
+class ThreadWorker(WaitingWorker):
     """Implements the handle of one worker."""
 
     node = 0
 
-    def __init__(self, hall: Hall, worker: int, part: Part) -> None:
+    def __init__(self, hall: ThreadedRun, worker: int, part: WorkerState) -> None:
         super().__init__(worker, part.clock, part.ended, hall.turns)
         self.local, self.cursors, self.unticked = part.local, part.cursors, part.unticked
         self.items = 0.0
@@ -30,7 +30,7 @@ class HallSeat(Sitter):
 
     def read(self, table: int, keys: Keys, out: NDArray[Any]) -> None:
         if self._turns.ending:
-            raise Ended
+            raise WorkerExit
         if not (self._free[table] and self._cache.read(self.worker, table, keys, out)):
             self._hall.read(self, table, keys, out)
 
@@ -41,7 +41,7 @@ class HallSeat(Sitter):
 
     def add(self, table: int, keys: Keys, deltas: NDArray[Any]) -> None:
         if self._turns.ending:
-            raise Ended
+            raise WorkerExit
         if self._free[table]:
             self._cache.add(self.worker, table, keys, deltas)
             return
@@ -63,6 +63,6 @@ class HallSeat(Sitter):
     def shared(self, table: int) -> tuple[NDArray[Any], Any]:
         return self._hall.arrays[table], self._hall.adding
 
-    def part(self) -> Part:
+    def part(self) -> WorkerState:
         """A copy of the worker's part of a checkpoint."""
-        return Part(self.local, self.cursors, self.clock, self.ended, self.unticked).copy()
+        return WorkerState(self.local, self.cursors, self.clock, self.ended, self.unticked).copy()

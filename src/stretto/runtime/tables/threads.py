@@ -24,54 +24,55 @@ from stretto.comm.messages import Keys
 from stretto.errors import RunError
 from stretto.runtime.files.checkpoint import interval_seconds, writing
 from stretto.runtime.interrupts import heeding_ctrl_c
-from stretto.store.node import Node, NodePart
+from stretto.store.node import NodePart, StoreNode
 from stretto.store.recording import Recording
 from stretto.store.shard.shard import Past
 
-from .checkpoints import Cut, Part, Shelf
-from .job import FAR, Ended, Moment, Outcome, Rest, TableJob
+from .checkpoints import CheckpointFolder, TableCheckpoint, WorkerState
+from .job import FAR, ClockState, FinalRows, TableJob, TableOutcome, WorkerExit
 from .run.cut_parts import CutParts
 from .run.evaluations import Evaluate, Evaluations
 from .run.node_cuts import CutPlan, NodeCuts
 from .run.table_run import TableRun
-from .stalls import Seen, Stalls, warn
-from .thread_worker import HallSeat
-from .turn_order import Turns
+from .stalls import Stalls, WorkerPosition, warn
+from .thread_worker import ThreadWorker
+from .turn_order import TurnOrder
 
 _POLL_SECONDS = 0.5  # seconds: a signal that arrives just before a wait begins is noticed when the wait ends
 
 OURS = -2  # worker number of an error in Stretto itself; −1 is the objective function
 
 
-def run(job: TableJob, threads: int) -> Outcome:
+def run(job: TableJob, threads: int) -> TableOutcome:
     """Run a job to its end, with at most `threads` threads at a time."""
-    hall = Hall(job, threads)
+    hall = ThreadedRun(job, threads)
     with writing(None if job.keeping is None else job.keeping.folder):
         return hall.run()
 
 
-class Hall:
+class ThreadedRun:
     """One run: the node, the workers, and what they wait for."""
 
     def __init__(self, job: TableJob, threads: int) -> None:
         self.job = job
         layout = job.layout(1, reserve=True)
-        self.shelf = Shelf(job.keeping) if job.keeping is not None else None
-        begin = self.shelf.begin() if self.shelf is not None else Cut(0)
+        self.shelf = CheckpointFolder(job.keeping) if job.keeping is not None else None
+        begin = self.shelf.begin() if self.shelf is not None else TableCheckpoint(0)
         self.recording = Recording(layout, job.record)
         if begin.node is not None:
             self.recording.goes_on(begin.clock, begin.node.shard, begin.node.residuals)
-        self.node = Node(layout, 0, recording=self.recording, locks=True, saved=begin.node)
+        self.node = StoreNode(layout, 0, recording=self.recording, locks=True, saved=begin.node)
         # A recording needs one order of all events.
         self.free = [not (lock or self.recording.full) for lock in self.node.cache.needs_lock]
         self.arrays = begin.shared or {
             table: job.whole.start_rows(table, np.arange(job.tables[table].rows or 0)) for table in sorted(job.shared)
         }
         self.adding = threading.Lock()  # guards shared tables
-        self.turns = Turns(threads)
+        self.turns = TurnOrder(threads)
         self.lock = self.turns.lock
         self.seats = [
-            HallSeat(self, worker, begin.parts.get(worker, Part(clock=begin.clock))) for worker in range(job.workers)
+            ThreadWorker(self, worker, begin.parts.get(worker, WorkerState(clock=begin.clock)))
+            for worker in range(job.workers)
         ]
         every = None if job.keeping is None else job.keeping.every
         self.state = TableRun(
@@ -82,9 +83,11 @@ class Hall:
             interval=interval_seconds if self.shelf is not None and every is None else None,
         )
         self._cuts = NodeCuts(self.node, CutPlan((every,) if every else (), begin.clock), self._cut_part)
-        self._at_cut: dict[int, Cut] = {}  # by clock: the run's part of the cut when all workers had reached it
+        self._at_cut: dict[
+            int, TableCheckpoint
+        ] = {}  # by clock: the run's part of the cut when all workers had reached it
         self._items = begin.items
-        self._late: list[tuple[int, HallSeat]] = []  # workers that wait until the lowest clock is this far
+        self._late: list[tuple[int, ThreadWorker]] = []  # workers that wait until the lowest clock is this far
         self._at: int | None = None  # the clock to evaluate, where the shard is ahead of it
         if job.watch is not None and job.rule.exact:
             self.node.shard.keep_past(job.every or 0)
@@ -98,7 +101,7 @@ class Hall:
 
     # -- the calling thread -------------------------------------------------------------------------------------------
 
-    def run(self) -> Outcome:
+    def run(self) -> TableOutcome:
         """Start the workers, save checkpoints, wait for the end."""
         threads = [
             threading.Thread(target=self._body, args=(seat,), name=f"stretto-worker-{seat.worker}", daemon=True)
@@ -179,15 +182,19 @@ class Hall:
         if clock is not None:
             self._cuts.open(clock)
 
-    def _save(self, cut: Cut) -> None:
+    def _save(self, cut: TableCheckpoint) -> None:
         if self.shelf is not None:
             took = self.shelf.save(cut)
             with self.lock:
                 self.state.saved(self.now(), took)
 
-    def _seen(self) -> dict[int, Seen]:
+    def _seen(self) -> dict[int, WorkerPosition]:
         """The status of all workers; one without a turn waits for one."""
-        return {s.worker: Seen(s.clock, "" if s.turn and not s.parked else "turn") for s in self.seats if not s.ended}
+        return {
+            s.worker: WorkerPosition(s.clock, "" if s.turn and not s.parked else "turn")
+            for s in self.seats
+            if not s.ended
+        }
 
     def _ask(self) -> None:
         if self.state.stopped or self.turns.ending:
@@ -201,7 +208,7 @@ class Hall:
 
     # -- the workers' threads -----------------------------------------------------------------------------------------
 
-    def _body(self, seat: HallSeat) -> None:
+    def _body(self, seat: ThreadWorker) -> None:
         try:
             with self.lock:
                 self.turns.take(seat)
@@ -209,7 +216,7 @@ class Hall:
                 self.job.work(seat)
             with self.lock:
                 self._leave(seat)
-        except Ended:
+        except WorkerExit:
             with self.lock:
                 self._leave(seat)
         except BaseException as error:
@@ -225,11 +232,11 @@ class Hall:
         """Hold the lock; wake workers whose wait is over at the end."""
         with self.lock:
             if self.turns.ending:
-                raise Ended
+                raise WorkerExit
             yield
             self._wake()
 
-    def read(self, seat: HallSeat, table: int, keys: Keys, out: NDArray[Any]) -> None:
+    def read(self, seat: ThreadWorker, table: int, keys: Keys, out: NDArray[Any]) -> None:
         """Read under the lock, and wait while the consistency rule does not allow it."""
         with self.inside():
             began = self.now()
@@ -241,7 +248,7 @@ class Hall:
             if waited:
                 self.recording.waited(seat.worker, "read", self.now() - began)
 
-    def tick(self, seat: HallSeat) -> None:
+    def tick(self, seat: ThreadWorker) -> None:
         """End a worker's clock."""
         with self.inside():
             if self.shelf is not None:
@@ -256,10 +263,10 @@ class Hall:
             if self.job.shared:
                 self._keep_step(seat, seat.clock if reached else self.job.rule.need(seat.clock))
             if self.state.stop_clock is not None and seat.clock >= self.state.stop_clock:
-                raise Ended
+                raise WorkerExit
             self.turns.yield_(seat)
 
-    def _keep_step(self, seat: HallSeat, need: int) -> None:
+    def _keep_step(self, seat: ThreadWorker, need: int) -> None:
         """Shared tables: wait until every worker has reached this clock."""
         began = self.now()
         while self.state.low < need:
@@ -267,7 +274,7 @@ class Hall:
             self._park(seat)
         self.recording.waited(seat.worker, "tick", self.now() - began)
 
-    def _leave(self, seat: HallSeat) -> None:
+    def _leave(self, seat: ThreadWorker) -> None:
         """A worker has ended."""
         if self.turns.ending:
             return
@@ -311,7 +318,7 @@ class Hall:
         if what == "worker":
             parts = self.state.worker_part(*value)
         elif what == "node":  # all workers are at the clock: copy what must be as it is at this moment
-            self._at_cut[clock] = Cut(
+            self._at_cut[clock] = TableCheckpoint(
                 clock,
                 shared={table: array.copy() for table, array in self.arrays.items()},
                 seconds=self.now(),
@@ -337,7 +344,7 @@ class Hall:
         while not self._events.empty():
             self._save(self._events.get())
 
-    def _park(self, seat: HallSeat) -> None:
+    def _park(self, seat: ThreadWorker) -> None:
         seat.parked = True
         self._check_parked()
         self.turns.park(seat)
@@ -371,7 +378,7 @@ class Hall:
             began, seconds = time.perf_counter(), self.now()
             local = tuple(seat.local for seat in self.seats)
             try:
-                self.state.evaluated(*self.job.evaluate(Moment(at.clock, seconds, 0, self._values, local)))
+                self.state.evaluated(*self.job.evaluate(ClockState(at.clock, seconds, 0, self._values, local)))
             except Exception as error:
                 self._fail(-1, at.clock, error)
             self._began += time.perf_counter() - began
@@ -392,19 +399,19 @@ class Hall:
             return np.arange(len(self.arrays[table])), self.arrays[table]
         return self._rows_at(table)[:2]
 
-    def _outcome(self, seconds: float) -> Outcome:
+    def _outcome(self, seconds: float) -> TableOutcome:
         shard, recording = self.node.shard, self.recording
         tables = []
         for table in range(len(self.job.tables)):
             keys, values = self._values(table)
             states = () if table in self.arrays else self._rows_at(table)[2]
-            tables.append(Rest(keys, values, states))
+            tables.append(FinalRows(keys, values, states))
             if recording.full:
                 recording.final[table] = shard.witness(table)
                 recording.final_values[table] = shard.table(table)[1]
         recording.seconds = seconds
         recording.closed = shard.clock if self.state.stopped == "until" else None
-        return Outcome(
+        return TableOutcome(
             tables=tuple(tables),
             clocks=tuple(seat.clock for seat in self.seats),
             seconds=seconds,

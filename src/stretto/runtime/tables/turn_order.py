@@ -13,50 +13,50 @@ from collections.abc import Sequence
 from heapq import heappop, heappush
 from itertools import count
 
-from .job import Ended
+from .job import WorkerExit
 
 
-class Sitter:
+class WaitingWorker:
     """The waiting state of one worker's thread."""
 
-    def __init__(self, worker: int, clock: int, ended: bool, turns: Turns) -> None:
+    def __init__(self, worker: int, clock: int, ended: bool, turns: TurnOrder) -> None:
         self.worker, self.clock, self.ended, self.unticked = worker, clock, ended, False
         self.parked = False  # waits, and was not woken
         self.turn = False  # one of the `n` that run
         self.condition = threading.Condition(turns.lock)
 
 
-class Turns:
+class TurnOrder:
     """Hands out `n` turns. `ending`: all workers end at their next call, and none waits any more."""
 
     def __init__(self, n: int) -> None:
         self.lock = threading.Lock()
         self.ending = False
         self._left = n
-        self._ready: list[tuple[int, int, Sitter]] = []  # (clock, arrival, worker) that want a turn
+        self._ready: list[tuple[int, int, WaitingWorker]] = []  # (clock, arrival, worker) that want a turn
         self._came = count()
 
-    def take(self, sitter: Sitter) -> None:
+    def take(self, sitter: WaitingWorker) -> None:
         """Wait for a turn."""
         heappush(self._ready, (sitter.clock, next(self._came), sitter))
         self._give()
         while not (sitter.turn or self.ending):
             sitter.condition.wait()
 
-    def drop(self, sitter: Sitter) -> None:
+    def drop(self, sitter: WaitingWorker) -> None:
         """Release the turn, if it has one."""
         if sitter.turn:
             sitter.turn = False
             self._left += 1
             self._give()
 
-    def yield_(self, sitter: Sitter) -> None:
+    def yield_(self, sitter: WaitingWorker) -> None:
         """Let workers that are further behind go first."""
         if self._ready and self._ready[0][0] < sitter.clock:
             self.drop(sitter)
             self.take(sitter)
 
-    def park(self, sitter: Sitter) -> None:
+    def park(self, sitter: WaitingWorker) -> None:
         """Wait, without a turn, until woken; the caller then checks its condition again."""
         sitter.parked = True
         self.drop(sitter)
@@ -64,14 +64,14 @@ class Turns:
             sitter.condition.wait()
         self.take(sitter)
         if self.ending:
-            raise Ended
+            raise WorkerExit
 
-    def rouse(self, sitter: Sitter) -> None:
+    def rouse(self, sitter: WaitingWorker) -> None:
         """Wake a worker whose condition may hold now."""
         sitter.parked = False
         sitter.condition.notify()
 
-    def end(self, sitters: Sequence[Sitter]) -> None:
+    def end(self, sitters: Sequence[WaitingWorker]) -> None:
         """Wake all workers permanently: the run ends."""
         self.ending = True
         for sitter in sitters:

@@ -37,7 +37,7 @@ _SAMPLE = 4_000_000  # work on which a cut is evaluated
 _FACTOR = 4  # ratio of the batch sizes of two successive cuts
 
 
-class Colour(Protocol):
+class ColouringKernels(Protocol):
     """The compiled functions of `stretto.kernels.rounds.colouring`, passed in by the caller."""
 
     @property
@@ -68,7 +68,7 @@ class Touches:
 
 
 @dataclass(frozen=True, eq=False)
-class Hot:
+class HottestElement:
     """The written element that most iterations access; these iterations must follow one another."""
 
     element: int  # its index
@@ -99,7 +99,7 @@ class Groups:
 
 
 @dataclass(frozen=True, eq=False)
-class _Cut:
+class _Batching:
     """A sequence of iterations cut into batches."""
 
     kind: str  # 'batches' or 'levels'
@@ -116,24 +116,24 @@ class _Cut:
         return self.path + STEP * self.batches
 
 
-def touches(ptr: Ints, keys: Ints, elements: int, colour: Colour) -> Touches:
+def touches(ptr: Ints, keys: Ints, elements: int, colour: ColouringKernels) -> Touches:
     """Touches from keys that may repeat an element within an iteration. The input is not changed."""
     ptr, keys = ptr.copy(), keys.copy()
     kept = colour.settle(ptr, keys, np.full(elements, -1, np.int64))
     return Touches(ptr, keys[:kept], elements)
 
 
-def hottest(given: Touches, colour: Colour) -> Hot | None:
+def hottest(given: Touches, colour: ColouringKernels) -> HottestElement | None:
     """The written element that most iterations share; None where no written element is shared."""
     count, written = np.zeros(given.elements, np.int64), np.zeros(given.elements, np.int64)
     colour.sharers(given.ptr, given.keys, count, written)
     count[written == 0] = 0
     if not count.size or count.max() < 2:
         return None
-    return Hot(int(count.argmax()), int(count.max()))
+    return HottestElement(int(count.argmax()), int(count.max()))
 
 
-def group(given: Touches, width: int, colour: Colour) -> Groups:
+def group(given: Touches, width: int, colour: ColouringKernels) -> Groups:
     """The best schedule found. Its parallelism may be as low as 1; the caller decides whether that is enough."""
     n, work = len(given), given.work
     if n == 0:
@@ -148,12 +148,12 @@ def group(given: Touches, width: int, colour: Colour) -> Groups:
     ends = np.cumsum(np.bincount(level, minlength=highest))
     as_they_come = np.arange(n, dtype=np.int64)
 
-    best: _Cut | None = None
+    best: _Batching | None = None
     most = 0.0
 
     def offer(kind: str, order: Ints, bounds: Ints) -> None:
         nonlocal best, most
-        cut = _Cut(kind, order, bounds, _path(given, work, order, bounds, width, colour))
+        cut = _Batching(kind, order, bounds, _path(given, work, order, bounds, width, colour))
         found = total / cut.path
         enough, had = found >= min(LEAST, width), most >= min(LEAST, width)
         better = best is None or (enough and not had) or (enough == had and _rank(cut, enough) < _rank(best, enough))
@@ -172,7 +172,7 @@ def group(given: Touches, width: int, colour: Colour) -> Groups:
     return _grouped(given, best, work, width, highest, colour)
 
 
-def _rank(cut: _Cut, enough: bool) -> tuple[int, int]:
+def _rank(cut: _Batching, enough: bool) -> tuple[int, int]:
     """Sort key of cuts, smaller is better: the time of a worthwhile cut, else its critical path."""
     return (cut.cost, cut.path) if enough else (cut.path, cut.cost)
 
@@ -207,7 +207,7 @@ def _merged(work: Ints, ends: Ints, share: int) -> Ints:
     return np.array(bounds, np.int64)
 
 
-def _path(given: Touches, work: Ints, order: Ints, bounds: Ints, width: int, colour: Colour) -> int:
+def _path(given: Touches, work: Ints, order: Ints, bounds: Ints, width: int, colour: ColouringKernels) -> int:
     """Work on the critical path of a cut, from all batches or from a sample of them."""
     batches = len(bounds) - 1
     every = max(1, min(batches, int(work.sum()) // _SAMPLE))
@@ -221,7 +221,7 @@ def _path(given: Touches, work: Ints, order: Ints, bounds: Ints, width: int, col
 
 
 def _packed(
-    given: Touches, work: Ints, order: Ints, bounds: Ints, width: int, colour: Colour
+    given: Touches, work: Ints, order: Ints, bounds: Ints, width: int, colour: ColouringKernels
 ) -> tuple[NDArray[np.int32], int]:
     """The visit of each position within its batch, and the work on the critical path."""
     n = len(order)
@@ -231,7 +231,7 @@ def _packed(
     return place, int(path.sum())
 
 
-def _grouped(given: Touches, cut: _Cut, work: Ints, width: int, highest: int, colour: Colour) -> Groups:
+def _grouped(given: Touches, cut: _Batching, work: Ints, width: int, highest: int, colour: ColouringKernels) -> Groups:
     """The visits of a cut, wave by wave; iterations inside a visit keep the order of the sequence."""
     batches, total = cut.batches, int(work.sum())
     place, path = _packed(given, work, cut.order, cut.bounds, width, colour)

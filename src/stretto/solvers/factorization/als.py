@@ -21,25 +21,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stretto.data.partition import Cut, straight
+from stretto.data.partition import BlockPartition, straight
 from stretto.kernels.factorization import als
 from stretto.kernels.numeric.lanes import padded
 from stretto.plan.cost import Cost
 from stretto.plan.plan import Logical, Physical, Plan
 from stretto.runtime.blocks.compressed import Compressed, compress, compress_on_disk
 from stretto.runtime.blocks.crew import Crew
-from stretto.runtime.blocks.job import Report
-from stretto.runtime.blocks.source import Entries, InMemory, Source
-from stretto.runtime.blocks.step import Step, make_step
+from stretto.runtime.blocks.job import EpochReport
+from stretto.runtime.blocks.source import EntryArrays, EntrySource, InMemory
+from stretto.runtime.blocks.step import BlockStep, make_step
 from stretto.runtime.blocks.survey import Survey
 from stretto.runtime.files.mapped_arrays import Disk, pieces_of
 from stretto.schedule.orders.rotation import independent
-from stretto.state.rows import Rows
+from stretto.state.rows import BlockedRows
 
-from .factors import Seen
-from .held_out import Held
+from .factors import RatedItems
+from .held_out import HeldOut
 from .ndcg import HeldRanking
-from .problem import Factors, Problem, factor_reg, new_factors, units
+from .problem import FactorizationProblem, Factors, factor_reg, new_factors, units
 from .row_arrays import SIDES, specs_als, specs_ccd
 
 _FLOAT, _INT, _LONG = 4, 4, 8
@@ -53,7 +53,14 @@ def row_blocks(entries: int, width: int) -> int:
 
 
 def plan_rows(
-    program: str, problem: Problem, seen: Survey, *, seed: int, profile: str, width: int, physical: Physical
+    program: str,
+    problem: FactorizationProblem,
+    seen: Survey,
+    *,
+    seed: int,
+    profile: str,
+    width: int,
+    physical: Physical,
 ) -> Plan:
     """The plan of a solver that works row by row, then column by column, on data that look like `seen`."""
     blocks = row_blocks(seen.entries, width)
@@ -88,13 +95,13 @@ class AlsJob:
 
     def __init__(
         self,
-        problem: Problem,
+        problem: FactorizationProblem,
         plan: Plan,
         by_row: Compressed,
         by_col: Compressed,
         factors: Factors,
         crew: Crew,
-        held: Held | HeldRanking | None,
+        held: HeldOut | HeldRanking | None,
     ) -> None:
         self.problem, self.plan, self.factors, self.crew, self.held = problem, plan, factors, crew, held
         self.items, self.repeats = len(by_row.values), by_row.repeats
@@ -107,15 +114,15 @@ class AlsJob:
         self._specs = {step.name: step for step in plan.steps}
         self._grams_of = [step for step in plan.steps if step.name == "gram"]
 
-    def _states(self, side: int) -> tuple[Rows, Rows, NDArray[np.float32], NDArray[np.float32]]:
+    def _states(self, side: int) -> tuple[BlockedRows, BlockedRows, NDArray[np.float32], NDArray[np.float32]]:
         """(solved, fixed, bias of the solved, bias of the fixed) when rows (0) or columns (1) are solved."""
         f = self.factors
         return (f.W, f.H, f.b.array, f.c.array) if side == 0 else (f.H, f.W, f.c.array, f.b.array)
 
-    def _cut(self, side: int) -> Cut:
+    def _cut(self, side: int) -> BlockPartition:
         return self.plan.logical.rows if side == 0 else self.plan.logical.cols
 
-    def _gram(self, side: int) -> Step:
+    def _gram(self, side: int) -> BlockStep:
         """Yᵀ Y of the side that is fixed next."""
         array, partial, gram = self._states(side)[0].array, self._partial, self._grams[side]
         cut = self._cut(side)
@@ -123,7 +130,7 @@ class AlsJob:
         args, spec = (cut.bounds, array, partial), self._grams_of[side]
         return make_step("gram", als.gram_worker, self.plan.order, cut.sizes, *args, after=fold, spec=spec)
 
-    def _solve(self, side: int) -> Step:
+    def _solve(self, side: int) -> BlockStep:
         problem, data, cut = self.problem, self._sides[side], self._cut(side)
         solved, fixed, bias, offset = self._states(side)
         rank = problem.rank
@@ -165,7 +172,7 @@ class AlsJob:
         around: dict[str, Any] = {"before": borrow, "after": give_back, "gathers": True} if problem.biases else {}
         return make_step(name, kernel, self.plan.order, weight, *args, spec=self._specs[name], **around)
 
-    def _measure(self) -> Step:
+    def _measure(self) -> BlockStep:
         f, data, cut = self.factors, self._sides[0], self._cut(0)
         weight = np.diff(data.indptr[cut.bounds])
         args: tuple[Any, ...] = (cut.bounds, data.indptr, data.indices, data.values, f.W.array, f.H.array)
@@ -175,22 +182,22 @@ class AlsJob:
         args += (f.b.array, f.c.array, np.float32(0.0))
         return make_step("loss", als.squared_worker, self.plan.order, weight, *args, spec=self._specs["loss"])
 
-    def steps(self, epoch: int) -> Sequence[Step]:
+    def steps(self, epoch: int) -> Sequence[BlockStep]:
         """Solve rows, solve columns, measure."""
         if not self.problem.implicit:
             return [self._solve(0), self._solve(1), self._measure()]
         first = [self._gram(1)] if epoch == 0 else []
         return [*first, self._solve(0), self._gram(0), self._solve(1), self._gram(1), self._measure()]
 
-    def report(self, epoch: int, steps: Sequence[Step]) -> Report:
+    def report(self, epoch: int, steps: Sequence[BlockStep]) -> EpochReport:
         """Loss and penalty after the epoch."""
         penalty = math.fsum(step.total() for step in steps if step.name.startswith("solve"))
         total, unit = steps[-1].total(), self.factors.scale
         if self.problem.implicit:
-            found = Report(total + penalty, {"train_loss": total / self.items})
+            found = EpochReport(total + penalty, {"train_loss": total / self.items})
         else:
             rmse = math.sqrt(total / self.items) * unit
-            found = Report((total + penalty) / self.items * unit**2, {"train_rmse": rmse})
+            found = EpochReport((total + penalty) / self.items * unit**2, {"train_rmse": rmse})
         if self.held is not None:
             found.metrics.update(self.held.metrics(self.factors, "squared", self.crew))
         return found
@@ -202,14 +209,14 @@ class AlsJob:
 
 
 def lay_out_als(
-    problem: Problem,
+    problem: FactorizationProblem,
     plan: Plan,
     seen: Survey,
-    source: Source,
+    source: EntrySource,
     crew: Crew,
     *,
     seed: int,
-    test: Entries | None = None,
+    test: EntryArrays | None = None,
     disk: Disk | None = None,
 ) -> AlsJob:
     """Compress the ratings both ways and draw the first factors; the ratings in files where a disk is given."""
@@ -219,17 +226,17 @@ def lay_out_als(
     standardise((by_row, by_col), mean, scale, disk)
     width = problem.rank + problem.biases
     factors = new_factors(problem, rows, cols, seen.empty, seed, crew, mean=mean, scale=scale, columns=width)
-    held: Held | HeldRanking | None = None
+    held: HeldOut | HeldRanking | None = None
     if problem.implicit:
         unit = mean_size(by_row.values, disk)
         factors = replace(factors, confidence=problem.alpha / unit if unit > 0 else 0.0)
-        held = None if test is None else HeldRanking.out(test, Seen(by_row.indptr, by_row.indices), cols)
+        held = None if test is None else HeldRanking.out(test, RatedItems(by_row.indptr, by_row.indices), cols)
     elif test is not None:
-        held = Held.out(test, rows, cols)
+        held = HeldOut.out(test, rows, cols)
     return AlsJob(problem, plan, by_row, by_col, factors, crew, held)
 
 
-def compress_source(source: Source, plan: Plan, seen: Survey, disk: Disk | None) -> tuple[Compressed, Compressed]:
+def compress_source(source: EntrySource, plan: Plan, seen: Survey, disk: Disk | None) -> tuple[Compressed, Compressed]:
     """(by row, by column): in memory, or in files."""
     if disk is None:
         assert isinstance(source, InMemory)

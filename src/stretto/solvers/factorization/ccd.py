@@ -19,22 +19,22 @@ from stretto.kernels.factorization import ccd
 from stretto.plan.plan import Plan
 from stretto.runtime.blocks.compressed import Compressed
 from stretto.runtime.blocks.crew import Crew
-from stretto.runtime.blocks.job import Report
-from stretto.runtime.blocks.source import Entries, Source
-from stretto.runtime.blocks.step import Step, make_step
+from stretto.runtime.blocks.job import EpochReport
+from stretto.runtime.blocks.source import EntryArrays, EntrySource
+from stretto.runtime.blocks.step import BlockStep, make_step
 from stretto.runtime.blocks.survey import Survey
 from stretto.runtime.files.mapped_arrays import Disk
-from stretto.state.rows import Rows
+from stretto.state.rows import BlockedRows
 
 from .als import compress_source, standardise
-from .held_out import Held
-from .problem import Factors, Problem, factor_reg, new_factors, units
+from .held_out import HeldOut
+from .problem import FactorizationProblem, Factors, factor_reg, new_factors, units
 
 Floats = NDArray[np.float32]
 
 
 @dataclass(frozen=True, eq=False)
-class Pair:
+class RankOneTerm:
     """One rank-one term u vᵀ; a side that is not fitted stays as it is."""
 
     u: Floats  # [m]
@@ -49,13 +49,13 @@ class CcdJob:
 
     def __init__(
         self,
-        problem: Problem,
+        problem: FactorizationProblem,
         plan: Plan,
         by_row: Compressed,
         by_col: Compressed,
         first: Factors,
         crew: Crew,
-        held: Held | None,
+        held: HeldOut | None,
     ) -> None:
         self.problem, self.plan, self.crew, self.held = problem, plan, crew, held
         self.items, self.repeats = len(by_row.values), by_row.repeats
@@ -78,10 +78,10 @@ class CcdJob:
         """The factors as rows."""
         rows, cols = self.plan.logical.rows, self.plan.logical.cols
         return Factors(
-            Rows("W", ccd.to_rows(self._U), self.problem.rank, rows),
-            Rows("H", ccd.to_rows(self._V), self.problem.rank, cols),
-            Rows("b", self._b, 1, rows),
-            Rows("c", self._c, 1, cols),
+            BlockedRows("W", ccd.to_rows(self._U), self.problem.rank, rows),
+            BlockedRows("H", ccd.to_rows(self._V), self.problem.rank, cols),
+            BlockedRows("b", self._b, 1, rows),
+            BlockedRows("c", self._c, 1, cols),
             self._mean,
             self._scale,
         )
@@ -102,22 +102,25 @@ class CcdJob:
     def _cut(self, side: int) -> Any:
         return self.plan.logical.rows if side == 0 else self.plan.logical.cols
 
-    def _pairs(self) -> list[Pair]:
+    def _pairs(self) -> list[RankOneTerm]:
         (ones_u, ones_v), reg, bias_reg = self._ones, factor_reg(self.problem, self._scale), self.problem.bias_reg
-        biases = [Pair(self._b, ones_v, bias_reg, fit_v=False), Pair(ones_u, self._c, bias_reg, fit_u=False)]
-        factors = [Pair(self._U[t], self._V[t], reg) for t in range(self.problem.rank)]
+        biases = [
+            RankOneTerm(self._b, ones_v, bias_reg, fit_v=False),
+            RankOneTerm(ones_u, self._c, bias_reg, fit_u=False),
+        ]
+        factors = [RankOneTerm(self._U[t], self._V[t], reg) for t in range(self.problem.rank)]
         return (biases if self.problem.biases else []) + factors
 
     def _step(
         self, name: str, kernel: Any, side: int, *args: Any, before: Callable[[bool], None] | None = None
-    ) -> Step:
+    ) -> BlockStep:
         data, cut = self._sides[side], self._cut(side)
         common = (cut.bounds, data.indptr, data.indices, self._residuals[side])
         weight = np.diff(data.indptr[cut.bounds])
         around: dict[str, Any] = {"before": before, "gathers": before is not None, "spec": self._specs[name]}
         return make_step(name, kernel, self.plan.order, weight, *common, *args, **around)
 
-    def _fit_pair(self, pair: Pair) -> list[Step]:
+    def _fit_pair(self, pair: RankOneTerm) -> list[BlockStep]:
         """Take the last pair's new part off the residual, put this one's old part back, and fit it."""
         reg, last_u, last_v = np.float32(pair.reg), *self._last
         # A side that is not fitted is worked out on a throw-away copy that starts, like it, at one.
@@ -139,7 +142,7 @@ class CcdJob:
                 steps.append(self._step("sweep columns", ccd.sweep_worker, 1, pair.v, pair.u, reg, True))
         return steps
 
-    def _settle_pair(self, steps: list[Step], pair: Pair) -> list[Step]:
+    def _settle_pair(self, steps: list[BlockStep], pair: RankOneTerm) -> list[BlockStep]:
         """The last step of a pair also remembers it as the one whose part comes off next."""
 
         def remember() -> None:
@@ -147,7 +150,7 @@ class CcdJob:
 
         return [*steps[:-1], replace(steps[-1], after=remember, gathers=True)]
 
-    def steps(self, epoch: int) -> Sequence[Step]:
+    def steps(self, epoch: int) -> Sequence[BlockStep]:
         """Fit every pair once, then take the last one's part off."""
         steps = [step for pair in self._pairs() for step in self._settle_pair(self._fit_pair(pair), pair)]
 
@@ -158,7 +161,7 @@ class CcdJob:
         steps.append(self._step("settle columns", ccd.settle_worker, 1, last_v, last_u))
         return [*steps, replace(self._step("settle rows", ccd.settle_worker, 0, last_u, last_v), after=forget)]
 
-    def report(self, epoch: int, steps: Sequence[Step]) -> Report:
+    def report(self, epoch: int, steps: Sequence[BlockStep]) -> EpochReport:
         """Loss and penalty after the epoch; the loss is the squared residual."""
         total, unit = steps[-1].total(), self._scale
         metrics = {"train_rmse": math.sqrt(total / self.items) * unit}
@@ -172,7 +175,7 @@ class CcdJob:
             penalty += math.fsum(counts * squares)
         if self.held is not None:
             metrics |= self.held.metrics(self.factors, "squared", self.crew)
-        return Report((total + penalty) / self.items * unit**2, metrics)
+        return EpochReport((total + penalty) / self.items * unit**2, metrics)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Factors, biases, and where the sweeps stand: residuals and the last pair."""
@@ -183,14 +186,14 @@ class CcdJob:
 
 
 def lay_out_ccd(
-    problem: Problem,
+    problem: FactorizationProblem,
     plan: Plan,
     seen: Survey,
-    source: Source,
+    source: EntrySource,
     crew: Crew,
     *,
     seed: int,
-    test: Entries | None = None,
+    test: EntryArrays | None = None,
     disk: Disk | None = None,
 ) -> CcdJob:
     """Compress the ratings both ways and draw the first factors; the ratings in files where a disk is given."""
@@ -199,5 +202,5 @@ def lay_out_ccd(
     mean, scale = units(problem, seen)
     standardise((by_row, by_col), mean, scale, disk)
     first = new_factors(problem, rows, cols, seen.empty, seed, crew, mean=mean, scale=scale)
-    held = None if test is None else Held.out(test, rows, cols)
+    held = None if test is None else HeldOut.out(test, rows, cols)
     return CcdJob(problem, plan, by_row, by_col, first, crew, held)

@@ -9,7 +9,7 @@ from stretto.plan.cost import refuse_if_over
 from stretto.plan.plan import Plan
 from stretto.runtime.cpus import available_memory
 
-from .problem import Problem
+from .problem import FactorizationProblem
 
 _FLOAT = 4
 # No matrix has a rank above its smaller side. Below this rank more is a waste that costs little.
@@ -20,7 +20,7 @@ _DAYS = 30
 _DAY = 86_400
 
 
-def peak_memory(problem: Problem, plan: Plan, *, beside: bool = False) -> int:
+def peak_memory(problem: FactorizationProblem, plan: Plan, *, beside: bool = False) -> int:
     """Bytes held at the worst moment of a fit in memory: the plan, what the solver needs beside it, and the result.
 
     beside: only what the solver needs beside the plan.
@@ -37,12 +37,12 @@ def peak_memory(problem: Problem, plan: Plan, *, beside: bool = False) -> int:
     return more if beside else plan.cost.memory + more + result
 
 
-def least_seconds(problem: Problem, plan: Plan) -> float:
+def least_seconds(problem: FactorizationProblem, plan: Plan) -> float:
     """Seconds that all epochs take at least."""
     return plan.cost.flops * problem.epochs / (_FASTEST * plan.physical.workers)
 
 
-def refuse_cost(problem: Problem, plan: Plan, remedy: str) -> None:
+def refuse_cost(problem: FactorizationProblem, plan: Plan, remedy: str) -> None:
     """PlanError for a rank that no matrix of this size can use, for too much memory, for a fit of more than 30 days."""
     refuse_rank(problem, (len(plan.logical.rows), len(plan.logical.cols)))
     budget = plan.physical.memory
@@ -53,7 +53,7 @@ def refuse_cost(problem: Problem, plan: Plan, remedy: str) -> None:
     refuse_time(problem, plan)
 
 
-def refuse_rank(problem: Problem, shape: tuple[int, int]) -> None:
+def refuse_rank(problem: FactorizationProblem, shape: tuple[int, int]) -> None:
     """PlanError for a rank that a matrix of this shape cannot have."""
     if problem.rank > max(_HARMLESS_RANK, min(shape)):
         raise PlanError(
@@ -62,7 +62,7 @@ def refuse_rank(problem: Problem, shape: tuple[int, int]) -> None:
         )
 
 
-def refuse_time(problem: Problem, plan: Plan) -> None:
+def refuse_time(problem: FactorizationProblem, plan: Plan) -> None:
     """PlanError for a fit that cannot end within 30 days."""
     days = least_seconds(problem, plan) / _DAY
     if days > _DAYS:

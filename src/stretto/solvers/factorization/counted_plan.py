@@ -11,7 +11,7 @@ from stretto.schedule.orders.order import Ints
 
 
 @dataclass(frozen=True, eq=False)
-class Counted:
+class CountedRatings:
     """What the counting passes over the ratings found. Nothing is allocated yet but the counts.
 
     plan : the plan that follows from the counts

@@ -22,11 +22,11 @@ from stretto.kernels.factorization.predict import predict_worker
 from stretto.kernels.numeric.lanes import padded
 from stretto.plan.cost import refuse_if_over
 from stretto.runtime.blocks.crew import Crew
-from stretto.runtime.blocks.source import Source
-from stretto.runtime.blocks.step import Step, make_step, parts
+from stretto.runtime.blocks.source import EntrySource
+from stretto.runtime.blocks.step import BlockStep, make_step, parts
 from stretto.runtime.cpus import available_memory
 from stretto.schedule.orders.rotation import independent
-from stretto.state.rows import Rows
+from stretto.state.rows import BlockedRows
 
 from .problem import Factors
 
@@ -39,14 +39,14 @@ _LARGE = 1e30  # spreads of ratings from which on biases may not fit
 
 
 @dataclass(frozen=True, eq=False)
-class Seen:
+class RatedItems:
     """What each row rated in training: row i has indices[indptr[i]:indptr[i + 1]], in rising order."""
 
     indptr: NDArray[np.int64]
     indices: NDArray[np.int32]
 
     @classmethod
-    def of(cls, source: Source, scratch: Path | None = None) -> Seen:
+    def of(cls, source: EntrySource, scratch: Path | None = None) -> RatedItems:
         """Group the entries of a source by row; in a file of the scratch folder when one is given."""
         counts = np.zeros(source.shape[0], np.int64)
         for rows, _, _ in source.chunks():
@@ -85,7 +85,7 @@ def in_units(factors: Factors, scratch: Path | None) -> dict[str, Any]:
     return found | {"squares_": {name: _numbered(state, np.float32(1.0), scratch) for name, state in kept.items()}}
 
 
-def _numbered(state: Rows, unit: np.float32, scratch: Path | None) -> Floats:
+def _numbered(state: BlockedRows, unit: np.float32, scratch: Path | None) -> Floats:
     """[n, width] or [n] rows in the user's numbering, times a unit; zeros where there are none."""
     place = state.cut.place
     shape = (len(place), state.width) if state.array.ndim > 1 else (len(place),)
@@ -98,11 +98,11 @@ def _numbered(state: Rows, unit: np.float32, scratch: Path | None) -> Floats:
     return values
 
 
-_NOTHING = Seen(np.zeros(1, np.int64), np.zeros(0, np.int32))
+_NOTHING = RatedItems(np.zeros(1, np.int64), np.zeros(0, np.int32))
 
 
 @dataclass(frozen=True, eq=False)
-class Served:
+class PaddedFactors:
     """Factors ready for the kernels: rows padded to whole lanes."""
 
     W: Floats  # [m, padded]
@@ -122,9 +122,9 @@ def whole_lanes(factors: Floats) -> Floats:
     return wide
 
 
-def served(model: Any) -> Served:
+def served(model: Any) -> PaddedFactors:
     """The factors of a fitted estimator."""
-    return Served(
+    return PaddedFactors(
         whole_lanes(model.user_factors_),
         whole_lanes(model.item_factors_),
         model.user_bias_,
@@ -133,7 +133,7 @@ def served(model: Any) -> Served:
     )
 
 
-def predict(model: Served, rows: NDArray[Any], cols: NDArray[Any], crew: Crew) -> Floats:
+def predict(model: PaddedFactors, rows: NDArray[Any], cols: NDArray[Any], crew: Crew) -> Floats:
     """[n] predictions of pairs; an index outside the factors adds nothing."""
     result = np.empty(len(rows), np.float32)
     bounds = parts(len(rows), _PARTS, _LEAST)
@@ -142,7 +142,7 @@ def predict(model: Served, rows: NDArray[Any], cols: NDArray[Any], crew: Crew) -
     return result
 
 
-def run(crew: Crew, step: Step) -> Step:
+def run(crew: Crew, step: BlockStep) -> BlockStep:
     """Run a step of a fitted model; DataError where its numbers overflow."""
     if crew.run(step, "exact").failed is not None:
         raise DataError(
@@ -153,7 +153,7 @@ def run(crew: Crew, step: Step) -> Step:
 
 
 @dataclass(frozen=True, eq=False)
-class Search:
+class TopNIndex:
     """Column factors laid out for the search of the best n."""
 
     panels: Floats
@@ -161,7 +161,7 @@ class Search:
     items: int
 
     @classmethod
-    def over(cls, H: Floats, c: Floats, crew: Crew) -> Search:
+    def over(cls, H: Floats, c: Floats, crew: Crew) -> TopNIndex:
         """Lay out H [n, padded] and the column biases c [n] (or length 0)."""
         panels, bias = topn.panels_for(len(H), H.shape[1])
         bounds = parts(len(bias), _PARTS, 16)
@@ -179,7 +179,7 @@ class Search:
         crew: Crew,
         *,
         base: Floats = _NONE,
-        seen: Seen | None = None,
+        seen: RatedItems | None = None,
         allowed: NDArray[np.bool_] | None = None,
     ) -> tuple[NDArray[np.int32], Floats]:
         """(ids, scores) [len(rows), n] of the best columns for rows of W; −1 and −inf where there are fewer.
@@ -216,8 +216,8 @@ def similar(factors: Floats, cols: NDArray[Any], n: int, crew: Crew) -> tuple[ND
     bounds = parts(len(H), _PARTS, _LEAST)
     step = make_step("normalise", topn.normalise_worker, independent(len(bounds) - 1), np.diff(bounds), bounds, H, unit)
     run(crew, step)
-    itself = Seen(np.arange(len(H) + 1, dtype=np.int64), np.arange(len(H), dtype=np.int32))
-    found = Search.over(unit, _NONE, crew).best(
+    itself = RatedItems(np.arange(len(H) + 1, dtype=np.int64), np.arange(len(H), dtype=np.int32))
+    found = TopNIndex.over(unit, _NONE, crew).best(
         unit, cols, n, crew, seen=itself, allowed=np.asarray(factors.any(axis=1))
     )
     leave_blank(found, unit, cols)

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from stretto.data.partition import Cut
+from stretto.data.partition import BlockPartition
 from stretto.kernels.factorization.losses import CODES
 from stretto.kernels.factorization.predict import cost_worker
 from stretto.runtime.blocks.crew import Crew
-from stretto.runtime.blocks.source import Entries
+from stretto.runtime.blocks.source import EntryArrays
 from stretto.runtime.blocks.step import make_step, parts
 from stretto.schedule.orders.order import Ints
 from stretto.schedule.orders.rotation import independent
@@ -23,7 +23,7 @@ _PARTS = 64
 
 
 @dataclass(frozen=True, eq=False)
-class Held:
+class HeldOut:
     """Pairs to measure on, as positions in the plan's order; −1 for a row or column training never saw."""
 
     rows: NDArray[np.int32]
@@ -32,7 +32,7 @@ class Held:
     bounds: Ints
 
     @classmethod
-    def out(cls, data: Entries, rows: Cut, cols: Cut) -> Held:
+    def out(cls, data: EntryArrays, rows: BlockPartition, cols: BlockPartition) -> HeldOut:
         """Prepare held-out data for a plan with these cuts."""
         return cls(
             _places(data.rows, rows), _places(data.cols, cols), data.values, parts(len(data.values), _PARTS, 8192)
@@ -71,7 +71,7 @@ class Held:
         return named("test", self.cost(factors, loss, crew), loss)
 
 
-def _places(index: NDArray[np.integer], cut: Cut) -> NDArray[np.int32]:
+def _places(index: NDArray[np.integer], cut: BlockPartition) -> NDArray[np.int32]:
     known = (index >= 0) & (index < len(cut))
     return np.where(known, cut.place[np.where(known, index, 0)], np.int32(-1)).astype(np.int32)
 

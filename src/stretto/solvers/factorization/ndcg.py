@@ -13,12 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from stretto.data.partition import Cut
+from stretto.data.partition import BlockPartition
 from stretto.errors import DataError
 from stretto.runtime.blocks.crew import Crew
-from stretto.runtime.blocks.source import Entries
+from stretto.runtime.blocks.source import EntryArrays
 
-from .factors import Search, Seen, leave_blank
+from .factors import RatedItems, TopNIndex, leave_blank
 from .problem import Factors
 
 PLACES = 10
@@ -29,7 +29,7 @@ _ROWS = 10_000
 Longs = NDArray[np.int64]
 
 
-def ndcg(found: NDArray[np.int32], relevant: Seen) -> float:
+def ndcg(found: NDArray[np.int32], relevant: RatedItems) -> float:
     """The mean over rows of found [m, places], best first and −1 where there is none; row k's relevant items are row k
     of `relevant`, which has at least one in every row.
     """
@@ -50,14 +50,14 @@ class Ranking:
     """Rows to rank items for: what is relevant to each, and what is left out."""
 
     rows: NDArray[np.int32]  # [r] rows of the factors; each has something relevant
-    relevant: Seen  # of rows[k] in row k; items unknown to the model are there too, with numbers of their own
-    left_out: Seen  # of rows[k] in row k
+    relevant: RatedItems  # of rows[k] in row k; items unknown to the model are there too, with numbers of their own
+    left_out: RatedItems  # of rows[k] in row k
 
     def __len__(self) -> int:
         return len(self.rows)
 
     @classmethod
-    def of(cls, test: Entries, seen: Seen, items: int, *, at_most: int | None = None) -> Ranking:
+    def of(cls, test: EntryArrays, seen: RatedItems, items: int, *, at_most: int | None = None) -> Ranking:
         """From held-out entries, whose rows are those of `seen` and whose columns are below `items`.
 
         An index outside, −1 for instance, is one that the model does not know: an item that is never found, or a row
@@ -78,9 +78,9 @@ class Ranking:
         at = np.repeat(np.arange(len(rows)), counts)
         keep = ~np.isin(at * items + trained, _keys(tested, items))
         indptr = np.concatenate([[0], np.cumsum(np.bincount(at[keep], minlength=len(rows)))]).astype(np.int64)
-        return cls(rows.astype(np.int32), relevant, Seen(indptr, trained[keep].astype(np.int32)))
+        return cls(rows.astype(np.int32), relevant, RatedItems(indptr, trained[keep].astype(np.int32)))
 
-    def score(self, search: Search, W: NDArray[np.float32], crew: Crew) -> float:
+    def score(self, search: TopNIndex, W: NDArray[np.float32], crew: Crew) -> float:
         """NDCG@10 of rows with factors W [m, padded]."""
         mine = np.ascontiguousarray(W[self.rows])
         every = np.arange(len(mine), dtype=np.int32)
@@ -89,11 +89,11 @@ class Ranking:
         return ndcg(found[0], self.relevant)
 
 
-def _keys(seen: Seen, items: int) -> Longs:
+def _keys(seen: RatedItems, items: int) -> Longs:
     return np.repeat(np.arange(len(seen.indptr) - 1), np.diff(seen.indptr)) * items + seen.indices
 
 
-def _grouped(test: Entries, which: NDArray[np.bool_], place: Longs, rows: int, items: int) -> Seen:
+def _grouped(test: EntryArrays, which: NDArray[np.bool_], place: Longs, rows: int, items: int) -> RatedItems:
     """The chosen entries by row, columns in rising order, each once; unknown columns are numbered from `items` on."""
     at = np.flatnonzero(which)
     at = at[place[test.rows[at]] >= 0]
@@ -103,7 +103,7 @@ def _grouped(test: Entries, which: NDArray[np.bool_], place: Longs, rows: int, i
     size = items + len(at)
     keys = np.unique(place[test.rows[at]] * size + cols)
     indptr = np.concatenate([[0], np.cumsum(np.bincount(keys // size, minlength=rows))]).astype(np.int64)
-    return Seen(indptr, (keys % size).astype(np.int32))
+    return RatedItems(indptr, (keys % size).astype(np.int32))
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,7 +113,7 @@ class HeldRanking:
     ranking: Ranking
 
     @classmethod
-    def out(cls, test: Entries, seen: Seen, cols: Cut) -> HeldRanking:
+    def out(cls, test: EntryArrays, seen: RatedItems, cols: BlockPartition) -> HeldRanking:
         """Prepare held-out data for a plan whose rows and columns stand in their own order."""
         found = Ranking.of(test, seen, len(cols), at_most=_ROWS)
         if not len(found):
@@ -124,5 +124,5 @@ class HeldRanking:
 
     def metrics(self, factors: Factors, loss: str, crew: Crew) -> dict[str, float]:
         """NDCG@10, of at most 10,000 rows."""
-        search = Search.over(factors.H.array, factors.c.array, crew)
+        search = TopNIndex.over(factors.H.array, factors.c.array, crew)
         return {METRIC: self.ranking.score(search, factors.W.array, crew)}

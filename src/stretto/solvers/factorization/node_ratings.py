@@ -21,23 +21,23 @@ from typing import Any
 import numpy as np
 
 from stretto.cached import cached_property
-from stretto.data.partition import Cut
+from stretto.data.partition import BlockPartition
 from stretto.data.parts.file_set import FileSet
 from stretto.data.reading.scan import Scan
 from stretto.data.records.data import Data, held_out
 from stretto.errors import DataError
 from stretto.runtime.blocks.crew import Crew
 from stretto.runtime.blocks.layout import Blocks, arrange, fill_parts, index_type
-from stretto.runtime.blocks.parted import Exchange, Parted, by_shares
-from stretto.runtime.blocks.source import GRAIN, Chunk, Entries, in_grains
+from stretto.runtime.blocks.parted import Exchange, PartedSource, by_shares
+from stretto.runtime.blocks.source import GRAIN, Chunk, EntryArrays, in_grains
 from stretto.runtime.cluster.pages import Pages
 from stretto.runtime.files.mapped_arrays import Disk
 from stretto.runtime.runtimes import Threads
 from stretto.schedule.orders.order import Ints, Order
 
-from .counted_plan import Counted
-from .held_out import Held
-from .problem import Problem, new_factors, units
+from .counted_plan import CountedRatings
+from .held_out import HeldOut
+from .problem import FactorizationProblem, new_factors, units
 from .sgd import SgdJob, limit_of
 
 
@@ -61,12 +61,12 @@ class FileSource:
 
     @property
     def parts(self) -> int:
-        """As `Parted`; 0: the file is read as a whole."""
+        """As `PartedSource`; 0: the file is read as a whole."""
         return len(self.found.parts) if isinstance(self.found, FileSet) else 0
 
     @property
     def readers(self) -> Ints | None:
-        """As `Parted`."""
+        """As `PartedSource`."""
         return self.found.readers if isinstance(self.found, FileSet) else None
 
     @cached_property
@@ -123,8 +123,8 @@ class FileReader:
     """
 
     source: FileSource
-    rows: Cut
-    cols: Cut
+    rows: BlockPartition
+    cols: BlockPartition
     order: Order
     counts: Ints
     mean: float
@@ -168,8 +168,8 @@ _SAME_FILE = "give every machine the same file, and leave it as it is while a fi
 
 
 def own_chunks(
-    source: Parted,
-    rows: Cut,
+    source: PartedSource,
+    rows: BlockPartition,
     order: Order,
     visits: Ints,
     counts: Ints,
@@ -199,12 +199,12 @@ def own_chunks(
 
 
 def lay_out_from_file(
-    problem: Problem,
-    counted: Counted,
+    problem: FactorizationProblem,
+    counted: CountedRatings,
     source: FileSource,
     crew: Crew,
     *,
-    test: Entries | None,
+    test: EntryArrays | None,
     once: bool,
     scratch: Path | None = None,
 ) -> SgdJob:
@@ -222,7 +222,7 @@ def lay_out_from_file(
     u, i, r = (Pages((len(source),), kind).array for kind in (index_type(rows), index_type(cols), np.float32))
     blocks = Blocks(_pointers(weight), u, i, r, rows.bounds[order.row_block], cols.bounds[order.col_block], 0)
     factors = new_factors(problem, rows, cols, seen.empty, plan.logical.seed, crew, mean=mean, scale=scale, disk=here)
-    held = None if test is None else Held.out(test, rows, cols)
+    held = None if test is None else HeldOut.out(test, rows, cols)
     assert counted.parts is not None
     reader = FileReader(source, rows, cols, order, counted.parts, mean, scale, once)
     return SgdJob(problem, plan, blocks, factors, limit_of(problem, seen), crew, held, reader)

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto import checks
-from stretto.data.partition import Cut
+from stretto.data.partition import BlockPartition
 from stretto.errors import DataError, PlanError
 from stretto.kernels.factorization.losses import CODES
 from stretto.kernels.numeric.lanes import padded
@@ -33,7 +33,7 @@ from stretto.runtime.blocks.step import make_step
 from stretto.runtime.blocks.survey import Survey
 from stretto.runtime.files.mapped_arrays import Disk, full_array, new_array
 from stretto.schedule.orders.rotation import independent
-from stretto.state.rows import Rows
+from stretto.state.rows import BlockedRows
 
 _KINDS: dict[str, Callable[[Any], Any]] = {
     "int": int,
@@ -82,7 +82,7 @@ _PARAMETERS = {
 
 
 def parameter_of(field: str) -> str:
-    """The parameter of the estimator that a field of `Problem` comes from."""
+    """The parameter of the estimator that a field of `FactorizationProblem` comes from."""
     return _PARAMETERS.get(field, field)
 
 
@@ -106,7 +106,7 @@ class Moments:
 
 
 @dataclass(frozen=True)
-class Problem:
+class FactorizationProblem:
     """The choices that define a factorisation, whoever solves it. Every one is part of the plan's fingerprint."""
 
     rank: int
@@ -150,7 +150,7 @@ class Problem:
             return rate
         return rate * max(1.0 - (self.epochs_before + epoch) / self.epochs, 1.0 / self.epochs)
 
-    def checked(self) -> Problem:
+    def checked(self) -> FactorizationProblem:
         """Itself in Python's own types, or an error that names the parameter, what it may be and what it is."""
         check = checks.of("MatrixFactorization")
         for name, allowed in _CHOICES.items():
@@ -182,7 +182,7 @@ class Problem:
         return tuple((name, _KINDS[kinds[name]](known.get(name, getattr(self, name)))) for name in asked)
 
 
-def units(problem: Problem, seen: Survey) -> tuple[float, float]:
+def units(problem: FactorizationProblem, seen: Survey) -> tuple[float, float]:
     """(mean, scale) by which ratings are standardised. Without biases nothing gives the mean back, so it is left in."""
     if problem.loss == "logistic" or problem.implicit:
         return 0.0, 1.0
@@ -198,7 +198,7 @@ def units(problem: Problem, seen: Survey) -> tuple[float, float]:
     return mean, spread if spread > 0 else 1.0
 
 
-def factor_reg(problem: Problem, scale: float) -> float:
+def factor_reg(problem: FactorizationProblem, scale: float) -> float:
     """The penalty on factors of standardised ratings; bounded, so that a penalty far too strong stays a number."""
     return min(problem.reg / scale, _STRONGEST)
 
@@ -210,13 +210,13 @@ class Factors:
     adds to the confidence of implicit feedback.
     """
 
-    W: Rows
-    H: Rows
-    b: Rows
-    c: Rows
+    W: BlockedRows
+    H: BlockedRows
+    b: BlockedRows
+    c: BlockedRows
     mean: float
     scale: float
-    squares: dict[str, Rows] = field(default_factory=dict)
+    squares: dict[str, BlockedRows] = field(default_factory=dict)
     confidence: float = 0.0
 
     @property
@@ -228,7 +228,7 @@ class Factors:
         return {name: array for name, array in found.items() if len(array)}
 
 
-def squares_of(problem: Problem) -> dict[str, tuple[int, int]]:
+def squares_of(problem: FactorizationProblem) -> dict[str, tuple[int, int]]:
     """The sums of squared gradients that an optimizer keeps: name → (0 for rows or 1 for columns, how many for each).
 
     AdaGrad keeps one number for a row, AdaRevision one for each element of the factors and for each bias. All are 1 at
@@ -242,21 +242,23 @@ def squares_of(problem: Problem) -> dict[str, tuple[int, int]]:
     return {"zw": (0, wide), "zh": (1, wide), "zb": (0, bias), "zc": (1, bias)}
 
 
-def new_squares(problem: Problem, rows: Cut, cols: Cut, disk: Disk | None = None) -> dict[str, Rows]:
+def new_squares(
+    problem: FactorizationProblem, rows: BlockPartition, cols: BlockPartition, disk: Disk | None = None
+) -> dict[str, BlockedRows]:
     """The sums of `squares_of`, as they are at the start."""
     found = {}
     for name, (axis, wide) in squares_of(problem).items():
         cut = (rows, cols)[axis]
         shape = (len(cut), wide) if wide > 1 else (len(cut) * wide,)
         array = full_array(disk, name, shape, np.float32, 1.0)
-        found[name] = Rows(name, array, problem.rank if wide > 1 else 1, cut)
+        found[name] = BlockedRows(name, array, problem.rank if wide > 1 else 1, cut)
     return found
 
 
 def new_factors(
-    problem: Problem,
-    rows: Cut,
-    cols: Cut,
+    problem: FactorizationProblem,
+    rows: BlockPartition,
+    cols: BlockPartition,
     empty: tuple[NDArray[np.bool_], NDArray[np.bool_]],
     seed: int,
     crew: Crew,
@@ -295,13 +297,13 @@ def new_factors(
         )
         crew.run_here(fill, "exact")
         array[cut.place[empty[axis]]] = 0.0
-        states.append(Rows(name, array, problem.rank, cut))
-    b = Rows("b", new_array(disk, "b", (len(rows) if problem.biases else 0,), np.float32), 1, rows)
-    c = Rows("c", new_array(disk, "c", (len(cols) if problem.biases else 0,), np.float32), 1, cols)
+        states.append(BlockedRows(name, array, problem.rank, cut))
+    b = BlockedRows("b", new_array(disk, "b", (len(rows) if problem.biases else 0,), np.float32), 1, rows)
+    c = BlockedRows("c", new_array(disk, "c", (len(cols) if problem.biases else 0,), np.float32), 1, cols)
     return Factors(states[0], states[1], b, c, mean, scale, new_squares(problem, rows, cols, disk))
 
 
-def _drawn(name: str, cut: Cut) -> StepSpec:
+def _drawn(name: str, cut: BlockPartition) -> StepSpec:
     """The step that draws first factors."""
     numbers = (number(what) for what in ("seed", "axis", "low", "high", "rank"))
     factors = by_rows(name, cut.bounds)

@@ -28,7 +28,7 @@ from stretto.plan.kernel_reference import named_kernel
 from stretto.plan.plan import Logical
 from stretto.schedule.orders.order import Ints
 
-from .problem import Problem
+from .problem import FactorizationProblem
 
 SIDES = ("rows", "columns")
 _FACTORS, _BIASES = ("W", "H"), ("b", "c")
@@ -37,7 +37,7 @@ _FACTORS, _BIASES = ("W", "H"), ("b", "c")
 class _Side:
     """What the steps that solve rows (0) or columns (1) have in common. counts [m]: entries of each row."""
 
-    def __init__(self, problem: Problem, logical: Logical, counts: Ints, side: int) -> None:
+    def __init__(self, problem: FactorizationProblem, logical: Logical, counts: Ints, side: int) -> None:
         cut, other = (logical.rows, logical.cols) if side == 0 else (logical.cols, logical.rows)
         self.problem, self.side, self.bounds = problem, side, cut.bounds
         self.solved, self.fixed = len(cut), len(other)
@@ -70,7 +70,7 @@ class _Side:
         return by_rows(name, self.bounds, written=written, dtype="<f4", shape=(self.solved,))
 
 
-def specs_als(problem: Problem, logical: Logical, counts: tuple[Ints, Ints]) -> dict[str, StepSpec]:
+def specs_als(problem: FactorizationProblem, logical: Logical, counts: tuple[Ints, Ints]) -> dict[str, StepSpec]:
     """The steps of ALS by name."""
     cg = problem.linear_solver == "cg"
     found = {}
@@ -96,7 +96,7 @@ def specs_als(problem: Problem, logical: Logical, counts: tuple[Ints, Ints]) -> 
     return found
 
 
-def specs_ccd(problem: Problem, logical: Logical, counts: tuple[Ints, Ints]) -> dict[str, StepSpec]:
+def specs_ccd(problem: FactorizationProblem, logical: Logical, counts: tuple[Ints, Ints]) -> dict[str, StepSpec]:
     """The steps of CCD++ by name; those of one name take one pair of columns after the other."""
     found = {}
     for side, name in enumerate(SIDES):

@@ -29,17 +29,17 @@ from stretto.plan.cost import Cost
 from stretto.plan.kernel_reference import named_kernel
 from stretto.plan.plan import Logical, Physical, Plan
 from stretto.runtime.blocks.crew import Crew
-from stretto.runtime.blocks.job import Report
+from stretto.runtime.blocks.job import EpochReport
 from stretto.runtime.blocks.layout import Blocks, Tally, index_type, lay_out, lay_out_on_disk
-from stretto.runtime.blocks.source import Entries, InMemory, Source
-from stretto.runtime.blocks.step import Step, make_step
+from stretto.runtime.blocks.source import EntryArrays, EntrySource, InMemory
+from stretto.runtime.blocks.step import BlockStep, make_step
 from stretto.runtime.blocks.survey import Survey
 from stretto.runtime.files.mapped_arrays import Disk
 from stretto.schedule.orders.order import Ints, Order
 from stretto.schedule.orders.rotation import rotation
 
-from .held_out import Held, mean_cost, named
-from .problem import Factors, Problem, factor_reg, new_factors, squares_of, units
+from .held_out import HeldOut, mean_cost, named
+from .problem import FactorizationProblem, Factors, factor_reg, new_factors, squares_of, units
 
 _FLOAT = 4
 # Floating-point operations for each rating and each of its rank elements.
@@ -48,7 +48,7 @@ _FLOPS = {"sgd": 8, "adagrad": 16, "adarevision": 34}
 OUTLIER, LIMIT = 8.0, 5.0
 
 
-def logical_sgd(problem: Problem, seen: Survey, *, seed: int, profile: str, width: int) -> Logical:
+def logical_sgd(problem: FactorizationProblem, seen: Survey, *, seed: int, profile: str, width: int) -> Logical:
     """Everything that decides the numbers of an SGD run."""
     blocks = choose_blocks(seen.entries, seen.shape, width)
     names = ["rank", "loss", "reg", "biases", "optimizer", "learning_rate", "schedule", "init_scale"]
@@ -65,12 +65,12 @@ def logical_sgd(problem: Problem, seen: Survey, *, seed: int, profile: str, widt
     )
 
 
-def limit_of(problem: Problem, seen: Survey) -> float:
+def limit_of(problem: FactorizationProblem, seen: Survey) -> float:
     """The largest error that pulls with its full size, in standard deviations; infinity for data without outliers."""
     return LIMIT if problem.loss == "squared" and seen.farthest > OUTLIER * units(problem, seen)[1] else math.inf
 
 
-def row_bytes(problem: Problem) -> int:
+def row_bytes(problem: FactorizationProblem) -> int:
     """Bytes of everything kept for one row or column."""
     squares = sum(wide for axis, wide in squares_of(problem).values() if axis == 0)
     return _FLOAT * (padded(problem.rank) + problem.biases + squares)
@@ -81,7 +81,7 @@ def entry_bytes(logical: Logical) -> int:
     return sum(np.dtype(index_type(cut)).itemsize for cut in (logical.rows, logical.cols)) + _FLOAT
 
 
-def plan_sgd(problem: Problem, logical: Logical, weight: Ints, physical: Physical) -> Plan:
+def plan_sgd(problem: FactorizationProblem, logical: Logical, weight: Ints, physical: Physical) -> Plan:
     """The plan of an SGD run whose visit v has weight[v] entries; nothing is allocated yet."""
     rows, cols, order = logical.rows, logical.cols, logical.order
     entries = int(weight.sum())
@@ -107,13 +107,13 @@ class SgdJob:
 
     def __init__(
         self,
-        problem: Problem,
+        problem: FactorizationProblem,
         plan: Plan,
         blocks: Blocks,
         factors: Factors,
         limit: float,
         crew: Crew,
-        held: Held | None,
+        held: HeldOut | None,
         reader: Reader | None = None,
     ) -> None:
         self.problem, self.plan, self.blocks, self.factors, self.limit = problem, plan, blocks, factors, limit
@@ -122,7 +122,7 @@ class SgdJob:
         self.steps_ahead = held is None
         self.spec = plan.steps[0] if reader is None else replace(plan.steps[0], reader=reader)
 
-    def steps(self, epoch: int) -> Sequence[Step]:
+    def steps(self, epoch: int) -> Sequence[BlockStep]:
         """One pass over the grid."""
         blocks, factors = self.blocks, self.factors
         arrays = (blocks.ptr, blocks.u, blocks.i, blocks.r, blocks.row_base, blocks.col_base)
@@ -131,14 +131,14 @@ class SgdJob:
         step = sgd_step(self.problem, self.plan.order, epoch, factors.scale, self.limit, arrays, states, squares)
         return [replace(step, spec=self.spec)]
 
-    def report(self, epoch: int, steps: Sequence[Step]) -> Report:
+    def report(self, epoch: int, steps: Sequence[BlockStep]) -> EpochReport:
         """The loss met on the way through the epoch, and the held-out error after it."""
         loss = self.problem.loss
         cost = mean_cost(steps[0].total(), self.items, loss, self.factors.scale)
         metrics = named("train", cost, loss)
         if self.held is not None:
             metrics |= self.held.metrics(self.factors, loss, self.crew)
-        return Report(cost, metrics)
+        return EpochReport(cost, metrics)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Factors, biases and squared gradients, live."""
@@ -146,7 +146,7 @@ class SgdJob:
 
 
 def sgd_step(
-    problem: Problem,
+    problem: FactorizationProblem,
     order: Order,
     epoch: int,
     scale: float,
@@ -154,7 +154,7 @@ def sgd_step(
     arrays: tuple[Any, ...],
     states: tuple[Any, ...],
     squares: tuple[Any, ...],
-) -> Step:
+) -> BlockStep:
     """One pass of SGD: arrays are (ptr, u, i, r, row_base, col_base), states (W, H, b, c), squares those of
     `squares_of`.
     """
@@ -171,7 +171,7 @@ def sgd_step(
     return make_step(name, sgd_worker, order, weight, *arrays, *states, *settings, count)
 
 
-def spec_sgd(problem: Problem, logical: Logical, weight: Ints) -> StepSpec:
+def spec_sgd(problem: FactorizationProblem, logical: Logical, weight: Ints) -> StepSpec:
     """The pass of an epoch: entries belong to their visits, row factors are owned, column factors rotate."""
     worker = {"sgd": sgd_worker, "adagrad": adagrad_worker, "adarevision": adarevision_worker}[problem.optimizer]
     more = ("rank",) if problem.optimizer == "adagrad" else ()
@@ -201,15 +201,15 @@ def spec_sgd(problem: Problem, logical: Logical, weight: Ints) -> StepSpec:
 
 
 def lay_out_sgd(
-    problem: Problem,
+    problem: FactorizationProblem,
     plan: Plan,
     seen: Survey,
-    source: Source,
+    source: EntrySource,
     tallied: Tally | None,
     crew: Crew,
     *,
     seed: int,
-    test: Entries | None = None,
+    test: EntryArrays | None = None,
     disk: Disk | None = None,
 ) -> SgdJob:
     """Cut the ratings into blocks and draw the first factors; in files where a disk is given."""
@@ -222,5 +222,5 @@ def lay_out_sgd(
         assert tallied is not None
         blocks = lay_out(source.data, rows, cols, order, tallied, crew, mean=mean, scale=scale)
     factors = new_factors(problem, rows, cols, seen.empty, seed, crew, mean=mean, scale=scale, disk=disk)
-    held = None if test is None else Held.out(test, rows, cols)
+    held = None if test is None else HeldOut.out(test, rows, cols)
     return SgdJob(problem, plan, blocks, factors, limit_of(problem, seen), crew, held)

@@ -17,7 +17,7 @@ from stretto.data.design.design import Design, for_kernels
 from stretto.data.design.design_files import DesignFiles
 from stretto.runtime.blocks.crew import Crew
 
-from .columns import Columns
+from .columns import ColumnPasses
 
 Array = NDArray[Any]
 Floats = NDArray[np.float64]
@@ -75,16 +75,16 @@ def entries(crew: Crew, design: Design, own: None) -> Ints:
 def survey(
     crew: Crew, design: Design, own: None, profile: str, weight: Floats, centred: bool, v: Floats | None, mass: float
 ) -> tuple[Floats, Floats, Floats]:
-    """`Columns.survey`. v: None for the weights themselves."""
+    """`ColumnPasses.survey`. v: None for the weights themselves."""
     weight = for_kernels(weight)
-    return Columns(design, crew, profile).survey(weight, centred, weight if v is None else for_kernels(v), mass)
+    return ColumnPasses(design, crew, profile).survey(weight, centred, weight if v is None else for_kernels(v), mass)
 
 
 def price(crew: Crew, design: Design, own: Array | None, profile: str, v: Floats) -> Floats:
     """Products of the chosen columns with v."""
     which = unpack(own, design.shape[1])
     product = np.empty(design.shape[1])
-    Columns(design, crew, profile).price(which, for_kernels(v), product)
+    ColumnPasses(design, crew, profile).price(which, for_kernels(v), product)
     return product[which]
 
 

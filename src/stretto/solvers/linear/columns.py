@@ -32,7 +32,7 @@ def _cut(entries: Ints) -> Ints:
     return np.unique(np.concatenate([[0], inside, [len(entries)]])).astype(np.int64)
 
 
-class Columns:
+class ColumnPasses:
     """The passes over a design, run by a crew.
 
     Attributes

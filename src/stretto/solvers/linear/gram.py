@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from stretto.kernels.linear import gram as kernels
 
-from .columns import Columns
+from .columns import ColumnPasses
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -34,7 +34,7 @@ class Gram:
     limit: slots that may be kept; when more are asked for, those not asked for are forgotten.
     """
 
-    def __init__(self, columns: Columns, weight: Floats, mean: Floats, centred: bool, limit: int) -> None:
+    def __init__(self, columns: ColumnPasses, weight: Floats, mean: Floats, centred: bool, limit: int) -> None:
         self.columns, self.centred, self.limit = columns, centred, limit
         self._slot = np.full(columns.p, -1, np.int64)
         self._all_rows: tuple[Any, ...] | None = None

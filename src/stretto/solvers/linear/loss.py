@@ -21,7 +21,7 @@ _NEAR_ZERO = 1e-4  # below that tanh(t/2)/2t is ¼ to nine digits, and the quoti
 
 
 @dataclass(frozen=True, eq=False)
-class At:
+class LossPoint:
     """The loss at one point."""
 
     value: float
@@ -35,15 +35,15 @@ class Loss(Protocol):
 
     quadratic: bool  # whether d is the same everywhere
 
-    def look(self, z: Floats, b: float, *, settle: bool = True) -> At:
+    def look(self, z: Floats, b: float, *, settle: bool = True) -> LossPoint:
         """The loss at z + b; settle: with the intercept that fits z best, from b on."""
 
-    def curvature(self, z: Floats, at: At, share: float) -> Floats:
+    def curvature(self, z: Floats, at: LossPoint, share: float) -> Floats:
         """[n] at.d, each at least `share` of the curvature of a parabola that touches the loss at z and lies above it
         everywhere.
         """
 
-    def dual(self, at: At, scale: float) -> float:
+    def dual(self, at: LossPoint, scale: float) -> float:
         """The loss's part of the dual objective at θ = scale·at.v."""
 
 
@@ -56,7 +56,7 @@ class Squared:
         self.y, self.weight, self.intercept, self.profile = y, weight, intercept, profile
         self._mass = float(np.sum(weight))
 
-    def look(self, z: Floats, b: float, *, settle: bool = True) -> At:
+    def look(self, z: Floats, b: float, *, settle: bool = True) -> LossPoint:
         v = np.empty_like(z)
         see = sample_losses.look_squared[self.profile]
         value, pull = see(self.y, z, self.weight, b, v)
@@ -65,12 +65,12 @@ class Squared:
             for _ in range(2):
                 b += pull / self._mass
                 value, pull = see(self.y, z, self.weight, b, v)
-        return At(value, b, v, self.weight)
+        return LossPoint(value, b, v, self.weight)
 
-    def curvature(self, z: Floats, at: At, share: float) -> Floats:
+    def curvature(self, z: Floats, at: LossPoint, share: float) -> Floats:
         return at.d
 
-    def dual(self, at: At, scale: float) -> float:
+    def dual(self, at: LossPoint, scale: float) -> float:
         return float(
             sample_losses.dual_squared[self.profile](self.y, self.weight, at.v, at.b if self.intercept else 0.0, scale)
         )
@@ -84,15 +84,15 @@ class Logistic:
     def __init__(self, y: Floats, weight: Floats, intercept: bool, profile: str) -> None:
         self.y, self.weight, self.intercept, self.profile = y, weight, intercept, profile
 
-    def look(self, z: Floats, b: float, *, settle: bool = True) -> At:
+    def look(self, z: Floats, b: float, *, settle: bool = True) -> LossPoint:
         v, d, cost = np.empty_like(z), np.empty_like(z), np.empty_like(z)
         if self.intercept and settle:
             b, value, _ = sample_losses.settle_logistic[self.profile](self.y, z, self.weight, b, v, d, cost)
         else:
             value, _, _ = sample_losses.look_logistic[self.profile](self.y, z, self.weight, b, v, d, cost)
-        return At(value, b, v, d)
+        return LossPoint(value, b, v, d)
 
-    def curvature(self, z: Floats, at: At, share: float) -> Floats:
+    def curvature(self, z: Floats, at: LossPoint, share: float) -> Floats:
         # tanh(t/2)/2t, the parabola's, is (½ − a)/t with a = σ(−t), which v holds already.
         if share == 0.0:
             return at.d
@@ -102,5 +102,5 @@ class Logistic:
         np.divide(0.5 - a, t, out=bound, where=np.abs(t) > _NEAR_ZERO)
         return np.maximum(at.d, share * self.weight * bound)
 
-    def dual(self, at: At, scale: float) -> float:
+    def dual(self, at: LossPoint, scale: float) -> float:
         return float(sample_losses.dual_logistic[self.profile](self.y, self.weight, at.v, scale))

@@ -24,9 +24,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .gram import Gram
-from .point import Point, Setting, inside
+from .point import LinearPoint, PreparedProblem, inside
 from .subproblem import Minimum, minimise
-from .sweeping import Model, minimise_shuffled, minimise_swept
+from .sweeping import QuadraticModel, minimise_shuffled, minimise_swept
 
 Array = NDArray[Any]
 Floats = NDArray[np.float64]
@@ -46,7 +46,7 @@ _FAITHFUL = 0.75  # of the promised fall that must come for less damping
 class SetSolver:
     """Minimises over chosen columns. slots: columns whose inner products are kept."""
 
-    def __init__(self, setting: Setting, slots: int) -> None:
+    def __init__(self, setting: PreparedProblem, slots: int) -> None:
         self.setting = setting
         problem = setting.problem
         self._gram = Gram(setting.columns, problem.weight, setting.mean, problem.intercept, slots)
@@ -60,7 +60,7 @@ class SetSolver:
         self._models = 0  # made over sparse columns
         self._spent = 0  # iterations of conjugate gradients since one of them was minimised
 
-    def state(self, point: Point | None) -> dict[str, Array]:
+    def state(self, point: LinearPoint | None) -> dict[str, Array]:
         """Everything that decides the models to come, from this point on; None: another fit starts next."""
         # The squared loss has one table of products. Those of another loss hold for one model, made at one point.
         same = self.setting.loss.quadratic or (point is not None and self._gram.weight is point.at.d)
@@ -68,13 +68,15 @@ class SetSolver:
         found["shares"] = np.array([self._damping, self._loose])
         return found | {"counts": np.array([self._models, self._spent], np.int64)}
 
-    def restore(self, state: Mapping[str, Array], point: Point) -> None:
+    def restore(self, state: Mapping[str, Array], point: LinearPoint) -> None:
         """Go on from what `state` gave, at the same point."""
         self._damping, self._loose = state["shares"].tolist()
         self._models, self._spent = state["counts"].tolist()
         self._gram.restore(inside(state, "gram"), point.at.d)
 
-    def solve(self, point: Point, chosen: Ints, l1: float, l2: float, tolerance: float, *, once: bool = False) -> int:
+    def solve(
+        self, point: LinearPoint, chosen: Ints, l1: float, l2: float, tolerance: float, *, once: bool = False
+    ) -> int:
         """Minimise over the chosen columns alone, to violations of `tolerance`; sweeps and Newton steps made.
 
         once: take one Newton step; the squared loss, which needs no more, does not care.
@@ -94,7 +96,7 @@ class SetSolver:
             return 0
         return done.sweeps + done.newtons
 
-    def _newton(self, point: Point, chosen: Ints, l1: float, l2: float, tolerance: float, once: bool) -> int:
+    def _newton(self, point: LinearPoint, chosen: Ints, l1: float, l2: float, tolerance: float, once: bool) -> int:
         """One quadratic model of the loss after another, each minimised and walked towards as far as the loss falls."""
         setting = self.setting
         positive = setting.problem.positive
@@ -149,7 +151,7 @@ class SetSolver:
             self._loose *= _CLOSER
 
     def _walk(
-        self, point: Point, chosen: Ints, b: Floats, change: Floats, fall: float, d: Floats, l1: float, l2: float
+        self, point: LinearPoint, chosen: Ints, b: Floats, change: Floats, fall: float, d: Floats, l1: float, l2: float
     ) -> tuple[float, float]:
         """Move along `change` as far as the objective falls by a fair part of `fall`: the part walked, or 0, and the
         share of what the model promised for the whole of it that was gained.
@@ -186,7 +188,7 @@ class SetSolver:
         return float(np.sum((l1 * scale * side + l2 * scale * scale * there) * (there - b)))
 
     def _model(
-        self, point: Point, chosen: Ints, l1: float, l2: float, d: Floats, tolerance: float, most: float = 0.0,
+        self, point: LinearPoint, chosen: Ints, l1: float, l2: float, d: Floats, tolerance: float, most: float = 0.0,
         largest: float = 0.0,
     ) -> Minimum:  # fmt: skip
         """Minimise the quadratic model with curvatures d [n] over the chosen columns, to violations of `tolerance`;
@@ -202,7 +204,7 @@ class SetSolver:
             if not setting.loss.quadratic:
                 self._gram.renew(d, mean)
             return self._by_products(chosen, b, point.pulls[chosen] - ridge * b, penalty, ridge, tolerance)
-        model = Model(setting.columns, chosen, point.at.v, d, mean[chosen], penalty, ridge, scale, positive)
+        model = QuadraticModel(setting.columns, chosen, point.at.v, d, mean[chosen], penalty, ridge, scale, positive)
         if setting.loss.quadratic or not setting.columns.sparse:
             return minimise_swept(model, b, tolerance)
 

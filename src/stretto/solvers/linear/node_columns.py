@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 from stretto.data.design.design import Design, index_type
 from stretto.data.design.design_files import DesignFiles
 from stretto.runtime.blocks.crew import Crew
-from stretto.runtime.cluster.parts.driver import Held, Parts
+from stretto.runtime.cluster.parts.driver import RemoteParts, RemoteValues
 
 from . import column_parts as nodes
 from .column_store import ColumnStore, DenseStore, SparseStore
-from .columns import Columns
+from .columns import ColumnPasses
 from .regression import AnyDesign
 
 Floats = NDArray[np.float64]
@@ -57,7 +57,7 @@ class NodeDesign:
     dtype : of the values
     """
 
-    def __init__(self, held: Held, bounds: Ints, shape: tuple[int, int], dtype: Any, *, sparse: bool) -> None:
+    def __init__(self, held: RemoteValues, bounds: Ints, shape: tuple[int, int], dtype: Any, *, sparse: bool) -> None:
         self.held, self.bounds, self.shape, self.dtype, self.sparse = held, bounds, shape, np.dtype(dtype), sparse
         if sparse:
             self.entries: Ints = np.concatenate(list(held.map(nodes.entries).values()))
@@ -68,7 +68,7 @@ class NodeDesign:
         self.nnz = int(self.entries.sum())
 
     @staticmethod
-    def sent(design: Design, parts: Parts) -> NodeDesign:
+    def sent(design: Design, parts: RemoteParts) -> NodeDesign:
         """Send each node its columns."""
         bounds = cut_columns(design.entries)
         pieces = [design.between(first, last) for first, last in pairwise(bounds.tolist())]
@@ -76,7 +76,7 @@ class NodeDesign:
         return NodeDesign(held, bounds, design.shape, design.dtype, sparse=design.sparse)
 
     @staticmethod
-    def read(files: DesignFiles, parts: Parts) -> NodeDesign:
+    def read(files: DesignFiles, parts: RemoteParts) -> NodeDesign:
         """Have each node read its columns."""
         bounds = cut_columns(files.entries)
         ranges = [(first, last) for first, last in pairwise(bounds.tolist())]
@@ -120,7 +120,7 @@ class NodeDesign:
     def survey(
         self, profile: str, weight: Floats, centred: bool, v: Floats, mass: float
     ) -> tuple[Floats, Floats, Floats]:
-        """`Columns.survey`."""
+        """`ColumnPasses.survey`."""
         found = self.held.map(nodes.survey, profile, weight, centred, v, mass, items=3.0 * self.nnz)
         mean, norm, product = (np.concatenate(one) for one in zip(*found.values(), strict=True))
         return mean, norm, product
@@ -145,7 +145,7 @@ class NodeDesign:
         return Design(self.shape, indptr=indptr, indices=indices, values=values).pick(which)
 
 
-class NodeColumns(Columns):
+class NodeColumns(ColumnPasses):
     """The passes over columns that nodes hold. Products of a vector that was not changed are not asked for again."""
 
     complete = False
@@ -164,12 +164,12 @@ class NodeColumns(Columns):
     def survey(
         self, weight: Floats, centred: bool, v: Floats, mass: float | None = None
     ) -> tuple[Floats, Floats, Floats]:
-        """As `Columns.survey`, on the nodes."""
+        """As `ColumnPasses.survey`, on the nodes."""
         mass = float(weight.sum()) if mass is None else mass
         return self._nodes.survey(self.profile, weight, centred, v, mass)
 
     def price(self, which: Ints, v: Floats, product: Floats) -> None:
-        """As `Columns.price`: on the nodes, unless all columns are here."""
+        """As `ColumnPasses.price`: on the nodes, unless all columns are here."""
         if self._nodes.has(which):
             super().price(which, v, product)
             return
@@ -182,9 +182,9 @@ class NodeColumns(Columns):
         product[which] = self._product[which]
 
 
-def columns_of(design: AnyDesign, crew: Crew, profile: str) -> Columns:
+def columns_of(design: AnyDesign, crew: Crew, profile: str) -> ColumnPasses:
     """The passes over a design, wherever its columns are."""
-    return NodeColumns(design, crew, profile) if isinstance(design, NodeDesign) else Columns(design, crew, profile)
+    return NodeColumns(design, crew, profile) if isinstance(design, NodeDesign) else ColumnPasses(design, crew, profile)
 
 
 def _same_bits(one: Floats, other: Floats) -> bool:

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from stretto.errors import PlanError
 from stretto.runtime.blocks.crew import Crew
 
-from .columns import Columns
-from .loss import At, Logistic, Loss, Squared
+from .columns import ColumnPasses
+from .loss import Logistic, Loss, LossPoint, Squared
 from .node_columns import columns_of
-from .regression import Problem
+from .regression import RegressionProblem
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -31,21 +31,21 @@ _CONSTANT = 1e-11
 
 
 @dataclass
-class Point:
+class LinearPoint:
     """Where a solver stands."""
 
     coef: Floats  # [p]
     z: Floats  # [n] Xβ
-    at: At
+    at: LossPoint
     pulls: Floats  # [p] x_j · v; current for the columns that were asked for last
 
     @property
     def support(self) -> Ints:
         return np.flatnonzero(self.coef).astype(np.int64)
 
-    def copy(self) -> Point:
+    def copy(self) -> LinearPoint:
         """A point that can be moved without moving this one."""
-        return Point(self.coef.copy(), self.z.copy(), self.at, self.pulls.copy())
+        return LinearPoint(self.coef.copy(), self.z.copy(), self.at, self.pulls.copy())
 
     def state(self) -> dict[str, NDArray[Any]]:
         """The point, to be saved."""
@@ -58,14 +58,14 @@ def inside(state: Mapping[str, NDArray[Any]], name: str) -> dict[str, NDArray[An
     return {key.removeprefix(f"{name}/"): array for key, array in state.items() if key.startswith(f"{name}/")}
 
 
-class Setting:
+class PreparedProblem:
     """A problem with what is known of its columns before anything is learned."""
 
-    def __init__(self, problem: Problem, crew: Crew, profile: str) -> None:
+    def __init__(self, problem: RegressionProblem, crew: Crew, profile: str) -> None:
         if problem.loss not in _LOSSES:
             raise PlanError(f"no loss {problem.loss!r}; there are {', '.join(_LOSSES)}")
         self.problem, self.crew, self.profile = problem, crew, profile
-        self.columns: Columns = columns_of(problem.design, crew, profile)
+        self.columns: ColumnPasses = columns_of(problem.design, crew, profile)
         self.loss: Loss = _LOSSES[problem.loss](problem.y, problem.weight, problem.intercept, profile)
         n, p = problem.design.shape
         self.scale = np.ones(p) if problem.scale is None else problem.scale
@@ -77,23 +77,25 @@ class Setting:
         norm[norm <= _CONSTANT * np.abs(self.mean) * np.sqrt(mass)] = 0.0
         self.norm = norm  # [p] zero for a column that is constant
         self.usable = norm > 0.0
-        self.zero = Point(np.zeros(p), z, at, pulls)
+        self.zero = LinearPoint(np.zeros(p), z, at, pulls)
 
-    def stand(self, coef: Floats, intercept: float) -> Point:
+    def stand(self, coef: Floats, intercept: float) -> LinearPoint:
         """The point with these coefficients [p]; those of constant columns are zero."""
-        point = Point(np.where(self.usable, coef, 0.0), np.zeros(self.columns.n), self.zero.at, np.zeros(len(coef)))
+        point = LinearPoint(
+            np.where(self.usable, coef, 0.0), np.zeros(self.columns.n), self.zero.at, np.zeros(len(coef))
+        )
         self.predict(point, intercept)
         self.pull(point, np.flatnonzero(self.usable).astype(np.int64))
         return point
 
-    def restored(self, state: Mapping[str, NDArray[Any]]) -> Point:
-        """The point that `Point.state` saved."""
+    def restored(self, state: Mapping[str, NDArray[Any]]) -> LinearPoint:
+        """The point that `LinearPoint.state` saved."""
         value, b = state["at"].tolist()
         d = self.zero.at.d if self.loss.quadratic else np.array(state["d"])
-        at = At(value, b, np.array(state["v"]), d)
-        return Point(np.array(state["coef"]), np.array(state["z"]), at, np.array(state["pulls"]))
+        at = LossPoint(value, b, np.array(state["v"]), d)
+        return LinearPoint(np.array(state["coef"]), np.array(state["z"]), at, np.array(state["pulls"]))
 
-    def predict(self, point: Point, b: float) -> None:
+    def predict(self, point: LinearPoint, b: float) -> None:
         """z and the loss at the point's coefficients, worked out anew."""
         point.z[:] = 0.0
         support = point.support
@@ -101,12 +103,12 @@ class Setting:
             self.columns.add(support, point.coef[support], point.z)
         point.at = self.loss.look(point.z, b)
 
-    def pull(self, point: Point, which: Ints) -> None:
+    def pull(self, point: LinearPoint, which: Ints) -> None:
         """The pulls of these columns at the point."""
         self.columns.price(which, point.at.v, point.pulls)
         self._centre(point.pulls, which, point.at)
 
-    def _centre(self, pulls: Floats, which: Ints | slice, at: At) -> None:
+    def _centre(self, pulls: Floats, which: Ints | slice, at: LossPoint) -> None:
         """Take off what rounding left in Σ v: zero with an intercept, but columns far from zero would magnify it."""
         if self.problem.intercept:
             with np.errstate(over="ignore", invalid="ignore"):  # said when the objective is evaluated
@@ -118,6 +120,6 @@ class Setting:
         value = float(l1 * np.sum(np.abs(scaled)))
         return value + float(0.5 * l2 * np.sum(scaled * scaled)) if l2 else value
 
-    def objective(self, point: Point, l1: float, l2: float) -> float:
+    def objective(self, point: LinearPoint, l1: float, l2: float) -> float:
         """What is minimised, at the point."""
         return point.at.value + self.penalty(point.coef, l1, l2)

@@ -41,7 +41,7 @@ class AnyDesign(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Problem:
+class RegressionProblem:
     """What is minimised, the strength of the penalty apart."""
 
     design: AnyDesign

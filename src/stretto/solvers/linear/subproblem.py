@@ -69,7 +69,7 @@ def minimise(
     for row, values in ((quadratic.Q, q), (quadratic.B, b), (quadratic.L1, l1), (quadratic.UNIT, unit)):
         vectors[row, :k] = values
     words = np.zeros(quadratic.J + step, np.int64)
-    room = quadratic.Room(words, H, vectors, np.empty((size, size)), numbers)
+    room = quadratic.QuadraticWorkspace(words, H, vectors, np.empty((size, size)), numbers)
     step_ = make_step("minimise", quadratic.minimise_worker, independent(1), np.ones(1, np.int64), room)
     crew.run(step_, profile, again=True)
     worst, swept, stepped = numbers[[quadratic.WORST, quadratic.SWEPT, quadratic.STEPPED]]

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from stretto.kernels.linear import conjugate_gradients, descent, gram, shuffled
 
-from .columns import Columns
+from .columns import ColumnPasses
 from .subproblem import Minimum
 
 Floats = NDArray[np.float64]
@@ -31,10 +31,10 @@ _CLOSE = 0.95  # of the pull at which a column moves: those that are pulled more
 
 
 @dataclass(frozen=True, eq=False)
-class Model:
+class QuadraticModel:
     """A quadratic model of the loss on some columns: pull and curvature of the samples, [n]."""
 
-    columns: Columns
+    columns: ColumnPasses
     which: Ints  # [k]
     v: Floats
     d: Floats
@@ -63,7 +63,7 @@ class Model:
         return product[which] - mean * np.sum(u)
 
 
-def minimise_swept(model: Model, b: Floats, tolerance: float) -> Minimum:
+def minimise_swept(model: QuadraticModel, b: Floats, tolerance: float) -> Minimum:
     """b [k] down to violations of `tolerance` units."""
     b = b.copy()
     u = model.v.copy()
@@ -85,7 +85,7 @@ def minimise_swept(model: Model, b: Floats, tolerance: float) -> Minimum:
 
 
 def minimise_shuffled(
-    model: Model, b: Floats, most: float, largest: float, seed: int, table: Table, spent: int
+    model: QuadraticModel, b: Floats, most: float, largest: float, seed: int, table: Table, spent: int
 ) -> tuple[Minimum, int]:
     """b [k] down to violations that sum to `most` or are at most `largest` units each, over sparse columns in random
     order; or as far as a few turns go. Between the sweeps of two turns come conjugate gradients or, when these were
@@ -120,7 +120,7 @@ def minimise_shuffled(
     return Minimum(b, float(said[shuffled.WORST]), int(said[shuffled.SWEPT]), newtons), spent
 
 
-def _as_long_as_a_table(model: Model, b: Floats, iterations: int) -> bool:
+def _as_long_as_a_table(model: QuadraticModel, b: Floats, iterations: int) -> bool:
     """Whether so many iterations over the support took as long as a table of it: some eight factors of k³/3 quick
     steps, against a slow step for each entry.
     """
@@ -128,7 +128,7 @@ def _as_long_as_a_table(model: Model, b: Floats, iterations: int) -> bool:
     return 16.0 * iterations * float(model.columns.entries[on].sum()) >= float(len(on)) ** 3
 
 
-def _by_table(model: Model, b: Floats, u: Floats, table: Table) -> int:
+def _by_table(model: QuadraticModel, b: Floats, u: Floats, table: Table) -> int:
     """Move b and u to the minimum over the support and the columns about to enter; Newton steps made."""
     pulls = model.gather(model.which, u, model.mean)
     on = np.flatnonzero((b != 0.0) | (np.abs(pulls) >= _CLOSE * model.l1))
@@ -140,7 +140,9 @@ def _by_table(model: Model, b: Floats, u: Floats, table: Table) -> int:
     return max(1, done.newtons)
 
 
-def _towards(model: Model, b: Floats, u: Floats, curve: Floats, goals: tuple[float, float] | None = None) -> int:
+def _towards(
+    model: QuadraticModel, b: Floats, u: Floats, curve: Floats, goals: tuple[float, float] | None = None
+) -> int:
     """Move b and u towards the solution of the linear system on the support; iterations made."""
     on = np.flatnonzero(b)
     if not len(on):
@@ -166,7 +168,7 @@ def _towards(model: Model, b: Floats, u: Floats, curve: Floats, goals: tuple[flo
 
 
 def _by_rows(
-    model: Model, on: Ints, slack: Floats, curve: Floats, most: float, largest: float
+    model: QuadraticModel, on: Ints, slack: Floats, curve: Floats, most: float, largest: float
 ) -> tuple[Floats, Floats, int]:
     """`_conjugate` over the entries of sparse columns by rows, until the residual sums to `most` or is at most
     `largest` units everywhere.
@@ -186,7 +188,7 @@ def _by_rows(
 
 
 def _conjugate(
-    model: Model, which: Ints, mean: Floats, ridge: Floats, slack: Floats, curve: Floats
+    model: QuadraticModel, which: Ints, mean: Floats, ridge: Floats, slack: Floats, curve: Floats
 ) -> tuple[Floats, Floats, int]:
     """way ≈ (XᵀDX + ridge)⁻¹ slack by preconditioned conjugate gradients, X way, iterations."""
     way, product = np.zeros_like(slack), np.zeros(model.columns.n)

@@ -27,8 +27,8 @@ from stretto.runtime.blocks.crew import Crew
 from stretto.schedule.working_sets import WorkingSets
 
 from .newton import SetSolver
-from .point import Point, Setting, inside
-from .regression import Fit, Problem
+from .point import LinearPoint, PreparedProblem, inside
+from .regression import Fit, RegressionProblem
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -43,7 +43,7 @@ _IDLE = 20  # rounds that change nothing, each stricter than the last, after whi
 class _Progress:
     """Where a fit stands between two rounds."""
 
-    point: Point
+    point: LinearPoint
     pool: NDArray[np.bool_]  # [p] columns that are not proven zero
     epochs: int = 0  # sweeps and Newton steps so far
     dual: float = -np.inf  # the best dual value so far
@@ -52,12 +52,12 @@ class _Progress:
     idle: int = 0  # the last so many changed nothing
 
 
-class Solver:
+class WorkingSetSolver:
     """A solver for one problem at any number of penalties; keep it along a path, it remembers inner products."""
 
     def __init__(
         self,
-        problem: Problem,
+        problem: RegressionProblem,
         crew: Crew,
         *,
         profile: str = "exact",
@@ -66,11 +66,11 @@ class Solver:
     ) -> None:
         self.problem, self.crew = problem, crew
         self.spec = schedule if schedule is not None else WorkingSets()
-        self.setting = Setting(problem, crew, profile)
+        self.setting = PreparedProblem(problem, crew, profile)
         # A Newton step takes a few sweeps; beside them it costs little to evaluate all sparse columns after every one.
         self._whole = schedule is None and problem.design.sparse and not self.setting.loss.quadratic
         self._sets = SetSolver(self.setting, slots)
-        self._last: tuple[Fit, Point] | None = None
+        self._last: tuple[Fit, LinearPoint] | None = None
         self._now: _Progress | None = None  # of the fit under way, or of one that was restored
 
     def largest_l1(self) -> float:
@@ -210,7 +210,7 @@ class Solver:
         self._last = fit, point
         return fit
 
-    def _begin(self, start: Fit | None) -> tuple[Point, bool]:
+    def _begin(self, start: Fit | None) -> tuple[LinearPoint, bool]:
         """A point to start from, and whether its pulls are those of all columns: after a fit, those of columns that
         left the pool are old.
         """
@@ -220,7 +220,7 @@ class Solver:
             return self._last[1].copy(), False
         return self.setting.stand(start.coef, start.intercept), True
 
-    def _dual(self, point: Point, pool: NDArray[np.bool_], l1: float, l2: float) -> tuple[float, float]:
+    def _dual(self, point: LinearPoint, pool: NDArray[np.bool_], l1: float, l2: float) -> tuple[float, float]:
         """The better of two dual values, and its c: θ = c·v at the largest c ≤ 1 that keeps every constraint and, with
         l2, where they are costs and not limits, at c = 1.
         """
@@ -235,7 +235,7 @@ class Solver:
                 return whole, 1.0
         return value, c
 
-    def _screen(self, pool: NDArray[np.bool_], point: Point, c: float, gap: float, l1: float) -> None:
+    def _screen(self, pool: NDArray[np.bool_], point: LinearPoint, c: float, gap: float, l1: float) -> None:
         """Take out of the pool what θ = c·v proves zero, whose own gap this is. The dual is strongly concave: its
         optimum lies in a ball around θ.
         """
@@ -248,14 +248,21 @@ class Solver:
         out = pool & self.spec.safe(c * urge, norm, np.full(len(urge), l1), radius) & (point.coef == 0.0)
         pool[out] = False
 
-    def _choose(self, pool: NDArray[np.bool_], point: Point, pull: Floats, l1: float) -> Ints:
+    def _choose(self, pool: NDArray[np.bool_], point: LinearPoint, pull: Floats, l1: float) -> Ints:
         norm = np.where(self.setting.usable, self.setting.norm, 1.0)
         distance = (l1 - self._urge(pull)) * self.setting.scale / norm
         distance[~pool] = np.inf
         return self.spec.choose(point.support, distance, self.setting.columns.n, sparse=self.problem.design.sparse)
 
     def _tolerance(
-        self, point: Point, pull: Floats, pool: NDArray[np.bool_], chosen: Ints, l1: float, left: float, gap: float
+        self,
+        point: LinearPoint,
+        pull: Floats,
+        pool: NDArray[np.bool_],
+        chosen: Ints,
+        l1: float,
+        left: float,
+        gap: float,
     ) -> float:
         """To which violation a set is solved: at the end as the gap asks, before no closer than the columns that are
         left out deserve.

@@ -1,8 +1,8 @@
 """In which coordinates a step is sought: those that make the curvature of the loss as even as it is cheap to make it.
 
-`Diagonal`: every feature on its own, by the fourth root of its curvature: half-way between leaving the features as they
-are, which common ones spoil, and evening them out, which makes rare ones run ahead. `Table`: for dense data with not
-too many features, the inner products of all of them, over some of the samples, factorised.
+`DiagonalMetric`: every feature on its own, by the fourth root of its curvature: half-way between leaving the features
+as they are, which common ones spoil, and evening them out, which makes rare ones run ahead. `SampledGram`: for dense
+data with not too many features, the inner products of all of them, over some of the samples, factorised.
 
     metric.scale            [p + 1] what a single feature is measured in
     metric.pull(turned)     gradients and changes of them, into the metric's coordinates
@@ -18,7 +18,7 @@ from stretto.kernels.linear import gram
 from stretto.kernels.linear import softmax_gram as kernels
 
 from .passes import Passes
-from .point import Problem
+from .point import SoftmaxProblem
 
 Floats = NDArray[np.float64]
 
@@ -27,10 +27,10 @@ _FEATURES = 1536  # at most: a table of so many is factorised in a fraction of a
 _ROOM = 1 << 28  # bytes of factors, one for each class
 
 
-class Diagonal:
+class DiagonalMetric:
     """Every feature on its own."""
 
-    def __init__(self, problem: Problem, passes: Passes) -> None:
+    def __init__(self, problem: SoftmaxProblem, passes: Passes) -> None:
         k = problem.classes
         curved = passes.squares() * (k - 1) / k**2 + problem.ridge
         curved = np.maximum(curved, 1e-12 * float(curved.max()))
@@ -44,16 +44,16 @@ class Diagonal:
         return d * self.scale[:, None]
 
 
-def fits_table(problem: Problem) -> bool:
+def fits_table(problem: SoftmaxProblem) -> bool:
     """Whether products of all features are cheap beside passes over the data."""
     samples, features = problem.rows.shape
     return not problem.rows.sparse and features < _FEATURES and features <= 4 * samples
 
 
-class Table:
+class SampledGram:
     """Products of the features, over a share of the samples drawn by the seed, and the exact curvature on top."""
 
-    def __init__(self, problem: Problem, passes: Passes, seed: int) -> None:
+    def __init__(self, problem: SoftmaxProblem, passes: Passes, seed: int) -> None:
         self.problem, self.passes = problem, passes
         n, p = problem.rows.shape
         which = np.arange(n, dtype=np.int64)
@@ -115,7 +115,7 @@ class Table:
         self.passes.run(name, kernels.solve_worker, bounds, self.U, self.inverse, forth, back, A, B)
 
 
-def room_for_table(problem: Problem) -> bool:
+def room_for_table(problem: SoftmaxProblem) -> bool:
     """Whether a factor for each class fits."""
     size = problem.rows.shape[1] + 64
     return 8 * size * size * (problem.classes if np.any(problem.l1 > 0.0) else 1) <= _ROOM

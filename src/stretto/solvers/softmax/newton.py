@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .metric import Diagonal, Table
+from .metric import DiagonalMetric, SampledGram
 from .passes import Passes
-from .point import Point
+from .point import SoftmaxPoint
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -60,10 +60,10 @@ class _Model:
         return float(smooth + np.sum(self.l1 * (np.abs(self.w + d) - np.abs(self.w))))
 
 
-def newton_step(point: Point, metric: Diagonal | Table, closeness: float) -> Floats:
+def newton_step(point: SoftmaxPoint, metric: DiagonalMetric | SampledGram, closeness: float) -> Floats:
     """[p + 1, K] the way to the minimum of the model, found to `closeness` times the slope that is there."""
     model, which = _model(point)
-    table = metric if isinstance(metric, Table) else None
+    table = metric if isinstance(metric, SampledGram) else None
     share = point.spread() if table is not None else 1.0
     first = float(np.abs(model.slope()).max())
 
@@ -83,7 +83,7 @@ def newton_step(point: Point, metric: Diagonal | Table, closeness: float) -> Flo
     return way
 
 
-def smooth_step(point: Point, metric: Table, closeness: float) -> Floats:
+def smooth_step(point: SoftmaxPoint, metric: SampledGram, closeness: float) -> Floats:
     """[p + 1, K] Newton's way where the corner of |w| is rounded: one linear system, and the metric knows it well."""
     # The pull of the loss says where a weight will end (Chan, Golub and Mulet's primal-dual step): one that it holds
     # keeps the corner's own curvature, which is small; one on its way to zero gets that of a parabola above it.
@@ -115,7 +115,7 @@ def smooth_step(point: Point, metric: Table, closeness: float) -> Floats:
     return e
 
 
-def _model(point: Point) -> tuple[_Model, NDArray[np.int64]]:
+def _model(point: SoftmaxPoint) -> tuple[_Model, NDArray[np.int64]]:
     problem, passes = point.problem, point.passes
     l1 = problem.l1[:, None]
     wanted = np.any((point.W != 0.0) | (np.abs(point.g) > _NEAR * l1), axis=1)

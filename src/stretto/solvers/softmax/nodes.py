@@ -22,14 +22,14 @@ from stretto.kernels.linear import softmax as kernels
 from stretto.kernels.linear.softmax_tiles import strips
 from stretto.runtime.blocks.crew import Crew
 from stretto.runtime.blocks.step import make_step
-from stretto.runtime.cluster.parts.driver import Held, Parts
+from stretto.runtime.cluster.parts.driver import RemoteParts, RemoteValues
 from stretto.schedule.orders.rotation import independent
 from stretto.solvers.linear import column_parts
 from stretto.solvers.linear.node_columns import cut_columns
 
 from .passes import Passes, column_bounds
-from .point import Problem
-from .rows import Rows
+from .point import SoftmaxProblem
+from .rows import DesignRows
 
 Array = NDArray[Any]
 Floats = NDArray[np.float64]
@@ -40,7 +40,7 @@ Ints = NDArray[np.int64]
 class RowPart:
     """Some samples: their features, numbers of their classes, weights."""
 
-    rows: Rows
+    rows: DesignRows
     y: Ints
     weight: Floats
 
@@ -96,16 +96,16 @@ def back(crew: Crew, design: Design, own: None, R: Array, classes: int, profile:
 class NodePasses(Passes):
     """`Passes` over rows that nodes hold, one part for each visit."""
 
-    def __init__(self, rows: Rows, y: Ints, weight: Floats, classes: int, crew: Crew, profile: str) -> None:
+    def __init__(self, rows: DesignRows, y: Ints, weight: Floats, classes: int, crew: Crew, profile: str) -> None:
         super().__init__(rows, y, weight, classes, crew, profile)
         parts = crew.parts()
         assert parts is not None
-        self._parts: Parts = parts
+        self._parts: RemoteParts = parts
         self._at = [slice(lo, hi) for lo, hi in pairwise(self._bounds.tolist())]
         each = [RowPart(rows.between(at.start, at.stop), y[at], weight[at]) for at in self._at]
         self._held = parts.make(receive, each)
-        self._looked: Held | None = None
-        self._by_columns: Held | None = None
+        self._looked: RemoteValues | None = None
+        self._by_columns: RemoteValues | None = None
 
     def look(self, W: Array) -> float:
         """As `Passes.look`."""
@@ -154,7 +154,7 @@ class NodePasses(Passes):
         total[: self.p] = np.concatenate(list(found.values()))
 
 
-def passes_of(problem: Problem, crew: Crew, profile: str) -> Passes:
+def passes_of(problem: SoftmaxProblem, crew: Crew, profile: str) -> Passes:
     """The passes over a problem's rows, wherever they are."""
     kind = Passes if crew.parts() is None else NodePasses
     return kind(problem.rows, problem.y, problem.weight, problem.classes, crew, profile)

@@ -20,7 +20,7 @@ from stretto.runtime.blocks.crew import Crew
 from stretto.runtime.blocks.step import make_step
 from stretto.schedule.orders.rotation import independent
 
-from .rows import Rows
+from .rows import DesignRows
 
 Array = NDArray[Any]
 Floats = NDArray[np.float64]
@@ -54,7 +54,7 @@ class Passes:
 
     def __init__(
         self,
-        rows: Rows,
+        rows: DesignRows,
         y: Ints,
         weight: Floats,
         classes: int,

@@ -23,7 +23,7 @@ from stretto.errors import RunError
 from stretto.kernels.linear import softmax_vectors as vectors
 
 from .passes import Passes
-from .rows import Rows
+from .rows import DesignRows
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -34,10 +34,10 @@ _SINGLE = 1e-6  # of the objective and of every loss in it: what a bound found i
 
 
 @dataclass(frozen=True, eq=False)
-class Problem:
+class SoftmaxProblem:
     """What is minimised."""
 
-    rows: Rows
+    rows: DesignRows
     y: Ints  # [n] numbers of the classes
     classes: int
     weight: Floats  # [n] ≥ 0
@@ -59,10 +59,10 @@ class Problem:
         return float(-sum(mass * math.log(mass / masses.sum()) for mass in masses if mass > 0))
 
 
-class Point:
+class SoftmaxPoint:
     """Where a solver stands: W [p + 1, K], and all that is known there."""
 
-    def __init__(self, problem: Problem, passes: Passes, dtype: Any = np.float64) -> None:
+    def __init__(self, problem: SoftmaxProblem, passes: Passes, dtype: Any = np.float64) -> None:
         self.problem, self.passes, self.dtype = problem, passes, np.dtype(dtype)
         self.round = 0.0  # how much the corner of |w| is rounded
         shape = passes.shape

@@ -18,7 +18,7 @@ from .passes import Passes
 Floats = NDArray[np.float64]
 
 
-class Memory:
+class LbfgsMemory:
     """The last `pairs` steps of size N."""
 
     def __init__(self, passes: Passes, size: int, pairs: int, dtype: Any) -> None:

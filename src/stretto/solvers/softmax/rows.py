@@ -1,9 +1,9 @@
-"""`Rows`: the matrix of a classification by rows, as the softmax kernels read it.
+"""`DesignRows`: the matrix of a classification by rows, as the softmax kernels read it.
 
 Dense data are used in C order, sparse data as CSR; a turned copy by columns (CSC) is made once, when the first gradient
 asks for it, since a gradient is a sum over each column. A sparse matrix is never made dense.
 
-    >>> rows = Rows.of(np.array([[1, 0], [0, 2]]))
+    >>> rows = DesignRows.of(np.array([[1, 0], [0, 2]]))
     >>> rows.shape, rows.sparse, rows.note
     ((2, 2), False, 'int64 values turned into float64')
 """
@@ -27,8 +27,9 @@ _INT32 = 2**31 - 1
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
-    """`dense` [n, p] in C order, or `csr` (indptr [n + 1], indices, values). Never both. Make one with `Rows.of`."""
+class DesignRows:
+    """`dense` [n, p] in C order, or `csr` (indptr [n + 1], indices, values). Never both. Make one with
+    `DesignRows.of`."""
 
     shape: tuple[int, int]
     dense: Array | None = None
@@ -36,7 +37,7 @@ class Rows:
     note: str = ""  # the conversions that were made; empty when the arrays are the caller's own
 
     @staticmethod
-    def of(X: Any, *, checked: bool = False) -> Rows:
+    def of(X: Any, *, checked: bool = False) -> DesignRows:
         """From a dense array or a sparse matrix of any format. NaN and infinity are refused, with their place.
 
         checked: the structure of a sparse X is known to be sound (`structure.verified`).
@@ -90,30 +91,30 @@ class Rows:
         turned = scipy.sparse.csr_array((values, indices, indptr), shape=self.shape, copy=False).tocsc()
         return turned.indptr, turned.indices, turned.data
 
-    def between(self, first: int, last: int) -> Rows:
+    def between(self, first: int, last: int) -> DesignRows:
         """The rows first … last − 1, which share memory with these but for their bounds."""
         shape = last - first, self.shape[1]
         if self.dense is not None:
-            return Rows(shape, dense=self.dense[first:last])
+            return DesignRows(shape, dense=self.dense[first:last])
         indptr, indices, values = self._csr
         low, high = indptr[first], indptr[last]
-        return Rows(shape, csr=(indptr[first : last + 1] - low, indices[low:high], values[low:high]))
+        return DesignRows(shape, csr=(indptr[first : last + 1] - low, indices[low:high], values[low:high]))
 
-    def usable(self) -> Rows:
+    def usable(self) -> DesignRows:
         """The same for kernels, after it was sent."""
         if self.dense is not None:
-            return Rows(self.shape, dense=for_kernels(self.dense))
+            return DesignRows(self.shape, dense=for_kernels(self.dense))
         indptr, indices, values = self._csr
-        return Rows(self.shape, csr=(for_kernels(indptr), for_kernels(indices), for_kernels(values)))
+        return DesignRows(self.shape, csr=(for_kernels(indptr), for_kernels(indices), for_kernels(values)))
 
-    def columns(self, which: NDArray[np.int64]) -> Rows:
+    def columns(self, which: NDArray[np.int64]) -> DesignRows:
         """A sparse matrix of these features alone."""
         import scipy.sparse
 
         indptr, indices, values = self.csc
         part = scipy.sparse.csc_array((values, indices, indptr), shape=self.shape, copy=False)[:, which]
         turned = part.tocsr()
-        return Rows((self.shape[0], len(which)), csr=(turned.indptr, turned.indices, turned.data))
+        return DesignRows((self.shape[0], len(which)), csr=(turned.indptr, turned.indices, turned.data))
 
     def spread(self, weight: NDArray[np.float64]) -> NDArray[np.float64]:
         """[p] standard deviation of each column under these weights [n]; 1 for a column that is constant."""
@@ -123,7 +124,7 @@ class Rows:
         return Design(self.shape, indptr=indptr.astype(np.int64), indices=indices, values=values).spread(weight)
 
 
-def _from_dense(X: Array) -> Rows:
+def _from_dense(X: Array) -> DesignRows:
     if X.ndim != 2:
         raise DataError(
             f"samples and features make two dimensions; got shape {X.shape}. Reshape your data: "
@@ -139,10 +140,10 @@ def _from_dense(X: Array) -> Rows:
         raise DataError(f"X holds numbers: {error}") from error
     width = dense.shape[1]
     refuse_unbounded(dense.ravel(), lambda at: (at // width, at % width))
-    return Rows((dense.shape[0], width), dense=for_kernels(dense), note=", ".join(found))
+    return DesignRows((dense.shape[0], width), dense=for_kernels(dense), note=", ".join(found))
 
 
-def _from_sparse(X: Any, checked: bool) -> Rows:
+def _from_sparse(X: Any, checked: bool) -> DesignRows:
     given = X
     X = X if checked else verified(X, "X")
     dtype = _value_type(X.dtype)
@@ -163,4 +164,4 @@ def _from_sparse(X: Any, checked: bool) -> Rows:
         indptr, indices = indptr.astype(np.int32), indices.astype(np.int32)
         found.append("column numbers turned into int32")
     csr = (for_kernels(indptr), for_kernels(indices), for_kernels(values))
-    return Rows((int(n), int(p)), csr=csr, note=", ".join(found))
+    return DesignRows((int(n), int(p)), csr=csr, note=", ".join(found))

@@ -20,7 +20,7 @@ from stretto.runtime.blocks.crew import Crew
 from stretto.solvers.linear.fit_saving import FitSaving
 
 from .passes import Passes
-from .point import Point, Problem
+from .point import SoftmaxPoint, SoftmaxProblem
 from .solver import SoftmaxFit
 
 Floats = NDArray[np.float64]
@@ -34,7 +34,7 @@ _FIRST = 1e-6  # of squared gradients: what AdaGrad divides by before it has see
 
 
 def solve_sgd(
-    problem: Problem,
+    problem: SoftmaxProblem,
     crew: Crew,
     *,
     optimizer: str,
@@ -51,10 +51,10 @@ def solve_sgd(
     saved: saves the state between epochs, and has that of a fit to go on from.
     """
     passes = Passes(problem.rows, problem.y, problem.weight, problem.classes, crew, profile)
-    point = Point(problem, passes)
+    point = SoftmaxPoint(problem, passes)
     if start is not None:
         point.start(start)
-    walk = _Walk(problem, passes, optimizer, learning_rate, point.W)
+    walk = _SgdState(problem, passes, optimizer, learning_rate, point.W)
     draw = np.random.default_rng(seed)
     best, least, done = point.W, point.plain, 0
     saved = saved or FitSaving()
@@ -92,11 +92,11 @@ def solve_sgd(
     return SoftmaxFit(point.W, point.gap, point.plain, done, 2 * done, point.gap <= gap)
 
 
-class _Walk:
+class _SgdState:
     """The weights and what an optimiser keeps beside them."""
 
     def __init__(
-        self, problem: Problem, passes: Passes, optimizer: str, learning_rate: float | None, W: Floats
+        self, problem: SoftmaxProblem, passes: Passes, optimizer: str, learning_rate: float | None, W: Floats
     ) -> None:
         self.problem, self.passes, self.kind = problem, passes, kernels.CODES[optimizer]
         n, p = problem.rows.shape

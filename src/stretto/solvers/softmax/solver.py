@@ -20,11 +20,11 @@ from stretto.solvers.linear.fit_saving import FitSaving
 from stretto.solvers.linear.point import inside
 
 from .constants import STEPS
-from .metric import Diagonal, Table, fits_table, room_for_table
+from .metric import DiagonalMetric, SampledGram, fits_table, room_for_table
 from .newton import newton_step, smooth_step
 from .nodes import passes_of
-from .point import Point, Problem
-from .quasi_newton import Memory
+from .point import SoftmaxPoint, SoftmaxProblem
+from .quasi_newton import LbfgsMemory
 
 Floats = NDArray[np.float64]
 
@@ -49,7 +49,7 @@ class SoftmaxFit:
 
 
 def solve(
-    problem: Problem,
+    problem: SoftmaxProblem,
     crew: Crew,
     *,
     gap: float,
@@ -66,12 +66,12 @@ def solve(
     passes = passes_of(problem, crew, profile)
     small = problem.rows.entries * passes.width < _LARGE
     single = not small and (problem.rows.sparse or problem.rows.dtype == np.float32)
-    point = Point(problem, passes, np.float32 if single else np.float64)
+    point = SoftmaxPoint(problem, passes, np.float32 if single else np.float64)
     saved = saved or FitSaving()
     found = saved.take("softmax")
     if start is not None and found is None:
         point.start(start)
-    search = Search(point, gap, max_rounds, seed, look, saved.ended)
+    search = SoftmaxSolver(point, gap, max_rounds, seed, look, saved.ended)
     if found is not None:
         search.restore(found)
     with saved.level("softmax", search.state):
@@ -82,7 +82,7 @@ _PHASES = "rounded", "smooth", "quasi", "newton", "widened"  # the last: Newton'
 
 
 @dataclass
-class _Place:
+class _SearchPoint:
     """Where a search stands between two rounds."""
 
     phase: str
@@ -92,12 +92,12 @@ class _Place:
     values: tuple[float, ...] = ()  # objectives of the quasi-Newton rounds so far
 
 
-class Search:
-    """A fit while it lasts."""
+class SoftmaxSolver:
+    """The state of a fit in progress."""
 
     def __init__(
         self,
-        point: Point,
+        point: SoftmaxPoint,
         gap: float,
         max_rounds: int,
         seed: int,
@@ -107,17 +107,17 @@ class Search:
         self.point, self.wanted, self.max_rounds, self.look, self._ended = point, gap, max_rounds, look, ended
         problem, passes = point.problem, point.passes
         self.cornered = bool(np.any(problem.l1 > 0.0))
-        self.metric: Diagonal | Table
+        self.metric: DiagonalMetric | SampledGram
         if fits_table(problem) and room_for_table(problem):
-            self.metric = Table(problem, passes, seed)
+            self.metric = SampledGram(problem, passes, seed)
         else:
-            self.metric = Diagonal(problem, passes)
+            self.metric = DiagonalMetric(problem, passes)
         size = passes.shape[0] * passes.width
         many = size > _MANY
-        self.memory = Memory(passes, size, 10 if many else 30, np.float32 if many else np.float64)
+        self.memory = LbfgsMemory(passes, size, 10 if many else 30, np.float32 if many else np.float64)
         self.looks, self.rounds, self.stopped = 1, 0, False
-        self._place = _Place("")
-        self._restored: _Place | None = None  # where to go on, until it is reached
+        self._place = _SearchPoint("")
+        self._restored: _SearchPoint | None = None  # where to go on, until it is reached
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Everything that decides the rounds to come, to be saved between two of them."""
@@ -133,15 +133,15 @@ class Search:
         self.memory.restore(inside(state, "memory"))
         phase, step, failed, self.looks, self.rounds = state["counts"].tolist()
         closeness, *values = state["numbers"].tolist()
-        self._restored = _Place(_PHASES[phase], step, failed, closeness, tuple(values))
+        self._restored = _SearchPoint(_PHASES[phase], step, failed, closeness, tuple(values))
 
-    def _reached(self, place: _Place) -> None:
+    def _reached(self, place: _SearchPoint) -> None:
         """Between two rounds."""
         self._place = place
         if self._ended is not None and self.rounds:
             self._ended()
 
-    def _take(self, *phases: str) -> _Place | None:
+    def _take(self, *phases: str) -> _SearchPoint | None:
         """The place to go on from, where it is in one of these phases."""
         at = self._restored
         if at is None or at.phase not in phases:
@@ -154,10 +154,10 @@ class Search:
         point = self.point
         at = self._restored
         if at is None or at.phase in ("rounded", "smooth", "quasi"):
-            if isinstance(self.metric, Table) and self.cornered:
+            if isinstance(self.metric, SampledGram) and self.cornered:
                 self._rounded(self.metric)
             else:
-                if isinstance(self.metric, Table):
+                if isinstance(self.metric, SampledGram):
                     self.metric.renew(1.0)
                 if at is None:
                     point.scale = self.metric.scale
@@ -192,7 +192,7 @@ class Search:
         at = self._take("quasi")
         values = [self.point.value] if at is None else list(at.values)
         while not self.over:
-            self._reached(_Place("quasi", values=tuple(values)))
+            self._reached(_SearchPoint("quasi", values=tuple(values)))
             moved = True
             for _ in range(STEPS):
                 moved = self._step()
@@ -222,12 +222,12 @@ class Search:
         d = self.memory.direction(point.turned.reshape(3, -1), first=1.0).reshape(point.passes.shape)
         way = metric.push(d)
         t = 1.0
-        if not self.memory.order and not isinstance(metric, Table):
+        if not self.memory.order and not isinstance(metric, SampledGram):
             bent = point.passes.curve(way.astype(point.dtype)) + point.problem.ridge[:, None] * way
             along = float(np.sum(way * bent))
             t = -float(np.sum(way * point.slope)) / along if along > 0.0 else 1.0
         t = self._walk(way, t)
-        if isinstance(metric, Table):
+        if isinstance(metric, SampledGram):
             point.turned[0] = t * d
         return t > 0.0
 
@@ -252,7 +252,7 @@ class Search:
 
     # --- L1 in the metric of a table ----------------------------------------------------------------------------------
 
-    def _rounded(self, metric: Table) -> None:
+    def _rounded(self, metric: SampledGram) -> None:
         """The corner of |w| rounded ever less: smooth problems that a table of products suits."""
         point, problem = self.point, self.point.problem
         count = problem.classes * problem.rows.shape[1]
@@ -269,7 +269,7 @@ class Search:
                 point.start(point.W)
             at = None
             while not self.over:
-                self._reached(_Place("rounded", k))
+                self._reached(_SearchPoint("rounded", k))
                 metric.renew(point.spread(), problem.l1[:, None] / np.hypot(point.W, point.round))
                 self.memory.clear()
                 first = point.value
@@ -286,7 +286,7 @@ class Search:
         for turn in itertools.count(0 if at is None else at.step):
             if self.over or point.gap <= coarse:
                 break
-            self._reached(_Place("smooth", turn))
+            self._reached(_SearchPoint("smooth", turn))
             if self._walk(smooth_step(point, metric, _CLOSE[min(turn, len(_CLOSE) - 1)]), 1.0) == 0.0:
                 break
             self._tell("smooth")
@@ -307,10 +307,10 @@ class Search:
     def _newton(self, phase: str) -> None:
         """Newton's rounds until the gap is small enough."""
         point = self.point
-        at = self._take(phase) or _Place(phase)
+        at = self._take(phase) or _SearchPoint(phase)
         closeness, failed = at.closeness, at.failed
         while not self.over and failed < 3:
-            self._reached(_Place(phase, failed=failed, closeness=closeness))
+            self._reached(_SearchPoint(phase, failed=failed, closeness=closeness))
             if point.dtype != np.float64 and (failed or self.wanted < 1e-5 * point.plain):
                 point.widen()
                 continue

@@ -15,7 +15,7 @@ from stretto.errors import RunError
 from stretto.store.layout import Layout
 
 
-class Announcing:
+class WorkerAnnouncements:
     """Announcements of workers for open clocks."""
 
     def __init__(self, layout: Layout, node: int) -> None:

@@ -28,7 +28,7 @@ Locks = NDArray[np.int64]
 
 
 @dataclass(slots=True, eq=False)
-class Batch:
+class ChangeBatch:
     """Changes to be sent, sorted by shard, key and version."""
 
     keys: Keys  # [n]
@@ -40,15 +40,15 @@ class Batch:
     def __len__(self) -> int:
         return len(self.keys)
 
-    def only(self, chosen: NDArray[np.bool_]) -> Batch:
+    def only(self, chosen: NDArray[np.bool_]) -> ChangeBatch:
         """The rows that a mask selects."""
         if chosen.all():
             return self
         versions = None if self.versions is None else self.versions[chosen]
-        return Batch(self.keys[chosen], self.shards[chosen], self.deltas[chosen], versions, self.witness[chosen])
+        return ChangeBatch(self.keys[chosen], self.shards[chosen], self.deltas[chosen], versions, self.witness[chosen])
 
 
-class Slip:
+class PendingChanges:
     """Changes of one clock, by place: keys, versions, changed [places], deltas [places, width], witness [places, W].
 
     reserved : number of rows of the table, for all of which space is reserved; None: the columns grow.
@@ -138,7 +138,7 @@ class Slip:
             self.index.clear()
 
 
-class Buffer:
+class UpdateBuffer:
     """The slips of one table on one node: open ones in `slips`, by (clock, worker), worker = −1 for shared ones."""
 
     def __init__(self, layout: Layout, table: int, workers: range) -> None:
@@ -150,9 +150,9 @@ class Buffer:
         self._versioned = self._spec.versioned and self._shared
         # Private slips are small and many; versions need an index.
         self._reserved = layout.reserved(table) if self._shared and not self._versioned else None
-        self._spare: list[Slip] = []
-        self.slips: dict[tuple[int, int], Slip] = {}
-        self.current: list[Slip] = []
+        self._spare: list[PendingChanges] = []
+        self.slips: dict[tuple[int, int], PendingChanges] = {}
+        self.current: list[PendingChanges] = []
         self.begin(0)
 
     @property
@@ -179,15 +179,15 @@ class Buffer:
         else:
             self.current.append(slip)
 
-    def _new(self) -> Slip:
-        return Slip(self._spec, self._versioned, self._layout.witnesses, self._reserved)
+    def _new(self) -> PendingChanges:
+        return PendingChanges(self._spec, self._versioned, self._layout.witnesses, self._reserved)
 
-    def close(self, before: int) -> list[Slip]:
+    def close(self, before: int) -> list[PendingChanges]:
         """Take out the slips of clocks < before, by clock and worker."""
         ended = sorted(at for at in self.slips if at[0] < before)
         return [self.slips.pop(at) for at in ended]
 
-    def reuse(self, slip: Slip) -> None:
+    def reuse(self, slip: PendingChanges) -> None:
         """Keep a slip that was sent, to be used again."""
         if len(self._spare) <= len(self._workers):
             slip.clear()
@@ -198,7 +198,9 @@ class Buffer:
         found = [slip.addresses for slip in self.slips.values() if slip.index is None]
         return np.array(found, np.int64).reshape(-1, 3)
 
-    def batch(self, slip: Slip, places: Places, keep: bool, locks: Locks = NO_LOCKS) -> tuple[Batch, Places]:
+    def batch(
+        self, slip: PendingChanges, places: Places, keep: bool, locks: Locks = NO_LOCKS
+    ) -> tuple[ChangeBatch, Places]:
         """Rows of a slip as a batch to send, and their places in the same order. The rows are marked unchanged.
 
         keep : the changes stay in the slip; otherwise they are zero afterwards.
@@ -216,4 +218,4 @@ class Buffer:
             places, slip.keys, slip.deltas, slip.witness, slip.changed, locks, keep, deltas, witness
         )
         versions = None if versions is None else versions[order]
-        return Batch(keys[order], shards[order], deltas, versions, witness), places
+        return ChangeBatch(keys[order], shards[order], deltas, versions, witness), places

@@ -36,9 +36,9 @@ from stretto.kernels.tables import cached_rows
 from stretto.store.layout import Layout
 from stretto.store.recording import Picked
 
-from .announcing import Announcing
+from .announcing import WorkerAnnouncements
 from .buffer import NO_LOCKS
-from .clocking import Clocking
+from .clocking import ClockQueue
 from .picking import Picker
 from .sending import Sender
 from .table import CachedTable
@@ -77,10 +77,10 @@ class Cache:
         self._tables = [CachedTable(layout, table, workers, self._seen, shared) for table in range(len(layout.tables))]
         self.needs_lock = [locks and not table.free for table in self._tables]
         self._sender = Sender(layout, node)
-        self._clocking = Clocking(layout, node, [table.keys_at_once for table in self._tables])
+        self._clocking = ClockQueue(layout, node, [table.keys_at_once for table in self._tables])
         self._waits = Waits(layout, node, self._tables, self._known)
         self._picker = Picker(layout, node, self._tables, self._sender)
-        self._announcing = Announcing(layout, node)
+        self._announcing = WorkerAnnouncements(layout, node)
         self.waiting = self._waits.waiting
         self.staleness: NDArray[np.int64] = np.zeros((len(workers), cached_rows.BINS), np.int64)
         self.outgoing: list[tuple[int, ToShard]] = []

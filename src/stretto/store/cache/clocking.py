@@ -21,7 +21,7 @@ _Released = tuple[int, Keys, NDArray[np.int32]]  # table, keys, versions
 _Release = tuple[int, int, Keys, NDArray[np.int32]]  # the NodeClock it goes with, table, keys, versions
 
 
-class Clocking:
+class ClockQueue:
     """Waiting Updates and versions to release, by shard.
 
     Each shard receives a NodeClock after its Updates, and one more for each further message of released versions.

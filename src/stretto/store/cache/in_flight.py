@@ -13,17 +13,17 @@ from numpy.typing import NDArray
 
 from stretto.comm.messages import Keys
 from stretto.kernels.tables import pending_changes
-from stretto.store.index import NO_INDEX, Lookup
+from stretto.store.index import NO_INDEX, KeyIndex
 from stretto.store.layout import Layout
 
-from .buffer import Batch
+from .buffer import ChangeBatch
 
 _FIRST = 64
 # Keys and slots of the index, the entry before each, numbers, deltas, witness.
 Log = tuple[Keys, NDArray[np.int32], NDArray[np.int32], NDArray[np.int64], NDArray[Any], NDArray[np.int32]]
 
 
-class Flight:
+class ChangesInFlight:
     """A log of changes of one table, each with its key, its shard and the number of its Update.
 
     seen [shards] int64 : the last of this node's Updates that each shard has; the cache updates it.
@@ -40,7 +40,7 @@ class Flight:
         self._shards: NDArray[np.int64] = np.empty(_FIRST, np.int64)
         self._deltas: NDArray[Any] = np.empty((_FIRST, spec.cols), spec.kept)
         self._witness: NDArray[np.int32] = np.empty((_FIRST, layout.witnesses), np.int32)
-        self._lookup = Lookup(_FIRST)
+        self._lookup = KeyIndex(_FIRST)
 
     @staticmethod
     def none(cols: int, kept: np.dtype[Any], witnesses: int) -> Log:
@@ -52,7 +52,7 @@ class Flight:
         """Whether this shard has not yet acknowledged all changes sent to it."""
         return bool(self._last[shard] > self._seen[shard])
 
-    def append(self, batch: Batch, numbers: NDArray[np.int64]) -> None:
+    def append(self, batch: ChangeBatch, numbers: NDArray[np.int64]) -> None:
         """Log changes that were sent in the Updates `numbers` [n], ascending for each shard."""
         if self._count and (self._seen >= self._last).all():
             self._count = 0

@@ -20,7 +20,7 @@ from stretto.store.index import Places
 from stretto.store.layout import Layout
 from stretto.store.recording import Picked
 
-from .buffer import Slip
+from .buffer import PendingChanges
 from .sending import Sender, Updates
 from .table import CachedTable
 
@@ -29,24 +29,24 @@ _SEED = 1_000_003
 
 
 @dataclass(slots=True, eq=False)
-class Lot:
+class RankedRows:
     """Changed rows in the order of their rank. Row i is at places[i] of slips[which[i]]."""
 
-    slips: list[Slip]
+    slips: list[PendingChanges]
     which: Places  # index of the row's slip
     places: Places  # place of the row in its slip
     shards: Places  # the shard of the row
     ranks: Places  # its rank among all ranked rows, from 0
     among: int  # number of rows that were ranked
 
-    def take(self, rows: int, open_: NDArray[np.bool_] | None) -> Lot:
+    def take(self, rows: int, open_: NDArray[np.bool_] | None) -> RankedRows:
         """Take out the first rows of open shards, at most `rows`."""
         if open_ is None or open_.all():
             chosen = np.arange(min(rows, len(self.places)))
         else:
             chosen = np.flatnonzero(open_[self.shards])[:rows]
         which, places, shards, ranks = (column[chosen] for column in self._columns())
-        taken = Lot(self.slips, which, places, shards, ranks, self.among)
+        taken = RankedRows(self.slips, which, places, shards, ranks, self.among)
         if len(chosen):
             self.which, self.places, self.shards, self.ranks = (np.delete(each, chosen) for each in self._columns())
         return taken
@@ -66,7 +66,7 @@ class Picker:
         self._rank = layout.policy.rank if isinstance(layout.policy, Managed) else None
         seed = layout.seed * _SEED + node
         self._states = [ranking.RankState(seed + table * _SEED) for table in range(len(tables))]
-        self._lots: dict[int, Lot] = {}
+        self._lots: dict[int, RankedRows] = {}
         self._turn = 0
         self._records = layout.witness
         self.picked: list[Picked] = []
@@ -106,7 +106,7 @@ class Picker:
                 break
         return updates, found
 
-    def _note(self, table: int, taken: Lot) -> None:
+    def _note(self, table: int, taken: RankedRows) -> None:
         """Record that these rows are sent now. The rest of their lot may be dropped and does not count as sent."""
         last = taken.slips[int(taken.which[-1])]
         self._states[table].sent(int(last.keys[taken.places[-1]]))
@@ -117,7 +117,7 @@ class Picker:
                 keys[here] = taken.slips[number].keys[taken.places[here]]
             self.picked.append(Picked(table, keys, taken.ranks, taken.among))
 
-    def _ranked(self, number: int, rows: int, open_: NDArray[np.bool_] | None) -> tuple[Lot | None, bool]:
+    def _ranked(self, number: int, rows: int, open_: NDArray[np.bool_] | None) -> tuple[RankedRows | None, bool]:
         """A new lot of a table, None where no changed row may be sent; and whether there was any changed row."""
         table = self._tables[number]
         slips = sorted(table.buffer.slips.values(), key=lambda slip: slip.clock)
@@ -146,10 +146,10 @@ class Picker:
             max(LOT * rows, len(which) // LOT),
         )
         ranks = np.arange(len(chosen))
-        return Lot(slips, which[chosen], places[chosen], shards[chosen], ranks, len(which)), True
+        return RankedRows(slips, which[chosen], places[chosen], shards[chosen], ranks, len(which)), True
 
     def _rank_arguments(
-        self, table: CachedTable, slips: list[Slip], which: Places, places: Places, keys: Places
+        self, table: CachedTable, slips: list[PendingChanges], which: Places, places: Places, keys: Places
     ) -> tuple[NDArray[Any] | None, NDArray[Any] | None, NDArray[np.bool_] | None, NDArray[Any] | None]:
         """Arguments of the rank: deltas, rows [m, width], held, scale [m]; None for those it does not use."""
         rank, pool = self._rank, table.pool

@@ -19,7 +19,7 @@ from .buffer import NO_LOCKS
 _NOTHING = np.empty((0, 0), np.int32)
 
 
-class Leftovers:
+class RoundingResiduals:
     """Rounding residuals [width] by key."""
 
     def __init__(self, width: int, dtype: np.dtype[Any]) -> None:

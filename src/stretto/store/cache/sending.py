@@ -24,7 +24,7 @@ from stretto.kernels.tables import pending_changes as kernels
 from stretto.store.index import Places
 from stretto.store.layout import Layout
 
-from .buffer import Batch, Slip
+from .buffer import ChangeBatch, PendingChanges
 from .table import CachedTable
 
 Updates = list[tuple[int, Update]]
@@ -39,7 +39,7 @@ class Sender:
         self._burst = layout.policy.burst[0] if isinstance(layout.policy, Managed) else None
         self._numbers = [0] * layout.nodes
 
-    def settle(self, table: CachedTable, slip: Slip, following: Slip | None) -> None:
+    def settle(self, table: CachedTable, slip: PendingChanges, following: PendingChanges | None) -> None:
         """Exact runs: a worker has ended the clock of this slip. Round it, and add the residual to the next slip."""
         count = slip.count
         deltas = slip.deltas[:count]
@@ -50,7 +50,7 @@ class Sender:
             table.keep_lost(following, slip.keys[:count][lost], deltas[lost])
         deltas[:] = sent
 
-    def end(self, table: CachedTable, slip: Slip) -> Updates:
+    def end(self, table: CachedTable, slip: PendingChanges) -> Updates:
         """Updates with the changes of a clock that is over; the slip may be used again."""
         left = table.leftovers
         if left is None:
@@ -68,7 +68,7 @@ class Sender:
         batch.deltas = sent
         return self._updates(table, slip, batch)
 
-    def early(self, table: CachedTable, slip: Slip, places: Places, oldest: bool) -> Updates:
+    def early(self, table: CachedTable, slip: PendingChanges, places: Places, oldest: bool) -> Updates:
         """Updates with changes of a clock that is not over. oldest: no other clock will end before it."""
         batch, places = table.buffer.batch(slip, places, keep=self._exact, locks=table.locks)
         if table.settles:
@@ -83,7 +83,7 @@ class Sender:
             batch.deltas = sent
         return self._updates(table, slip, batch)
 
-    def _updates(self, table: CachedTable, slip: Slip, batch: Batch) -> Updates:
+    def _updates(self, table: CachedTable, slip: PendingChanges, batch: ChangeBatch) -> Updates:
         """One message for each shard, or several where they would be too long."""
         if not len(batch):
             return []

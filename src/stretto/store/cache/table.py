@@ -14,10 +14,10 @@ from stretto.kernels.tables import cached_rows, pending_changes
 from stretto.store.index import NO_INDEX
 from stretto.store.layout import Layout
 
-from .buffer import NO_LOCKS, Buffer, Locks, Slip
-from .in_flight import Flight
+from .buffer import NO_LOCKS, Locks, PendingChanges, UpdateBuffer
+from .in_flight import ChangesInFlight
 from .pool import Pool
-from .rounding import Leftovers
+from .rounding import RoundingResiduals
 
 NO_SLIPS = np.empty((0, 3), np.int64)
 
@@ -47,7 +47,7 @@ class CachedTable:
         spec, exact = layout.tables[table], layout.rule.exact
         self.number, self.spec = table, spec
         self.pool = Pool(layout, table)
-        self.buffer = Buffer(layout, table, workers)
+        self.buffer = UpdateBuffer(layout, table, workers)
         self.own = spec.own_writes and not exact
         self.aside = spec.own_writes and exact
         self.versioned = spec.versioned and not exact
@@ -65,11 +65,11 @@ class CachedTable:
         # clock before. Without locks, readers do not invalidate each other's processor cache lines.
         self.read_locks = NO_LOCKS if exact else self.locks
         self.unread = np.empty((0, layout.witnesses), np.int32)[:, :0]  # in place of a witness that is unused
-        self.flight = Flight(layout, table, seen) if self.own else None
-        self._no_log = Flight.none(spec.cols, spec.kept, layout.witnesses)
+        self.flight = ChangesInFlight(layout, table, seen) if self.own else None
+        self._no_log = ChangesInFlight.none(spec.cols, spec.kept, layout.witnesses)
         # Rounding residuals of the node's changes, or in exact runs, those that a worker takes into a clock.
         self.settles = self.short and exact
-        self.leftovers = Leftovers(spec.cols, spec.kept) if self.short and not exact else None
+        self.leftovers = RoundingResiduals(spec.cols, spec.kept) if self.short and not exact else None
         self._lost: dict[tuple[int, int], tuple[Keys, NDArray[Any]]] = {}
         self._taken: list[tuple[Keys, NDArray[Any]]] = []  # residuals that early sends of the next clock to end took
         self._before: dict[int, tuple[Keys, NDArray[Any]]] = {}  # residuals before each clock that ended together
@@ -108,7 +108,7 @@ class CachedTable:
         if self.leftovers is not None and clock not in self._before:
             self._before[clock] = self.leftovers.arrays()
 
-    def keep_lost(self, slip: Slip, keys: Keys, rows: NDArray[Any]) -> None:
+    def keep_lost(self, slip: PendingChanges, keys: Keys, rows: NDArray[Any]) -> None:
         """Exact runs: a worker starts the clock of this slip with the residuals of its changes in the last."""
         self._lost[slip.clock, slip.worker] = keys, rows
         places = slip.places(keys)

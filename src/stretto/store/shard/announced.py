@@ -21,7 +21,7 @@ from stretto.store.layout import Layout
 from .applying import Slots
 
 
-class Announced:
+class ShardAnnouncements:
     """Announcements for open clocks, with rows as slots of the shard. clocks: of the nodes."""
 
     def __init__(self, layout: Layout, clocks: list[int]) -> None:

@@ -31,7 +31,7 @@ _KINDS = {
 
 
 @dataclass(slots=True, eq=False)
-class Columns:
+class RowColumns:
     """Rows and their states, by slot. Arrays that the policy does not use are empty."""
 
     values: NDArray[Any]  # [cap, cols]
@@ -51,7 +51,7 @@ class Columns:
         if len(self.moved):
             self.moved, self.size = longer(self.moved, capacity), longer(self.size, capacity)
 
-    def copy_rows(self, to: Slots, source: Columns, slots: Slots) -> None:
+    def copy_rows(self, to: Slots, source: RowColumns, slots: Slots) -> None:
         """self[to] = source[slots], except `moved` and `size`, which only the served rows need."""
         self.values[to] = source.values[slots]
         self.state[to] = source.state[slots]
@@ -61,10 +61,10 @@ class Columns:
         self.witness[to] = source.witness[slots]
 
 
-class Change(NamedTuple):
+class RowChanges(NamedTuple):
     """Changes to apply to rows of `columns`, in order."""
 
-    columns: Columns
+    columns: RowColumns
     slots: Slots  # [n] of the columns
     deltas: NDArray[Any]  # [n, cols]
     old: NDArray[Any]  # [n, cols] snapshots the changes were computed from; [0, cols] where versions are not kept
@@ -85,10 +85,10 @@ class Applier:
         self._user = self.function.rule == "user"
         self._where = f"table {self.spec.name!r}: server function {self.function.name!r}"
 
-    def columns(self, capacity: int, witnesses: int, scaled: bool, tracked: bool) -> Columns:
+    def columns(self, capacity: int, witnesses: int, scaled: bool, tracked: bool) -> RowColumns:
         """Columns of zeros."""
         cols = self.spec.cols
-        return Columns(
+        return RowColumns(
             np.zeros((capacity, cols), dtype=self.spec.kept),
             np.zeros((capacity, self.function.states, cols), dtype=self.real),
             np.zeros(capacity, dtype=np.int32),
@@ -98,7 +98,7 @@ class Applier:
             np.zeros((capacity, witnesses), dtype=np.int32),
         )
 
-    def snapshot_of(self, columns: Columns) -> NDArray[Any]:
+    def snapshot_of(self, columns: RowColumns) -> NDArray[Any]:
         """[cap, cols] a view of the array that snapshots are taken from: a state, or the rows."""
         which = self.function.snapshot
         return columns.values if which == ROW or which is None else columns.state[:, which]
@@ -118,7 +118,7 @@ class Applier:
             self._check_finite(values, state, keys)
         return values, state
 
-    def run(self, changes: list[Change], keys: Slots) -> None:
+    def run(self, changes: list[RowChanges], keys: Slots) -> None:
         """Apply these changes. keys [cap]: of the slots of the first change, for error messages."""
         if self._user:
             self._run_user(changes, keys)
@@ -137,9 +137,9 @@ class Applier:
                 columns.size,
             )
 
-    def _run_user(self, changes: list[Change], keys: Slots) -> None:
+    def _run_user(self, changes: list[RowChanges], keys: Slots) -> None:
         assert self.function.apply is not None
-        ready: list[tuple[Columns, Slots, Slots, NDArray[Any], NDArray[Any], NDArray[np.float64]]] = []
+        ready: list[tuple[RowColumns, Slots, Slots, NDArray[Any], NDArray[Any], NDArray[np.float64]]] = []
         for columns, slots, deltas, old, *_ in changes:
             once, where = np.unique(slots, return_inverse=True)
             values, state = columns.values[once], columns.state[once]

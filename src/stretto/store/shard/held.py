@@ -22,7 +22,7 @@ _PILE = 8  # messages of one worker, clock and table that may wait before the ou
 
 
 @dataclass(slots=True, eq=False)
-class Batch:
+class WorkerChanges:
     """Changes of several workers. Of equal keys of one worker the last one counts."""
 
     keys: Keys  # [n]
@@ -31,7 +31,7 @@ class Batch:
     ends: NDArray[np.int64]  # entries ends[g] … ends[g + 1] − 1 are those of the g-th worker
 
 
-class Held:
+class HeldUpdates:
     """Waiting Updates, and the number of the last one of each node."""
 
     def __init__(self) -> None:
@@ -62,9 +62,9 @@ class Held:
         """Tables with changes of this clock."""
         return sorted(self._clocks[clock])
 
-    def batches(self, clock: int, table: int, limit: int | None) -> list[Batch]:
+    def batches(self, clock: int, table: int, limit: int | None) -> list[WorkerChanges]:
         """The changes of a clock in the order of workers, cut between workers into batches of about `limit` rows."""
-        found: list[Batch] = []
+        found: list[WorkerChanges] = []
         group: list[list[Update]] = []
         rows = 0
         piles = self._clocks[clock][table]
@@ -84,12 +84,12 @@ class Held:
         return self._numbers.pop(clock)
 
 
-def _batch(group: list[list[Update]]) -> Batch:
+def _batch(group: list[list[Update]]) -> WorkerChanges:
     ends = np.zeros(len(group) + 1, dtype=np.int64)
     for g, pile in enumerate(group):
         ends[g + 1] = ends[g] + sum(len(update.keys) for update in pile)
     keys, deltas, witness = _joined([update for pile in group for update in pile])
-    return Batch(keys, deltas, witness, ends)
+    return WorkerChanges(keys, deltas, witness, ends)
 
 
 def _joined(updates: list[Update]) -> tuple[Keys, NDArray[Any], NDArray[np.int32] | None]:

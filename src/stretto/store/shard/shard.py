@@ -42,10 +42,10 @@ from stretto.errors import RunError
 from stretto.store.layout import Layout
 from stretto.store.recording import Picked
 
-from .announced import Announced
+from .announced import ShardAnnouncements
 from .applying import Slots
-from .held import Held
-from .snapshot import Cut, joined, of_table
+from .held import HeldUpdates
+from .snapshot import ShardSnapshot, joined, of_table
 from .table import ShardTable
 
 Answers = list[tuple[int, ToCache]]
@@ -78,12 +78,12 @@ class Shard:
         self._seen = [0] * layout.nodes
         self._parked: list[tuple[int, Fetch, Slots]] = []  # by need; equal needs in order of arrival
         self._demanded = [0] * layout.nodes
-        self._held = Held() if layout.rule.exact else None
-        self._announced = Announced(layout, self._clocks) if layout.rule.speculate else None
+        self._held = HeldUpdates() if layout.rule.exact else None
+        self._announced = ShardAnnouncements(layout, self._clocks) if layout.rule.speculate else None
         self._picks = layout.policy.managed and not layout.rule.exact
         self._turn = 0  # the table that `pick` starts with
         self._latest = -1  # the highest clock with an applied change
-        self._cuts: list[Cut] = []  # by clock
+        self._cuts: list[ShardSnapshot] = []  # by clock
         self.past: dict[int, list[Past]] = {}  # clock -> what each table held
         self._every = self._next = 0
         self._wanted: set[int] = set()  # clocks to keep in `past` besides the multiples
@@ -189,7 +189,7 @@ class Shard:
             answers += self._speculate()
         return answers
 
-    def _close(self, clock: int, held: Held) -> None:
+    def _close(self, clock: int, held: HeldUpdates) -> None:
         """Apply a clock of an exact run."""
         for number in held.tables_of(clock):
             table = self.tables[number]
@@ -300,7 +300,7 @@ class Shard:
                 f"shard {self.number}: a checkpoint at clock {clock} was asked for in clock {self.clock}, when "
                 f"changes of clock {self._latest} were applied; ask before any worker reaches the clock"
             )
-        cut = Cut(clock, self.tables)
+        cut = ShardSnapshot(clock, self.tables)
         if clock == self.clock:
             cut.finish()
         self._cuts = sorted([*self._cuts, cut], key=lambda cut: cut.clock)
@@ -350,5 +350,5 @@ class Shard:
         made._latest = clock - 1
         made._clocks = [max(clock, known) for known in made._clocks]
         if made._announced is not None:
-            made._announced = Announced(layout, made._clocks)
+            made._announced = ShardAnnouncements(layout, made._clocks)
         return made

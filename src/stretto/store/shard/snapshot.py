@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from stretto.store.index import longer
 
-from .applying import Change, Columns, Slots
+from .applying import RowChanges, RowColumns, Slots
 
 if TYPE_CHECKING:
     from .table import ShardTable
@@ -28,7 +28,7 @@ _LIVE, _NOT = -1, -2  # the row itself belongs to the cut; the row is not in the
 _FIRST = 64
 
 
-class Cut:
+class ShardSnapshot:
     """The state of a shard's tables at one clock, complete or in progress."""
 
     def __init__(self, clock: int, tables: Sequence[ShardTable]) -> None:
@@ -37,7 +37,7 @@ class Cut:
         self._parts = [_Part(table) for table in tables]
         self._saved = 0  # number of tables that are saved completely
 
-    def guard(self, table: int, change: Change, clock: int) -> Change | None:
+    def guard(self, table: int, change: RowChanges, clock: int) -> RowChanges | None:
         """Prepare for an update of this clock to a table; returns the change to apply to the copies, if any."""
         part = self._parts[table]
         if clock >= self.clock:
@@ -71,7 +71,7 @@ class _Part:
     def __init__(self, table: ShardTable) -> None:
         self._table = table
         self._place = np.full(len(table.keys), _LIVE, dtype=np.int64)
-        self._copies: Columns | None = None
+        self._copies: RowColumns | None = None
         self._count = 0
         self._rows = -1  # in the cut; −1: not known yet
         self._next = 0
@@ -93,7 +93,7 @@ class _Part:
         place[new] = at
         self._count += len(new)
 
-    def same_change(self, change: Change) -> Change | None:
+    def same_change(self, change: RowChanges) -> RowChanges | None:
         """The part of the change that concerns the copies."""
         if not self._count:
             return None
@@ -109,7 +109,7 @@ class _Part:
             old[blind] = self._table.applier.snapshot_of(self._copies)[at[blind]]
         old = old[there] if len(old) else old
         witness = None if change.witness is None else change.witness[there]
-        return Change(self._copies, at[there], change.deltas[there], old, witness)
+        return RowChanges(self._copies, at[there], change.deltas[there], old, witness)
 
     def close(self) -> None:
         self._rows = self._table.used
@@ -148,7 +148,7 @@ class _Part:
             self._place = longer(self._place, need, _LIVE if self._rows < 0 else _NOT)
         return self._place
 
-    def _with_capacity(self, need: int) -> Columns:
+    def _with_capacity(self, need: int) -> RowColumns:
         if self._copies is None:
             live = self._table.columns
             self._copies = self._table.applier.columns(

@@ -22,9 +22,9 @@ from stretto.store.index import Index, longer
 from stretto.store.layout import Layout
 from stretto.store.recording import Picked
 
-from .applying import Applier, Change, Slots
-from .held import Batch
-from .snapshot import Cut
+from .applying import Applier, RowChanges, Slots
+from .held import WorkerChanges
+from .snapshot import ShardSnapshot
 from .versions import NONE, Snapshots
 
 _SCALE = 4  # bytes of a row's scale in a message
@@ -128,10 +128,10 @@ class ShardTable:
 
     # -- changes -----------------------------------------------------------------------------------------------------
 
-    def change_of(self, update: Update, slots: Slots) -> Change:
+    def change_of(self, update: Update, slots: Slots) -> RowChanges:
         """The changes of an Update, with the snapshots they were computed from."""
         if self.snapshots is None:
-            return Change(self.columns, slots, update.deltas, self._none, update.witness)
+            return RowChanges(self.columns, slots, update.deltas, self._none, update.witness)
         versions = update.versions
         if versions is None:
             versions = np.full(len(slots), NONE, dtype=np.int32)
@@ -143,9 +143,9 @@ class ShardTable:
                 f"{self.columns.version[slots[missing]]}); this is a fault of Stretto, please report it"
             )
         blind = np.flatnonzero(versions == NONE)
-        return Change(self.columns, slots, update.deltas, old, update.witness, blind if len(blind) else None)
+        return RowChanges(self.columns, slots, update.deltas, old, update.witness, blind if len(blind) else None)
 
-    def change_of_batch(self, batch: Batch, clock: int) -> Change:
+    def change_of_batch(self, batch: WorkerChanges, clock: int) -> RowChanges:
         """The changes of several workers in one clock of an exact run.
 
         Of a worker's entries for a row the last counts; versioned rows are as they were when the clock opened.
@@ -162,9 +162,9 @@ class ShardTable:
             old = np.empty((len(slots), self.spec.cols), dtype=self._before.dtype)
             source = self.applier.snapshot_of(self.columns)
             kernels.open_rows.exact(slots, clock, self._opened, source, self._before, old)
-        return Change(self.columns, slots, deltas, old, witness)
+        return RowChanges(self.columns, slots, deltas, old, witness)
 
-    def apply(self, change: Change, clock: int, cuts: list[Cut]) -> None:
+    def apply(self, change: RowChanges, clock: int, cuts: list[ShardSnapshot]) -> None:
         """Apply changes of one clock to the rows and to checkpoints in progress."""
         deltas = np.ascontiguousarray(change.deltas, dtype=self._kept)
         if deltas is not change.deltas:

@@ -25,18 +25,18 @@ import numpy as np
 from stretto.errors import RunError
 from stretto.kernels.core import claims
 from stretto.runtime.blocks.crew import Crew
-from stretto.runtime.blocks.step import Done, Step
+from stretto.runtime.blocks.step import BlockStep, StepOutcome
 from stretto.runtime.cluster.hosts.calls import HostLost
-from stretto.runtime.cluster.parts.driver import Parts
+from stretto.runtime.cluster.parts.driver import RemoteParts
 from stretto.runtime.cluster.parts.task import make_parts_task
 from stretto.runtime.cpus import workers_from
 from stretto.runtime.files.checkpoint import interval_seconds
 from stretto.runtime.interrupts import GLANCE, check_ctrl_c, deferring_ctrl_c, heeding_ctrl_c, raising_ctrl_c
 from stretto.schedule.orders.order import Ints
 
-from .driver_runs import HostsApi, Made, Runs
-from .driver_step import CrewPlan, Kept
-from .node import Ran, turns_of
+from .driver_runs import FinishedRun, HostsApi, Runs
+from .driver_step import CrewPlan, RepeatableRun
+from .node import NodeRunResult, turns_of
 from .task import WITHIN
 from .threads import make_ring_task
 
@@ -61,7 +61,7 @@ class ClusterCrew(Crew):
 
     Attributes
     ----------
-    ran : dict of int to Ran
+    ran : dict of int to NodeRunResult
         What each node reported of the last run.
     """
 
@@ -72,13 +72,13 @@ class ClusterCrew(Crew):
     def __init__(self, hosts: HostsApi, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(workers_from(None), serial=False)
         self.hosts = hosts
-        self.ran: dict[int, Ran] = {}
+        self.ran: dict[int, NodeRunResult] = {}
         self._clock = clock
         self._runs = Runs(hosts, clock)
         self._plans: dict[int, CrewPlan] = {}  # by the id of the spec, which the plan keeps alive
         self._plan: CrewPlan | None = None  # the plan that ran last
         self._numbered = 0
-        self._parts: Parts | None = None
+        self._parts: RemoteParts | None = None
         self._begun = False
         self._ending = False
         self._gathered_at = self._clock()
@@ -86,15 +86,15 @@ class ClusterCrew(Crew):
 
     def run(
         self,
-        step: Step,
+        step: BlockStep,
         profile: str,
         finished: Ints | None = None,
         seconds: float | None = None,
         *,
         drain: bool = False,
         again: bool = False,
-        then: Step | None = None,
-    ) -> Done:
+        then: BlockStep | None = None,
+    ) -> StepOutcome:
         """Run a step as `Crew.run` does; on the nodes if it has a spec.
 
         The nodes start `then` without waiting for the driver if nothing that this step returns to the driver can change
@@ -119,14 +119,14 @@ class ClusterCrew(Crew):
 
     def _run(
         self,
-        step: Step,
+        step: BlockStep,
         profile: str,
         finished: Ints | None,
         seconds: float | None,
         drain: bool,
         again: bool,
-        then: Step | None,
-    ) -> Done:
+        then: BlockStep | None,
+    ) -> StepOutcome:
         if step.gathers:
             self._gather()
         if step.before is not None:
@@ -157,9 +157,9 @@ class ClusterCrew(Crew):
                 break
             except HostLost as lost:
                 self._lost(lost)
-            except _Stopped:
+            except _StopRequested:
                 self._forget()
-                return Done(step, 0.0, np.zeros((0, claims.LOG_COLUMNS), np.int64), started, None, drain)
+                return StepOutcome(step, 0.0, np.zeros((0, claims.LOG_COLUMNS), np.int64), started, None, drain)
         self.hosts.progressed()
         self.ran = over.ran
         failed = plan.collect(over.ran)
@@ -176,7 +176,7 @@ class ClusterCrew(Crew):
             if step.gathers:
                 self._gather()
             step.after()
-        return Done(
+        return StepOutcome(
             step,
             over.seconds,
             log[np.argsort(log[:, 2], kind="stable")],
@@ -185,7 +185,7 @@ class ClusterCrew(Crew):
             interrupted=drain and self.asked and not whole,
         )
 
-    def _run_wave(self, step: Step, plan: CrewPlan) -> Done:
+    def _run_wave(self, step: BlockStep, plan: CrewPlan) -> StepOutcome:
         """Make the visits of one wave, phase by phase: send what they touch, make them, take back what they wrote."""
         assert step.visits is not None
         started = plan.started(step.visits)
@@ -225,7 +225,7 @@ class ClusterCrew(Crew):
         made = np.sort(log[:, 0])
         failed = None if failed is None else int(place[failed])
         finished = None if len(made) == len(step.visits) else made
-        return Done(step, seconds, log[np.argsort(log[:, 2], kind="stable")], finished=finished, failed=failed)
+        return StepOutcome(step, seconds, log[np.argsort(log[:, 2], kind="stable")], finished=finished, failed=failed)
 
     @property
     def apart(self) -> int:  # type: ignore[override]
@@ -286,14 +286,14 @@ class ClusterCrew(Crew):
         self._gathered_at = self._clock()
         self._gather_seconds = self._gathered_at - began
 
-    def parts(self) -> Parts:
+    def parts(self) -> RemoteParts:
         """The parts of a data set on the nodes. The results of earlier steps are gathered first."""
         if self._parts is None:
             self._parts = self._make_parts()
         return self._parts
 
-    def _make_parts(self) -> Parts:
-        return Parts(self.hosts, make_parts_task, self._leave_steps)
+    def _make_parts(self) -> RemoteParts:
+        return RemoteParts(self.hosts, make_parts_task, self._leave_steps)
 
     def _leave_steps(self) -> None:
         """Gather results and release the nodes for another kind of task."""
@@ -312,7 +312,7 @@ class ClusterCrew(Crew):
 
     # -- preparing the nodes ------------------------------------------------------------------------------------------
 
-    def _switch(self, step: Step, profile: str) -> CrewPlan:
+    def _switch(self, step: BlockStep, profile: str) -> CrewPlan:
         """The plan of a step. The results of another plan are gathered first, because they may share arrays."""
         plan = self._plans.get(id(step.spec))
         if plan is not self._plan or (plan is not None and plan.other_arrays(step)):
@@ -398,13 +398,13 @@ class ClusterCrew(Crew):
     def _make(
         self,
         plan: CrewPlan,
-        kept: Kept,
-        then: Kept | None = None,
+        kept: RepeatableRun,
+        then: RepeatableRun | None = None,
         deadline: float | None = None,
         ending: Callable[[], bool] = lambda: False,
         *,
         again: bool = False,
-    ) -> Made:
+    ) -> FinishedRun:
         """Make one run on all nodes, see `Runs.make`. `again`: it repeats a run that was lost."""
         if kept.served and (serves := plan.serves(kept, again=again)):
             nbytes = sum(found.nbytes for one in serves.values() for found in one.elements.values())
@@ -419,7 +419,7 @@ class ClusterCrew(Crew):
             raise
 
 
-class _Stopped(Exception):
+class _StopRequested(Exception):
     """A stop was requested before anything was started."""
 
 
@@ -434,12 +434,12 @@ def _together(calls: list[Callable[[], Any]], ending: Callable[[], bool]) -> Non
                 one.result()
             check_ctrl_c()
             if left and ending():
-                raise _Stopped
+                raise _StopRequested
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _compile_here(step: Step, profile: str) -> None:
+def _compile_here(step: BlockStep, profile: str) -> None:
     """Compile the worker in this process first.
 
     An error is then raised in the caller, and other processes of this machine find the machine code in the cache.

@@ -24,19 +24,19 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from stretto.errors import RunError
-from stretto.runtime.cluster.hosts.calls import HostLost, Told
-from stretto.runtime.cluster.hosts.failure_detector import Standstill
+from stretto.runtime.cluster.hosts.calls import HostEvent, HostLost
+from stretto.runtime.cluster.hosts.failure_detector import StallDetector
 from stretto.runtime.tables.stalls import AFTER
 
-from .driver_step import CrewPlan, Kept
-from .node import Ran
+from .driver_step import CrewPlan, RepeatableRun
+from .node import NodeRunResult
 from .task import WITHIN
 
 _POLL_SECONDS = 0.2  # seconds between two checks for a requested stop
 _CRAWL = 1e5  # bytes per second of a block on the slowest network
 
 
-class Patient(Protocol):
+class RecoveryLimits(Protocol):
     """The attributes of `spec.Cluster` that are used."""
 
     @property
@@ -51,7 +51,7 @@ class HostsApi(Protocol):
     incarnation: int
 
     @property
-    def spec(self) -> Patient: ...
+    def spec(self) -> RecoveryLimits: ...
 
     def begin(self, make: Callable[..., Any], payloads: Any) -> None: ...
     def ask(self, what: str, *args: Any, timeout: float | None = None) -> dict[int, Any]: ...
@@ -59,32 +59,32 @@ class HostsApi(Protocol):
     def ask_each(
         self, what: str, args: Mapping[int, tuple[Any, ...]], *, timeout: float | None = None
     ) -> dict[int, Any]: ...
-    def events(self, wait: float) -> list[Told]: ...
+    def events(self, wait: float) -> list[HostEvent]: ...
     def lose(self, lost: HostLost) -> None: ...
     def progressed(self) -> None: ...
 
 
-class Made(NamedTuple):
+class FinishedRun(NamedTuple):
     """A finished run."""
 
-    ran: dict[int, Ran]  # by node
+    ran: dict[int, NodeRunResult]  # by node
     seconds: float
     torn: bool  # the nodes stopped in different epochs
 
 
 @dataclass(eq=False)
-class Sent:
+class SentRun:
     """A run that was sent to the nodes, and their reports of it."""
 
     plan: CrewPlan
-    kept: Kept
-    ran: dict[int, Ran] = field(default_factory=dict)
+    kept: RepeatableRun
+    ran: dict[int, NodeRunResult] = field(default_factory=dict)
 
     @property
     def failed(self) -> bool:
         return any(one.failed >= 0 for one in self.ran.values())
 
-    def is_for(self, plan: CrewPlan, kept: Kept) -> bool:
+    def is_for(self, plan: CrewPlan, kept: RepeatableRun) -> bool:
         """Whether it is the run that is requested now."""
         mine = self.kept
         same = plan is self.plan and (kept.epoch, kept.numbers) == (mine.epoch, mine.numbers)
@@ -102,11 +102,11 @@ class Runs:
 
     def __init__(self, hosts: HostsApi, clock: Callable[[], float] = time.monotonic) -> None:
         self._hosts, self._clock = hosts, clock
-        self._sent: list[Sent] = []
+        self._sent: list[SentRun] = []
         self._ends_at: int | None = None  # the epoch in which a requested stop takes effect
         self._longest = 0.0  # seconds of the longest visit so far
         self._patience = float(hosts.spec.patience)
-        self._still, self._warn_after = Standstill(self._patience), AFTER
+        self._still, self._warn_after = StallDetector(self._patience), AFTER
         self._check_at = 0.0
 
     @property
@@ -114,7 +114,7 @@ class Runs:
         """Whether a run was announced that the caller has not requested yet."""
         return bool(self._sent)
 
-    def expects(self, plan: CrewPlan, kept: Kept) -> bool:
+    def expects(self, plan: CrewPlan, kept: RepeatableRun) -> bool:
         """Whether this run is the announced one, or none was announced."""
         return not self._sent or self._sent[0].is_for(plan, kept)
 
@@ -126,18 +126,18 @@ class Runs:
     def make(
         self,
         plan: CrewPlan,
-        kept: Kept,
-        then: Kept | None = None,
+        kept: RepeatableRun,
+        then: RepeatableRun | None = None,
         deadline: float | None = None,
         ending: Callable[[], bool] = lambda: False,
-    ) -> Made:
+    ) -> FinishedRun:
         """Make a run, or wait for it if it was announced.
 
         Parameters
         ----------
-        plan, kept : CrewPlan, Kept
+        plan, kept : CrewPlan, RepeatableRun
             The step and the run.
-        then : Kept or None
+        then : RepeatableRun or None
             The run that is certain to follow.
         deadline : float or None
             Time at which to stop.
@@ -146,7 +146,7 @@ class Runs:
         """
         began = self._clock()
         now = self._send(plan, kept, then)
-        self._still, self._warn_after = Standstill(self._patience), AFTER
+        self._still, self._warn_after = StallDetector(self._patience), AFTER
         self._check_at = began + min(self._patience, AFTER)
         while not self._over(now):
             left = _POLL_SECONDS
@@ -168,7 +168,7 @@ class Runs:
             self._sent.clear()
         if not self._sent:
             self._ends_at = None
-        return Made(now.ran, self._clock() - began, torn)
+        return FinishedRun(now.ran, self._clock() - began, torn)
 
     def settle(self, plan: CrewPlan) -> None:
         """Wait for blocks in flight. HostLost if a host that sent some is lost: they may never arrive."""
@@ -182,30 +182,30 @@ class Runs:
                     "please report this, with the logs of the hosts"
                 )
 
-    def _send(self, plan: CrewPlan, kept: Kept, then: Kept | None) -> Sent:
+    def _send(self, plan: CrewPlan, kept: RepeatableRun, then: RepeatableRun | None) -> SentRun:
         """Send the nodes the runs that they do not know; return the requested one."""
         gos = []
         if not self._sent:
-            self._sent.append(Sent(plan, kept))
+            self._sent.append(SentRun(plan, kept))
             gos.append(plan.go(kept))
         now = self._sent[0]
         if then is not None and self._ends_at is None and not now.failed:
-            self._sent.append(Sent(plan, then))
+            self._sent.append(SentRun(plan, then))
             gos.append(replace(plan.go(then), ahead=True))
         if gos:
             self._hosts.ask("run", *gos)
         return now
 
-    def _over(self, now: Sent) -> bool:
+    def _over(self, now: SentRun) -> bool:
         """Whether the run is finished. Once a stop is requested, an announced run has to finish too."""
         sent = [now] if self._ends_at is None and not now.failed else self._sent
         return all(len(one.ran) == self._hosts.nodes for one in sent)
 
-    def _note(self, event: Told) -> None:
+    def _note(self, event: HostEvent) -> None:
         if event.what == "failed":
             raise RunError(f"node {event.node} of the cluster, on host {event.host}: {event.value[2]}")
         if event.what == "ran":
-            ran: Ran = event.value
+            ran: NodeRunResult = event.value
             for sent in self._sent:
                 if sent.kept.epoch == ran.epoch:
                     sent.ran[event.node] = ran

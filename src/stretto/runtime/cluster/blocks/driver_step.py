@@ -12,30 +12,30 @@ from numpy.typing import NDArray
 
 from stretto.cached import cached_property
 from stretto.plan.arrays import Pieces, StepSpec
-from stretto.runtime.blocks.step import Step
+from stretto.runtime.blocks.step import BlockStep
 from stretto.schedule.orders.order import Ints, Order
 from stretto.schedule.orders.route import Route, owners
 
-from .node import Go, Load, Put, Ran, turns_of
+from .node import LoadStep, NodeRunResult, PutStates, StartRun, turns_of
 from .phases import Phase, phases_of, wave_owners
-from .served_arrays import Serve, ServedArrays, Values, everything
+from .served_arrays import ServedArrays, ServeElements, Values, everything
 
 
 @dataclass(frozen=True, eq=False)
-class Kept:
+class RepeatableRun:
     """The inputs of a run, kept so that it can be repeated if it is lost."""
 
     epoch: int
     finished: Ints  # visits that were made before
     numbers: dict[str, Any]  # arguments of single values
-    wholes: dict[str, Whole]  # arrays that all nodes read
+    wholes: dict[str, SharedArray]  # arrays that all nodes read
     parts: dict[str, NDArray[Any]]  # initial values of arrays per visit
     only: Ints | None = None  # the visits that it made, if it was stopped
     phase: Ints | None = None  # the visits that it makes, where a step runs wave by wave
     served: Values = ()  # the elements that the visits of the phase touch
 
 
-class Whole(NamedTuple):
+class SharedArray(NamedTuple):
     """An array that all nodes read, as it was when a run began."""
 
     mark: bytes  # digest of the array
@@ -53,7 +53,7 @@ class CrewPlan:
     number: int
     spec: StepSpec
     profile: str
-    step: Step  # the last one
+    step: BlockStep  # the last one
     args: dict[str, Any]  # its arguments by name: the driver's arrays
     route: Route  # which node makes which visit
     turns: Ints  # [C] visits of each column block that the nodes have made in this epoch
@@ -65,19 +65,21 @@ class CrewPlan:
     warm: bool = False  # the nodes have compiled the worker
     stale: set[str] = field(default_factory=set)  # states of which the nodes do not have the driver's values
     memory: int | None = None  # bytes of owned arrays that a node may keep in memory
-    since: list[Kept] = field(default_factory=list)  # runs since the arrays were last gathered
+    since: list[RepeatableRun] = field(default_factory=list)  # runs since the arrays were last gathered
     made: int = 0  # how many of them the nodes have made
     served: ServedArrays = field(init=False)
     finished: Ints = field(default_factory=lambda: np.zeros(0, np.int64))  # visits of this epoch, made in earlier waves
     _marks: dict[str, bytes] = field(default_factory=dict)  # digests of the driver's states when they were sent
-    _kept: dict[str, Whole] = field(default_factory=dict)  # the last kept version of each array that all nodes read
+    _kept: dict[str, SharedArray] = field(
+        default_factory=dict
+    )  # the last kept version of each array that all nodes read
     _whole: dict[str, bytes] = field(default_factory=dict)  # digests of the versions that the nodes have
     _fresh: dict[str, NDArray[Any]] = field(default_factory=dict)  # values of fresh arrays at base_turns, if not zeros
     _parts: dict[str, NDArray[Any]] = field(default_factory=dict)  # initial values of arrays per visit in this epoch
     _phases: dict[bytes, list[Phase]] = field(default_factory=dict)  # by the visits of their wave
 
     @classmethod
-    def of(cls, number: int, step: Step, profile: str, nodes: int) -> Self:
+    def of(cls, number: int, step: BlockStep, profile: str, nodes: int) -> Self:
         """Create the state of a step that was not run before."""
         assert step.spec is not None
         waves = step.spec.waves
@@ -113,14 +115,14 @@ class CrewPlan:
         out = [self.args[k] for k in self.spec.cut(written=True)]
         return any(np.may_share_memory(arg, mine) for arg in _arrays(args) for mine in out)
 
-    def other_arrays(self, step: Step) -> bool:
+    def other_arrays(self, step: BlockStep) -> bool:
         """Whether a step stores what it learns in other arrays than the last one."""
         args = self.spec.flat(step.args)
         return any(args[k] is not self.args[k] for k in self.spec.states)
 
     # -- before a run ------------------------------------------------------------------------------------------------
 
-    def take(self, step: Step, turns: Ints, *, within: bool = False) -> None:
+    def take(self, step: BlockStep, turns: Ints, *, within: bool = False) -> None:
         """Prepare the next step: note which of its arrays differ from those on the nodes.
 
         Parameters
@@ -160,7 +162,7 @@ class CrewPlan:
             self._phases[key] = phases_of(self.spec, self.route, wave, self.served.nodes)
         return self._phases[key]
 
-    def next_run(self, finished: Ints, phase: Phase | None = None) -> Kept:
+    def next_run(self, finished: Ints, phase: Phase | None = None) -> RepeatableRun:
         """The inputs of the next run.
 
         Parameters
@@ -178,8 +180,8 @@ class CrewPlan:
         for k in () if within else self.spec.of("replicated"):  # copied when they change: the caller writes to them
             mark = _digest(args[k])
             if k not in self._kept or self._kept[k].mark != mark:
-                self._kept[k] = Whole(mark, args[k].copy())
-        return Kept(
+                self._kept[k] = SharedArray(mark, args[k].copy())
+        return RepeatableRun(
             self.epoch,
             finished,
             {k: args[k] for k in self.spec.of("number")},
@@ -189,13 +191,13 @@ class CrewPlan:
             served=() if phase is None else self.served.values(phase, args, keep=self.learns),
         )
 
-    def serves(self, kept: Kept, *, again: bool) -> dict[int, Serve]:
+    def serves(self, kept: RepeatableRun, *, again: bool) -> dict[int, ServeElements]:
         """By node, the elements that a run needs. `again`: it repeats a run that was lost."""
         return (
             everything(self.number, kept.served) if again else self.served.missing(self.number, kept.served, self.args)
         )
 
-    def run_after(self, step: Step) -> Kept | None:
+    def run_after(self, step: BlockStep) -> RepeatableRun | None:
         """The run of the next epoch if nothing that this one returns to the driver can change it; else None."""
         spec = self.spec
         known = (
@@ -206,19 +208,19 @@ class CrewPlan:
         if not known or step.before is not None or self.step.after is not None or self.other_arrays(step):
             return None
         args, none = spec.flat(step.args), np.zeros(0, np.int64)
-        return Kept(self.epoch + 1, none, {k: args[k] for k in spec.of("number")}, {}, {})
+        return RepeatableRun(self.epoch + 1, none, {k: args[k] for k in spec.of("number")}, {}, {})
 
-    def go(self, kept: Kept) -> Go:
+    def go(self, kept: RepeatableRun) -> StartRun:
         """The message that starts a run, with the arrays that the nodes do not have yet."""
         wholes = {}
         for k, (mark, array) in kept.wholes.items():
             if self._whole.get(k) != mark:
                 wholes[k], self._whole[k] = array, mark
-        return Go(
+        return StartRun(
             self.number, kept.epoch, kept.finished, kept.numbers, wholes, kept.parts, only=kept.only, phase=kept.phase
         )
 
-    def loads(self, nodes: int) -> dict[int, Load]:
+    def loads(self, nodes: int) -> dict[int, LoadStep]:
         """The constant data, by node."""
         args, spec, order = self.args, self.spec, self.order
         weight = self.step.weight if spec.waves is None else spec.waves.weight
@@ -235,7 +237,7 @@ class CrewPlan:
             if memory is not None and self._owned_bytes(node) <= memory:
                 memory = None
             mine = spec.for_node(own)
-            found[node] = Load(
+            found[node] = LoadStep(
                 self.number, mine, order, owner, priority, profile, shapes, given, pieces, scratch, memory, nodes
             )
         return found
@@ -251,7 +253,7 @@ class CrewPlan:
                 total += count * (array.nbytes // max(1, array.shape[ranges.axis]))
         return total
 
-    def puts(self, nodes: int) -> dict[int, Put]:
+    def puts(self, nodes: int) -> dict[int, PutStates]:
         """States that the nodes do not have, by node."""
         found = {}
         for node in range(nodes):
@@ -263,7 +265,7 @@ class CrewPlan:
                     pieces[k] = ranges.pieces(self.args[k], own[ranges.by])
                 elif k in self._fresh:
                     pieces[k] = ranges.pieces(self._fresh[k], own[ranges.by])
-            found[node] = Put(self.number, self.base_epoch, self.base_turns, pieces)
+            found[node] = PutStates(self.number, self.base_epoch, self.base_turns, pieces)
         return found
 
     @cached_property
@@ -292,7 +294,7 @@ class CrewPlan:
 
     # -- after a run -------------------------------------------------------------------------------------------------
 
-    def collect(self, ran: dict[int, Ran]) -> int | None:
+    def collect(self, ran: dict[int, NodeRunResult]) -> int | None:
         """Copy the visits' results into the step's arrays; return the visit that failed, if one did."""
         step, failed = self.step, None
         place = np.arange(len(self.order))
@@ -317,7 +319,7 @@ class CrewPlan:
                     self.args[k][...] = fault
         return failed
 
-    def advance(self, kept: Kept, made: Ints, whole: bool) -> None:
+    def advance(self, kept: RepeatableRun, made: Ints, whole: bool) -> None:
         """Record a finished run: the nodes' position advances."""
         if whole:
             self.epoch, self.turns = self.epoch + 1, np.zeros_like(self.turns)

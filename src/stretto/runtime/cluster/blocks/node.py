@@ -28,7 +28,7 @@ from stretto.errors import RunError
 from stretto.kernels.core import claims
 from stretto.plan.arrays import Pieces, StepSpec
 from stretto.runtime.blocks.parted import Exchange
-from stretto.runtime.cluster.net.elements import Elements
+from stretto.runtime.cluster.net.elements import ElementRuns
 from stretto.runtime.cluster.pages import Pages
 from stretto.runtime.files.mapped_arrays import Disk
 from stretto.schedule.orders.order import Ints, Order
@@ -40,7 +40,7 @@ from .served_copies import ServedCopies
 
 
 @dataclass(frozen=True, eq=False)
-class Load:
+class LoadStep:
     """A step for one node: everything that is the same in every run."""
 
     plan: int
@@ -58,7 +58,7 @@ class Load:
 
 
 @dataclass(frozen=True, eq=False)
-class Put:
+class PutStates:
     """States for one node."""
 
     plan: int
@@ -68,7 +68,7 @@ class Put:
 
 
 @dataclass(frozen=True, eq=False)
-class Go:
+class StartRun:
     """Start a run: make every visit that is not in `finished`."""
 
     plan: int
@@ -83,7 +83,7 @@ class Go:
 
 
 @dataclass(frozen=True, eq=False)
-class Ran:
+class NodeRunResult:
     """A node's report of a run."""
 
     epoch: int
@@ -97,16 +97,16 @@ class Ran:
     waited: float  # seconds that workers waited for blocks, summed over workers
     moved: int  # bytes of blocks sent
     fresh: dict[str, Pieces]  # current chunks of arrays that are zeros at the start of an epoch and partitioned by rows
-    served: dict[str, Elements] = field(default_factory=dict)  # elements of served arrays that visits changed
+    served: dict[str, ElementRuns] = field(default_factory=dict)  # elements of served arrays that visits changed
     slot_visits: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
-    slots: dict[str, Elements] = field(default_factory=dict)  # elements of arrays per slot, those of `slot_visits`
+    slots: dict[str, ElementRuns] = field(default_factory=dict)  # elements of arrays per slot, those of `slot_visits`
 
 
 @dataclass(eq=False)
-class Loaded:
+class LoadedStep:
     """A step that is loaded on this node."""
 
-    load: Load
+    load: LoadStep
     route: Route
     ring: Ring
     compiled: Callable[..., Any]
@@ -120,18 +120,18 @@ class Loaded:
     @classmethod
     def of(
         cls,
-        load: Load,
+        load: LoadStep,
         node: int,
         threads: int,
         route: Route | None = None,
         pages: dict[str, Pages] | None = None,
         exchange: Exchange | None = None,
-    ) -> Loaded:
+    ) -> LoadedStep:
         """Allocate and fill a node's arrays.
 
         Parameters
         ----------
-        load : Load
+        load : LoadStep
             The step.
         node, threads : int
             The node's number and its workers.
@@ -179,7 +179,7 @@ class Loaded:
             self.args[k], (int(ranges.first[block]), max(int(ranges.first[block]), int(ranges.last[block])))
         )
 
-    def put(self, put: Put, node: int) -> None:
+    def put(self, put: PutStates, node: int) -> None:
         for k, pieces in put.pieces.items():
             self.load.spec.ranges(k).fill(self.args[k], pieces)
         if self.disk is not None:
@@ -197,7 +197,7 @@ class Loaded:
         """The arguments in the order in which the compiled worker takes them."""
         return self.load.spec.nested(self.args)
 
-    def prepare(self, go: Go, results: Results | None = None) -> NDArray[np.float64]:
+    def prepare(self, go: StartRun, results: Results | None = None) -> NDArray[np.float64]:
         """Set the arguments of a run; return the array that visits write their numbers to."""
         out, parts = results_of(go, len(self.load.order)) if results is None else results
         for k in self.load.spec.of("numbering"):
@@ -220,7 +220,7 @@ class Loaded:
 Results = tuple[NDArray[np.float64], dict[str, NDArray[Any]]]  # out [V], and the arguments with role `parts`
 
 
-def results_of(go: Go, visits: int) -> Results:
+def results_of(go: StartRun, visits: int) -> Results:
     """Allocate the arrays that the visits of a run write their results to."""
     out = np.zeros(visits if go.phase is None else len(go.phase))
     return out, {k: np.repeat(one, visits, axis=0) for k, one in go.parts.items()}
@@ -231,24 +231,26 @@ def turns_of(order: Order, finished: Ints) -> Ints:
     return np.bincount(order.col_block[finished], minlength=order.cols).astype(np.int64)
 
 
-def nothing(epoch: int) -> Ran:
+def nothing(epoch: int) -> NodeRunResult:
     """The report of a run that was stopped before it began."""
     none = np.zeros(0, np.int64)
-    return Ran(epoch, none, np.zeros(0), {}, np.zeros((0, claims.LOG_COLUMNS), np.int64), -1, {}, 0.0, 0.0, 0, {})
+    return NodeRunResult(
+        epoch, none, np.zeros(0), {}, np.zeros((0, claims.LOG_COLUMNS), np.int64), -1, {}, 0.0, 0.0, 0, {}
+    )
 
 
-class Progress(NamedTuple):
+class NodeProgress(NamedTuple):
     """The progress of a node."""
 
     mark: tuple[int, ...]  # changes with any progress
     busy: int  # visits and blocks to send that are possible now; 0: it waits for blocks or for a run
 
 
-class Started(NamedTuple):
+class StartedRun(NamedTuple):
     """A run that has begun."""
 
-    loaded: Loaded  # its step
-    go: Go  # the request
+    loaded: LoadedStep  # its step
+    go: StartRun  # the request
     out: NDArray[np.float64]  # the numbers that its visits return
 
 
@@ -275,7 +277,7 @@ class RingNode(ABC):
     ) -> None:
         self.number, self._send, self._threads = number, send, threads
         self._guard: AbstractContextManager[Any] = nullcontext() if guard is None else guard
-        self._plans: dict[int, Loaded] = {}
+        self._plans: dict[int, LoadedStep] = {}
         self.exchanges = Exchanges(number, send)
         self._counted: int | None = None  # the plan of the current run, whose visits may wait for blocks
         self._epoch = -1  # of the run that began last
@@ -285,7 +287,7 @@ class RingNode(ABC):
     # -- implemented by subclasses -----------------------------------------------------------------------------------
 
     @abstractmethod
-    def _begin_visits(self, loaded: Loaded, go: Go, done: Ints, stopped: bool) -> None:
+    def _begin_visits(self, loaded: LoadedStep, go: StartRun, done: Ints, stopped: bool) -> None:
         """Prepare the visits of a run.
 
         Parameters
@@ -305,34 +307,34 @@ class RingNode(ABC):
     def _came(self) -> None:  # noqa: B027 (optional)
         """A block has arrived, for this run or the next."""
 
-    def _prepare(self, loaded: Loaded, go: Go) -> NDArray[np.float64]:
+    def _prepare(self, loaded: LoadedStep, go: StartRun) -> NDArray[np.float64]:
         return loaded.prepare(go)
 
     # -- calls of the driver -----------------------------------------------------------------------------------------
 
-    def load(self, load: Load) -> None:
+    def load(self, load: LoadStep) -> None:
         """Allocate the arrays of a step and fill in the constant ones."""
         exchange = None if load.spec.reader is None else self.exchanges.begin(load.plan, load.nodes)
-        self._plans[load.plan] = Loaded.of(load, self.number, self._threads, exchange=exchange)
+        self._plans[load.plan] = LoadedStep.of(load, self.number, self._threads, exchange=exchange)
         self.exchanges.end(load.plan)
 
     def drop(self, plan: int) -> None:
         """Free a step."""
         self._plans.pop(plan, None)
 
-    def put(self, put: Put) -> None:
+    def put(self, put: PutStates) -> None:
         """Copy states of the driver into this node's arrays."""
         with self._guard:
             self._plans[put.plan].put(put, self.number)
             self._counted = None
 
-    def serve(self, plan: int, elements: dict[str, Elements]) -> None:
+    def serve(self, plan: int, elements: dict[str, ElementRuns]) -> None:
         """Copy elements of served arrays into this node's arrays."""
         args = self._plans[plan].args
         for k, found in elements.items():
             found.write(args[k].reshape(-1))
 
-    def warm(self, go: Go) -> None:
+    def warm(self, go: StartRun) -> None:
         """Compile what a run needs before time is measured."""
         loaded = self._plans[go.plan]
         out = self._prepare(loaded, go)
@@ -372,7 +374,7 @@ class RingNode(ABC):
         self.exchanges.halt()
         self.stop(0)
 
-    def begin(self, go: Go) -> None:
+    def begin(self, go: StartRun) -> None:
         """Prepare for a new run while no other is in progress: an earlier `stop` no longer applies."""
         with self._guard:
             self._epoch, self._stop_from = go.epoch - 1, inf
@@ -384,7 +386,7 @@ class RingNode(ABC):
 
     # -- a run -------------------------------------------------------------------------------------------------------
 
-    def start(self, go: Go) -> Started | None:
+    def start(self, go: StartRun) -> StartedRun | None:
         """Begin a run; None if it was stopped before, while the ring is still in the previous epoch."""
         loaded = self._plans[go.plan]
         out = self._prepare(loaded, go)
@@ -403,16 +405,16 @@ class RingNode(ABC):
                 loaded.served.begin(go.phase[loaded.mine(go.phase)])
             self._begin_visits(loaded, go, done, stopped)
             self._counted = go.plan
-        return Started(loaded, go, out)
+        return StartedRun(loaded, go, out)
 
     def result(
-        self, started: Started, log: Ints, left: int, failed: int, seconds: float, waited: float, moved: int
-    ) -> Ran:
+        self, started: StartedRun, log: Ints, left: int, failed: int, seconds: float, waited: float, moved: int
+    ) -> NodeRunResult:
         """The report of a run. Visits of a phase are numbered from 0.
 
         Parameters
         ----------
-        started : Started
+        started : StartedRun
             The run.
         log : array of int
             Nanoseconds since the run began.
@@ -435,7 +437,7 @@ class RingNode(ABC):
             with self._guard:  # an announced run does not begin
                 self._stop_from = min(self._stop_from, go.epoch)
         spec, own_rows = loaded.load.spec, loaded.route.own_rows(self.number)
-        return Ran(
+        return NodeRunResult(
             go.epoch,
             made,
             out,
@@ -456,7 +458,7 @@ class RingNode(ABC):
 
     # -- blocks ------------------------------------------------------------------------------------------------------
 
-    def hand_on(self, loaded: Loaded, block: int) -> int:
+    def hand_on(self, loaded: LoadedStep, block: int) -> int:
         """Send a block whose next visit belongs to another node; return the bytes of the message."""
         parts = tuple(raw(loaded.view(k, block)) for k in loaded.load.spec.rotating)
         with self._guard:
@@ -466,7 +468,7 @@ class RingNode(ABC):
         self._send(leave.node, message)
         return message.nbytes
 
-    def _forget(self, loaded: Loaded, block: int) -> None:
+    def _forget(self, loaded: LoadedStep, block: int) -> None:
         for k in loaded.load.spec.rotating:
             ranges = loaded.load.spec.ranges(k)
             if ranges.axis == 0:

@@ -41,7 +41,7 @@ class Block:
 ENTRIES, TAKEN = -1, -2  # values of `Block.plan`: exchanged entries, and the acknowledgement of some
 
 
-class Leave(NamedTuple):
+class NextHop(NamedTuple):
     """The target node of a block, and its epoch and turn on arrival."""
 
     node: int
@@ -86,7 +86,7 @@ class Ring:
         self.leave_at[:] = [turns[-1] if turns else -1 for turns in self._leaves]
         return done
 
-    def leaves(self, block: int) -> Leave:
+    def leaves(self, block: int) -> NextHop:
         """A block has reached leave_at[block] and leaves this node."""
         turn = self._leaves[block].pop()
         left = self._leaves[block]
@@ -94,7 +94,7 @@ class Ring:
         self.here[block] = False
         to = self.route.holder(block, turn)
         whole = turn == self.route.turns[block]
-        return Leave(to, self.epoch + 1, 0) if whole else Leave(to, self.epoch, turn)
+        return NextHop(to, self.epoch + 1, 0) if whole else NextHop(to, self.epoch, turn)
 
     @property
     def departing(self) -> int:

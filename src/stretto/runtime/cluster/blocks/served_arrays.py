@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.plan.arrays import StepSpec
-from stretto.runtime.cluster.net.elements import Elements, bits, pack
+from stretto.runtime.cluster.net.elements import ElementRuns, bits, pack
 
 from .phases import Phase
 
@@ -29,11 +29,11 @@ Values = tuple[dict[str, tuple[NDArray[Any], NDArray[Any] | None]], ...]
 
 
 @dataclass(frozen=True, eq=False)
-class Serve:
+class ServeElements:
     """Elements of served arrays for one node."""
 
     plan: int
-    elements: dict[str, Elements]
+    elements: dict[str, ElementRuns]
 
 
 class ServedArrays:
@@ -65,7 +65,7 @@ class ServedArrays:
             {k: (at, args[k].reshape(-1)[at] if keep else None) for k, at in node.items()} for node in phase.touched
         )
 
-    def missing(self, plan: int, values: Values, args: Mapping[str, Any]) -> dict[int, Serve]:
+    def missing(self, plan: int, values: Values, args: Mapping[str, Any]) -> dict[int, ServeElements]:
         """Messages with the current values of the elements that the nodes do not have."""
         found = {}
         for node, touched in enumerate(values):
@@ -78,10 +78,10 @@ class ServedArrays:
                     has[new] = True
                     self.sent += elements[k].nbytes
             if elements:
-                found[node] = Serve(plan, elements)
+                found[node] = ServeElements(plan, elements)
         return found
 
-    def changed(self, node: int, k: str, elements: Elements, array: NDArray[Any]) -> None:
+    def changed(self, node: int, k: str, elements: ElementRuns, array: NDArray[Any]) -> None:
         """Copy what the visits of a node wrote into the driver's array."""
         self.returned += elements.nbytes
         at = elements.write(array.reshape(-1))
@@ -95,10 +95,10 @@ class ServedArrays:
             has[...] = False
 
 
-def everything(plan: int, values: Values) -> dict[int, Serve]:
+def everything(plan: int, values: Values) -> dict[int, ServeElements]:
     """Messages with all elements that a phase touches, as they were when it began: for repeating it."""
     return {
-        node: Serve(plan, {k: pack(at, value) for k, (at, value) in touched.items() if value is not None})
+        node: ServeElements(plan, {k: pack(at, value) for k, (at, value) in touched.items() if value is not None})
         for node, touched in enumerate(values)
         if any(len(at) for at, _ in touched.values())
     }

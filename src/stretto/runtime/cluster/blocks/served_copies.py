@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.plan.arrays import StepSpec
-from stretto.runtime.cluster.net.elements import Elements, bits, nonzero, pack
+from stretto.runtime.cluster.net.elements import ElementRuns, bits, nonzero, pack
 from stretto.schedule.orders.order import Ints
 
 
@@ -37,7 +37,7 @@ class ServedCopies:
             at = self._lists[key]
             self._before[k] = at, self._args[k].reshape(-1)[at]
 
-    def end(self, phase: Ints, mine: Ints) -> tuple[dict[str, Elements], Ints, dict[str, Elements]]:
+    def end(self, phase: Ints, mine: Ints) -> tuple[dict[str, ElementRuns], Ints, dict[str, ElementRuns]]:
         """After visits phase[mine]: the elements that they changed, the visits, what they wrote to their slots."""
         served = {}
         for k, (at, before) in self._before.items():

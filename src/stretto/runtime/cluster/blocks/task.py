@@ -31,15 +31,15 @@ from typing import Any, cast
 
 from stretto.comm.link import Frame, Link
 from stretto.errors import RunError
-from stretto.runtime.cluster.hosts.calls import RING, Begin, HostApi, Told
+from stretto.runtime.cluster.hosts.calls import RING, BeginTask, HostApi, HostEvent
 from stretto.runtime.cluster.hosts.remote_errors import portable
-from stretto.runtime.cluster.net.frame_checks import Malformed, NoCheck, Shape
+from stretto.runtime.cluster.net.frame_checks import Malformed, NoCheck, RowFormat
 from stretto.runtime.runtimes import Threads
 
 from .exchange import entries_fit
-from .node import Go, Load, Progress, Put, RingNode
+from .node import LoadStep, NodeProgress, PutStates, RingNode, StartRun
 from .ring import ENTRIES, TAKEN, Block
-from .served_arrays import Serve
+from .served_arrays import ServeElements
 
 WITHIN = 60.0  # seconds for a sent block to arrive
 
@@ -50,7 +50,7 @@ class BlockCheck(NoCheck):
     def __init__(self, task: RingTask) -> None:
         self._task = task
 
-    def table(self, number: int) -> Shape | None:
+    def table(self, number: int) -> RowFormat | None:
         raise Malformed("a table where there are blocks")
 
     def block(self, plan: int, block: int, sizes: Sequence[int]) -> None:
@@ -70,7 +70,7 @@ class RingTask(ABC):
 
     channel = RING
 
-    def __init__(self, host: HostApi, begin: Begin) -> None:
+    def __init__(self, host: HostApi, begin: BeginTask) -> None:
         self._host, self._begin = host, begin
         self._links: dict[tuple[int, int], Link] = {}
         self._lock = threading.Lock()  # guards the links: frames are posted in the order of their sequence numbers
@@ -86,14 +86,14 @@ class RingTask(ABC):
         """Create a node."""
 
     @abstractmethod
-    def _run(self, go: Go) -> None:
+    def _run(self, go: StartRun) -> None:
         """Start a run on all nodes, after those that were started before."""
 
     @abstractmethod
-    def _progress(self) -> dict[int, Progress]:
+    def _progress(self) -> dict[int, NodeProgress]:
         """Progress of the nodes that are in a run."""
 
-    def start(self) -> None:  # noqa: B027 (part of `calls.Task`)
+    def start(self) -> None:  # noqa: B027 (part of `calls.HostTask`)
         """Nothing to do before the driver's first call."""
 
     def halt(self) -> None:
@@ -194,7 +194,7 @@ class RingTask(ABC):
         match what:
             case "load":
                 # Nodes that read files wait for each other.
-                loads = cast(dict[int, Load], args[0])
+                loads = cast(dict[int, LoadStep], args[0])
                 with ThreadPoolExecutor(max(1, len(loads))) as pool:
                     list(pool.map(self._load, loads, loads.values()))
             case "apply":
@@ -202,10 +202,10 @@ class RingTask(ABC):
                 with Threads(self._host.threads).open() as crew:
                     return [function(item, crew) for item in items]
             case "put":
-                for node, put in cast(dict[int, Put], args[0]).items():
+                for node, put in cast(dict[int, PutStates], args[0]).items():
                     self.nodes[node].put(put)
             case "serve":
-                for node, serve in cast(dict[int, Serve], args[0]).items():
+                for node, serve in cast(dict[int, ServeElements], args[0]).items():
                     self.nodes[node].serve(serve.plan, serve.elements)
             case "warm":
                 for ring_node in self.nodes.values():
@@ -234,7 +234,7 @@ class RingTask(ABC):
                 raise RunError(f"a host was asked for {what!r}, and blocks have no such call; please report this")
         return None
 
-    def _load(self, node: int, load: Load) -> None:
+    def _load(self, node: int, load: LoadStep) -> None:
         try:
             self.nodes[node].load(load)
         except BaseException:
@@ -243,4 +243,4 @@ class RingTask(ABC):
             raise
 
     def _tell(self, what: str, node: int, value: Any) -> None:
-        self._host.tell(Told(self._begin.incarnation, self._host.number, what, node, value))
+        self._host.tell(HostEvent(self._begin.incarnation, self._host.number, what, node, value))

@@ -21,11 +21,11 @@ from stretto.kernels.core.clock import read_cycles
 from stretto.kernels.core.departures import arrive, await_departures
 from stretto.runtime.blocks import pass_control
 from stretto.runtime.blocks.team import Team
-from stretto.runtime.cluster.hosts.calls import Begin, HostApi
+from stretto.runtime.cluster.hosts.calls import BeginTask, HostApi
 from stretto.runtime.cluster.hosts.remote_errors import portable
 from stretto.schedule.orders.order import Ints
 
-from .node import Go, Loaded, Progress, Ran, RingNode, nothing
+from .node import LoadedStep, NodeProgress, NodeRunResult, RingNode, StartRun, nothing
 from .pager import Pager
 from .ring import Block
 from .task import RingTask
@@ -35,8 +35,8 @@ from .task import RingTask
 NAP, WATCH = 250, 500
 
 
-def make_ring_task(host: HostApi, begin: Begin) -> RingTask:
-    """Create the task; for `Begin.make`."""
+def make_ring_task(host: HostApi, begin: BeginTask) -> RingTask:
+    """Create the task; for `BeginTask.make`."""
     return ThreadedTask(host, begin)
 
 
@@ -45,9 +45,9 @@ class ThreadedTask(RingTask):
 
     nodes: dict[int, ThreadedNode]
 
-    def __init__(self, host: HostApi, begin: Begin) -> None:
+    def __init__(self, host: HostApi, begin: BeginTask) -> None:
         self._runs: dict[int, threading.Thread] = {}  # by node: the thread that makes its runs
-        self._gos: dict[int, deque[Go]] = {}  # by node: runs to make, the current one first
+        self._gos: dict[int, deque[StartRun]] = {}  # by node: runs to make, the current one first
         self._turns = threading.Lock()  # guards these two
         super().__init__(host, begin)
 
@@ -64,10 +64,10 @@ class ThreadedTask(RingTask):
             thread.join()
         super().halt()
 
-    def _progress(self) -> dict[int, Progress]:
+    def _progress(self) -> dict[int, NodeProgress]:
         return {n: self.nodes[n].progress() for n, gos in self._gos.items() if gos}
 
-    def _run(self, go: Go) -> None:
+    def _run(self, go: StartRun) -> None:
         for number, node in self.nodes.items():
             if not go.ahead:
                 node.begin(go)
@@ -80,7 +80,7 @@ class ThreadedTask(RingTask):
                 self._runs[number] = threading.Thread(target=self._make, args=(node, gos), name=name, daemon=True)
                 self._runs[number].start()
 
-    def _make(self, node: ThreadedNode, gos: deque[Go]) -> None:
+    def _make(self, node: ThreadedNode, gos: deque[StartRun]) -> None:
         """Make a node's runs until none is left."""
         more = True
         while more:
@@ -114,7 +114,7 @@ class ThreadedNode(RingNode):
         self._team = Team(threads)
         self._pass: claims.Pass | None = None  # of the current run
 
-    def warm(self, go: Go) -> None:
+    def warm(self, go: StartRun) -> None:
         super().warm(go)
         none = np.empty(0, np.int64)
         await_departures.exact(none, none, claims.stopped()[: claims.CONTROL_SLOTS], none, 0)
@@ -133,7 +133,7 @@ class ThreadedNode(RingNode):
         super().halt()
         self._team.close()
 
-    def run(self, go: Go) -> Ran:
+    def run(self, go: StartRun) -> NodeRunResult:
         """Make this node's visits; on its own thread."""
         started = self.start(go)
         if started is None:
@@ -164,32 +164,32 @@ class ThreadedNode(RingNode):
         waited = float(control[claims.WAITED]) * each / 1e9
         return self.result(started, log, left, failed, nanoseconds / 1e9, waited, moved)
 
-    def _pager(self, loaded: Loaded, pass_: claims.Pass) -> AbstractContextManager[Any]:
+    def _pager(self, loaded: LoadedStep, pass_: claims.Pass) -> AbstractContextManager[Any]:
         """The pager where arrays are in files, otherwise an empty context."""
         if loaded.disk is None:
             return nullcontext()
         own = loaded.own[pass_.taken[loaded.own] == 0]
         return Pager(loaded.disk, loaded.load.spec, loaded.load.order, loaded.args, own, pass_)
 
-    def progress(self) -> Progress:
+    def progress(self) -> NodeProgress:
         """The progress of the current run."""
         with self._changed:
             pass_ = self._pass
             if self._counted is None or self._counted not in self._plans or pass_ is None:
-                return Progress((self._epoch,), 1)
+                return NodeProgress((self._epoch,), 1)
             ring, left = self._plans[self._counted].ring, int(pass_.control[claims.LEFT])
             mark = self._mark(ring, left)
             if left == 0 or pass_.control[claims.STOP]:
-                return Progress(mark, 1)  # the run has to end
+                return NodeProgress(mark, 1)  # the run has to end
             at = pass_.row_first[:-1] + pass_.row_done
             visits = pass_.row_visits[at[at < pass_.row_first[1:]]]
             ready = pass_.col_done[pass_.col_block[visits]] == pass_.col_turn[visits]
             leaving = (ring.leave_at >= 0) & (pass_.col_done == ring.leave_at)
-            return Progress(mark, int(ready.sum() + leaving.sum()))
+            return NodeProgress(mark, int(ready.sum() + leaving.sum()))
 
     # -- visits ------------------------------------------------------------------------------------------------------
 
-    def _begin_visits(self, loaded: Loaded, go: Go, done: Ints, stopped: bool) -> None:
+    def _begin_visits(self, loaded: LoadedStep, go: StartRun, done: Ints, stopped: bool) -> None:
         if go.phase is None:
             self._pass = pass_of(loaded, go.finished, done, go.only)
         else:
@@ -207,7 +207,7 @@ class ThreadedNode(RingNode):
     def _came(self) -> None:
         self._changed.notify_all()
 
-    def _hand_all_on(self, loaded: Loaded, pass_: claims.Pass, ready: Ints) -> int:
+    def _hand_all_on(self, loaded: LoadedStep, pass_: claims.Pass, ready: Ints) -> int:
         """Send blocks whose next visit belongs to another node, until the pass is over; return their bytes."""
         ring, moved = loaded.ring, 0
         while count := await_departures.exact(pass_.col_done, ring.leave_at, pass_.control, ready, WATCH):
@@ -215,7 +215,7 @@ class ThreadedNode(RingNode):
         return moved
 
 
-def pass_of(loaded: Loaded, finished: Ints, col_done: Ints, only: Ints | None = None) -> claims.Pass:
+def pass_of(loaded: LoadedStep, finished: Ints, col_done: Ints, only: Ints | None = None) -> claims.Pass:
     """The pass over a node's visits, or over those of them that are in `only`."""
     order = loaded.load.order
     taken = np.zeros(len(order), np.int64)
@@ -245,7 +245,7 @@ def pass_of(loaded: Loaded, finished: Ints, col_done: Ints, only: Ints | None = 
     return made
 
 
-def pass_of_phase(loaded: Loaded, phase: Ints, col_done: Ints) -> claims.Pass:
+def pass_of_phase(loaded: LoadedStep, phase: Ints, col_done: Ints) -> claims.Pass:
     """The pass over a node's visits of a phase, numbered from 0; their row blocks likewise."""
     order, mine = loaded.load.order, loaded.mine(phase)
     rows, row = np.unique(order.row_block[phase[mine]], return_inverse=True)

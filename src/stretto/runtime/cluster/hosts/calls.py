@@ -52,13 +52,13 @@ class Address:
 
 
 @dataclass(frozen=True, eq=False)
-class Begin:
+class BeginTask:
     """A task to start on a host."""
 
     incarnation: int
     roster: dict[int, Address]
     where: tuple[int, ...]  # the host of each node
-    make: Callable[[HostApi, Begin], Task]  # creates the task; can be pickled
+    make: Callable[[HostApi, BeginTask], HostTask]  # creates the task; can be pickled
     payload: Any = None  # for `make`
 
     def nodes_of(self, host: int) -> list[int]:
@@ -66,7 +66,7 @@ class Begin:
         return [node for node, at in enumerate(self.where) if at == host]
 
 
-class Told(NamedTuple):
+class HostEvent(NamedTuple):
     """An event that a host reports to the driver."""
 
     incarnation: int
@@ -76,7 +76,7 @@ class Told(NamedTuple):
     value: Any = None
 
 
-class Task(Protocol):
+class HostTask(Protocol):
     """The work of a host in one incarnation."""
 
     channel: int
@@ -110,13 +110,13 @@ class HostApi(Protocol):
     def now(self) -> float:
         """Seconds of a monotonic clock."""
 
-    def post(self, begin: Begin, source: int, target: int, channel: int, frames: Sequence[Frame]) -> None:
+    def post(self, begin: BeginTask, source: int, target: int, channel: int, frames: Sequence[Frame]) -> None:
         """Send frames of one node to another, also within one host. From any thread; never waits."""
 
     def backlog(self, node: int) -> int:
         """Bytes queued for a node's host, waiting for credit or for the connection; for back-pressure."""
 
-    def tell(self, event: Told) -> None:
+    def tell(self, event: HostEvent) -> None:
         """Report an event to the driver. From any thread."""
 
     def rouse(self) -> None:

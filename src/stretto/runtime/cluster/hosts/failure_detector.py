@@ -158,7 +158,7 @@ def given_up(host: int, early: int, no_progress: int, losses: int, restarts: flo
     return ""
 
 
-class Standstill:
+class StallDetector:
     """Detects a node of a rotation that makes no progress although it has work.
 
     still = Standstill(patience=5.0)

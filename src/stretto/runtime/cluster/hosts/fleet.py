@@ -26,11 +26,11 @@ from .calls import HostLost, NotStarted
 if TYPE_CHECKING:
     from stretto.runtime.cluster.spec import Cluster
 
-__all__ = ["Answer", "Fleet", "HostLost", "Member", "NotStarted", "Settings", "fleet_of", "packed", "wait_for"]
+__all__ = ["Answer", "Fleet", "HostLost", "HostSettings", "Member", "NotStarted", "fleet_of", "packed", "wait_for"]
 
 
 @dataclass(frozen=True)
-class Settings:
+class HostSettings:
     """Settings that all hosts of a job share."""
 
     job: str  # an unguessable id
@@ -106,7 +106,7 @@ class Fleet(Protocol):
         """Kill all members and remove their logs, except non-empty ones if `keep_logs`."""
 
 
-def fleet_of(spec: Cluster, settings: Settings) -> Fleet:
+def fleet_of(spec: Cluster, settings: HostSettings) -> Fleet:
     """Create the fleet that a spec asks for."""
     if spec.address == "processes":
         from .local_fleet import LocalFleet

@@ -31,7 +31,7 @@ from stretto.errors import RunError
 from stretto.runtime.cluster.net.curve_keys import new_pair
 from stretto.runtime.cluster.net.wire import Wire
 
-from .calls import Address, Begin, Task, Told
+from .calls import Address, BeginTask, HostEvent, HostTask
 from .remote_errors import portable
 
 _log = logging.getLogger("stretto.cluster")
@@ -72,13 +72,13 @@ class Host:
         self.number, self.threads = number, threads
         self._log = log or ""
         self._keys = new_pair() if encrypt else None
-        # The last incarnation, its `Begin` (until it is halted) and its task (once created). Always replaced as a
+        # The last incarnation, its `BeginTask` (until it is halted) and its task (once created). Always replaced as a
         # whole, because other threads read it without a lock.
-        self._life: tuple[int, Begin | None, Task | None] = (0, None, None)
+        self._life: tuple[int, BeginTask | None, HostTask | None] = (0, None, None)
         # arrived before the task: channel, source, target, frames
         self._early: list[tuple[int, int, int, list[Frame]]] = []
         self._beginning = threading.Lock()  # one begin, halt or close at a time
-        self._events: deque[Told] = deque()
+        self._events: deque[HostEvent] = deque()
         self._news = threading.Condition()
         self._closed = False
         self._wire = Wire(
@@ -111,7 +111,7 @@ class Host:
             _starved(),
         )
 
-    def begin(self, begin: Begin) -> None:
+    def begin(self, begin: BeginTask) -> None:
         """Start a task; returns when it runs."""
         with self._beginning:
             if self._closed:
@@ -128,7 +128,7 @@ class Host:
             task.start()
             self._wire.rouse()
 
-    def events(self, wait: float) -> list[Told]:
+    def events(self, wait: float) -> list[HostEvent]:
         """All pending events, in order; waits up to `wait` seconds for the first."""
         with self._news:
             if not self._events and not self._closed:
@@ -176,7 +176,7 @@ class Host:
         """Seconds of a monotonic clock."""
         return time.monotonic()
 
-    def post(self, begin: Begin, source: int, target: int, channel: int, frames: Sequence[Frame]) -> None:
+    def post(self, begin: BeginTask, source: int, target: int, channel: int, frames: Sequence[Frame]) -> None:
         """Send frames of one node to another; frames of a task that was halted are dropped."""
         number, known, _ = self._life
         if begin.incarnation == number and known is not None:
@@ -187,7 +187,7 @@ class Host:
         _, begin, _ = self._life
         return 0 if begin is None else self._wire.backlog(begin.where[node])
 
-    def tell(self, event: Told) -> None:
+    def tell(self, event: HostEvent) -> None:
         """Report an event to the driver."""
         with self._news:
             self._events.append(event)
@@ -233,13 +233,13 @@ class Host:
             return call(*args)
         except Exception as error:
             _log.exception("host %d: a task failed on the wire's thread", self.number)
-            self.tell(Told(number, self.number, "failed", -1, (-2, -1, portable(error))))
+            self.tell(HostEvent(number, self.number, "failed", -1, (-2, -1, portable(error))))
             return None
 
     def _silent(self, host: int, seconds: float) -> None:
         number, begin, _ = self._life
         if begin is not None:
-            self.tell(Told(number, self.number, "silent", -1, (host, seconds)))
+            self.tell(HostEvent(number, self.number, "silent", -1, (host, seconds)))
 
 
 def _machine(endpoint: str) -> str:

@@ -27,9 +27,9 @@ from stretto.errors import RunError
 from stretto.runtime.cluster.spec import Cluster
 from stretto.runtime.interrupts import GLANCE, check_ctrl_c, deferring_ctrl_c, shielding_ctrl_c
 
-from .calls import Address, Begin, Told
+from .calls import Address, BeginTask, HostEvent
 from .failure_detector import STARTS, FailureDetector, Losses
-from .fleet import HostLost, Member, NotStarted, Settings, fleet_of, wait_for
+from .fleet import HostLost, HostSettings, Member, NotStarted, fleet_of, wait_for
 from .host import versions
 
 _ASKING = 0.5  # seconds that a host waits for an event before it answers
@@ -51,11 +51,11 @@ class Hosts:
         self.losses: list[tuple[float, str, str]] = []  # (seconds since the start, host, reason)
         self.began = time.monotonic()
         self._patience = float(spec.patience)
-        settings = Settings(os.urandom(8).hex(), spec.threads, spec.encrypt, self._patience)
+        settings = HostSettings(os.urandom(8).hex(), spec.threads, spec.encrypt, self._patience)
         self._fleet = fleet_of(spec, settings)
         self._members: dict[int, Member] = {}
         self._gone: dict[int, bool] = {}  # hosts without a process → whether replacing it has failed before
-        self._events: SimpleQueue[Told | tuple[Member, HostLost]] = SimpleQueue()
+        self._events: SimpleQueue[HostEvent | tuple[Member, HostLost]] = SimpleQueue()
         self._sent: deque[Any] = deque()  # answers of calls without a waiting caller
         self._detector = FailureDetector(self._patience, _GRACE)
         self._answered: dict[int, float] = {}  # when a host last answered the driver
@@ -136,11 +136,11 @@ class Hosts:
             except HostLost as lost:
                 self.lose(lost)
 
-    def _begin(self, number: int, make: Callable[..., Any], payloads: Any) -> Begin:
+    def _begin(self, number: int, make: Callable[..., Any], payloads: Any) -> BeginTask:
         nodes = [node for node, at in enumerate(self.where) if at == number]
         payload = payloads(number, nodes) if callable(payloads) else {node: payloads[node] for node in nodes}
         roster = {host: self.addresses[host] for host in self._members}
-        return Begin(self.incarnation, roster, self.where, make, payload)
+        return BeginTask(self.incarnation, roster, self.where, make, payload)
 
     def _replace(self) -> None:
         """Replace lost hosts, or give their nodes to others."""
@@ -284,9 +284,9 @@ class Hosts:
         for number, answer in [(number, self._call(number, "halt")) for number in self._members]:
             self._result(number, answer)
 
-    def events(self, wait: float) -> list[Told]:
+    def events(self, wait: float) -> list[HostEvent]:
         """Events of this incarnation, after `wait` seconds at most. Raises HostLost."""
-        found: list[Told] = []
+        found: list[HostEvent] = []
         deadline = time.monotonic() + wait
         while True:
             check_ctrl_c()
@@ -299,7 +299,7 @@ class Hosts:
                 if found or time.monotonic() >= deadline:
                     return found
                 continue
-            if not isinstance(told, Told):
+            if not isinstance(told, HostEvent):
                 member, lost = told
                 if self._members.get(lost.host) is member:
                     raise lost

@@ -30,7 +30,7 @@ from typing import Any
 
 from stretto.errors import RunError
 
-from .fleet import HostLost, NotStarted, Settings, packed, wait_for
+from .fleet import HostLost, HostSettings, NotStarted, packed, wait_for
 from .output import Output, label_workers
 
 _LENGTH = struct.Struct("<Q")
@@ -43,7 +43,7 @@ _READ = 1.0  # seconds for the last lines of a process that has ended
 class LocalFleet:
     """Starts `python -m stretto.runtime.cluster.hosts.local_fleet`."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: HostSettings) -> None:
         self._settings = settings
         self._members: list[_Process] = []
         self._folder: Path | None = None
@@ -85,7 +85,7 @@ class LocalFleet:
         return member
 
 
-class _Answer:
+class _ProcessAnswer:
     def __init__(self, future: Future[Any]) -> None:
         self._future = future
 
@@ -96,7 +96,7 @@ class _Answer:
 class _Process:
     """One process, and the thread that takes its answers."""
 
-    def __init__(self, number: int, settings: Settings, where: Path) -> None:
+    def __init__(self, number: int, settings: HostSettings, where: Path) -> None:
         self.number, self._log = number, where
         with ExitStack() as undo:
             here, there = map(undo.enter_context, socket.socketpair())
@@ -124,19 +124,19 @@ class _Process:
         threading.Thread(target=self._listen, name=f"stretto-host-{number}", daemon=True).start()
         self.call("open", number, settings)
 
-    def call(self, method: str, *args: Any) -> _Answer:
+    def call(self, method: str, *args: Any) -> _ProcessAnswer:
         future: Future[Any] = Future()
         body = packed((number := next(self._numbers), method, args))
         with self._sending:
             if self._gone:
                 future.set_exception(HostLost(self.number, self._gone))
-                return _Answer(future)
+                return _ProcessAnswer(future)
             self._open[number] = future
             try:
                 self._socket.sendall(_LENGTH.pack(len(body)) + body)
             except OSError:
                 self._process.kill()  # half a message may have been sent; the listening thread reports the loss
-        return _Answer(future)
+        return _ProcessAnswer(future)
 
     def kill(self) -> None:
         if self._process.poll() is None:
@@ -205,7 +205,7 @@ def _serve(connection: socket.socket) -> None:
     host: Any = None
     sending = threading.Lock()
 
-    def begin(number: int, settings: Settings) -> None:
+    def begin(number: int, settings: HostSettings) -> None:
         nonlocal host
         host = Host(
             number,

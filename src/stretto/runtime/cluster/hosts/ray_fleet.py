@@ -26,7 +26,7 @@ from stretto.errors import RunError
 from stretto.runtime.cluster.spec import Cluster
 from stretto.runtime.interrupts import GLANCE, check_ctrl_c
 
-from .fleet import HostLost, NotStarted, Settings, packed, wait_for
+from .fleet import HostLost, HostSettings, NotStarted, packed, wait_for
 from .output import label_workers
 from .ray_address import found
 
@@ -40,7 +40,7 @@ _TICKET = 8  # bytes of the id of a call
 class HostActor:
     """The Ray actor: creates a host and calls its methods."""
 
-    def __init__(self, number: int, settings: Settings) -> None:
+    def __init__(self, number: int, settings: HostSettings) -> None:
         from .host import Host
 
         label_workers()
@@ -86,7 +86,7 @@ class HostActor:
 class RayFleet:
     """Connects to a Ray cluster, or starts one on this machine."""
 
-    def __init__(self, spec: Cluster, settings: Settings) -> None:
+    def __init__(self, spec: Cluster, settings: HostSettings) -> None:
         self._spec, self._settings = spec, settings
         self._members: dict[int, _Actor] = {}
         self._group: Any = None
@@ -178,7 +178,7 @@ def _messages(actor: Any, method: str, args: bytes) -> Generator[Any, Any, bytes
     return chunks
 
 
-class _Answer:
+class _RayAnswer:
     """The future result of a call. Further chunks are sent while the caller waits for the result."""
 
     def __init__(self, host: int, messages: Generator[Any, Any, bytes | bytearray]) -> None:
@@ -211,9 +211,9 @@ class _Actor:
         self.number, self._handle = number, handle
         self.note = f"Ray actor {handle._actor_id.hex()[:12]}"
 
-    def call(self, method: str, *args: Any) -> _Answer:
+    def call(self, method: str, *args: Any) -> _RayAnswer:
         # Packed by us: arrays that Ray unpacks are read-only, and received arrays must be writable like those sent.
-        return _Answer(self.number, _messages(self._handle, method, packed(args)))
+        return _RayAnswer(self.number, _messages(self._handle, method, packed(args)))
 
     def kill(self) -> None:
         with contextlib.suppress(Exception):  # the actor, or Ray itself, may have ended

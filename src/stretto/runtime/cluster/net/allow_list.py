@@ -32,7 +32,7 @@ _WAIT = 1.0  # seconds that a request with an unknown key is held
 _WAITING = 64  # held requests at most
 
 
-class Gate:
+class AllowList:
     """Answers authentication requests on its own thread until it is closed. One thread at a time calls `allow` or
     `close`.
     """

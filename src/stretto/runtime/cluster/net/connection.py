@@ -27,7 +27,7 @@ _CONNECTED, _LOST, _REFUSED = (
 Context = zmq.Context[zmq.Socket[bytes]]
 
 
-class Line:
+class Connection:
     """A PUSH socket to one address. Not thread-safe.
 
     Parameters

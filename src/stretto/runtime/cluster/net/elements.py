@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, eq=False)
-class Elements:
+class ElementRuns:
     """Indices and values of some elements of a flat array."""
 
     first: NDArray[Any]  # start of each run, or every index if `length` is None
@@ -41,7 +41,7 @@ class Elements:
         return at
 
 
-def pack(numbers: NDArray[Any], values: NDArray[Any]) -> Elements:
+def pack(numbers: NDArray[Any], values: NDArray[Any]) -> ElementRuns:
     """Pack elements in ascending order. Consecutive indices are sent as runs where that takes fewer bytes.
 
     >>> pack(np.array([4, 5, 6, 7, 8]), np.zeros(5)).length.tolist()
@@ -50,9 +50,9 @@ def pack(numbers: NDArray[Any], values: NDArray[Any]) -> Elements:
     small = np.int32 if not len(numbers) or int(numbers[-1]) < 2**31 else np.int64
     begins = np.flatnonzero(np.diff(numbers, prepend=-2) != 1)
     if 2 * len(begins) >= len(numbers):
-        return Elements(np.asarray(numbers, small), None, values)
+        return ElementRuns(np.asarray(numbers, small), None, values)
     length = np.diff(begins, append=len(numbers))
-    return Elements(numbers[begins].astype(small), length.astype(small), values)
+    return ElementRuns(numbers[begins].astype(small), length.astype(small), values)
 
 
 def bits(array: NDArray[Any]) -> NDArray[Any]:
@@ -61,7 +61,7 @@ def bits(array: NDArray[Any]) -> NDArray[Any]:
     return flat.view(f"u{flat.dtype.itemsize}") if flat.dtype.kind != "b" else flat
 
 
-def nonzero(array: NDArray[Any]) -> Elements:
+def nonzero(array: NDArray[Any]) -> ElementRuns:
     """The elements whose bits are not all zero; all elements where leaving out zeros saves nothing."""
     flat = array.reshape(-1)
     found = np.flatnonzero(bits(array))

@@ -107,7 +107,7 @@ class Envelopes:
         prefix = _PREFIX.pack(_MAGIC, PROTOCOL, self._job, self.host, length, checksum, len(large))
         return [prefix + body, *large]
 
-    def open(self, parts: Sequence[Any]) -> Letter:
+    def open(self, parts: Sequence[Any]) -> ReceivedMessage:
         """Validate a message and decode its header. The result holds views of `parts`, so these must not change."""
         first = memoryview(parts[0])
         if len(first) < _PREFIX.size:
@@ -131,10 +131,10 @@ class Envelopes:
             raise Malformed("no header") from None
         if len(head.frames) > MAX_FRAMES:
             raise Malformed("too many frames")
-        return Letter(host, head, body[start:], parts)
+        return ReceivedMessage(host, head, body[start:], parts)
 
 
-class Letter:
+class ReceivedMessage:
     """A message with a decoded header. `host` is the claimed sender."""
 
     __slots__ = ("_head", "_parts", "_rest", "channel", "host", "incarnation", "source", "target")

@@ -29,7 +29,7 @@ class Malformed(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class RowFormat:
     """Format of a table's rows."""
 
     dtype: str  # as in np.dtype(…).str[1:]
@@ -44,7 +44,7 @@ class Shape:
 class Checker(Protocol):
     """The questions that an envelope asks while it encodes or decodes."""
 
-    def table(self, number: int) -> Shape | None:
+    def table(self, number: int) -> RowFormat | None:
         """The row format of a table; None: unknown, anything consistent is accepted."""
 
     def keys(self, table: int, keys: NDArray[np.int64], shard: int) -> None:
@@ -57,7 +57,7 @@ class Checker(Protocol):
 class NoCheck:
     """Accepts every consistent frame."""
 
-    def table(self, number: int) -> Shape | None:
+    def table(self, number: int) -> RowFormat | None:
         return None
 
     def keys(self, table: int, keys: NDArray[np.int64], shard: int) -> None:
@@ -73,7 +73,7 @@ class TableCheck:
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
         self._shapes = [
-            Shape(
+            RowFormat(
                 spec.kept.str[1:],
                 spec.cols,
                 spec.rows,
@@ -88,7 +88,7 @@ class TableCheck:
         # A user's partition is their own function: it is never called with keys from an unverified message.
         self._placed = [not callable(spec.partition) for spec in layout.tables]
 
-    def table(self, number: int) -> Shape | None:
+    def table(self, number: int) -> RowFormat | None:
         if not 0 <= number < len(self._shapes):
             raise Malformed("no such table")
         return self._shapes[number]
@@ -117,7 +117,7 @@ class RingCheck:
     def __init__(self, sizes: Mapping[int, Sequence[Sequence[int]]]) -> None:
         self._sizes = {plan: [np.asarray(of, np.int64) for of in arrays] for plan, arrays in sizes.items()}
 
-    def table(self, number: int) -> Shape | None:
+    def table(self, number: int) -> RowFormat | None:
         raise Malformed("a table where there are blocks")
 
     def keys(self, table: int, keys: NDArray[np.int64], shard: int) -> None:

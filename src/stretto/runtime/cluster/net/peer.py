@@ -16,7 +16,7 @@ from stretto.comm.credit import Credit
 from stretto.comm.link import Frame
 from stretto.runtime.cluster.hosts.calls import Address
 
-from .connection import Context, Line, length
+from .connection import Connection, Context, length
 from .curve_keys import KeyPair
 from .envelope import Buffer
 
@@ -27,7 +27,7 @@ QUEUED = 16  # messages that a socket buffers; others wait in this module's queu
 Route = tuple[int, int, int]  # channel, source node, target node
 
 
-class Pair:
+class PairFrames:
     """Frames of one node for another on one channel."""
 
     __slots__ = ("credit", "held", "queued")
@@ -51,13 +51,13 @@ class Peer:
 
     def __init__(self, context: Context, address: Address, keys: KeyPair | None, limit: int, now: float) -> None:
         self.address, self._limit = address, limit
-        self.data = Line(context, address, keys, QUEUED, now)
-        self.express = Line(context, address, keys, QUEUED, now)
+        self.data = Connection(context, address, keys, QUEUED, now)
+        self.express = Connection(context, address, keys, QUEUED, now)
         self.heard = self.spoke = now  # last arrival; last message sent on the express connection
         self.silent = False  # whether its silence was reported
         self.resent = 0
         self.posted = self.left = 0  # bytes posted by other threads; bytes sent or discarded
-        self._pairs: dict[Route, Pair] = {}
+        self._pairs: dict[Route, PairFrames] = {}
         self._bare: dict[Route, Frame] = {}  # frames without a message; a later one replaces an earlier one
         # with credit, waiting for the socket; whether it is a retransmission
         self._ready: deque[tuple[Route, Frame, bool]] = deque()
@@ -66,14 +66,14 @@ class Peer:
         self._parts_bytes = 0
 
     @property
-    def lines(self) -> tuple[Line, Line]:
+    def lines(self) -> tuple[Connection, Connection]:
         return self.data, self.express
 
     def put(self, route: Route, frames: Sequence[Frame]) -> None:
         """Queue frames: those with credit for the socket, the others until there is credit."""
         pair = self._pairs.get(route)
         if pair is None:
-            pair = self._pairs[route] = Pair(self._limit)
+            pair = self._pairs[route] = PairFrames(self._limit)
         credit, ready = pair.credit, self._ready
         for frame in frames:
             sequence = frame.sequence

@@ -35,7 +35,7 @@ from stretto.comm.messages import (
 from stretto.comm.sizes import VERSION
 from stretto.runtime.cluster.blocks.ring import Block
 
-from .frame_checks import Checker, Malformed, Shape
+from .frame_checks import Checker, Malformed, RowFormat
 
 Numbers = tuple[int, ...]
 Arrays = list[NDArray[Any]]
@@ -213,7 +213,7 @@ def _unpack_rows(
     return Rows(table, source, keys, values, through, seen, nbytes, reply, versions, scale, witness)
 
 
-def _fits(shape: Shape, kind: int, dtype: str, cols: int, flags: int, width: int) -> None:
+def _fits(shape: RowFormat, kind: int, dtype: str, cols: int, flags: int, width: int) -> None:
     """Raise Malformed unless the format is that of the table."""
     if dtype != shape.dtype or cols != shape.cols:
         raise Malformed("rows of another table")

@@ -23,7 +23,7 @@ from contextlib import suppress
 from stretto.errors import RunError
 
 
-class Bell:
+class Wakeup:
     """A wakeup pipe and a queue of functions.
 
     Parameters

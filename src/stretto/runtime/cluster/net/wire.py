@@ -35,15 +35,15 @@ from stretto.comm.link import Frame
 from stretto.errors import RunError
 from stretto.runtime.cluster.hosts.calls import PROBE, Address
 
-from .allow_list import DOMAIN, Gate
+from .allow_list import DOMAIN, AllowList
 from .counters import Counters
 from .curve_keys import KeyPair
-from .envelope import MAX_PART, Buffer, Envelopes, Letter
+from .envelope import MAX_PART, Buffer, Envelopes, ReceivedMessage
 from .frame_checks import Checker, Malformed, NoCheck
 from .freed_memory import keep_freed
 from .peer import QUEUED, Peer, Route
 from .serialization import LARGEST
-from .wakeup import Bell
+from .wakeup import Wakeup
 
 MIB = 1 << 20
 _ROUND = 64  # messages received before replies are sent
@@ -105,15 +105,15 @@ class Wire:
         self._peers: dict[int, Peer] = {}
         self._hosts: dict[str, int] = {}  # by public key
         self._to_self: deque[tuple[Route, list[Frame]]] = deque()  # messages from a node of this host to another
-        self._early: list[tuple[int, Letter, int]] = []  # host, letter, bytes
+        self._early: list[tuple[int, ReceivedMessage, int]] = []  # host, letter, bytes
         self._lock = threading.Lock()  # guards _inbox together with the byte counts of its content
         self._inbox: deque[tuple[int, Route, list[Frame]]] = deque()
         self._roused = self._ended = False
         self._tend_at = inf
         self._maintain_at = 0.0  # time of the next heartbeats and the next check for silent hosts
-        self._bell = Bell(f"the wire of host {host}")
+        self._bell = Wakeup(f"the wire of host {host}")
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self._gate = Gate(self._context) if keys is not None else None
+        self._gate = AllowList(self._context) if keys is not None else None
         self._pull = self._context.socket(zmq.PULL)
         try:
             self._bind(ip)
@@ -317,7 +317,7 @@ class Wire:
                 counters.wrong(self.host, str(wrong))
         return count
 
-    def _open(self, now: float, parts: list[zmq.Frame]) -> tuple[int, Letter | None]:
+    def _open(self, now: float, parts: list[zmq.Frame]) -> tuple[int, ReceivedMessage | None]:
         """Identify the sender and decode the header; no letter for an unknown sender or a heartbeat."""
         host = -1
         if self._keys is not None:
@@ -336,7 +336,7 @@ class Wire:
             raise Malformed("another host's name")
         return host, None if letter.channel == PROBE else letter
 
-    def _is_current(self, host: int, letter: Letter, size: int) -> bool:
+    def _is_current(self, host: int, letter: ReceivedMessage, size: int) -> bool:
         """Whether a message is of this incarnation; one of the next incarnation is kept until that begins."""
         if letter.incarnation == self.incarnation:
             return True
@@ -347,7 +347,7 @@ class Wire:
             self._counters.dropped += 1
         return False
 
-    def _hand_over(self, now: float, host: int, letter: Letter) -> None:
+    def _hand_over(self, now: float, host: int, letter: ReceivedMessage) -> None:
         where, source, target = self._where, letter.source, letter.target
         if where is not None and not (source < len(where) and target < len(where)):
             raise Malformed("no such node")

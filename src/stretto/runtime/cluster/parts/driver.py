@@ -19,7 +19,7 @@ from stretto.errors import DataError, RunError
 from stretto.runtime.cluster.hosts.calls import HostLost
 from stretto.runtime.interrupts import deferring_ctrl_c
 
-from .task import Failed, Work
+from .task import Failed, HostCall
 
 _WITHIN = 60.0  # seconds for any call to be answered
 _BYTES, _ITEMS = 5e6, 2e5  # bytes per second of the slowest control connection; items per second of the slowest reader
@@ -27,7 +27,7 @@ _BYTES, _ITEMS = 5e6, 2e5  # bytes per second of the slowest control connection;
 Function = Callable[..., Any]
 
 
-class PartHosts(Protocol):
+class PartTaskHosts(Protocol):
     """The methods of `hosts.Hosts` that are used."""
 
     nodes: int
@@ -42,27 +42,27 @@ class PartHosts(Protocol):
     def progressed(self) -> None: ...
 
 
-class Parts:
+class RemoteParts:
     """Creates values on the hosts.
 
     Parameters
     ----------
-    hosts : PartHosts
+    hosts : PartTaskHosts
         `hosts.Hosts`, entered, or simulated ones.
     make_task : function
-        For `Begin.make`.
+        For `BeginTask.make`.
     beginning : function()
         Called before the hosts start this task, which ends their current one.
     """
 
-    def __init__(self, hosts: PartHosts, make_task: Callable[..., Any], beginning: Callable[[], None]) -> None:
+    def __init__(self, hosts: PartTaskHosts, make_task: Callable[..., Any], beginning: Callable[[], None]) -> None:
         self._hosts, self._make_task, self._beginning = hosts, make_task, beginning
         self._incarnation = -1  # the incarnation in which this task runs; a later one has replaced it
         self._made: set[int] = set()  # numbers of the values that hosts have in this incarnation
         self._numbered = 0
         self._unused: list[int] = []  # numbers of values without references
 
-    def make(self, function: Function, each: Sequence[Any], *shared: Any, items: float = 0.0) -> Held:
+    def make(self, function: Function, each: Sequence[Any], *shared: Any, items: float = 0.0) -> RemoteValues:
         """Create one value for each of `each`.
 
         Parameters
@@ -87,14 +87,14 @@ class Parts:
         own: dict[int, Any],
         shared: tuple[Any, ...],
         items: float,
-        base: Held | None,
-    ) -> Held:
+        base: RemoteValues | None,
+    ) -> RemoteValues:
         number, self._numbered = self._numbered, self._numbered + 1
-        held = Held(self, number, count, function, own, shared, items, base)
+        held = RemoteValues(self, number, count, function, own, shared, items, base)
         weakref.finalize(held, self._unused.append, number)
         return held
 
-    def call(self, held: Held, work: Work | None) -> dict[int, Any]:
+    def call(self, held: RemoteValues, work: HostCall | None) -> dict[int, Any]:
         """Results by part. None: only create the values."""
         with deferring_ctrl_c():
             while True:
@@ -108,7 +108,7 @@ class Parts:
             self._hosts.progressed()
         return found
 
-    def _ready(self, held: Held) -> None:
+    def _ready(self, held: RemoteValues) -> None:
         """Create the values on the hosts, unless they exist."""
         if self._incarnation != self._hosts.incarnation:
             self._beginning()
@@ -120,10 +120,10 @@ class Parts:
         if held.number in self._made:
             return
         if held.base is None:
-            self._ask("make", Work(held.function, held.own, held.shared, -1, held.number, held.items), held.count)
+            self._ask("make", HostCall(held.function, held.own, held.shared, -1, held.number, held.items), held.count)
         else:
             self._ready(held.base)
-            work = Work(held.function, held.own, held.shared, held.base.number, held.number, held.items)
+            work = HostCall(held.function, held.own, held.shared, held.base.number, held.number, held.items)
             self._ask("map", work, held.count)
         self._made.add(held.number)
 
@@ -135,7 +135,7 @@ class Parts:
             self._made.difference_update(gone)
             self._hosts.ask_each("drop", dict.fromkeys(sorted(set(self._hosts.where)), (gone,)))
 
-    def _ask(self, what: str, work: Work, count: int) -> dict[int, Any]:
+    def _ask(self, what: str, work: HostCall, count: int) -> dict[int, Any]:
         """Send every host the work for its parts; return the results by part."""
         where, nodes = self._hosts.where, self._hosts.nodes
         shares: dict[int, dict[int, Any]] = {}
@@ -144,7 +144,7 @@ class Parts:
         total = max(1, len(work.own))
         args = {
             host: (
-                Work(work.function, own, work.shared, work.values, work.into, work.items * len(own) / total),
+                HostCall(work.function, own, work.shared, work.values, work.into, work.items * len(own) / total),
             )
             for host, own in shares.items()
         }  # fmt: skip
@@ -171,7 +171,7 @@ class Parts:
         raise kind(f"{at}: {words}") from error
 
 
-class Held:
+class RemoteValues:
     """Values of all parts, on the nodes; discarded when this object is.
 
     Attributes
@@ -186,14 +186,14 @@ class Held:
 
     def __init__(
         self,
-        parts: Parts,
+        parts: RemoteParts,
         number: int,
         count: int,
         function: Function,
         own: dict[int, Any],
         shared: tuple[Any, ...],
         items: float,
-        base: Held | None,
+        base: RemoteValues | None,
     ) -> None:
         self.number, self.count, self.base = number, count, base
         self.function, self.own, self.shared, self.items = function, own, shared, items
@@ -215,10 +215,10 @@ class Held:
             Entries that are read in all.
         """
         own = dict.fromkeys(range(self.count)) if each is None else dict(each)
-        found = self._parts.call(self, Work(function, own, shared, self.number, -1, items)) if own else {}
+        found = self._parts.call(self, HostCall(function, own, shared, self.number, -1, items)) if own else {}
         return {part: found[part] for part in sorted(found)}
 
-    def derive(self, function: Function, *shared: Any, items: float = 0.0) -> Held:
+    def derive(self, function: Function, *shared: Any, items: float = 0.0) -> RemoteValues:
         """Compute other values from these on the same nodes: function(crew, value, None, *shared)."""
         own: dict[int, Any] = dict.fromkeys(range(self.count))
         held = self._parts._held(self.count, function, own, shared, items, self)

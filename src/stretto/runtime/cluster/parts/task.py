@@ -19,12 +19,12 @@ from typing import Any
 from stretto.comm.link import Frame
 from stretto.errors import RunError
 from stretto.runtime.blocks.crew import Crew
-from stretto.runtime.cluster.hosts.calls import PARTS, Begin, HostApi
+from stretto.runtime.cluster.hosts.calls import PARTS, BeginTask, HostApi
 from stretto.runtime.cluster.hosts.remote_errors import portable
 
 
 @dataclass(frozen=True, eq=False)
-class Work:
+class HostCall:
     """One call for one host."""
 
     function: Callable[..., Any]
@@ -55,7 +55,7 @@ class PartsTask:
     channel = PARTS
     made = 0  # visits made: always 0
 
-    def __init__(self, host: HostApi, begin: Begin, crew: Crew | None = None) -> None:
+    def __init__(self, host: HostApi, begin: BeginTask, crew: Crew | None = None) -> None:
         self._host = host
         self._own_crew = crew is None
         self._crew = crew
@@ -102,7 +102,7 @@ class PartsTask:
             case _:
                 raise RunError(f"a host was asked for {what!r}, and parts have no such call; please report this")
 
-    def _make(self, work: Work) -> Failed | None:
+    def _make(self, work: HostCall) -> Failed | None:
         with self._lock:
             try:
                 self._values[work.into] = dict(work.function(self._threads(), work.own, *work.shared))
@@ -110,7 +110,7 @@ class PartsTask:
                 return Failed(-1, portable(error))
         return None
 
-    def _map(self, work: Work) -> dict[int, Any] | Failed:
+    def _map(self, work: HostCall) -> dict[int, Any] | Failed:
         found: dict[int, Any] = {}
         for part, own in sorted(work.own.items()):
             with self._lock:
@@ -133,6 +133,6 @@ class PartsTask:
         return self._crew
 
 
-def make_parts_task(host: HostApi, begin: Begin) -> PartsTask:
-    """Create the task; for `Begin.make`."""
+def make_parts_task(host: HostApi, begin: BeginTask) -> PartsTask:
+    """Create the task; for `BeginTask.make`."""
     return PartsTask(host, begin)

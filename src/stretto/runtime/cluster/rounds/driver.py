@@ -22,18 +22,18 @@ from typing import Any, Protocol
 from numpy.typing import NDArray
 
 from stretto.errors import RunError
-from stretto.runtime.cluster.hosts.calls import HostLost, Told
-from stretto.runtime.rounds.rounds import RoundsRun, Work
-from stretto.schedule.pipeline import AGGREGATE, CHOOSE, STAGES, UPDATE, Pipeline, Task
+from stretto.runtime.cluster.hosts.calls import HostEvent, HostLost
+from stretto.runtime.rounds.rounds import RoundsRun, RoundWork
+from stretto.schedule.pipeline import AGGREGATE, CHOOSE, STAGES, UPDATE, Pipeline, StageTask
 
-from .node import Assign, ChooseRound, Load, NodeWork, Outcome, Report, SaveStates
+from .node import AssignUpdates, ChooseRound, LoadWork, NodeWork, SaveStates, UpdateOutcome, UpdateReport
 from .patches import PatchLog
 from .remote_choices import RemoteChoices
 
 _LOADING = 600.0  # seconds for a host to load its parts of the data
 
 
-class RemoteWork(Work, Protocol):
+class RemoteWork(RoundWork, Protocol):
     """What is done in a round, where nodes make the updates.
 
     Attributes
@@ -55,7 +55,7 @@ class RemoteWork(Work, Protocol):
         """What the scheduler of a round needs to choose it; None: there is no such round."""
         ...
 
-    def received(self, number: int, outcome: Outcome) -> None:
+    def received(self, number: int, outcome: UpdateOutcome) -> None:
         """A scheduler has chosen a round; raises if it failed."""
         ...
 
@@ -75,7 +75,7 @@ class RemoteWork(Work, Protocol):
         """The work of a node with these parts. `updates`: whether it makes updates where data are not partitioned."""
         ...
 
-    def returned(self, number: int, update: int, outcome: Outcome) -> None:
+    def returned(self, number: int, update: int, outcome: UpdateOutcome) -> None:
         """An update was made; raises if it failed."""
         ...
 
@@ -83,7 +83,7 @@ class RemoteWork(Work, Protocol):
         """Whether the state of parts is saved after this round."""
         ...
 
-    def saved(self, number: int, states: dict[int, Outcome]) -> None:
+    def saved(self, number: int, states: dict[int, UpdateOutcome]) -> None:
         """The states of all parts after a round have arrived."""
         ...
 
@@ -102,7 +102,7 @@ class RoundsHosts(Protocol):
     def begin(self, make: Callable[..., Any], payloads: Any) -> None: ...
     def ask_each(self, what: str, args: Mapping[int, tuple[Any, ...]], *, timeout: float | None = None) -> Any: ...
     def send(self, host: int, what: str, *args: Any) -> None: ...
-    def events(self, wait: float) -> list[Told]: ...
+    def events(self, wait: float) -> list[HostEvent]: ...
     def lose(self, lost: HostLost) -> None: ...
     def progressed(self) -> None: ...
 
@@ -118,7 +118,7 @@ class HostRounds(RoundsRun):
         The functions of the program.
     hosts : RoundsHosts
         The hosts, started.
-    make : function(host, begin) -> Task
+    make : function(host, begin) -> StageTask
         Creates the task of a host.
     pack : function(NodeWork) -> bytes or NodeWork
         Serializes the work of a node.
@@ -153,10 +153,12 @@ class HostRounds(RoundsRun):
         self._make_task, self._pack = make, pack
         self._clock, self._cpu, self._wait = clock, cpu, wait
         self._log = PatchLog(work.params(pipeline.done + 1))
-        self._out: list[Task] = []  # updates to be assigned
+        self._out: list[StageTask] = []  # updates to be assigned
         self._stamps: dict[int, int] = {}  # by round: the version of the parameters that it reads
         self._assigned: dict[int, list[tuple[int, Any, int]]] = {}  # by round, since states were saved
-        self._states: dict[int, dict[int, Outcome]] = defaultdict(dict)  # by round and part: states that have arrived
+        self._states: dict[int, dict[int, UpdateOutcome]] = defaultdict(
+            dict
+        )  # by round and part: states that have arrived
         self._numbers: Counter[int] = Counter()  # messages sent to each host
         self._has: dict[int, int] = {}  # by host: its version of the parameters
         self._choices = RemoteChoices(work.schedulers)
@@ -198,7 +200,7 @@ class HostRounds(RoundsRun):
             for event in self.hosts.events(self._wait):
                 self._hear(event)
 
-    def _do(self, task: Task) -> None:
+    def _do(self, task: StageTask) -> None:
         """Run a task of the driver itself."""
         began = self._cpu()
         try:
@@ -211,7 +213,7 @@ class HostRounds(RoundsRun):
             self._fail(task, error)
         self.spent[STAGES[task.stage]] += self._cpu() - began
 
-    def _aggregate(self, task: Task) -> None:
+    def _aggregate(self, task: StageTask) -> None:
         last = self.pipeline.last_job(task)
         self.work.aggregate(task.round, task.job, last)
         if last:
@@ -243,7 +245,7 @@ class HostRounds(RoundsRun):
         )
         self._send(self.hosts.where[self._workers + scheduler], message)
 
-    def _chosen(self, number: int, outcome: Outcome) -> None:
+    def _chosen(self, number: int, outcome: UpdateOutcome) -> None:
         """A scheduler has chosen a round."""
         choices = self._choices
         if number in choices.received:
@@ -285,7 +287,7 @@ class HostRounds(RoundsRun):
             self._has[host] = stamp
             mine = silent.intersection(update for update, _, _ in share)
             checks = {update: how for update, _, _ in share if (how := self.work.checks(number, update))}
-            self._send(host, Assign(number, base, patches, _packed(number, share), mine, checks))
+            self._send(host, AssignUpdates(number, base, patches, _packed(number, share), mine, checks))
         if self.work.stateful and self.work.saves(number):
             self._choices.saving[number] = self._choices.asked
             for host, parts in self._parts().items():
@@ -325,7 +327,7 @@ class HostRounds(RoundsRun):
 
     # -- events -----------------------------------------------------------------------------------------------------
 
-    def _hear(self, event: Told) -> None:
+    def _hear(self, event: HostEvent) -> None:
         if event.what == "failed":
             if isinstance(event.value, RunError):
                 raise event.value
@@ -333,14 +335,14 @@ class HostRounds(RoundsRun):
                 f"host {event.host} could not load its part of the program: {type(event.value).__name__}: "
                 f"{event.value}; what the program refers to must be importable on every node"
             ) from event.value
-        report: Report = event.value
+        report: UpdateReport = event.value
         for outcome in report.outcomes:
             if report.choice:
                 self._chosen(report.round, outcome)
             elif report.states:
                 self._states[report.round][outcome.number] = outcome
             else:
-                self._returned(Task(UPDATE, report.round, outcome.number), outcome)
+                self._returned(StageTask(UPDATE, report.round, outcome.number), outcome)
         self.spent[STAGES[UPDATE]] += report.seconds
         self._adopt()
 
@@ -355,7 +357,7 @@ class HostRounds(RoundsRun):
             self.work.saved(number, self._states.pop(number))
             self._forget()
 
-    def _returned(self, task: Task, outcome: Outcome) -> None:
+    def _returned(self, task: StageTask, outcome: UpdateOutcome) -> None:
         try:
             self.work.returned(task.round, task.job, outcome)
         except Exception as error:
@@ -384,7 +386,7 @@ class HostRounds(RoundsRun):
         for host, parts in self._parts().items():
             mine = None if states is None else {part: states[part] for part in parts}
             updates = host in self.hosts.where[: self._workers]
-            loads[host] = (self.hosts.incarnation, 0, Load(self._pack(self.work.node_work(parts, updates)), mine))
+            loads[host] = (self.hosts.incarnation, 0, LoadWork(self._pack(self.work.node_work(parts, updates)), mine))
             self._numbers[host] = 1
         self.hosts.ask_each("do", loads, timeout=_LOADING)
 
@@ -395,7 +397,7 @@ class HostRounds(RoundsRun):
             self._choose(number)
         running = {task for task in self.pipeline.running if task.stage == UPDATE}
         for number, updates in sorted(self._assigned.items()):
-            again = {update for update, _, _ in updates if Task(UPDATE, number, update) in running}
+            again = {update for update, _, _ in updates if StageTask(UPDATE, number, update) in running}
             self._assign(number, updates, frozenset(update for update, _, _ in updates if update not in again))
         self._out = sorted((task for task in running if task.round not in self._assigned), key=lambda task: task.key)
 

@@ -4,10 +4,10 @@
     update = node.next_update()     # None: no update can start now
     node.made(update, outcome)      # a Report, once all updates of a message are made
 
-Messages: `Load` (the program's part of the work, parameters, saved states), `Assign` (updates of one round, with the
-changed parameters), `SaveStates`, and `ChooseRound` where schedulers run on nodes. Where parts have state, the updates
-of a part run one after another in the order of arrival, and its state is saved between the updates before `SaveStates`
-and those after it. A scheduler is a part whose updates are choices.
+Messages: `LoadWork` (the program's part of the work, parameters, saved states), `AssignUpdates` (updates of one round,
+with the changed parameters), `SaveStates`, and `ChooseRound` where schedulers run on nodes. Where parts have state,
+the updates of a part run one after another in the order of arrival, and its state is saved between the updates before
+`SaveStates` and those after it. A scheduler is a part whose updates are choices.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class NodeWork(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Load:
+class LoadWork:
     """The first message."""
 
     work: NodeWork | bytes  # pickled where hosts are other processes, so that errors are reported and not fatal
@@ -69,7 +69,7 @@ class Load:
 
 
 @dataclass(frozen=True, eq=False)
-class Assign:
+class AssignUpdates:
     """Updates of one round."""
 
     round: int
@@ -98,7 +98,7 @@ class ChooseRound:
     silent: bool  # not reported
 
 
-class Outcome(NamedTuple):
+class UpdateOutcome(NamedTuple):
     """The outcome of an update: the pickled result or state, or an error."""
 
     number: int  # of the update in its round; of a state, its part
@@ -107,12 +107,12 @@ class Outcome(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Report:
+class UpdateReport:
     """All outcomes of a message."""
 
     round: int
     states: bool  # of a SaveStates
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[UpdateOutcome, ...]
     seconds: float  # processor time of all updates together
     choice: bool = False  # of a ChooseRound
 
@@ -133,7 +133,7 @@ class _Batch:
     round: int
     states: bool
     left: int  # updates not made yet
-    outcomes: list[Outcome] = field(default_factory=list)
+    outcomes: list[UpdateOutcome] = field(default_factory=list)
     seconds: float = 0.0
     choice: bool = False
 
@@ -170,10 +170,10 @@ class RoundsNode:
             self._next += 1
 
     def _handle(self, message: Any) -> None:
-        if isinstance(message, Load):
+        if isinstance(message, LoadWork):
             self.work = pickle.loads(message.work) if isinstance(message.work, bytes) else message.work
             self.work.start(message.states)
-        elif isinstance(message, Assign):
+        elif isinstance(message, AssignUpdates):
             self._renew(message)
             jobs = pickle.loads(message.jobs)
             batch = _Batch(message.round, False, len(jobs))
@@ -193,7 +193,7 @@ class RoundsNode:
                 f"a node received a {type(message).__name__}, which a program does not use; please report this"
             )
 
-    def _renew(self, message: Assign) -> None:
+    def _renew(self, message: AssignUpdates) -> None:
         """Bring the parameters to the version of a message. Versions that updates still read are not changed."""
         assert self.work is not None
         if message.base is not None:
@@ -222,7 +222,7 @@ class RoundsNode:
             passed.add(update.part)
         return None
 
-    def run(self, update: NodeUpdate) -> Outcome:
+    def run(self, update: NodeUpdate) -> UpdateOutcome:
         """Make an update: call the program and pickle its result. Called without a lock."""
         assert self.work is not None
         if update.number == STATE:
@@ -233,7 +233,7 @@ class RoundsNode:
         view, what = update.version.view, (update.job, update.part)
         return _tried(update.number, lambda work: _packed(work.update(*what, view, update.check)), self.work)
 
-    def made(self, update: NodeUpdate, outcome: Outcome, seconds: float) -> Report | None:
+    def made(self, update: NodeUpdate, outcome: UpdateOutcome, seconds: float) -> UpdateReport | None:
         """Record a finished update; return the report of its message if it was the last one."""
         self._busy.discard(update.part)
         if update.version is not None:
@@ -245,7 +245,7 @@ class RoundsNode:
             batch.outcomes.append(outcome)
         if batch.left or not batch.outcomes:
             return None
-        return Report(batch.round, batch.states, tuple(batch.outcomes), batch.seconds, batch.choice)
+        return UpdateReport(batch.round, batch.states, tuple(batch.outcomes), batch.seconds, batch.choice)
 
 
 class NotPicklable(TypeError):
@@ -262,8 +262,8 @@ def _packed(result: Any) -> bytes:
         ) from error
 
 
-def _tried(number: int, call: Any, work: NodeWork) -> Outcome:
+def _tried(number: int, call: Any, work: NodeWork) -> UpdateOutcome:
     try:
-        return Outcome(number, call(work))
+        return UpdateOutcome(number, call(work))
     except Exception as error:
-        return Outcome(number, None, portable(error))
+        return UpdateOutcome(number, None, portable(error))

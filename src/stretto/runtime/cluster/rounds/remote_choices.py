@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from stretto.schedule.pipeline import Task
+from stretto.schedule.pipeline import StageTask
 
 
 @dataclass(eq=False)
@@ -21,7 +21,7 @@ class RemoteChoices:
         By round: requests since the schedulers' states were saved, which a lost scheduler has to repeat.
     received : set of int
         Rounds of `requests` that have arrived.
-    waiting : Task or None
+    waiting : StageTask or None
         The choice that the pipeline waits for.
     failed : dict of int to Exception
         By round: why it could not be chosen.
@@ -33,7 +33,7 @@ class RemoteChoices:
     asked: int = 0
     requests: dict[int, bytes] = field(default_factory=dict)
     received: set[int] = field(default_factory=set)
-    waiting: Task | None = None
+    waiting: StageTask | None = None
     failed: dict[int, Exception] = field(default_factory=dict)
     saving: dict[int, int] = field(default_factory=dict)
 

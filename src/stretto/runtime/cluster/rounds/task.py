@@ -15,10 +15,10 @@ from typing import Any
 
 from stretto.comm.link import Frame
 from stretto.errors import RunError
-from stretto.runtime.cluster.hosts.calls import RING, Begin, HostApi, Task, Told
+from stretto.runtime.cluster.hosts.calls import RING, BeginTask, HostApi, HostEvent, HostTask
 from stretto.runtime.cluster.hosts.remote_errors import portable
 
-from .node import Report, RoundsNode
+from .node import RoundsNode, UpdateReport
 
 _ENDING = 1.0  # seconds that a halted task waits for running updates; their results are dropped in any case
 
@@ -28,7 +28,7 @@ class RoundsTask:
 
     channel = RING  # unused: nodes of a program send each other nothing
 
-    def __init__(self, host: HostApi, begin: Begin) -> None:
+    def __init__(self, host: HostApi, begin: BeginTask) -> None:
         self._host, self._begin = host, begin
         self.node = RoundsNode()
         self._halted = False
@@ -55,20 +55,20 @@ class RoundsTask:
     def _take(self, number: int, message: Any) -> None:
         self.node.take(number, message)
 
-    def report(self, report: Report | None) -> None:
+    def report(self, report: UpdateReport | None) -> None:
         """Send a report to the driver."""
         if report is not None and not self._halted:
             self._tell("made", report)
 
     def _tell(self, what: str, value: Any) -> None:
         node = self._begin.nodes_of(self._host.number)[0]
-        self._host.tell(Told(self._begin.incarnation, self._host.number, what, node, value))
+        self._host.tell(HostEvent(self._begin.incarnation, self._host.number, what, node, value))
 
 
 class RoundsThreads(RoundsTask):
     """Runs updates on the threads of a host."""
 
-    def __init__(self, host: HostApi, begin: Begin) -> None:
+    def __init__(self, host: HostApi, begin: BeginTask) -> None:
         super().__init__(host, begin)
         self._changed = threading.Condition()
         self._threads = [
@@ -112,6 +112,6 @@ class RoundsThreads(RoundsTask):
             self.report(report)
 
 
-def make_rounds_task(host: HostApi, begin: Begin) -> Task:
-    """Create the task; for `Begin.make`."""
+def make_rounds_task(host: HostApi, begin: BeginTask) -> HostTask:
+    """Create the task; for `BeginTask.make`."""
     return RoundsThreads(host, begin)

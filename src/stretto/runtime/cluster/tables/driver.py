@@ -18,23 +18,23 @@ from numpy.typing import NDArray
 from stretto.comm.messages import Keys
 from stretto.errors import RunError
 from stretto.runtime.cluster.blocks.array_parts import split, whole
-from stretto.runtime.cluster.hosts.calls import Told
+from stretto.runtime.cluster.hosts.calls import HostEvent
 from stretto.runtime.cluster.hosts.fleet import HostLost
 from stretto.runtime.cluster.hosts.hosts import Hosts
 from stretto.runtime.cluster.spec import Cluster
 from stretto.runtime.files.checkpoint import interval_seconds, writing
 from stretto.runtime.interrupts import heeding_ctrl_c
-from stretto.runtime.tables.checkpoints import Cut, Part, Shelf
-from stretto.runtime.tables.job import Moment, Outcome, TableJob
+from stretto.runtime.tables.checkpoints import CheckpointFolder, TableCheckpoint, WorkerState
+from stretto.runtime.tables.job import ClockState, TableJob, TableOutcome
 from stretto.runtime.tables.run.cut_parts import CutParts
 from stretto.runtime.tables.run.evaluations import Evaluate, Evaluations
 from stretto.runtime.tables.run.node_cuts import CutPlan
 from stretto.runtime.tables.run.table_run import TableRun
-from stretto.runtime.tables.stalls import Seen, Stalls, warn
+from stretto.runtime.tables.stalls import Stalls, WorkerPosition, warn
 from stretto.store.layout import Layout
 from stretto.store.node import NodePart
 
-from .events import Lives
+from .events import EventHistory
 from .final_state import arrays_of, joined, merged, tables_of
 from .task import TablePayload, make_table_task
 
@@ -43,20 +43,20 @@ _AHEAD = 0.3  # seconds of clocks by which a cut is planned ahead
 _SILENCE_SECONDS = 60.0  # seconds without an event after which workers are asked for their status
 
 
-def run(spec: Cluster, job: TableJob) -> Outcome:
+def run(spec: Cluster, job: TableJob) -> TableOutcome:
     """Run a job to its end."""
     with Hosts(spec) as hosts:
-        driver = _Driver(hosts, job)
+        driver = _TableDriver(hosts, job)
         with writing(None if job.keeping is None else job.keeping.folder):
             return driver.run()
 
 
-class _Driver:
+class _TableDriver:
     def __init__(self, hosts: Hosts, job: TableJob) -> None:
         self.hosts, self.job = hosts, job
         self.layout = job.layout(hosts.nodes, reserve=True)
-        self.shelf = Shelf(job.keeping) if job.keeping is not None else None
-        self.first = self.shelf.begin() if self.shelf is not None else Cut(0)
+        self.shelf = CheckpointFolder(job.keeping) if job.keeping is not None else None
+        self.first = self.shelf.begin() if self.shelf is not None else TableCheckpoint(0)
         timed = job.keeping is None or job.keeping.every is None
         self.state = TableRun(
             job.workers,
@@ -68,7 +68,7 @@ class _Driver:
             ahead=_AHEAD,
             losses=hosts.counted,
         )
-        self._lives = Lives()
+        self._lives = EventHistory()
         self._began = time.monotonic() - self.first.seconds
         self._evaluation_seconds = 0.0  # seconds spent on evaluations, which do not count
         self._asked = False
@@ -81,7 +81,7 @@ class _Driver:
         """Handle Ctrl-C: stop at the end of a clock."""
         self._asked = True
 
-    def run(self) -> Outcome:
+    def run(self) -> TableOutcome:
         with heeding_ctrl_c(self) as ctrl_c:
             due = self.state.begin(self.now())
             while True:
@@ -164,7 +164,7 @@ class _Driver:
 
     # -- events ------------------------------------------------------------------------------------------------------
 
-    def _take(self, event: Told) -> None:
+    def _take(self, event: HostEvent) -> None:
         what, node, value = event.what, event.node, event.value
         if what == "moved":
             self.state.moved(node, *value)
@@ -207,10 +207,10 @@ class _Driver:
             self.state.saved(self.now(), took)
         self._at_end = False
 
-    def _whole(self, cut: CutParts) -> Cut:
+    def _whole(self, cut: CutParts) -> TableCheckpoint:
         """A cut as it is saved: independent of the number of nodes."""
         node = whole(cut.clock, cut.shards.values(), cut.residuals.values()) if cut.shards else None
-        return Cut(cut.clock, cut.workers, node, history=list(cut.history), seconds=self.now())
+        return TableCheckpoint(cut.clock, cut.workers, node, history=list(cut.history), seconds=self.now())
 
     def _plan(self) -> None:
         """Request a cut when one is due, or when the user wants to stop."""
@@ -249,7 +249,7 @@ class _Driver:
     def _warn_of_stalls(self, stalls: Stalls) -> None:
         """Warn the user of workers that do not tick."""
         standing = [seat for seats in self.hosts.ask("standing").values() for seat in seats if not seat.ended]
-        warn(stalls.see(time.monotonic(), {seat.worker: Seen(seat.clock, seat.waits) for seat in standing}))
+        warn(stalls.see(time.monotonic(), {seat.worker: WorkerPosition(seat.clock, seat.waits) for seat in standing}))
 
     def _check_progress(self) -> None:
         """After a long time without events: RunError if all workers wait for each other (a bug); fine while one
@@ -281,15 +281,15 @@ class _Driver:
                 keys = np.concatenate([part[f"{spec.name}/keys"] for part in parts])
                 return keys, np.concatenate([part[f"{spec.name}/values"] for part in parts])
 
-            local = tuple(cut.workers.get(worker, Part()).local for worker in range(self.job.workers))
+            local = tuple(cut.workers.get(worker, WorkerState()).local for worker in range(self.job.workers))
             try:
-                self.state.evaluated(*self.job.evaluate(Moment(at.clock, seconds, cut.nbytes, values, local)))
+                self.state.evaluated(*self.job.evaluate(ClockState(at.clock, seconds, cut.nbytes, values, local)))
             except Exception as error:
                 self._stop_quietly()
                 self.job.blame(-1, at.clock, error)
             self._evaluation_seconds += time.monotonic() - began
 
-    def _outcome(self) -> Outcome:
+    def _outcome(self) -> TableOutcome:
         found = self.hosts.ask("final", timeout=_SILENCE_SECONDS)
         seconds = self.now()
         rests = sorted((rest for nodes in found.values() for rest in nodes.values()), key=lambda rest: rest.node)
@@ -298,21 +298,21 @@ class _Driver:
         if self.state.stopped == "until":  # the state that was evaluated, without later changes
             recording.closed = min(rest.closed for rest in rests)
             tables = tables_of(self.layout, self._whole(self._evaluated))
-            kept = {worker: self._evaluated.workers.get(worker, Part()) for worker in range(self.job.workers)}
+            kept = {worker: self._evaluated.workers.get(worker, WorkerState()) for worker in range(self.job.workers)}
             clocks = {worker: part.clock for worker, part in kept.items()}
             local = {worker: part.local for worker, part in kept.items()}
         else:
             tables = tuple(map(joined, zip(*(rest.tables for rest in rests), strict=True)))
             clocks = {worker: clock for rest in rests for worker, clock in rest.clocks.items()}
             local = {worker: kept for rest in rests for worker, kept in rest.local.items()}
-            parts = {worker: Part(kept) for worker, kept in local.items()}
+            parts = {worker: WorkerState(kept) for worker, kept in local.items()}
             end = CutParts(self.state.most, parts, {}, {0: arrays_of(self.layout, tables)}, seconds, recording.bytes)
             self._evaluate(self.state.ended(), end)
         lag = np.zeros((self.job.workers, 32), np.int64)
         for rest in rests:
             workers = self.layout.workers_of(rest.node)
             lag[workers.start : workers.stop] = rest.staleness
-        return Outcome(
+        return TableOutcome(
             tables,
             tuple(clocks[worker] for worker in range(self.job.workers)),
             seconds,
@@ -326,7 +326,7 @@ class _Driver:
         )
 
 
-def _parts_of(cut: Cut, layout: Layout) -> CutParts:
+def _parts_of(cut: TableCheckpoint, layout: Layout) -> CutParts:
     """Split a saved cut over the nodes of a layout."""
     parts = CutParts(cut.clock, dict(cut.parts), history=list(cut.history))
     for node, part in ({} if cut.node is None else split(layout, cut.node)).items():

@@ -5,8 +5,8 @@ comes after its sending. `in_order` sorts events by time but never puts a delive
 comes before an add that it contains.
 
 The recording of a lost node is lost with it. But the events of workers before a cut are needed, to check that the
-tables still contain them. So `Fresh` returns a worker's new events, which are sent to the driver with its part of every
-cut, and `Lives` keeps those from before the cut that the run restarts from.
+tables still contain them. So `NewEvents` returns a worker's new events, which are sent to the driver with its part of
+every cut, and `EventHistory` keeps those from before the cut that the run restarts from.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def in_order(streams: Iterable[list[Event]]) -> Iterator[Event]:
                 heappush(heads, parked)
 
 
-class Fresh:
+class NewEvents:
     """Events of a node's workers that were not taken yet."""
 
     def __init__(self, recording: Recording) -> None:
@@ -94,7 +94,7 @@ class Fresh:
         return found
 
 
-class Lives:
+class EventHistory:
     """The driver's record of ended incarnations: events before the clock of the next one, and the restarts."""
 
     def __init__(self) -> None:

@@ -11,16 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.comm.messages import Keys
-from stretto.runtime.tables.checkpoints import Cut
-from stretto.runtime.tables.job import Rest
+from stretto.runtime.tables.checkpoints import TableCheckpoint
+from stretto.runtime.tables.job import FinalRows
 from stretto.store.layout import Layout
 from stretto.store.recording import Recording
 
-from .events import EVENTS, Lives, events_of, in_order
+from .events import EVENTS, EventHistory, events_of, in_order
 
 
 @dataclass(eq=False)
-class Recorded:
+class NodeRecordingData:
     """A node's recording without its layout."""
 
     late: float  # added to times to get the driver's
@@ -32,29 +32,29 @@ class Recorded:
 
 
 @dataclass(eq=False)
-class NodeRest:
+class NodeFinalState:
     """The final state of a node."""
 
     node: int
-    tables: tuple[Rest, ...]  # what its shard stores
+    tables: tuple[FinalRows, ...]  # what its shard stores
     witness: tuple[tuple[Keys, NDArray[np.int32]], ...]  # of each table, in full recordings
     clocks: dict[int, int]  # of its workers
     local: dict[int, dict[str, Any]]  # of its workers
     items: float  # that its workers reported as computed
     staleness: NDArray[np.int64]  # [workers of the node, 32] as in `Cache`
     closed: int  # earlier clocks are complete: all their changes are in the tables
-    recorded: Recorded
+    recorded: NodeRecordingData
 
 
 class NodeRecording(Recording):
     """A node's own recording, or the driver's, into which those of all nodes are merged."""
 
-    def packed(self, late: float) -> Recorded:
+    def packed(self, late: float) -> NodeRecordingData:
         """Everything recorded, as a message."""
         events = {name: getattr(self, name) for name in EVENTS} if self.full else {}
-        return Recorded(late, self._sent, self._waits, self.clocks, self._row_sends, events)
+        return NodeRecordingData(late, self._sent, self._waits, self.clocks, self._row_sends, events)
 
-    def take(self, parts: Iterable[Recorded]) -> None:
+    def take(self, parts: Iterable[NodeRecordingData]) -> None:
         """Merge the recordings of the last incarnation; clocks are the lowest and highest of all nodes."""
         parts = list(parts)
         for part in parts:
@@ -67,7 +67,7 @@ class NodeRecording(Recording):
             entry = event.entry._replace(incarnation=life) if event.name == "deliveries" else event.entry
             self.put(event.name, entry, event.now)
 
-    def _add_counts(self, part: Recorded) -> None:
+    def _add_counts(self, part: NodeRecordingData) -> None:
         for at, columns in part.sent.items():
             sums = self._sent.setdefault(at, [[0] * self.layout.nodes for _ in range(3)])
             for total, column in zip(sums, columns, strict=True):
@@ -80,7 +80,7 @@ class NodeRecording(Recording):
             for total_of, sends in zip(self._row_sends, part.row_sends, strict=True):
                 total_of += sends
 
-    def _add_clocks(self, parts: list[Recorded]) -> None:
+    def _add_clocks(self, parts: list[NodeRecordingData]) -> None:
         """Merge (seconds, least, most) of each node to those of all."""
         moves = sorted(
             (now + part.late, place, low, high) for place, part in enumerate(parts) for now, low, high in part.clocks
@@ -93,17 +93,17 @@ class NodeRecording(Recording):
                 self.moved_on(now, least, most)
 
 
-def joined(rests: Sequence[Rest]) -> Rest:
+def joined(rests: Sequence[FinalRows]) -> FinalRows:
     """Join one table from the nodes' parts of it."""
     states = zip(*(rest.states for rest in rests), strict=True)
-    return Rest(
+    return FinalRows(
         np.concatenate([rest.keys for rest in rests]),
         np.concatenate([rest.values for rest in rests]),
         tuple(np.concatenate(parts) for parts in states),
     )
 
 
-def arrays_of(layout: Layout, tables: Sequence[Rest]) -> dict[str, NDArray[Any]]:
+def arrays_of(layout: Layout, tables: Sequence[FinalRows]) -> dict[str, NDArray[Any]]:
     """Tables under the names that they have in a shard's part of a cut."""
     found: dict[str, NDArray[Any]] = {}
     for spec, rest in zip(layout.tables, tables, strict=True):
@@ -112,20 +112,24 @@ def arrays_of(layout: Layout, tables: Sequence[Rest]) -> dict[str, NDArray[Any]]
     return found
 
 
-def tables_of(layout: Layout, cut: Cut) -> tuple[Rest, ...]:
+def tables_of(layout: Layout, cut: TableCheckpoint) -> tuple[FinalRows, ...]:
     """The tables of a cut."""
     tables = []
     for spec in layout.tables:
         if cut.node is None:
-            tables.append(Rest(np.empty(0, np.int64), np.empty((0, spec.cols), spec.kept)))
+            tables.append(FinalRows(np.empty(0, np.int64), np.empty((0, spec.cols), spec.kept)))
             continue
         keys, values, state = (cut.node.shard[f"{spec.name}/{name}"] for name in ("keys", "values", "state"))
-        tables.append(Rest(keys, values, tuple(state[:, which] for which in range(state.shape[1]))))
+        tables.append(FinalRows(keys, values, tuple(state[:, which] for which in range(state.shape[1]))))
     return tuple(tables)
 
 
 def merged(
-    layout: Layout, record: str | None, rests: Iterable[NodeRest], lives: Lives | None = None, begin: Cut | None = None
+    layout: Layout,
+    record: str | None,
+    rests: Iterable[NodeFinalState],
+    lives: EventHistory | None = None,
+    begin: TableCheckpoint | None = None,
 ) -> NodeRecording:
     """One recording of all nodes, with the final witnesses where everything was recorded.
 
@@ -135,11 +139,11 @@ def merged(
         Tables and nodes.
     record : str or None
         What was recorded.
-    rests : iterable of NodeRest
+    rests : iterable of NodeFinalState
         The final states of the nodes.
-    lives : Lives or None
+    lives : EventHistory or None
         Events of earlier incarnations.
-    begin : Cut or None
+    begin : TableCheckpoint or None
         The cut that the run was resumed from.
     """
     rests = sorted(rests, key=attrgetter("node"))

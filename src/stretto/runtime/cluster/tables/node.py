@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 
 from stretto.comm.link import Frame
 from stretto.comm.messages import Keys
-from stretto.runtime.tables.checkpoints import Part
-from stretto.runtime.tables.job import FAR, Ended, Rest
+from stretto.runtime.tables.checkpoints import WorkerState
+from stretto.runtime.tables.job import FAR, FinalRows, WorkerExit
 from stretto.runtime.tables.run.node_cuts import NodeCuts
-from stretto.store.node import Node
+from stretto.store.node import StoreNode
 
-from .events import Fresh
-from .final_state import NodeRecording, NodeRest
-from .workers import TableSeat
+from .events import NewEvents
+from .final_state import NodeFinalState, NodeRecording
+from .workers import ClusterWorker
 
 if TYPE_CHECKING:
     from .task import TableTask
@@ -31,7 +31,7 @@ _REPORT_SECONDS = 0.05  # seconds between two reports of clocks
 _LINK_SECONDS = 0.5  # seconds after which links are checked in any case
 
 
-class Room:
+class NodeWorkers:
     """A node and its workers. `asleep`: the node has nothing to send between clocks."""
 
     def __init__(self, task: TableTask, number: int) -> None:
@@ -41,7 +41,7 @@ class Room:
         self.turns, self.lock, self.pressure = task.turns, task.turns.lock, task.pressure
         self.recording = NodeRecording(layout, job.record)
         saved = payload.start.get(number) if payload.start else None
-        self.node = Node(
+        self.node = StoreNode(
             layout, number, incarnation=begin.incarnation, recording=self.recording, locks=True, saved=saved
         )
         # A recording needs one order of all events.
@@ -49,10 +49,11 @@ class Room:
         self.asleep = False
         workers = layout.workers_of(number)
         self.seats = [
-            TableSeat(self, worker, payload.parts.get(worker, Part(clock=payload.clock))) for worker in workers
+            ClusterWorker(self, worker, payload.parts.get(worker, WorkerState(clock=payload.clock)))
+            for worker in workers
         ]
         self.left = sum(not seat.ended for seat in self.seats)  # threads that have not ended
-        self._fresh = Fresh(self.recording) if self.recording.full else None
+        self._fresh = NewEvents(self.recording) if self.recording.full else None
         self.cuts = NodeCuts(self.node, payload.cuts, self._tell_cut)
         self.drained = False
         self._first = workers.start
@@ -70,11 +71,11 @@ class Room:
         """Hold the lock and send resulting messages at the end; yields the time."""
         with self.lock:
             if self.turns.ending:
-                raise Ended
+                raise WorkerExit
             yield self.task.now()
             self.after()
 
-    def read(self, seat: TableSeat, table: int, keys: Keys, out: NDArray[Any]) -> None:
+    def read(self, seat: ClusterWorker, table: int, keys: Keys, out: NDArray[Any]) -> None:
         """Read under the lock, and wait while the consistency rule does not allow it."""
         with self.inside() as began:
             if self.node.read(began, seat.worker, table, keys, out):
@@ -86,7 +87,7 @@ class Room:
                     break
             self.recording.waited(seat.worker, "read", self.task.now() - began)
 
-    def tick(self, seat: TableSeat) -> None:
+    def tick(self, seat: ClusterWorker) -> None:
         """End a worker's clock."""
         task, node = self.task, self.node
         if self.pressure.look(task.now()):
@@ -103,10 +104,10 @@ class Room:
                     self._park(seat, "tick")
                 self.recording.waited(seat.worker, "tick", task.now() - began)
             if task.last is not None and seat.clock >= task.last:
-                raise Ended
+                raise WorkerExit
             self.turns.yield_(seat)
 
-    def ease(self, seat: TableSeat) -> None:
+    def ease(self, seat: ClusterWorker) -> None:
         """Wait while too many bytes are queued for the network."""
         with self.lock:
             began = self.task.now()
@@ -136,7 +137,7 @@ class Room:
         if not self.left:
             self.tell("ended")
 
-    def leave(self, seat: TableSeat) -> None:
+    def leave(self, seat: ClusterWorker) -> None:
         """A worker has ended."""
         if self.turns.ending:
             return
@@ -198,11 +199,11 @@ class Room:
             self._tell_clocks(inf)
             self.tell("drained")
 
-    def rest(self) -> NodeRest:
+    def rest(self) -> NodeFinalState:
         """The final state of the node."""
         shard, seats = self.node.shard, self.seats
         tables = range(len(self.task.payload.layout.tables))
-        return NodeRest(
+        return NodeFinalState(
             self.number,
             self.tables(),
             tuple(shard.witness(table) for table in tables) if self.recording.full else (),
@@ -214,11 +215,11 @@ class Room:
             self.recording.packed(self.task.late),
         )
 
-    def tables(self) -> tuple[Rest, ...]:
+    def tables(self) -> tuple[FinalRows, ...]:
         """The current tables of the node's shard."""
         shard = self.node.shard
         tables = range(len(self.task.payload.layout.tables))
-        return tuple(Rest(*shard.table(table), tuple(shard.states(table))) for table in tables)
+        return tuple(FinalRows(*shard.table(table), tuple(shard.states(table))) for table in tables)
 
     def tell(self, what: str, value: Any = None) -> None:
         """Report an event to the driver."""
@@ -255,7 +256,7 @@ class Room:
     def _most(self) -> int:
         return max((seat.clock for seat in self.seats), default=self.task.payload.clock)
 
-    def _park(self, seat: TableSeat, what: str) -> None:
+    def _park(self, seat: ClusterWorker, what: str) -> None:
         seat.waits = (what, self.task.now())
         try:
             self.turns.park(seat)

@@ -24,20 +24,20 @@ from typing import Any, NamedTuple
 
 from stretto.comm.link import Frame
 from stretto.errors import RunError
-from stretto.runtime.cluster.hosts.calls import TABLES, Begin, HostApi, Told
+from stretto.runtime.cluster.hosts.calls import TABLES, BeginTask, HostApi, HostEvent
 from stretto.runtime.cluster.hosts.output import end_lines
 from stretto.runtime.cluster.hosts.remote_errors import portable
 from stretto.runtime.cluster.net.frame_checks import TableCheck
-from stretto.runtime.tables.checkpoints import Part
-from stretto.runtime.tables.job import Ended, Rest, TableJob
+from stretto.runtime.tables.checkpoints import WorkerState
+from stretto.runtime.tables.job import FinalRows, TableJob, WorkerExit
 from stretto.runtime.tables.run.node_cuts import CutPlan
-from stretto.runtime.tables.turn_order import Turns
+from stretto.runtime.tables.turn_order import TurnOrder
 from stretto.store.layout import Layout
 from stretto.store.node import NodePart
 
-from .final_state import NodeRest
-from .node import Room
-from .workers import TableSeat
+from .final_state import NodeFinalState
+from .node import NodeWorkers
+from .workers import ClusterWorker
 
 OURS = -2  # worker number of an error in Stretto itself; −1 is the objective function
 BACKLOG = 64 << 20  # bytes queued for another host, beyond which workers wait
@@ -55,13 +55,13 @@ class TablePayload:
     job: TableJob
     layout: Layout
     start: dict[int, NodePart] | None = None  # the nodes' parts of the cut to start from; None: a new run
-    parts: dict[int, Part] = field(default_factory=dict)  # the workers' parts of it
+    parts: dict[int, WorkerState] = field(default_factory=dict)  # the workers' parts of it
     clock: int = 0  # of that cut
     cuts: CutPlan = field(default_factory=CutPlan)
     began_at: float | None = None  # start of the run by the driver's wall clock (`time.time`); None: now
 
 
-class Standing(NamedTuple):
+class WorkerStatus(NamedTuple):
     """The status of a worker."""
 
     worker: int
@@ -71,8 +71,8 @@ class Standing(NamedTuple):
     seconds: float  # for how long
 
 
-def make_table_task(host: HostApi, begin: Begin) -> TableTask:
-    """Create the task of a `Begin` whose payload is a TablePayload."""
+def make_table_task(host: HostApi, begin: BeginTask) -> TableTask:
+    """Create the task of a `BeginTask` whose payload is a TablePayload."""
     return TableTask(host, begin)
 
 
@@ -84,7 +84,7 @@ class Pressure:
 
     def __init__(self, backlog: Callable[[], int]) -> None:
         self.high = False
-        self.waiting: list[TableSeat] = []
+        self.waiting: list[ClusterWorker] = []
         self._backlog = backlog
         self._next = -inf
 
@@ -103,7 +103,7 @@ class TableTask:
 
     channel = TABLES
 
-    def __init__(self, host: HostApi, begin: Begin) -> None:
+    def __init__(self, host: HostApi, begin: BeginTask) -> None:
         payload = begin.payload
         if not isinstance(payload, TablePayload):
             raise RunError(f"a table task was given a {type(payload).__name__}, not a TablePayload")
@@ -112,7 +112,7 @@ class TableTask:
         self.zero, self.late = host.now(), 0.0
         if payload.began_at is not None:
             self.late = time.time() - payload.began_at
-        self.turns = Turns(host.threads)
+        self.turns = TurnOrder(host.threads)
         self.lock = self.turns.lock
         self.last: int | None = None  # the clock at which all workers stop
         self.due = inf  # when `tend` will be called
@@ -121,7 +121,7 @@ class TableTask:
         others = [node for node, at in enumerate(begin.where) if at != host.number]
         far = list({begin.where[node]: node for node in others}.values())  # one node of each host
         self.pressure = Pressure(lambda: max((host.backlog(node) for node in far), default=0))
-        self.rooms = {node: Room(self, node) for node in mine}
+        self.rooms = {node: NodeWorkers(self, node) for node in mine}
         self.payload = replace(payload, start=None, parts={})  # the nodes and workers have taken these
         self._seats = [seat for room in self.rooms.values() for seat in room.seats]
         self._threads: list[threading.Thread] = []
@@ -238,7 +238,7 @@ class TableTask:
 
     def tell(self, what: str, node: int, value: Any = None) -> None:
         """Report an event to the driver."""
-        self.host.tell(Told(self.begin.incarnation, self.host.number, what, node, value))
+        self.host.tell(HostEvent(self.begin.incarnation, self.host.number, what, node, value))
 
     def save(self) -> None:
         """Wake the thread that copies a shard's cut."""
@@ -250,7 +250,7 @@ class TableTask:
     def _thread(self, name: str, target: Callable[..., None], *args: Any) -> None:
         self._threads.append(threading.Thread(target=target, args=args, name=f"stretto-{name}", daemon=True))
 
-    def _body(self, room: Room, seat: TableSeat) -> None:
+    def _body(self, room: NodeWorkers, seat: ClusterWorker) -> None:
         try:
             with self.lock:
                 self.turns.take(seat)
@@ -258,7 +258,7 @@ class TableTask:
                 self.payload.job.work(seat)
             with self.lock:
                 room.leave(seat)
-        except Ended:
+        except WorkerExit:
             with self.lock:
                 room.leave(seat)
         except BaseException as error:
@@ -272,7 +272,7 @@ class TableTask:
                 if not room.left and not self._halted:
                     room.tell("ended")
 
-    def _fail(self, room: Room, worker: int, clock: int, error: BaseException) -> None:
+    def _fail(self, room: NodeWorkers, worker: int, clock: int, error: BaseException) -> None:
         """The first error stops the run on this host; the driver stops it on the others."""
         if not (self._failed or self._halted):
             self._failed = True
@@ -296,7 +296,7 @@ class TableTask:
                     with self.lock:
                         self._fail(room, OURS, room.node.shard.clock, error)
 
-    def _take_cut(self, room: Room) -> bool:
+    def _take_cut(self, room: NodeWorkers) -> bool:
         from stretto.store.shard.snapshot import joined
 
         shard, began, pieces = room.node.shard, self.now(), []
@@ -325,7 +325,7 @@ class TableTask:
         """
         if clock is not None and any(not seat.ended and seat.clock >= clock for seat in self._seats):
             return False
-        opened: list[Room] = []
+        opened: list[NodeWorkers] = []
         for room in self.rooms.values():
             clock = room.node.shard.clock if clock is None else clock
             if not room.cuts.open(clock):
@@ -349,17 +349,17 @@ class TableTask:
         for room in self.rooms.values():
             room.cuts.end(clock)
 
-    def _ask_final(self) -> dict[int, NodeRest]:
+    def _ask_final(self) -> dict[int, NodeFinalState]:
         return {node: room.rest() for node, room in self.rooms.items()}
 
-    def _ask_present(self) -> dict[int, tuple[tuple[Rest, ...], int]]:
+    def _ask_present(self) -> dict[int, tuple[tuple[FinalRows, ...], int]]:
         """The current tables of the shards, and the bytes that their nodes have sent."""
         return {node: (room.tables(), room.recording.bytes) for node, room in self.rooms.items()}
 
-    def _ask_standing(self) -> list[Standing]:
+    def _ask_standing(self) -> list[WorkerStatus]:
         now = self.now()
         return [
-            Standing(
+            WorkerStatus(
                 seat.worker,
                 seat.clock,
                 seat.ended,

@@ -8,18 +8,18 @@ from numpy.typing import NDArray
 
 from stretto.comm.messages import Keys
 from stretto.errors import PlanError
-from stretto.runtime.tables.checkpoints import Part
-from stretto.runtime.tables.job import Ended
-from stretto.runtime.tables.turn_order import Sitter
+from stretto.runtime.tables.checkpoints import WorkerState
+from stretto.runtime.tables.job import WorkerExit
+from stretto.runtime.tables.turn_order import WaitingWorker
 
 if TYPE_CHECKING:
-    from .node import Room
+    from .node import NodeWorkers
 
 
-class TableSeat(Sitter):
+class ClusterWorker(WaitingWorker):
     """Implements the handle of one worker. `waits`: what it waits for ("" while it runs), and since when."""
 
-    def __init__(self, room: Room, worker: int, part: Part) -> None:
+    def __init__(self, room: NodeWorkers, worker: int, part: WorkerState) -> None:
         part = part.copy()  # the original may be needed again
         super().__init__(worker, part.clock, part.ended, room.turns)
         self.node = room.node.number
@@ -31,7 +31,7 @@ class TableSeat(Sitter):
 
     def read(self, table: int, keys: Keys, out: NDArray[Any]) -> None:
         if self._turns.ending:
-            raise Ended
+            raise WorkerExit
         if not (self._free[table] and self._cache.read(self.worker, table, keys, out)):
             self._room.read(self, table, keys, out)
 
@@ -42,7 +42,7 @@ class TableSeat(Sitter):
     def add(self, table: int, keys: Keys, deltas: NDArray[Any]) -> None:
         room = self._room
         if self._turns.ending:
-            raise Ended
+            raise WorkerExit
         if room.pressure.high:
             room.ease(self)
         if not self._free[table]:
@@ -66,6 +66,6 @@ class TableSeat(Sitter):
     def shared(self, table: int) -> NoReturn:
         raise PlanError("placement='shared' needs one process, and a cluster has several: remove placement='shared'")
 
-    def part(self) -> Part:
+    def part(self) -> WorkerState:
         """A copy of the worker's part of a cut."""
-        return Part(self.local, self.cursors, self.clock, self.ended, self.unticked).copy()
+        return WorkerState(self.local, self.cursors, self.clock, self.ended, self.unticked).copy()

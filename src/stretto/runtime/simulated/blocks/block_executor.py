@@ -1,7 +1,7 @@
 """Run the steps of a static plan on a simulated cluster: the cluster's own driver, with hosts in virtual time.
 
-Steps with a spec run on simulated nodes; `Done.seconds` and logs are in virtual time. Other steps run on the driver's
-threads and take no virtual time.
+Steps with a spec run on simulated nodes; `StepOutcome.seconds` and logs are in virtual time. Other steps run on the
+driver's threads and take no virtual time.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from stretto.runtime.blocks.crew import Crew
-from stretto.runtime.blocks.step import Done, Step
+from stretto.runtime.blocks.step import BlockStep, StepOutcome
 from stretto.runtime.cluster.blocks.block_executor import ClusterCrew
-from stretto.runtime.cluster.parts.driver import Held, Parts
-from stretto.runtime.cluster.parts.task import Work
+from stretto.runtime.cluster.parts.driver import RemoteParts, RemoteValues
+from stretto.runtime.cluster.parts.task import HostCall
 from stretto.runtime.simulated.spec import Simulated
 from stretto.schedule.orders.order import Ints
 
@@ -41,7 +41,7 @@ class SimulatedCrew(ClusterCrew):
         self.report = RotationReport(spec.nodes, spec.threads)
         spec._ran(self.report)
 
-    def run(self, step: Step, profile: str, *args: Any, **options: Any) -> Done:
+    def run(self, step: BlockStep, profile: str, *args: Any, **options: Any) -> StepOutcome:
         """Run a step as `ClusterCrew.run` does."""
         began = self.hosts.now()
         done = super().run(step, profile, *args, **options)
@@ -63,7 +63,7 @@ class SimulatedCrew(ClusterCrew):
         """Apply the function in this process."""
         return Crew.apply(self, function, items)
 
-    def _make_parts(self) -> Parts:
+    def _make_parts(self) -> RemoteParts:
         return VirtualParts(self)
 
     def note_call(self, name: str, began: float, computed: float) -> None:
@@ -77,7 +77,7 @@ class SimulatedCrew(ClusterCrew):
         super()._gather()
         self._note_time()
 
-    def _note(self, step: Step, began: float, done: Done) -> None:
+    def _note(self, step: BlockStep, began: float, done: StepOutcome) -> None:
         ran = self.ran
         computed = float((done.log[:, 3] - done.log[:, 2]).sum()) * 1e-9
         waited = np.array([ran[node].waited if node in ran else 0.0 for node in range(self._spec.nodes)])
@@ -101,15 +101,15 @@ class SimulatedCrew(ClusterCrew):
             call()
 
 
-class VirtualParts(Parts):
+class VirtualParts(RemoteParts):
     """Parts on simulated nodes, whose calls are in the crew's report."""
 
     def __init__(self, crew: SimulatedCrew) -> None:
         super().__init__(crew.hosts, make_virtual_parts(crew), crew._leave_steps)
         self._crew = crew
 
-    def call(self, held: Held, work: Work | None) -> dict[int, Any]:
-        """Call as `Parts.call` does, and add the call to the report."""
+    def call(self, held: RemoteValues, work: HostCall | None) -> dict[int, Any]:
+        """Call as `RemoteParts.call` does, and add the call to the report."""
         began = self._crew.hosts.now()
         found = super().call(held, work)
         name, items = (held.function, held.items) if work is None else (work.function, work.items)

@@ -13,11 +13,11 @@ from typing import Any, Protocol, cast
 
 from stretto.comm.link import Frame
 from stretto.runtime.blocks.crew import Crew
-from stretto.runtime.cluster.blocks.node import Go, Progress
+from stretto.runtime.cluster.blocks.node import NodeProgress, StartRun
 from stretto.runtime.cluster.blocks.task import RingTask
-from stretto.runtime.cluster.hosts.calls import Begin, HostApi, Task, Told
+from stretto.runtime.cluster.hosts.calls import BeginTask, HostApi, HostEvent, HostTask
 from stretto.runtime.cluster.hosts.remote_errors import portable
-from stretto.runtime.cluster.parts.task import PartsTask, Work
+from stretto.runtime.cluster.parts.task import HostCall, PartsTask
 from stretto.runtime.simulated.network import Network
 from stretto.runtime.simulated.spec import Simulated
 from stretto.runtime.simulated.virtual_time import Hub
@@ -28,13 +28,13 @@ from .shared_memory import SharedSteps
 WIRE = 32  # bytes that the network adds to a frame
 
 
-class Question:
+class DriverCall:
     """A call of the driver, in flight to a host or back. `wanted`: whether the driver waits for the answer."""
 
     __slots__ = ("answer", "answered", "args", "begin", "error", "host", "wanted", "what")
 
     def __init__(
-        self, host: int, what: str, args: tuple[Any, ...], begin: Begin | None = None, *, wanted: bool = True
+        self, host: int, what: str, args: tuple[Any, ...], begin: BeginTask | None = None, *, wanted: bool = True
     ) -> None:
         self.host, self.what, self.args, self.begin, self.wanted = host, what, args, begin, wanted
         self.answered = False
@@ -55,7 +55,7 @@ class VirtualTask(RingTask):
 
         return VirtualNode(number, host.threads, lambda to, block: self._send(number, to, block), host, report)
 
-    def _run(self, go: Go) -> None:
+    def _run(self, go: StartRun) -> None:
         for node in self.nodes.values():
             node.enqueue(go)
 
@@ -69,22 +69,22 @@ class VirtualTask(RingTask):
         for node in self.nodes.values():
             node.hold_up(seconds)
 
-    def _progress(self) -> dict[int, Progress]:
+    def _progress(self) -> dict[int, NodeProgress]:
         found = {number: node.progress() for number, node in self.nodes.items()}
         return {number: progress for number, progress in found.items() if progress is not None}
 
 
-def make_virtual_task(host: HostApi, begin: Begin) -> RingTask:
-    """Create the task; for `Begin.make`."""
+def make_virtual_task(host: HostApi, begin: BeginTask) -> RingTask:
+    """Create the task; for `BeginTask.make`."""
     return VirtualTask(host, begin)
 
 
-def make_virtual_parts(crew: Crew) -> Callable[[HostApi, Begin], PartsTask]:
-    """Create a function for `Begin.make`. `crew`: the driver's, whose threads functions over parts use on all nodes."""
+def make_virtual_parts(crew: Crew) -> Callable[[HostApi, BeginTask], PartsTask]:
+    """A function for `BeginTask.make`. Functions over parts use the threads of `crew`, the driver's, on all nodes."""
     return lambda host, begin: PartsTask(host, begin, crew)
 
 
-class HostedTask(Task, Protocol):
+class HostedTask(HostTask, Protocol):
     """A task in virtual time."""
 
     @property
@@ -101,7 +101,7 @@ class HostedTask(Task, Protocol):
         ...
 
 
-class Driver(Protocol):
+class DriverApi(Protocol):
     """The parts of the simulation that a host uses."""
 
     spec: Simulated
@@ -109,10 +109,10 @@ class Driver(Protocol):
     network: Network
     shared: SharedSteps
 
-    def answer(self, question: Question) -> None:
+    def answer(self, question: DriverCall) -> None:
         """Send an answer to the driver."""
 
-    def tell(self, event: Told) -> None:
+    def tell(self, event: HostEvent) -> None:
         """Send an event to the driver."""
 
 
@@ -129,16 +129,16 @@ class VirtualHost:
         Seconds of a core that handling messages took so far.
     """
 
-    def __init__(self, number: int, driver: Driver) -> None:
+    def __init__(self, number: int, driver: DriverApi) -> None:
         self.number, self.threads = number, driver.spec.threads
         self.hub, self.shared, self._driver, self._spec = driver.hub, driver.shared, driver, driver.spec
         self.alive, self.life, self.spent = True, 0, 0.0
         self.task: HostedTask | None = None
-        self._begun: Begin | None = None
+        self._begun: BeginTask | None = None
         self._paused_until = 0.0
         self._waiting: list[tuple[Callable[[Any], None], Any]] = []  # what arrived during a pause
         self._tends_at = inf
-        self._unanswered: list[Question] = []  # calls that are answered when blocks have arrived
+        self._unanswered: list[DriverCall] = []  # calls that are answered when blocks have arrived
         self._per_item = self._spec.seconds_per_item / self._spec.speeds[number]
         self._steady = self._spec.stragglers is None
 
@@ -167,7 +167,7 @@ class VirtualHost:
         """Virtual seconds."""
         return self.hub.now
 
-    def post(self, begin: Begin, source: int, target: int, channel: int, frames: Sequence[Frame]) -> None:
+    def post(self, begin: BeginTask, source: int, target: int, channel: int, frames: Sequence[Frame]) -> None:
         """Send frames of its node to another."""
         nbytes = self._pay(frames)
         self._driver.network.send(source, target, list(frames), nbytes)
@@ -176,7 +176,7 @@ class VirtualHost:
         """Always 0: the simulated network queues without a limit."""
         return 0
 
-    def tell(self, event: Told) -> None:
+    def tell(self, event: HostEvent) -> None:
         """Report an event to the driver."""
         self._driver.tell(event)
 
@@ -207,7 +207,7 @@ class VirtualHost:
         if self._unanswered:
             self._answer_waiting()
 
-    def asked(self, question: Question) -> None:
+    def asked(self, question: DriverCall) -> None:
         """Receive a call of the driver."""
         if not self.alive or self._postpones(self.asked, question):
             return
@@ -227,7 +227,7 @@ class VirtualHost:
             if self.task is not None:
                 self._tend_by(self.task.tend(self.hub.now))
             work = question.args[0] if question.args else None
-            if isinstance(work, Work):
+            if isinstance(work, HostCall):
                 self.hub.at(
                     self.hub.now + self.seconds(work.items / self.threads), self._computed, (self.life, question)
                 )
@@ -235,13 +235,13 @@ class VirtualHost:
         if question.wanted:
             self._driver.answer(question)
 
-    def _computed(self, what: tuple[int, Question]) -> None:
+    def _computed(self, what: tuple[int, DriverCall]) -> None:
         """The time that a function over parts takes has passed."""
         life, question = what
         if life == self.life and not self._postpones(self._computed, what):
             self._driver.answer(question)
 
-    def _begin(self, begin: Begin) -> None:
+    def _begin(self, begin: BeginTask) -> None:
         if self.task is not None:
             self.task.halt()
         self._unanswered.clear()
@@ -257,7 +257,7 @@ class VirtualHost:
             else:
                 self._unanswered.append(question)
 
-    def _give_up(self, question: Question) -> None:
+    def _give_up(self, question: DriverCall) -> None:
         if question in self._unanswered:
             self._unanswered.remove(question)
             question.answer = False

@@ -22,15 +22,15 @@ from typing import Any, cast
 import numpy as np
 
 from stretto.errors import RunError
-from stretto.runtime.cluster.hosts.calls import Begin, HostLost, Told
+from stretto.runtime.cluster.hosts.calls import BeginTask, HostEvent, HostLost
 from stretto.runtime.cluster.hosts.failure_detector import Losses
 from stretto.runtime.interrupts import check_ctrl_c
 from stretto.runtime.simulated.faults import Crash, Pause, schedule
-from stretto.runtime.simulated.network import Network, Train
+from stretto.runtime.simulated.network import FrameBatch, Network
 from stretto.runtime.simulated.spec import Simulated
 from stretto.runtime.simulated.virtual_time import Hub
 
-from .host import Question, VirtualHost
+from .host import DriverCall, VirtualHost
 from .shared_memory import SharedSteps
 
 _SLICE = 2000  # events between two checks for Ctrl-C
@@ -43,7 +43,7 @@ class Crashed(HostLost):
 
 
 @dataclass(frozen=True)
-class Loss:
+class NodeLoss:
     """A node that was lost."""
 
     seconds: float  # virtual, when the driver noticed it
@@ -62,13 +62,13 @@ class VirtualHosts:
         self.incarnation = 0
         self.hub, self.shared = Hub(), SharedSteps()
         self.network = Network(spec, self.hub, self._arrived, self._reset, driver=True)
-        self.losses: list[Loss] = []
+        self.losses: list[NodeLoss] = []
         self.carried = 0  # bytes between the driver and the nodes
         self.asked: Callable[[], bool] = lambda: False
         self._driver = spec.nodes  # its address in the network
         self._hosts = [VirtualHost(number, self) for number in range(spec.nodes)]
         self._gone: set[int] = set()  # hosts that the driver knows to be lost
-        self._events: list[Told] = []
+        self._events: list[HostEvent] = []
         self._lost: list[HostLost] = []
         self._counted = Losses()
         self._still = (-1, 0)  # visits made by all nodes, and the number of the event at which that count was reached
@@ -90,8 +90,8 @@ class VirtualHosts:
             try:
                 questions = []
                 for number in range(self.nodes):
-                    begin = Begin(self.incarnation, {}, self.where, make, {number: payloads[number]})
-                    questions.append(Question(number, "begin", (), begin))
+                    begin = BeginTask(self.incarnation, {}, self.where, make, {number: payloads[number]})
+                    questions.append(DriverCall(number, "begin", (), begin))
                 self._answers(questions)
                 self._counted.began()
                 return
@@ -113,7 +113,7 @@ class VirtualHosts:
         for number in args:
             if number in self._gone:
                 raise HostLost(number, "it has crashed")
-        questions = [Question(number, what, mine) for number, mine in args.items()]
+        questions = [DriverCall(number, what, mine) for number, mine in args.items()]
         self._answers(questions)
         return {question.host: question.answer for question in questions}
 
@@ -121,9 +121,9 @@ class VirtualHosts:
         """Call the task on one host without waiting for the answer."""
         if host in self._gone:
             raise HostLost(host, "it has crashed")
-        self._carry(self._driver, host, Question(host, what, args, wanted=False), size_of(args))
+        self._carry(self._driver, host, DriverCall(host, what, args, wanted=False), size_of(args))
 
-    def events(self, wait: float) -> list[Told]:
+    def events(self, wait: float) -> list[HostEvent]:
         """Events of this incarnation, after `wait` virtual seconds at most. Raises HostLost.
 
         inf: wait until there is an event or a stop is requested.
@@ -147,7 +147,7 @@ class VirtualHosts:
         host = self._hosts[number]
         if host.alive and not isinstance(lost, Crashed):
             self._end(number, float(self.spec.back_after))
-        self.losses.append(Loss(self.hub.now, number, lost.why))
+        self.losses.append(NodeLoss(self.hub.now, number, lost.why))
         why = self._counted.lost(number)
         if why:
             raise RunError(
@@ -162,7 +162,7 @@ class VirtualHosts:
 
     # -- sending calls and answers -----------------------------------------------------------------------------------
 
-    def _answers(self, questions: list[Question]) -> None:
+    def _answers(self, questions: list[DriverCall]) -> None:
         """Send calls and wait until all are answered. Raises HostLost, and what a host raised."""
         for question in questions:
             self._carry(self._driver, question.host, question, size_of(question.args))
@@ -173,11 +173,11 @@ class VirtualHosts:
         if not all(question.answered for question in questions):
             raise self._lost.pop(0)
 
-    def answer(self, question: Question) -> None:
+    def answer(self, question: DriverCall) -> None:
         """Send an answer to the driver."""
         self._carry(question.host, self._driver, question, size_of(question.answer))
 
-    def tell(self, event: Told) -> None:
+    def tell(self, event: HostEvent) -> None:
         """Send an event to the driver."""
         self._carry(event.host, self._driver, event, size_of(event.value))
 
@@ -185,10 +185,10 @@ class VirtualHosts:
         self.carried += nbytes + _CALL
         self.network.send(source, target, [content], nbytes + _CALL)
 
-    def _arrived(self, train: Train) -> None:
+    def _arrived(self, train: FrameBatch) -> None:
         if train.target == self._driver:
             content: Any = train.frames[0]
-            if isinstance(content, Question):
+            if isinstance(content, DriverCall):
                 content.answered = True
             elif content.incarnation == self.incarnation:
                 self._events.append(content)

@@ -17,14 +17,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.kernels.core import claims
-from stretto.runtime.cluster.blocks.node import Go, Load, Loaded, Progress, Ran, RingNode, Started, nothing
+from stretto.runtime.cluster.blocks.node import (
+    LoadedStep,
+    LoadStep,
+    NodeProgress,
+    NodeRunResult,
+    RingNode,
+    StartedRun,
+    StartRun,
+    nothing,
+)
 from stretto.runtime.cluster.blocks.ring import Block
 from stretto.runtime.simulated.virtual_time import Hub
 
 from .shared_memory import SharedStep, SharedSteps
 
 
-class Machine(Protocol):
+class MachineApi(Protocol):
     """The services of a machine that a node uses."""
 
     hub: Hub
@@ -35,7 +44,7 @@ class Machine(Protocol):
         """Seconds that a worker takes for a number of items, if it begins now."""
 
 
-class Visits:
+class NodeVisits:
     """The visits of one run on a node, and their progress."""
 
     __slots__ = (
@@ -57,11 +66,11 @@ class Visits:
         *("ready", "running", "spent_before", "started", "step", "stopped"),
     )
 
-    started: Started
+    started: StartedRun
     args: list[Any]
 
     def __init__(
-        self, step: SharedStep, loaded: Loaded, go: Go, done: list[int], now: float, threads: int, node: int
+        self, step: SharedStep, loaded: LoadedStep, go: StartRun, done: list[int], now: float, threads: int, node: int
     ) -> None:
         tables = step.tables
         self.step, self.began, self.col_done = step, now, done
@@ -101,19 +110,19 @@ class VirtualNode(RingNode):
         number: int,
         threads: int,
         send: Callable[[int, Block], None],
-        machine: Machine,
+        machine: MachineApi,
         report: Callable[[str, Any], None],
     ) -> None:
         super().__init__(number, threads, send)
         self._machine, self._hub, self._report = machine, machine.hub, report
-        self._gos: deque[Go] = deque()  # runs to make, the current one first
-        self._run: Visits | None = None
+        self._gos: deque[StartRun] = deque()  # runs to make, the current one first
+        self._run: NodeVisits | None = None
         self._owed = [0.0] * threads  # by worker: seconds of message handling to add to its next visit
         self.made = 0  # visits made
 
     # -- calls of the driver -----------------------------------------------------------------------------------------
 
-    def load(self, load: Load) -> None:
+    def load(self, load: LoadStep) -> None:
         """Allocate the arrays of a step and fill in the constant ones."""
         self._plans[load.plan] = self._machine.shared.step(load).load(load, self.number, self._threads)
 
@@ -122,7 +131,7 @@ class VirtualNode(RingNode):
         super().drop(plan)
         self._machine.shared.drop(plan)
 
-    def enqueue(self, go: Go) -> None:
+    def enqueue(self, go: StartRun) -> None:
         """Make a run, after those that were requested before."""
         if not go.ahead:
             self.begin(go)
@@ -130,12 +139,12 @@ class VirtualNode(RingNode):
         if len(self._gos) == 1:
             self._begin_next()
 
-    def progress(self) -> Progress | None:
+    def progress(self) -> NodeProgress | None:
         """The progress of the current run; None without one."""
         run = self._run
         if run is None:
-            return Progress((self._epoch,), 1) if self._gos else None
-        return Progress(self._mark(run.started.loaded.ring, run.left), run.running + len(run.ready))
+            return NodeProgress((self._epoch,), 1) if self._gos else None
+        return NodeProgress(self._mark(run.started.loaded.ring, run.left), run.running + len(run.ready))
 
     def halt(self) -> None:
         """Make no more visits and report nothing: the results of a lost node are lost."""
@@ -150,7 +159,7 @@ class VirtualNode(RingNode):
 
     # -- a run -------------------------------------------------------------------------------------------------------
 
-    def _prepare(self, loaded: Loaded, go: Go) -> NDArray[np.float64]:
+    def _prepare(self, loaded: LoadedStep, go: StartRun) -> NDArray[np.float64]:
         return loaded.prepare(go, self._machine.shared.results(go, len(loaded.load.order)))
 
     def _begin_next(self) -> None:
@@ -163,7 +172,7 @@ class VirtualNode(RingNode):
                 continue
             self._go_on(started)
 
-    def _go_on(self, started: Started) -> None:
+    def _go_on(self, started: StartedRun) -> None:
         """Make the visits of a run that `_begin_visits` has prepared."""
         run = self._run
         assert run is not None
@@ -171,9 +180,9 @@ class VirtualNode(RingNode):
         if not self._end_if_over(run):
             self._assign(run)
 
-    def _begin_visits(self, loaded: Loaded, go: Go, done: Any, stopped: bool) -> None:
+    def _begin_visits(self, loaded: LoadedStep, go: StartRun, done: Any, stopped: bool) -> None:
         step = self._machine.shared.step(loaded.load)
-        self._run = Visits(step, loaded, go, done.tolist(), self._hub.now, self._threads, self.number)
+        self._run = NodeVisits(step, loaded, go, done.tolist(), self._hub.now, self._threads, self.number)
         if stopped:
             self._run.stopped = True
             self._run.ready.clear()
@@ -197,7 +206,7 @@ class VirtualNode(RingNode):
             heappush(run.ready, (tables.urgency[visit], visit))
             self._assign(run)
 
-    def _assign(self, run: Visits) -> None:
+    def _assign(self, run: NodeVisits) -> None:
         """Let free workers begin visits that are ready."""
         ready, free, hub = run.ready, run.free, self._hub
         machine, weight, now = self._machine, run.step.tables.weight, hub.now
@@ -210,7 +219,7 @@ class VirtualNode(RingNode):
             run.running += 1
             hub.at(end, self._finish, (run, visit, worker, now))
 
-    def _finish(self, what: tuple[Visits, int, int, float]) -> None:
+    def _finish(self, what: tuple[NodeVisits, int, int, float]) -> None:
         """The time of a visit has passed: make it, and start what may follow."""
         run, visit, worker, began = what
         if run is not self._run:
@@ -253,7 +262,7 @@ class VirtualNode(RingNode):
         elif not run.running and self._end_if_over(run):
             self._begin_next()
 
-    def _follow(self, run: Visits, loaded: Loaded, visit: int) -> None:
+    def _follow(self, run: NodeVisits, loaded: LoadedStep, visit: int) -> None:
         """After a visit: send its column block on, or find the visits that are ready now."""
         tables, col_done = run.step.tables, run.col_done
         block = tables.col[visit]
@@ -275,7 +284,7 @@ class VirtualNode(RingNode):
         if below >= 0 and below != after and run.next.get(tables.row[below]) == below:
             heappush(run.ready, (tables.urgency[below], below))
 
-    def _end_if_over(self, run: Visits) -> bool:
+    def _end_if_over(self, run: NodeVisits) -> bool:
         """Report a run that is finished or was stopped; return whether it is."""
         if run.running or not (run.stopped or run.left == 0):
             return False
@@ -287,6 +296,6 @@ class VirtualNode(RingNode):
         self._end(ran)
         return True
 
-    def _end(self, ran: Ran) -> None:
+    def _end(self, ran: NodeRunResult) -> None:
         self._gos.popleft()
         self._report("ran", ran)

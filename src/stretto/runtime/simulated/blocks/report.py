@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from .hosts import Loss
+    from .hosts import NodeLoss
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +37,7 @@ class PassReport:
     name: str
     began: float  # virtual seconds from the opening of the crew to the driver's request
     elapsed: float  # until the driver had every node's report, with sending data and recovery
-    seconds: float  # of the pass itself, as in `Done.seconds`
+    seconds: float  # of the pass itself, as in `StepOutcome.seconds`
     computed: float  # seconds that workers of all nodes made visits
     moved: int  # bytes of column blocks that nodes sent to each other
     waited: NDArray[np.float64]  # [nodes] seconds that the workers of each node waited for blocks, summed
@@ -59,7 +59,7 @@ class RotationReport:
         The passes.
     driver_bytes : int
         Bytes between the driver and the nodes.
-    losses : list of Loss
+    losses : list of NodeLoss
         Nodes that were lost.
     moved : int
         Bytes of column blocks that nodes sent to each other.
@@ -74,7 +74,7 @@ class RotationReport:
     seconds: float = 0.0
     passes: list[PassReport] = field(default_factory=list)
     driver_bytes: int = 0
-    losses: list[Loss] = field(default_factory=list)
+    losses: list[NodeLoss] = field(default_factory=list)
 
     @property
     def moved(self) -> int:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from stretto.kernels.core import claims
-from stretto.runtime.cluster.blocks.node import Go, Load, Loaded, Results, results_of
+from stretto.runtime.cluster.blocks.node import LoadedStep, LoadStep, Results, StartRun, results_of
 from stretto.runtime.cluster.pages import Pages
 from stretto.schedule.orders.route import Route
 
@@ -37,7 +37,7 @@ class VisitTables:
         [V] items.
     """
 
-    def __init__(self, load: Load) -> None:
+    def __init__(self, load: LoadStep) -> None:
         order, priority = load.order, np.asarray(load.priority)
         self.row, self.col, self.turn = order.row_block.tolist(), order.col_block.tolist(), order.col_turn.tolist()
         self.rows = [list(visits) for visits in _split(order.row_visits, order.row_first)]
@@ -68,7 +68,7 @@ def _next(groups: list[list[int]], visits: int) -> list[int]:
 class OneVisit:
     """A pass whose script is one visit, for compiled workers to make it."""
 
-    def __init__(self, load: Load) -> None:
+    def __init__(self, load: LoadStep) -> None:
         order, none = load.order, np.zeros(0, np.int64)
         self._pass = claims.Pass(
             row_block=order.row_block,
@@ -108,16 +108,16 @@ class OneVisit:
 class SharedStep:
     """One step, for all nodes."""
 
-    def __init__(self, load: Load) -> None:
+    def __init__(self, load: LoadStep) -> None:
         self.route = Route(load.order, load.owner)
         self.tables = VisitTables(load)
         self.one = OneVisit(load)
         self._read = {k: Pages(*load.shapes[k]) for k in load.spec.entries}
 
-    def load(self, load: Load, node: int, threads: int) -> Loaded:
+    def load(self, load: LoadStep, node: int, threads: int) -> LoadedStep:
         """The arrays of a node."""
         own = {k: Pages(*one, huge=False) for k, one in load.shapes.items() if k not in self._read}
-        return Loaded.of(load, node, threads, self.route, own | self._read)
+        return LoadedStep.of(load, node, threads, self.route, own | self._read)
 
 
 class SharedSteps:
@@ -125,9 +125,9 @@ class SharedSteps:
 
     def __init__(self) -> None:
         self._steps: dict[int, SharedStep] = {}
-        self._results: list[tuple[Go, Results]] = []
+        self._results: list[tuple[StartRun, Results]] = []
 
-    def step(self, load: Load) -> SharedStep:
+    def step(self, load: LoadStep) -> SharedStep:
         """The shared part of a step."""
         found = self._steps.get(load.plan)
         if found is None:
@@ -138,7 +138,7 @@ class SharedSteps:
         """Free a step."""
         self._steps.pop(plan, None)
 
-    def results(self, go: Go, visits: int) -> Results:
+    def results(self, go: StartRun, visits: int) -> Results:
         """The arrays to which the visits of a run write their results."""
         for known, results in self._results:
             if known is go:

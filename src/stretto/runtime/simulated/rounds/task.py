@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, cast
 
-from stretto.runtime.cluster.hosts.calls import Begin, HostApi, Task
-from stretto.runtime.cluster.rounds.node import CHOICE, STATE, NodeUpdate, Outcome
+from stretto.runtime.cluster.hosts.calls import BeginTask, HostApi, HostTask
+from stretto.runtime.cluster.rounds.node import CHOICE, STATE, NodeUpdate, UpdateOutcome
 from stretto.runtime.cluster.rounds.task import RoundsTask
 from stretto.runtime.simulated.blocks.host import VirtualHost
 
@@ -18,7 +18,7 @@ from stretto.runtime.simulated.blocks.host import VirtualHost
 class VirtualRounds(RoundsTask):
     """One incarnation of a program on a simulated host. `made`: updates so far."""
 
-    def __init__(self, host: HostApi, begin: Begin) -> None:
+    def __init__(self, host: HostApi, begin: BeginTask) -> None:
         super().__init__(host, begin)
         self._machine = cast(VirtualHost, host)
         self._hub = self._machine.hub
@@ -54,7 +54,7 @@ class VirtualRounds(RoundsTask):
             self._running[update] = self._hub.now + seconds
             self._hub.at(self._running[update], self._end, (update, outcome, seconds))
 
-    def _end(self, what: tuple[NodeUpdate, Outcome, float]) -> None:
+    def _end(self, what: tuple[NodeUpdate, UpdateOutcome, float]) -> None:
         update, outcome, seconds = what
         end = self._running.get(update)
         if end is None or self._halted:
@@ -68,6 +68,6 @@ class VirtualRounds(RoundsTask):
         self._begin_updates()
 
 
-def make_virtual_rounds(host: HostApi, begin: Begin) -> Task:
-    """Create the task; for `Begin.make`."""
+def make_virtual_rounds(host: HostApi, begin: BeginTask) -> HostTask:
+    """Create the task; for `BeginTask.make`."""
     return VirtualRounds(host, begin)

@@ -20,15 +20,15 @@ from stretto.runtime.simulated.spec import drawn
 from stretto.runtime.tables.run.evaluations import Evaluations
 from stretto.runtime.tables.run.node_cuts import CutPlan, NodeCuts
 from stretto.runtime.tables.run.table_run import TableRun
-from stretto.store.node import Node
+from stretto.store.node import StoreNode
 
 if TYPE_CHECKING:
-    from .job import Cluster
+    from .job import SimulatedCluster
 
 _DRIVER = -1  # reports a silent node where no other node is left to do so
 
 
-class Report(NamedTuple):
+class NodeReport(NamedTuple):
     """A report of a node to the driver."""
 
     incarnation: int
@@ -37,7 +37,7 @@ class Report(NamedTuple):
     value: Any
 
 
-class Driver:
+class SimulatedDriver:
     """The driver of one job.
 
     Attributes
@@ -50,7 +50,7 @@ class Driver:
         When all updates were at the shards; the results are then being gathered.
     """
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: SimulatedCluster) -> None:
         self._cluster, self._hub = cluster, cluster.hub
         self._spec, job = cluster.spec, cluster.job
         spec = self._spec
@@ -75,7 +75,7 @@ class Driver:
         self._silent_since: dict[int, float] = {}
         self._back_at: dict[int, float] = {}  # when a lost node is back
         self._restart_at = 0.0
-        self._last_reports: dict[int, Report] = {}  # the last report of each node
+        self._last_reports: dict[int, NodeReport] = {}  # the last report of each node
         self._reports = 0
 
     def _interval(self, save_seconds: float) -> float:
@@ -84,7 +84,7 @@ class Driver:
 
     # -- cuts --------------------------------------------------------------------------------------------------------
 
-    def cuts_of(self, node: Node) -> NodeCuts:
+    def cuts_of(self, node: StoreNode) -> NodeCuts:
         """The cuts of a node of this incarnation."""
         number = node.number
         return NodeCuts(
@@ -93,12 +93,12 @@ class Driver:
 
     def tell(self, node: int, what: str, value: Any, seconds: float = 0.0) -> None:
         """Send a report of a node, which takes `seconds` beyond the latency. Their order does not matter."""
-        self._last_reports[node] = report = Report(self.run.incarnation, node, what, value)
+        self._last_reports[node] = report = NodeReport(self.run.incarnation, node, what, value)
         self._reports += 1
         jitter = float(self._spec.jitter) * drawn(self._spec.seed, node, self._reports)
         self._hub.at(self._hub.now + self._latency + jitter + seconds, self._take, report)
 
-    def save(self, node: Node, cuts: NodeCuts) -> None:
+    def save(self, node: StoreNode, cuts: NodeCuts) -> None:
         """Save a shard's parts of complete cuts."""
         shard = node.shard
         while (clock := shard.saving) is not None:
@@ -112,7 +112,7 @@ class Driver:
         if node in self._last_reports:
             self._hub.at(self._hub.now + self._latency, self._take, self._last_reports[node])
 
-    def _take(self, report: Report) -> None:
+    def _take(self, report: NodeReport) -> None:
         """Receive a report, unless its node is lost or its incarnation has ended."""
         life, node, what, value = report
         if life != self.run.incarnation or self._cluster.nodes[node] is None:

@@ -14,25 +14,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.comm.messages import Keys
-from stretto.runtime.tables.job import Moment, Rest
+from stretto.runtime.tables.job import ClockState, FinalRows
 from stretto.runtime.tables.run.evaluations import Evaluate
-from stretto.store.node import Node
+from stretto.store.node import StoreNode
 from stretto.store.shard.shard import Past
 
 if TYPE_CHECKING:
-    from .job import Cluster
+    from .job import SimulatedCluster
 
 
 class Evaluator:
     """Evaluates the tables of a cluster, and reads them."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: SimulatedCluster) -> None:
         self._cluster, self._hub = cluster, cluster.hub
         self._at: int | None = None  # the clock to evaluate, where shards may be ahead of it
         self._awaited = False  # a call of `_time` is scheduled
         self._exact = cluster.job.watch is not None and cluster.job.rule.exact
 
-    def watch(self, node: Node) -> None:
+    def watch(self, node: StoreNode) -> None:
         """Have a new node's shard keep the tables of clocks that will be evaluated."""
         if self._exact:
             node.shard.keep_past(self._cluster.job.every or 0)
@@ -66,7 +66,7 @@ class Evaluator:
                 return
             self._at = at.clock if at.past else None
             local = tuple(seat.local for seat in cluster.seats)
-            moment = Moment(at.clock, cluster.now, cluster.recording.bytes, self.values, local)
+            moment = ClockState(at.clock, cluster.now, cluster.recording.bytes, self.values, local)
             try:
                 state.evaluated(*cluster.job.evaluate(moment))
             except Exception as error:
@@ -83,10 +83,10 @@ class Evaluator:
         keys, rows, _ = zip(*self._rows_at(table), strict=True)
         return np.concatenate(keys), np.concatenate(rows)
 
-    def rest(self, table: int) -> Rest:
+    def rest(self, table: int) -> FinalRows:
         """The same, with the arrays of the server function."""
         states = zip(*(states for _, _, states in self._rows_at(table)), strict=True)
-        return Rest(*self.values(table), tuple(np.concatenate(parts) for parts in states))
+        return FinalRows(*self.values(table), tuple(np.concatenate(parts) for parts in states))
 
     def _rows_at(self, table: int) -> list[Past]:
         """Each shard's rows of a table, at the evaluated clock or now."""
@@ -96,5 +96,5 @@ class Evaluator:
             found.append((*node.shard.table(table), node.shard.states(table)) if view is None else view[table])
         return found
 
-    def _nodes(self) -> list[Node]:
+    def _nodes(self) -> list[StoreNode]:
         return [node for node in self._cluster.nodes if node is not None]

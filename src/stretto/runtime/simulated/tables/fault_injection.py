@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 from stretto.runtime.simulated.faults import Crash, Pause, schedule
 
 if TYPE_CHECKING:
-    from .job import Cluster
+    from .job import SimulatedCluster
 
 Later = tuple[Callable[[Any], None], Any]
 
 
-class Trouble:
+class FaultInjector:
     """Pauses and crashes of nodes.
 
     Attributes
@@ -27,7 +27,7 @@ class Trouble:
         Whether any node has stalled so far; before that no call is ever postponed.
     """
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: SimulatedCluster) -> None:
         self._cluster, self._hub, spec = cluster, cluster.hub, cluster.spec
         self.paused_until = [0.0] * spec.nodes
         self.stalls = False

@@ -1,13 +1,13 @@
 """Run a job over tables on a simulated cluster: nodes, network, workers, faults and checkpoints.
 
 The interface is `stretto.runtime.tables.job`: TableJob in, Outcome out, a Seat for each worker
-(`workers.SimulatedSeat`).
+(`workers.SimulatedWorker`).
 
     from stretto.runtime.simulated.tables.job import run
     outcome = run(Simulated(nodes=4), job)
 
-After every call of a node, `Cluster.after(node)` handles its output: frames go to the network, woken workers continue,
-the next poll is scheduled, and waiters for a shard's clock are notified.
+After every call of a node, `SimulatedCluster.after(node)` handles its output: frames go to the network, woken workers
+continue, the next poll is scheduled, and waiters for a shard's clock are notified.
 """
 
 from __future__ import annotations
@@ -21,34 +21,34 @@ from stretto.comm.link import Frame
 from stretto.consistency.clocks import Clocks
 from stretto.errors import RunError
 from stretto.runtime.interrupts import heeding_ctrl_c
-from stretto.runtime.simulated.network import Network, Train
+from stretto.runtime.simulated.network import FrameBatch, Network
 from stretto.runtime.simulated.spec import Simulated
 from stretto.runtime.simulated.virtual_time import Hub
-from stretto.runtime.tables.job import FAR, Ended, Outcome, TableJob
+from stretto.runtime.tables.job import FAR, TableJob, TableOutcome, WorkerExit
 from stretto.runtime.tables.run.cut_parts import CutParts
 from stretto.runtime.tables.run.evaluations import Evaluate
 from stretto.runtime.tables.run.node_cuts import NodeCuts
-from stretto.store.node import Node, NodePart
+from stretto.store.node import NodePart, StoreNode
 from stretto.store.recording import Recording
 
-from .driver import Driver
+from .driver import SimulatedDriver
 from .evaluations import Evaluator
-from .fault_injection import Trouble
-from .workers import SimulatedSeat
+from .fault_injection import FaultInjector
+from .workers import SimulatedWorker
 
 WIRE = 32  # bytes that the network adds to a frame
 
 
-def run(spec: Simulated, job: TableJob) -> Outcome:
+def run(spec: Simulated, job: TableJob) -> TableOutcome:
     """Run a job to its end."""
-    cluster = Cluster(spec, job)
+    cluster = SimulatedCluster(spec, job)
     try:
         return cluster.run()
     finally:
         cluster.close()
 
 
-class Cluster:
+class SimulatedCluster:
     """The complete state of a running job."""
 
     def __init__(self, spec: Simulated, job: TableJob) -> None:
@@ -57,13 +57,13 @@ class Cluster:
         self.recording = Recording(layout, job.record)
         self.hub = Hub()
         self.network = Network(spec, self.hub, self._arrived, self._connection_reset)
-        self.driver = Driver(self)
+        self.driver = SimulatedDriver(self)
         self.state = self.driver.run
         self._cutting = self.driver.cutting
         self.evaluator = Evaluator(self)
-        self.nodes: list[Node | None] = []
+        self.nodes: list[StoreNode | None] = []
         self.cuts: list[NodeCuts] = []
-        self.seats: list[SimulatedSeat] = []
+        self.seats: list[SimulatedWorker] = []
         self.spent = [0.0] * spec.nodes  # seconds that handling messages took
         self.waiting: dict[int, tuple[str, int]] = {}  # worker → (what it waits for, table)
         self.items = 0.0
@@ -76,11 +76,11 @@ class Cluster:
             spec.seconds_per_item * max(1.0, len(layout.workers_of(node)) / spec.threads) / speed
             for node, speed in enumerate(spec.speeds)
         ]
-        self.trouble = Trouble(self)
+        self.trouble = FaultInjector(self)
 
     # -- from start to end ------------------------------------------------------------------------------------------
 
-    def run(self) -> Outcome:
+    def run(self) -> TableOutcome:
         """Run until every worker has ended and all changes are at the shards, or the run is stopped."""
         due = self.state.begin(0.0)
         self._begin(self.state.last)
@@ -125,7 +125,7 @@ class Cluster:
         for number in range(layout.nodes):
             saved = NodePart(clock, cut.shards[number], cut.residuals[number]) if cut.shards else None
             life = self.state.incarnation
-            node = Node(layout, number, incarnation=life, recording=self.recording, saved=saved)
+            node = StoreNode(layout, number, incarnation=life, recording=self.recording, saved=saved)
             self.evaluator.watch(node)
             self.nodes.append(node)
             self.cuts.append(self.driver.cuts_of(node))
@@ -133,17 +133,17 @@ class Cluster:
         self.seats = []
         for worker in range(layout.workers):
             node = self.node(layout.node_of(worker))
-            seat = SimulatedSeat(self, worker, node, clock, cut.workers.get(worker))
+            seat = SimulatedWorker(self, worker, node, clock, cut.workers.get(worker))
             seat.sleeper = self.hub.spawn(self._body(seat))
             self.seats.append(seat)
         self.driver.plan()
 
-    def _body(self, seat: SimulatedSeat) -> Callable[[], None]:
+    def _body(self, seat: SimulatedWorker) -> Callable[[], None]:
         def body() -> None:
             try:
                 if not seat.ended:
                     self.job.work(seat)
-            except Ended:
+            except WorkerExit:
                 return
             except Exception as error:
                 self.fail(seat.worker, seat.clock, error)
@@ -172,12 +172,12 @@ class Cluster:
         self.evaluator.await_time()
         self.hub.over = self.hub.over or bool(self.state.stopped)
 
-    def _end(self, seat: SimulatedSeat) -> None:
+    def _end(self, seat: SimulatedWorker) -> None:
         seat.gone()
         self.waiting.pop(seat.worker, None)
-        self.hub.end(seat.sleeper, Ended())
+        self.hub.end(seat.sleeper, WorkerExit())
 
-    def node(self, number: int) -> Node:
+    def node(self, number: int) -> StoreNode:
         """A node that is not lost."""
         node = self.nodes[number]
         if node is None:
@@ -193,7 +193,7 @@ class Cluster:
         seconds = items * self._per_item[node] * self.spec.slowness(node, now)
         return seconds + max(0.0, self.trouble.paused_until[node] - now)
 
-    def tick(self, seat: SimulatedSeat) -> bool:
+    def tick(self, seat: SimulatedWorker) -> bool:
         """End a worker's clock; return whether it may continue at once."""
         node, cuts = self.node(seat.node), self.cuts[seat.node]
         cuts.open_to(seat.clock + 1)
@@ -203,7 +203,7 @@ class Cluster:
         self._moved(seat.worker, seat.clock, seat.clock, node)
         return free
 
-    def _left(self, seat: SimulatedSeat) -> None:
+    def _left(self, seat: SimulatedWorker) -> None:
         """A worker's function has returned."""
         seat.ended = True
         node = self.node(seat.node)
@@ -211,7 +211,7 @@ class Cluster:
         node.leave(self.hub.now, seat.worker)
         self._moved(seat.worker, FAR, seat.clock, node)
 
-    def _moved(self, worker: int, low: int, most: int, node: Node) -> None:
+    def _moved(self, worker: int, low: int, most: int, node: StoreNode) -> None:
         """A worker's clock has advanced."""
         self.cuts[node.number].look()
         if self.state.moved(worker, low, most):
@@ -222,7 +222,7 @@ class Cluster:
 
     # -- nodes and the network --------------------------------------------------------------------------------------
 
-    def after(self, node: Node) -> None:
+    def after(self, node: StoreNode) -> None:
         """Handle the output of a node."""
         if node.frames:
             self._ship(node)
@@ -241,7 +241,7 @@ class Cluster:
         if node.shard.clock != self.shards.values[number]:
             self._shard_moved(node)
 
-    def _ship(self, node: Node) -> None:
+    def _ship(self, node: StoreNode) -> None:
         """Give a node's frames to the network; those with the same target travel together."""
         frames, node.frames = node.frames, []
         number, send, total = node.number, self.network.send, 0
@@ -266,7 +266,7 @@ class Cluster:
             send(number, target, train, size)
         self.spent[number] += per_message * len(frames) + per_byte * total
 
-    def _arrived(self, train: Train) -> None:
+    def _arrived(self, train: FrameBatch) -> None:
         number = train.target
         node = self.nodes[number]
         if node is None or self.driver.finished is not None:
@@ -281,7 +281,7 @@ class Cluster:
         node.receive(self.hub.now, train.source, *frames)
         self.after(node)
 
-    def _poll(self, node: Node) -> None:
+    def _poll(self, node: StoreNode) -> None:
         number = node.number
         if self.nodes[number] is not node or self.driver.finished is not None:
             return
@@ -309,7 +309,7 @@ class Cluster:
         node.reset(self.hub.now, peer)
         self.after(node)
 
-    def _shard_moved(self, node: Node) -> None:
+    def _shard_moved(self, node: StoreNode) -> None:
         """The clock of a node's shard has advanced."""
         if not self.shards.advance(node.number, node.shard.clock):
             return
@@ -325,7 +325,7 @@ class Cluster:
         self.failure = self.failure or (worker, clock, error)
         self.hub.over = True
 
-    def _outcome(self) -> Outcome:
+    def _outcome(self) -> TableOutcome:
         recording = self.recording
         recording.seconds = self.now
         nodes = [node for node in self.nodes if node is not None]
@@ -338,7 +338,7 @@ class Cluster:
                 recording.final[table] = np.concatenate(keys), np.concatenate(counts)
                 recording.final_values[table] = np.concatenate([node.shard.table(table)[1] for node in nodes])
         self._count_lag()
-        return Outcome(
+        return TableOutcome(
             tuple(tables),
             tuple(seat.clock for seat in self.seats),
             self.now,

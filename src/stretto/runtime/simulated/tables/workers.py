@@ -9,15 +9,15 @@ from numpy.typing import NDArray
 from stretto.comm.messages import Keys
 from stretto.errors import PlanError
 from stretto.runtime.simulated.virtual_time import Sleeper
-from stretto.runtime.tables.checkpoints import Part
-from stretto.runtime.tables.job import Ended
-from stretto.store.node import Node
+from stretto.runtime.tables.checkpoints import WorkerState
+from stretto.runtime.tables.job import WorkerExit
+from stretto.store.node import StoreNode
 
 if TYPE_CHECKING:
-    from .job import Cluster
+    from .job import SimulatedCluster
 
 
-class SimulatedSeat:
+class SimulatedWorker:
     """Implements the handle of one worker. Where a call has to wait, the greenlet parks until the node wakes it."""
 
     __slots__ = (
@@ -39,8 +39,10 @@ class SimulatedSeat:
     cursors: list[list[int]]
     sleeper: Sleeper
 
-    def __init__(self, cluster: Cluster, worker: int, node: Node, clock: int, part: Part | None) -> None:
-        part = Part(clock=clock) if part is None else part.copy()  # the original may be needed again
+    def __init__(
+        self, cluster: SimulatedCluster, worker: int, node: StoreNode, clock: int, part: WorkerState | None
+    ) -> None:
+        part = WorkerState(clock=clock) if part is None else part.copy()  # the original may be needed again
         self.worker, self.node, self.clock = worker, node.number, part.clock
         self.local, self.cursors, self.ended = part.local, part.cursors, part.ended
         self.unticked = part.unticked
@@ -76,7 +78,7 @@ class SimulatedSeat:
 
     def tick(self) -> None:
         if isinstance(self._node, _Gone):
-            raise Ended
+            raise WorkerExit
         if not self._cluster.tick(self):
             began = self._hub.now
             while self._node.holds_up(self.worker):
@@ -97,9 +99,9 @@ class SimulatedSeat:
             "placement='shared' needs one process, and a simulated cluster has none: remove placement='shared'"
         )
 
-    def part(self) -> Part:
+    def part(self) -> WorkerState:
         """A copy of the worker's part of a checkpoint."""
-        return Part(self.local, self.cursors, self.clock, self.ended, self.unticked).copy()
+        return WorkerState(self.local, self.cursors, self.clock, self.ended, self.unticked).copy()
 
     def gone(self) -> None:
         """The node is lost, or the run has ended: the worker's next call ends it."""
@@ -112,4 +114,4 @@ class SimulatedSeat:
 
 class _Gone:
     def __getattr__(self, name: str) -> NoReturn:
-        raise Ended
+        raise WorkerExit

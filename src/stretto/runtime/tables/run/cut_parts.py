@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from stretto.runtime.tables.job import Watched
+from stretto.runtime.tables.job import TableEvaluation
 
 Arrays = dict[str, Any]
 
@@ -20,7 +20,7 @@ class CutParts:
     shards: dict[int, Arrays] = field(default_factory=dict)  # by node: the arrays of its shard
     seconds: float = 0.0  # when the last shard's part arrived
     nbytes: int = 0  # sent between nodes by then
-    history: list[Watched] = field(default_factory=list)  # evaluations made when it was complete
+    history: list[TableEvaluation] = field(default_factory=list)  # evaluations made when it was complete
 
     def size(self) -> int:
         """Bytes of the largest shard's part."""

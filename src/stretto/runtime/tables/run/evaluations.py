@@ -23,7 +23,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from stretto.runtime.tables.job import FAR, TableJob, Watched
+from stretto.runtime.tables.job import FAR, TableEvaluation, TableJob
 
 from .times import Times
 
@@ -54,12 +54,12 @@ class Evaluations:
         Evaluations use the tables at a clock exactly.
     seconds : Times or None
         When evaluations by time are due; None for never.
-    history : iterable of Watched
+    history : iterable of TableEvaluation
         Evaluations of the run that is resumed.
 
     Attributes
     ----------
-    history : list of Watched
+    history : list of TableEvaluation
         Evaluations that count, in order.
     due_at : float
         The second at which the next evaluation by time is due.
@@ -71,9 +71,9 @@ class Evaluations:
         every: int | None = 1,
         exact: bool = False,
         seconds: Times | None = None,
-        history: Iterable[Watched] = (),
+        history: Iterable[TableEvaluation] = (),
     ) -> None:
-        self.history: list[Watched] = list(history)
+        self.history: list[TableEvaluation] = list(history)
         self.due_at = math.inf
         self._every, self._exact, self._seconds = every, exact, seconds
         self._closed = 0  # clocks up to this one need no evaluation any more
@@ -82,18 +82,18 @@ class Evaluations:
         self._between = False  # the last evaluation was by time
 
     @classmethod
-    def of(cls, job: TableJob, history: Iterable[Watched] = (), *, exact: bool = False) -> Evaluations | None:
+    def of(cls, job: TableJob, history: Iterable[TableEvaluation] = (), *, exact: bool = False) -> Evaluations | None:
         """The evaluations of a job; None if it has no objective. `exact`: they are exact under any rule."""
         if job.watch is None:
             return None
         return cls(every=job.every, exact=exact or job.rule.exact, seconds=job.seconds, history=history)
 
-    def begin(self, clock: int, now: float, history: Iterable[Watched] | None = None) -> list[Evaluate]:
+    def begin(self, clock: int, now: float, history: Iterable[TableEvaluation] | None = None) -> list[Evaluate]:
         """Begin an incarnation with the tables at this clock.
 
         Parameters
         ----------
-        history : iterable of Watched or None
+        history : iterable of TableEvaluation or None
             Earlier evaluations that count; those of later clocks do not, because their clocks are recomputed.
         """
         if history is not None:
@@ -162,7 +162,7 @@ class Evaluations:
         known = self.history[-1].clock if self.history else -1
         return [Evaluate(clock)] if known < clock or self._between else []
 
-    def made(self, look: Watched) -> None:
+    def made(self, look: TableEvaluation) -> None:
         """Record an evaluation."""
         self._between, self._timed = self._timed, False
         self.history.append(look)

@@ -20,9 +20,9 @@ from typing import Any
 from stretto.comm.link import Frame
 from stretto.comm.messages import NodeClock, Update
 from stretto.errors import RunError
-from stretto.runtime.tables.checkpoints import Part
+from stretto.runtime.tables.checkpoints import WorkerState
 from stretto.runtime.tables.job import FAR
-from stretto.store.node import Node
+from stretto.store.node import StoreNode
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,8 @@ class _Open:
 class NodeCuts:
     """The cuts in progress on one node. `ended`: parts of workers that have ended, as they were then."""
 
-    def __init__(self, node: Node, plan: CutPlan, tell: Callable[[str, Any], None]) -> None:
-        self.ended: dict[int, Part] = {}
+    def __init__(self, node: StoreNode, plan: CutPlan, tell: Callable[[str, Any], None]) -> None:
+        self.ended: dict[int, WorkerState] = {}
         self._node, self._plan, self._tell = node, plan, tell
         self._planned = plan.start  # all cuts of the plan up to this clock were opened
         self._last = FAR  # later cuts are not wanted
@@ -91,7 +91,7 @@ class NodeCuts:
         self.look()
         return True
 
-    def reached(self, worker: int, clock: int, part: Callable[[], Part]) -> bool:
+    def reached(self, worker: int, clock: int, part: Callable[[], WorkerState]) -> bool:
         """A worker has reached this clock (FAR: it has ended), and the node is notified next. True: there is a cut
         at it.
         """
@@ -132,6 +132,6 @@ class NodeCuts:
         for clock in [clock for clock in self._open if clock > last]:
             self.cancel(clock)
 
-    def _worker(self, clock: int, worker: int, part: Part) -> None:
+    def _worker(self, clock: int, worker: int, part: WorkerState) -> None:
         self._open[clock].workers.add(worker)
         self._tell("worker", (clock, worker, part))

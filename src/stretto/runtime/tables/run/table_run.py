@@ -30,7 +30,7 @@ from typing import Any
 
 from stretto.consistency.clocks import Clocks
 from stretto.runtime.cluster.hosts.failure_detector import Losses
-from stretto.runtime.tables.job import FAR, Watched
+from stretto.runtime.tables.job import FAR, TableEvaluation
 
 from .cut_parts import Arrays, CutParts
 from .evaluations import Evaluate, Evaluations, KeepClock
@@ -162,7 +162,7 @@ class TableRun:
         """The second at which the next evaluation by time is due; infinity if there is none."""
         return math.inf if self.evaluations is None or self.stopped else self.evaluations.due_at
 
-    def evaluated(self, look: Watched, enough: bool) -> None:
+    def evaluated(self, look: TableEvaluation, enough: bool) -> None:
         """Record an evaluation. `enough`: it ends the run."""
         assert self.evaluations is not None
         self.evaluations.made(look)
@@ -176,7 +176,7 @@ class TableRun:
         return self.evaluations.last(self.most)
 
     @property
-    def history(self) -> list[Watched]:
+    def history(self) -> list[TableEvaluation]:
         """The evaluations that count."""
         return [] if self.evaluations is None else self.evaluations.history
 

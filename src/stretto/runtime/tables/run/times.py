@@ -33,10 +33,10 @@ class Period:
 
 
 @dataclass(frozen=True)
-class Moments:
+class TimePoints:
     """At these seconds, ascending.
 
-    >>> Moments((1.0, 5.0)).after(1.0)
+    >>> TimePoints((1.0, 5.0)).after(1.0)
     5.0
     """
 

@@ -14,7 +14,7 @@ from stretto.kernels.rounds import engine as rounds
 from stretto.programs.values import Round
 from stretto.runtime.blocks.team import Team
 from stretto.schedule.automatic.trials import Decision
-from stretto.schedule.chooser import Compiled
+from stretto.schedule.chooser import CompiledChooser
 from stretto.schedule.spec import Ints
 
 from .state import CoordinateState, Cut
@@ -22,13 +22,13 @@ from .state import CoordinateState, Cut
 ENDLESS = 1 << 60  # the last round of a run without a last round
 
 
-class Machine:
+class CoordinateEngine:
     """One run of a sparse regression by the compiled engine."""
 
     def __init__(
         self,
         state: CoordinateState,
-        chooser: Compiled,
+        chooser: CompiledChooser,
         *,
         depth: int,
         last: int | None,
@@ -70,14 +70,14 @@ class Machine:
             self._read.append((self.state.base, *fresh))
         return self._call()
 
-    def restart(self, chooser: Compiled, done: int, last: int | None) -> None:
+    def restart(self, chooser: CompiledChooser, done: int, last: int | None) -> None:
         """Continue with another chooser, once all rounds up to `done` are applied and no later one was chosen.
 
         The first rounds all read the current parameters, as at the start of a run.
 
         Parameters
         ----------
-        chooser : Compiled
+        chooser : CompiledChooser
             The new chooser; it has one scheduler.
         done : int
             Rounds applied so far.
