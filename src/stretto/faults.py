@@ -1,4 +1,4 @@
-"""Faults of simulated clusters: what goes wrong, on which node or link, and when.
+"""`st.faults`: the public names of `runtime.simulated.faults`.
 
     st.Simulated(nodes=4, faults=[st.faults.Pause(2, at=1.0, seconds=0.5), st.faults.Crash(1, at=4.0)])
 

@@ -1,4 +1,4 @@
-"""The options that several commands share, each with its help. Defaults are the estimator's; a test keeps them so."""
+"""Options of `stretto train` and other commands: names, help texts, defaults (those of the estimators)."""
 
 from __future__ import annotations
 

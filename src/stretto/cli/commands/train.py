@@ -1,4 +1,4 @@
-"""`stretto train MODEL FILE`: train a model, with one subcommand for each model."""
+"""`stretto train MODEL FILE`: train a model, with one subcommand for each model (its options: `cli/options.py`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changes applied to rows: the rules that ship, and loops around the row functions of users.
+"""Compiled loops of server functions: the rules that ship, and loops around the row functions of users.
 
 A batch is slots [n] int64 and deltas [n, cols]; a slot may occur more than once, and entries are taken in order. For
 entry i with row w = values[slots[i]], states of the row state[slots[i]] [states, cols], and old[i] what the state kept

@@ -1,4 +1,4 @@
-"""Faults of a simulated cluster: pauses, slow nodes and links, delays, connection resets, crashes.
+"""Faults that users describe for a simulated cluster: pauses, slow nodes and links, delays, connection resets, crashes.
 
     st.Simulated(nodes=4, faults=[Pause(2, at=1.0, seconds=0.5), Reset(0, 3, at=2.0, lost=2), Crash(1, at=4.0)])
 

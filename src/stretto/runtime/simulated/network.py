@@ -1,4 +1,4 @@
-"""The simulated network: links with queues, racks with uplinks, latency, and network faults.
+"""The simulated network: links with queues, racks with uplinks, latency; here faults of links take effect.
 
 A message passes ports one after another: its sender's link, the uplink of its rack and the downlink of the other (if it
 leaves its rack and they are limited), its receiver's link. At each port it waits in a FIFO queue and takes bytes /

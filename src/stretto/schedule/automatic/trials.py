@@ -1,4 +1,4 @@
-"""Trials of `schedule="auto"`: a state machine that measures the progress of candidate schedules and chooses one.
+"""Trials of `schedule="auto"`: a state machine that measures progress and decides when to switch.
 
     trials = Trials(candidates, cost, sweep)
     trials.account(entries, jobs, rounds, trials.current)     # work that was done

@@ -1,4 +1,4 @@
-"""Encode frames as ZeroMQ message parts and decode them with full validation. Nothing is pickled.
+"""Encode frames as ZeroMQ message parts and decode them. Nothing is pickled; contents are checked by `frame_checks`.
 
     part 0     24 bytes      "st", protocol version, job, host, length of the header, checksum
                header        msgspec: channel, incarnation, source, target, and the numbers of every frame
