@@ -114,7 +114,7 @@ class Plan(BasePlan):
     --------
     >>> import scipy.sparse as sp, stretto as st
     >>> X = sp.random(50, 40, density=0.3, format="csr", random_state=0)
-    >>> plan = st.MatrixFactorization(rank=4, epochs=5, random_state=0).plan(X)
+    >>> plan = st.MatrixFactorization(4, max_iter=5, random_state=0).plan(X)
     >>> plan.grade, len(plan.fingerprint)
     ('identical', 16)
     >>> print(plan.explain().splitlines()[0])  # doctest: +ELLIPSIS

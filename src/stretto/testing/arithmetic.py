@@ -45,8 +45,10 @@ def has_kind(value: object, kind: ScalarType) -> bool:
 def convert(value: Number, kind: ScalarType) -> Number:
     """The number as `kind`, converted as NumPy's astype does.
 
-    >>> convert(-2.7, ScalarType("i4")), convert(300, ScalarType("u1")), convert(np.float32(0.5), ScalarType("f8",
-    True)) (np.int32(-2), np.uint8(44), 0.5)
+    >>> convert(-2.7, ScalarType("i4")), convert(300, ScalarType("u1"))
+    (np.int32(-2), np.uint8(44))
+    >>> convert(np.float32(0.5), ScalarType("f8", True))
+    0.5
     """
     number: np.generic = cast(np.asarray(value), kind.dtype).reshape(1)[0]
     return number.item() if kind.weak else number

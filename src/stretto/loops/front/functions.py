@@ -39,8 +39,10 @@ class KnownFunction:
     def arity(self) -> str:
         """The number of arguments, in words.
 
-        >>> KnownFunction("where", 3, 3).arity(), KnownFunction("range", 1, 3).arity(), KnownFunction("max", 1,
-        MANY).arity() ('3 arguments', '1 to 3 arguments', 'at least 1 argument')
+        >>> KnownFunction("where", 3, 3).arity(), KnownFunction("range", 1, 3).arity()
+        ('3 arguments', '1 to 3 arguments')
+        >>> KnownFunction("max", 1, MANY).arity()
+        'at least 1 argument'
         """
         if self.most == MANY:
             return f"at least {self.least} argument{'s' * (self.least > 1)}"
