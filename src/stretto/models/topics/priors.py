@@ -20,9 +20,9 @@ depend on the number of documents, and each step increases the likelihood. Histo
 depend on threads or chunks.
 
 A topic without tokens would get α_k = 0. No token could enter it again, and its lnΓ is infinite. A single token makes
-the numerator at least 1. So an empty topic gets the numerator ½, or keeps a smaller prior. That is half the numerator of one
-token in one document: its prior is below that of any topic in use, falls as documents are added, and is never 0. All
-priors are clipped to 1e-6 … 1000: documents with identical shares would drive them to infinity.
+the numerator at least 1. So an empty topic gets the numerator ½, or keeps a smaller prior. ½ is half the numerator of
+one token in one document: its prior is below that of any topic in use, falls as documents are added, and is never 0.
+All priors are clipped to 1e-6 … 1000: documents with identical shares would drive them to infinity.
 """
 
 from __future__ import annotations
