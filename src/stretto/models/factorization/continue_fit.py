@@ -70,7 +70,7 @@ def moved(old: IdMap | None, new: IdMap | None, sizes: tuple[int, int], what: st
 
 
 def grown(data: Data, ids: tuple[IdMap | None, IdMap | None], shape: tuple[int, int]) -> Data:
-    """Data in a numbering of a model's rows and columns, with these ids and this shape, followed by new ones."""
+    """Data in a numbering of a model's rows and columns, with these ids and this shape, and new ones."""
     sides = [
         _grown(index, own, known, size, count, what)
         for index, own, known, size, count, what in zip(

@@ -4,7 +4,7 @@ Only the presence of a word in a document counts, not its frequency or distance 
 D(i) of them with word i and D(i, j) with both, a topic's coherence is the mean over its pairs of
 
     npmi     log(p(i, j) / p(i) p(j)) / −log p(i, j)        p(i) = D(i)/D, p(i, j) = (D(i, j) + eps)/D; −1 … 1
-    umass    log((D(i, j) + eps) / D(i))                    i is listed before j: the likelier word of the two
+    umass    log((D(i, j) + eps) / D(i))                    i is listed before j: the more probable word
 
 (Bouma 2009 and Lau et al. 2014; Mimno et al. 2011.) With D = 4, D(i) = 2, D(j) = 2 and D(i, j) = 1, one
 co-occurrence is expected by chance: NPMI is 0, and UMass, with eps = 1, is log(2/2) = 0.

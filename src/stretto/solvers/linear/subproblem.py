@@ -22,7 +22,7 @@ _SWEEPS, _NEWTONS = 20, 60
 # (docs/decisions/2026-11-15-newton-on-working-sets.md).
 _SIGMA, _GROWTH = 1000.0, 10.0
 # The proximal term is the same for all coefficients. Where curvatures differ by more than this, coefficients are
-# counted in units that make them alike.
+# scaled to units of equal curvature.
 _SPREAD = 2.0**20
 
 
