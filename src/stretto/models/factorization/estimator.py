@@ -756,7 +756,7 @@ class MatrixFactorization(
         return scoring.score(self, X, y)
 
     def seen(self) -> mf_serve.RatedItems:
-        """Items that each row rated in training, as compressed rows."""
+        """What each row rated in training, as compressed rows."""
         if self._seen is None:
             assert self._trained_on is not None
             scratch = None if self._scratch is None else Path(self._scratch.name)

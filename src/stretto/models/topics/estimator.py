@@ -451,7 +451,7 @@ class LatentDirichletAllocation(
 
     @property
     def components_(self) -> NDArray[np.float32]:
-        """Number of tokens of each word and topic [topics, words], with the prior added."""
+        """How often each word has each topic [topics, words], with the prior added."""
         check_is_fitted(self)
         return cast("NDArray[np.float32]", self.topics_.counts() + np.float32(self.topics_.beta))
 
