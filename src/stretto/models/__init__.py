@@ -1,1 +1,1 @@
-"""Doors: scikit-learn estimators and the jobs behind them."""
+"""scikit-learn estimators and the jobs that they run."""

@@ -1,7 +1,7 @@
-"""What estimators are given, checked before any work: parameters, where to run, seeds, data.
+"""Validation of estimator arguments before any work: parameters, runtime, seed, data.
 
-Parameters are checked by `stretto.checks`, whose functions are at hand here. Data are checked by scikit-learn's rules,
-after what those rules pass over: the structure of sparse matrices, which compiled code trusts, and masked values.
+`stretto.checks`, re-exported here, checks parameters. scikit-learn's rules check data. Before that, this module checks
+what those rules do not cover: masked values, and the structure of sparse matrices, which compiled code relies on.
 """
 
 from __future__ import annotations
@@ -35,20 +35,22 @@ __all__ = [
 
 
 def place(runtime: Any, n_jobs: Any, *, owner: str = "estimator") -> Runtime:
-    """Where to run: the runtime given, or n_jobs threads."""
+    """The runtime of a fit: the one given, or n_jobs threads."""
     default = Threads(_jobs(n_jobs))
     found: Runtime = chosen(runtime, owner=owner, give=BLOCKS, default=default, work="estimators")
     return found
 
 
 def here(runtime: Any, n_jobs: Any, owner: str = "estimator") -> Runtime:
-    """Where a fitted model is used: on this machine, wherever it was learned."""
+    """The runtime for using a fitted model: on this machine, even if it was trained on a cluster."""
     return local(place(runtime, n_jobs, owner=owner), _jobs(n_jobs))
 
 
 def _jobs(n_jobs: Any) -> Any:
-    """n_jobs itself, or for None what joblib's context says: as many as `joblib.parallel_config` gives, one inside a
-    task that runs beside others, and None (every core) where there is no context.
+    """n_jobs itself; for None, the number from joblib's context.
+
+    That is the number given to `joblib.parallel_config`, 1 inside a parallel task, and None (every core) without a
+    context.
     """
     joblib = sys.modules.get("joblib")  # a program that has not imported it has no context
     if n_jobs is not None or joblib is None:
@@ -65,15 +67,15 @@ def seed(random_state: Any, *, owner: str = "") -> int:
 
     try:
         return int(check_random_state(random_state).randint(2**31 - 1))
-    except Exception as error:  # of NumPy, or of what was given
+    except Exception as error:  # from NumPy, or from the object given
         must = "None, a whole number from 0 to 4294967295, or a np.random.RandomState"
         raise wrong(owner, "random_state", must, random_state) from error
 
 
 def plain(X: Any, *, owner: str = "", name: str = "X") -> Any:
-    """X itself, or for a sparse matrix one over the same arrays whose structure is verified; masked values are refused.
+    """X itself; a sparse matrix over the same arrays after its structure is verified; masked values raise an error.
 
-    Whatever else X must be is for scikit-learn's validation. owner: whose message it is.
+    scikit-learn's validation checks the rest. owner: the estimator that messages name.
     """
     owner = owner or "input"
     if is_sparse(X):
@@ -93,10 +95,10 @@ def plain(X: Any, *, owner: str = "", name: str = "X") -> Any:
 
 
 def _refuse_filled(X: Any, owner: str, name: str) -> None:
-    """Sparse columns of pandas leave out what is equal to a fill value; scikit-learn takes those that leave out 0."""
+    """Refuse sparse columns of pandas with a fill value other than 0; scikit-learn takes only those with 0."""
     try:
         fills = [kind.fill_value for kind in X.dtypes if hasattr(kind, "fill_value")]
-    except (AttributeError, TypeError):  # no frame of pandas
+    except (AttributeError, TypeError):  # not a pandas frame
         return
     for fill in fills:
         if not fill == 0:

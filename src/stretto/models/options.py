@@ -1,4 +1,4 @@
-"""Options that a fit would not use: refused when they were changed, so that nobody tunes what has no effect."""
+"""Refuse options that were changed from their defaults but have no effect on a fit."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Saved models: one safetensors file with arrays and a JSON description, no pickle. What every estimator shares.
+"""Save and load estimators: one safetensors file with arrays and a JSON description, no pickle.
 
-A file names its format, such as "stretto/lasso/1": whose model it is, and in which version of its layout.
+A file names its format, such as "stretto/lasso/1": the kind of model and the version of its layout.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _KINDS = {
 
 
 def plain(parameters: dict[str, Any]) -> dict[str, Any]:
-    """Parameters as JSON can hold them; others as text."""
+    """Parameters in a form that JSON can hold; others as text."""
     bare = {k: v.item() if isinstance(v, np.generic) else v for k, v in parameters.items()}
     return {k: v if isinstance(v, str | int | float | bool | None) else repr(v) for k, v in bare.items()}
 
 
 def write_model(path: str | Path, arrays: dict[str, Any], format_: str, about: dict[str, Any]) -> None:
-    """Write arrays and a description to one file, which appears whole or not at all."""
+    """Write arrays and a description atomically to one file."""
     from safetensors.numpy import save_file
 
     target = Path(path)
@@ -43,7 +43,7 @@ def write_model(path: str | Path, arrays: dict[str, Any], format_: str, about: d
         save_file(arrays, str(part), metadata=notes)
         mask = os.umask(0)
         os.umask(mask)
-        part.chmod(0o666 & ~mask)  # the writer makes it private; a model is read by others as any file is
+        part.chmod(0o666 & ~mask)  # the writer creates a private file; a model has the usual permissions
         os.replace(part, target)
     finally:
         part.unlink(missing_ok=True)
@@ -88,7 +88,7 @@ def read_model(path: str | Path, format_: str, former: tuple[str, ...] = ()) -> 
 
 
 def _kind(format_: str) -> str:
-    """Whose format it is: "lasso" of "stretto/lasso/1"."""
+    """The kind of model of a format: "lasso" of "stretto/lasso/1"."""
     return format_.split("/")[1]
 
 
@@ -104,9 +104,9 @@ def _remedy(found: str | None, wanted: str) -> str:
 
 
 def savable(owner: str, parameters: dict[str, Any], **instead: Any) -> dict[str, Any]:
-    """Parameters for a file, without what belongs to this process: where to run, and states of random numbers.
+    """Parameters for a file, without those of this process: runtime and random number generators.
 
-    instead: what stands in a file for parameters that JSON cannot hold.
+    instead : values for parameters that JSON cannot hold
     """
     found = parameters | {name: value for name, value in ({"runtime": None} | instead).items() if name in parameters}
     if not isinstance(found.get("random_state"), int | np.integer | None):

@@ -1,4 +1,4 @@
-"""Estimators whose parameters or attributes have new names: `set_params` and pickles take the former ones as well."""
+"""Renamed parameters and attributes of estimators: `set_params` and pickles accept the former names."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from stretto.deprecation import current_parameters
 
-# Former names of parameters and attributes, as models, run records and pickles of earlier versions have them.
+# Former names of parameters and attributes, as in models, run records and pickles of earlier versions.
 FORMER = {
     "rank": "n_components",
     "epochs": "max_iter",
@@ -23,7 +23,7 @@ FORMER = {
 
 
 def under_current_names(stored: Mapping[str, Any]) -> dict[str, Any]:
-    """What an earlier version has stored, under the names of this one; nobody wrote it by hand, so nobody is warned.
+    """Rename what an earlier version stored to the current names; no warning, since no user typed the former ones.
 
     >>> under_current_names({"rank": 8, "width": 4})
     {'n_components': 8, 'width': 4}
@@ -32,7 +32,7 @@ def under_current_names(stored: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class RenamedParameters:
-    """For an estimator whose `__init__` has parameters decorated with `deprecated_parameter`."""
+    """Mixin for an estimator whose `__init__` has parameters decorated with `deprecated_parameter`."""
 
     def set_params(self, **params: Any) -> Self:
         """Set parameters of this estimator by name, as scikit-learn does.

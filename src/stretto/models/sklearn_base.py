@@ -1,8 +1,8 @@
-"""What estimators take from scikit-learn, imported without what that imports and seldom uses.
+"""scikit-learn base classes, imported without the slow imports that scikit-learn seldom needs.
 
-`sklearn.utils.fixes` imports scipy.stats and, where it is installed, pandas: two thirds of the time that importing
-scikit-learn takes. It uses them inside functions. While scikit-learn is imported here, stand-ins take their place: they
-import the real module when something is asked of them.
+`sklearn.utils.fixes` imports scipy.stats and, if installed, pandas: two thirds of the time of importing scikit-learn.
+It uses them inside functions only. While this module imports scikit-learn, lazy modules replace them. A lazy module
+imports the real module at the first attribute access.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 
 class _LazyModule(types.ModuleType):
-    """Stands in for a module that is imported when something is asked of it."""
+    """A module that is imported at the first attribute access."""
 
     def __getattr__(self, name: str) -> Any:
         if sys.modules.get(self.__name__) is self:
@@ -28,7 +28,7 @@ class _LazyModule(types.ModuleType):
 
 @contextlib.contextmanager
 def put_off(*names: str) -> Iterator[None]:
-    """Let imports of these modules inside the block take no time, unless something is asked of them."""
+    """Make imports of these modules inside the block lazy."""
     made = []
     for name in names:
         if name not in sys.modules and importlib.util.find_spec(name.partition(".")[0]) is not None:

@@ -1,1 +1,1 @@
-"""What estimators run: sparse regression by working sets, over columns in this memory or on the nodes of a cluster."""
+"""Solvers that the estimators run: sparse linear regression, softmax regression and matrix factorisation."""

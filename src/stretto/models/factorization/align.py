@@ -1,8 +1,8 @@
-"""Data that a user brings to a fitted model, in the numbering of the model.
+"""Map rows and columns of new data to the indices of a fitted model.
 
-Rows and columns are matched by their names: ids, or indices where data or model have no ids. A matrix has no names but
-positions, which are the model's own. What the model does not know gets the index −1: predictions leave it out and keep
-what is known, so that `score` measures exactly what `predict` says.
+Rows and columns are matched by id, or by index if data or model have no ids. Positions in a matrix are the model's
+indices. A row or column that the model does not know gets the index −1. Predictions use the known part only, so `score`
+measures exactly what `predict` returns.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ Ints = NDArray[np.int32]
 
 @dataclass(frozen=True, eq=False)
 class AxisIds:
-    """What a model knows along one axis: its ids, or None where indices are the names; and how many there are."""
+    """Ids of a model along one axis."""
 
-    ids: IdMap | None
-    size: int
+    ids: IdMap | None  # None if indices are used
+    size: int  # number of rows or columns
     what: str  # "row" or "column"
 
     def index(self, own: IdMap | None, index: NDArray[Any], *, positions: bool = False) -> Ints:
-        """Indices of the model for indices of data whose ids are `own`; −1 for what the model does not know.
+        """Indices of the model for indices of data whose ids are `own`; −1 if the model does not know it.
 
-        Without ids the indices are the names, unless they are positions in a matrix.
+        Without ids, indices are matched as ids, unless they are positions in a matrix.
         """
         if own is None and (self.ids is None or positions):
             found: Ints = np.where((index >= 0) & (index < self.size), index, -1).astype(np.int32)
@@ -58,20 +58,20 @@ class AxisIds:
 
 @dataclass(frozen=True, eq=False)
 class Aligned:
-    """Entries in the numbering of a model; −1 where it does not know a row or column."""
+    """Entries with the indices of a model; −1 for a row or column that it does not know."""
 
     rows: Ints
     cols: Ints
     values: NDArray[np.float32]
     shape: tuple[int, int]
-    own: NDArray[Any]  # rows in the numbering of the data
+    own: NDArray[Any]  # rows with the indices of the data
 
     def __len__(self) -> int:
         return len(self.values)
 
 
 def aligned(data: Data, rows: AxisIds, cols: AxisIds, *, positions: bool = False) -> Aligned:
-    """Data in a model's numbering. positions: they are a matrix, whose rows and columns are those of the model."""
+    """Data with a model's indices. positions: the data are a matrix with the rows and columns of the model."""
     own = (
         rows.index(data.row_ids, data.rows, positions=positions),
         cols.index(data.col_ids, data.cols, positions=positions),
@@ -80,22 +80,22 @@ def aligned(data: Data, rows: AxisIds, cols: AxisIds, *, positions: bool = False
 
 
 def has_ids(model: Any) -> bool:
-    """Whether a fitted estimator knows rows and columns by id."""
+    """Whether a fitted estimator has ids of rows and columns."""
     return model.user_ids_ is not None or model.item_ids_ is not None
 
 
 def rows_of(model: Any) -> AxisIds:
-    """What a fitted estimator knows of rows."""
+    """Row ids of a fitted estimator."""
     return AxisIds(model.user_ids_, len(model.user_factors_), "row")
 
 
 def columns_of(model: Any) -> AxisIds:
-    """What a fitted estimator knows of columns."""
+    """Column ids of a fitted estimator."""
     return AxisIds(model.item_ids_, len(model.item_factors_), "column")
 
 
 def refuse_other_columns(model: Any, data: Data) -> None:
-    """DataError, in scikit-learn's words, for a matrix with more or fewer columns than in training."""
+    """DataError, with scikit-learn's message, for a matrix with more or fewer columns than in training."""
     if data.shape[1] != model.n_features_in_:
         expected = f"{type(model).__name__} is expecting {model.n_features_in_} features as input"
         raise DataError(f"X has {data.shape[1]} features, but {expected}")
@@ -104,8 +104,9 @@ def refuse_other_columns(model: Any, data: Data) -> None:
 def entries_of(X: Any, y: Any, duplicates: str, *, named: bool = False) -> Data:
     """`Data` of X alone, or of pairs X (users and items, two columns) and their ratings y.
 
-    y without pairs is ignored, as by every transformer of scikit-learn, unless X cannot be a matrix of samples. named:
-    a tuple of three arrays holds ids, as the model that they are meant for has them.
+    y without pairs is ignored, as by every transformer of scikit-learn, unless X cannot be a matrix of samples.
+
+    named : a tuple of three arrays holds ids, because the model has ids
     """
     if y is not None and is_pairs(X):
         users, items = pair_arrays(X)
@@ -124,12 +125,12 @@ def entries_of(X: Any, y: Any, duplicates: str, *, named: bool = False) -> Data:
 
 
 def is_matrix(X: Any, data: Data) -> bool:
-    """Whether `data`, made from X, are a matrix, whose rows and columns have positions and no names."""
+    """Whether `data`, made from X, are a matrix, whose rows and columns have positions and no ids."""
     return data.row_ids is None and (is_sparse(X) or data.source == "dense matrix")
 
 
 def is_pairs(X: Any) -> bool:
-    """Whether X is a table of two columns of ids, text or whole numbers; a matrix of two columns has others."""
+    """Whether X is a table of two columns of ids, text or integers, and not a matrix of two columns."""
     if is_sparse(X) or isinstance(X, Data | str | tuple):
         return False
     if as_frame(X, "pairs") is not None:
@@ -152,6 +153,6 @@ def pair_arrays(X: Any) -> tuple[NDArray[Any], NDArray[Any]]:
     frame = as_frame(X, "pairs")
     if frame is not None:
         return pair_columns(frame, "pairs")
-    if isinstance(X, list):  # NumPy would make text of numbers beside text
+    if isinstance(X, list):  # NumPy would convert numbers beside text to text
         return np.asarray([line[0] for line in X]), np.asarray([line[1] for line in X])
     return np.asarray(X[:, 0]), np.asarray(X[:, 1])

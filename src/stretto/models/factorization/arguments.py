@@ -1,4 +1,4 @@
-"""What users hand to the estimator: matrices of ratings, pairs, rows by name."""
+"""Arguments of `MatrixFactorization` methods: convert rating matrices, pairs, and row or column ids."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from stretto.data.records.data import INT32_MAX, Data
 from stretto.data.records.ids import IdMap
 from stretto.errors import DataError
 
-# What an error of `as_data` may advise, and an estimator does not have.
+# Advice in errors of `as_data` that does not apply to an estimator.
 _ARGUMENT = re.compile(r"\b(user|item|rating|columns|map_ids|shape)=")
-_TIME = 100_000_000  # seconds since 1970, from 1973 on
+_TIME = 100_000_000  # a time stamp: seconds since 1970, in 1973
 
 
 def as_matrix(X: Any, *, duplicates: str = "error") -> Data:
     """`Data` from anything `as_data` takes, and from a dense matrix, whose non-zero numbers are the ratings.
 
-    An array that may be a matrix as well as records (user, item, rating) is refused.
+    An array that may be either a matrix or records (user, item, rating) is refused.
     """
     source = "matrix factorisation"
     if _is_dense(X, source):
@@ -44,7 +44,7 @@ def as_matrix(X: Any, *, duplicates: str = "error") -> Data:
 
 
 def _is_dense(X: Any, source: str) -> bool:
-    """Whether X is, or becomes in NumPy's hands, an array without names: nested lists, foreign arrays."""
+    """Whether X is an array without names, or NumPy converts it to one: nested lists, other array types."""
     if isinstance(X, np.ndarray):
         return X.dtype.names is None
     if isinstance(X, list):
@@ -76,7 +76,7 @@ def _from_dense(X: NDArray[Any]) -> Data:
     if X.dtype.kind == "O":
         try:
             X = X.astype(np.float64)
-        except ValueError as error:  # scikit-learn wants a TypeError for what is neither text nor number
+        except ValueError as error:  # scikit-learn expects a TypeError for what is neither text nor number
             raise DataError(f"a dense matrix of ratings holds numbers ({error})") from error
     if X.dtype.kind not in "biuf":
         raise DataError(f"a dense matrix of ratings holds numbers, got dtype {X.dtype}")
@@ -95,7 +95,7 @@ def _from_dense(X: NDArray[Any]) -> Data:
 
 
 def as_pairs(X: Any, row_ids: IdMap | None, col_ids: IdMap | None) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """(rows, columns) of (n, 2) pairs, as indices; −1 for an id that training never saw."""
+    """(rows, columns) of (n, 2) pairs, as indices; −1 for an id that is not in the training data."""
     frame = as_frame(X, "predict")
     if frame is not None:
         left, right = pair_columns(frame, "predict")
@@ -113,7 +113,7 @@ def as_pairs(X: Any, row_ids: IdMap | None, col_ids: IdMap | None) -> tuple[NDAr
 
 
 def _lists_of_text(X: Any) -> bool:
-    """Whether NumPy would make text of the numbers beside text."""
+    """Whether NumPy would convert numbers beside text to text."""
     return isinstance(X, list) and bool(X) and any(isinstance(one, str) for one in np.ravel(X[0]).tolist())
 
 
@@ -123,7 +123,7 @@ def _indices(names: NDArray[Any], ids: IdMap | None, what: str) -> NDArray[np.in
     whole = names.dtype.kind == "f" and bool(np.all(np.isfinite(names) & (names == np.floor(names))))
     if names.dtype.kind not in "iu" and not whole:
         raise DataError(f"a {what} is named by its index, a whole number; got dtype {names.dtype}")
-    # A number too large for an index names nobody; it must not wrap around to somebody.
+    # A number too large for an index is unknown; it must not wrap around to another index.
     return np.where((names >= 0) & (names <= INT32_MAX), names, -1).astype(np.int32)
 
 

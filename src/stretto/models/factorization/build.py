@@ -1,4 +1,4 @@
-"""From a problem and ratings to a job: the solver, its plan, its first factors, in memory or on disk."""
+"""Build the job of a factorisation: plan the solver and lay out ratings and initial factors, in memory or on disk."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from .input import RatingsInput
 
 
 class FactorJob(Job, Protocol):
-    """A job that learns factors."""
+    """Interface of a job that learns factors."""
 
     @property
     def problem(self) -> FactorizationProblem: ...
@@ -54,17 +54,17 @@ class FactorJob(Job, Protocol):
 
 @dataclass(frozen=True, eq=False)
 class EarlierFit:
-    """What an earlier fit learned, in the ratings' units, and where its rows and columns are in the next one."""
+    """Result of an earlier fit, in the ratings' units, to start the next one from."""
 
     row_factors: NDArray[np.float32]
     col_factors: NDArray[np.float32]
     row_bias: NDArray[np.float32]
     col_bias: NDArray[np.float32]
-    squares: dict[str, NDArray[np.float32]]
+    squares: dict[str, NDArray[np.float32]]  # sums of squared gradients
     moments: Moments
-    epochs: int
+    epochs: int  # epochs trained
     rows: NDArray[Any]  # [m] index in the next fit, −1 for a row that it does not have
-    cols: NDArray[Any]  # [n]
+    cols: NDArray[Any]  # [n] the same for columns
 
 
 def count(
@@ -78,9 +78,9 @@ def count(
     physical: Physical,
     stream: bool = False,
 ) -> CountedRatings:
-    """Plan the problem's solver from counts of the ratings; nothing is laid out.
+    """Plan the problem's solver from counts of the ratings; no ratings are laid out.
 
-    stream : whether what exceeds the budget may be streamed from disk
+    stream : whether data beyond the budget may be streamed from disk
     """
     counted = _plan(problem, feed, crew, seed=seed, profile=profile, width=width, physical=physical)
     plan, by_nodes = counted.plan, feed.by_nodes and problem.solver == "sgd"
@@ -131,9 +131,9 @@ def lay_out_factors(
     scratch: Path | None = None,
     once: bool = False,
 ) -> FactorJob:
-    """The job that runs a plan: the ratings laid out in memory or on disk, the first factors drawn.
+    """The job that runs a plan: lay out the ratings in memory or on disk, and draw the initial factors.
 
-    scratch : the folder of what is streamed
+    scratch : the folder for streamed data
     once : nodes that read the ratings refuse pairs that are rated twice
     """
     plan, disk = counted.plan, None
@@ -168,18 +168,18 @@ def build(
 
 
 def build_in_memory(problem: FactorizationProblem, data: Data, crew: Crew, **settings: Any) -> Any:
-    """The job of ratings that are in memory; settings as of `build`."""
+    """The job for ratings in memory; settings as of `build`."""
     return build(problem, RatingsInput(InMemory(data), data, None, data.shape, None, None), crew, **settings)
 
 
 def _tally(plan: Plan, feed: RatingsInput, crew: Crew) -> Tally:
-    """Of ratings in memory that were counted in several chunks."""
+    """Entries of each visit, for ratings in memory that were counted in several chunks."""
     assert feed.data is not None
     chunk = (feed.data.rows, feed.data.cols, feed.data.values)
     return tally(chunk, plan.logical.rows, plan.logical.cols, plan.order, crew)
 
 
-# Kept for every row and column besides the factors: its count, its place, its block.
+# Stored for every row and column besides the factors: its count, position and block.
 _PER_INDEX = 24
 
 
@@ -189,15 +189,15 @@ def kept_bytes(problem: FactorizationProblem, plan: Plan) -> int:
     kept = (rows + cols) * _PER_INDEX
     if problem.solver == "sgd":
         return kept
-    # Every visit may read any row of the side that is fixed: both sides' factors stay.
+    # Every visit may read any row of the fixed side: the factors of both sides stay in memory.
     width = padded(problem.rank + problem.biases)
     return kept + 4 * (rows + cols) * (width + 8) + peak_memory(problem, plan, beside=True)
 
 
 def going_on(problem: FactorizationProblem, earlier: EarlierFit, *, joined: bool) -> FactorizationProblem:
-    """The problem of a fit that starts from earlier factors: another start is another plan.
+    """The problem of a fit that starts from earlier factors: the start is part of the plan.
 
-    joined: the ratings are further ones, whose mean and spread join those of before.
+    joined : the ratings are additional; their mean and spread are combined with the earlier ones
     """
     digest = hashlib.blake2b(digest_size=8)
     factors = (earlier.row_factors, earlier.col_factors, earlier.row_bias, earlier.col_bias)
@@ -209,11 +209,10 @@ def going_on(problem: FactorizationProblem, earlier: EarlierFit, *, joined: bool
 
 
 def put_factors(job: FactorJob, earlier: EarlierFit) -> None:
-    """Overwrite the first factors with those of an earlier fit; rows and columns it did not have stay as drawn.
+    """Overwrite the initial factors with those of an earlier fit; new rows and columns keep the drawn factors.
 
-    Where the mean differs from the earlier one, the columns' biases make up for it, so that predictions stay what they
-    were. The squared gradients of an earlier fit with the same optimizer come along, so that its steps stay as small as
-    they were.
+    If the mean differs from the earlier one, the columns' biases compensate, so that predictions do not change. Squared
+    gradients of an earlier fit with the same optimizer are copied too, so that step sizes do not grow.
     """
     factors = job.factors
     root = np.float32(1.0 / math.sqrt(factors.scale))
@@ -234,7 +233,7 @@ def put_factors(job: FactorJob, earlier: EarlierFit) -> None:
 
 
 def _put(state: BlockedRows, values: NDArray[Any], to: NDArray[Any]) -> None:
-    """Write values, [n, width] or [n], into the rows `to` of the user's numbering; −1 is left out."""
+    """Write values, [n, width] or [n], into the rows `to` of the user's numbering; −1 is skipped."""
     kept = np.flatnonzero(to >= 0)
     places = state.cut.place[to[kept]]
     if values.ndim > 1:
@@ -244,8 +243,9 @@ def _put(state: BlockedRows, values: NDArray[Any], to: NDArray[Any]) -> None:
 
 
 def refuse_duplicates(job: FactorJob, feed: RatingsInput) -> None:
-    """Raise, naming the pair when it can be found, if one was rated twice. Laying out the blocks has counted them
-    already.
+    """Raise an error if a pair was rated twice, with its ids if found.
+
+    Laying out the blocks has already counted such pairs.
     """
     if job.repeats and feed.data is not None:
         settle(feed.data, "error")

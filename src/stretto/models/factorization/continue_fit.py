@@ -1,4 +1,4 @@
-"""Going on from an earlier fit: where its rows and columns are now, and every rating that was ever learned from."""
+"""Continue from an earlier fit: map its rows and columns to the new data, and combine the ratings of all fits."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from stretto.solvers.factorization.factors import RatedItems
 from stretto.solvers.factorization.problem import FactorizationProblem, parameter_of
 
 Longs = NDArray[np.int64]
-# What two fits must agree in for the second to go on from the first.
+# Choices that two fits must share for the second to continue from the first.
 _ALIKE = ("rank", "loss", "biases", "implicit")
 
 
 def refuse_unlike(problem: FactorizationProblem, earlier: FactorizationProblem, way: str) -> None:
-    """PlanError where a fit cannot go on from one with other choices. way: "warm_start=True" or "partial_fit"."""
+    """PlanError if a fit cannot continue from one with other choices. way: "warm_start=True" or "partial_fit"."""
     for name in _ALIKE:
         now, then = getattr(problem, name), getattr(earlier, name)
         if now != then:
@@ -35,8 +35,9 @@ def refuse_unlike(problem: FactorizationProblem, earlier: FactorizationProblem, 
 
 
 class WithSgd:
-    """A method that an estimator has with solver="sgd" alone: the others cannot learn from further ratings without the
-    earlier ones.
+    """Descriptor of a method that exists only with solver="sgd".
+
+    The other solvers cannot learn from additional ratings without the earlier ones.
     """
 
     def __init__(self, method: Callable[..., Any]) -> None:
@@ -54,7 +55,7 @@ class WithSgd:
 
 
 def moved(old: IdMap | None, new: IdMap | None, sizes: tuple[int, int], what: str) -> Longs:
-    """[old size] the index that each old row (or column) has in the new numbering, −1 where it is gone."""
+    """[old size] new index of each old row (or column), −1 if it is missing."""
     before, now = sizes
     if (old is None) != (new is None):
         by = ("index", "id") if old is None else ("id", "index")
@@ -69,7 +70,7 @@ def moved(old: IdMap | None, new: IdMap | None, sizes: tuple[int, int], what: st
 
 
 def grown(data: Data, ids: tuple[IdMap | None, IdMap | None], shape: tuple[int, int]) -> Data:
-    """Data in a numbering that holds the rows and columns of a model, with these ids and this shape, and its own."""
+    """Data in a numbering of a model's rows and columns, with these ids and this shape, and new ones."""
     sides = [
         _grown(index, own, known, size, count, what)
         for index, own, known, size, count, what in zip(
@@ -109,15 +110,15 @@ def _joined(known: IdMap, own: IdMap) -> NDArray[Any]:
 
 @dataclass(frozen=True, eq=False)
 class RatingBatches:
-    """A `EntrySource` of all ratings of several fits, in one numbering. whole: whether the values are known too."""
+    """An `EntrySource` of all ratings of several fits, in one numbering."""
 
     parts: tuple[Chunk, ...]
     shape: tuple[int, int]
-    whole: bool = True
+    whole: bool = True  # whether the values are known too
 
     @classmethod
     def of(cls, source: EntrySource | None, seen: RatedItems | None) -> RatingBatches:
-        """From what a model was trained on; of a saved one there is only what each row has seen."""
+        """From the training data of a model; for a loaded model, from the pairs alone."""
         if isinstance(source, RatingBatches):
             return source
         if source is not None:
@@ -134,7 +135,7 @@ class RatingBatches:
         yield from self.parts
 
     def joined(self, rows: Longs, cols: Longs, data: Data) -> RatingBatches:
-        """With further ratings. rows, cols: indices that those of these ratings have in the numbering of data."""
+        """Add the ratings of data. rows, cols: indices that rows and columns of this source have in data."""
         if not _identity(rows) or not _identity(cols):
             parts = tuple((rows[r].astype(np.int32), cols[c].astype(np.int32), values) for r, c, values in self.parts)
         else:

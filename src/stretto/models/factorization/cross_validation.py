@@ -1,8 +1,8 @@
-"""Holding out single ratings: `st.split` and `st.cross_validate`.
+"""Hold out single ratings: `st.split` and `st.cross_validate`.
 
-scikit-learn's tools cut rows, and the rows of a matrix are users: they measure a model on users it has never seen.
-These cut ratings: every user and item stays in training with most of its ratings. Which ratings are held out depends on
-the seed and on their positions alone.
+scikit-learn's tools split rows. The rows of a rating matrix are users, so they measure a model on unknown users. These
+functions split ratings: every user and item stays in training with most of its ratings. The held-out ratings depend
+only on the seed and on positions.
 """
 
 from __future__ import annotations

@@ -350,7 +350,7 @@ class MatrixFactorization(
     def _run_plan(
         self, made: Plan, X: Any, y: Any, validation: Any, runtime: Any = None, session: Session | None = None
     ) -> Self:
-        """Fit by a plan that was made earlier; PlanError if it would be another one by now."""
+        """Fit by an existing plan; PlanError if the plan of this fit would now differ."""
         return self._fit(X, y, validation, session, made, runtime)
 
     def _fit(
@@ -362,7 +362,7 @@ class MatrixFactorization(
         made: Plan | None = None,
         runtime: Any = None,
     ) -> Self:
-        problem = self._problem()  # wrong parameters are refused before anything is read
+        problem = self._problem()  # raises an error for wrong parameters before anything is read
         where = self._runtime(runtime)
         seed = self._seed() if made is None else made.logical.seed
         scratch = scratch_folder(session) if self.memory is not None else None
@@ -388,7 +388,7 @@ class MatrixFactorization(
         *,
         counting: bool = False,
     ) -> RatingsInput:
-        """The ratings of `fit`. crew: who reads files in parts. counting: they will only be counted."""
+        """The ratings of `fit`. crew: reads files in parts. counting: the ratings will only be counted."""
         if validation is None and self.early_stopping:
             validation = float(self.validation_fraction)
         return feed_from(
@@ -408,7 +408,7 @@ class MatrixFactorization(
     def _start(
         self, problem: FactorizationProblem, feed: RatingsInput
     ) -> tuple[FactorizationProblem, EarlierFit | None]:
-        """The problem of `fit`, and with warm_start what it starts from."""
+        """The problem of `fit`, and with warm_start the earlier fit that it starts from."""
         if not (self.warm_start and self._is_fitted()):
             return problem, None
         refuse_unlike(problem, self._learned.problem, "warm_start=True")
@@ -461,7 +461,7 @@ class MatrixFactorization(
         return self
 
     def _earlier(self, feed: RatingsInput) -> EarlierFit:
-        """What was learned so far, and where its rows and columns are in the ratings to come."""
+        """What was learned so far, with the indices of its rows and columns in the next ratings."""
         sizes = (len(self.user_factors_), feed.shape[0]), (len(self.item_factors_), feed.shape[1])
         return EarlierFit(
             self.user_factors_,
@@ -476,7 +476,7 @@ class MatrixFactorization(
         )
 
     def _policy(self) -> str:
-        # Laying out the blocks finds repeated pairs for nothing; looking for them beforehand would cost a sort.
+        # Laying out the blocks finds repeated pairs at no cost; finding them earlier would need a sort.
         return "keep" if self.duplicates == "error" else self.duplicates
 
     def _budget(self) -> int | None:
@@ -486,7 +486,7 @@ class MatrixFactorization(
         return checks.seed(self.random_state, owner=type(self).__name__)
 
     def _problem(self) -> FactorizationProblem:
-        """The problem that the parameters describe; PlanError for one that is wrong, or would have no effect."""
+        """The problem that the parameters describe; PlanError for a wrong parameter, or one without effect."""
         given = self.get_params(deep=False)
         names = {field.name: parameter_of(field.name) for field in fields(FactorizationProblem)}
         problem = FactorizationProblem(**{name: given[own] for name, own in names.items() if own in given}).checked()
@@ -502,16 +502,16 @@ class MatrixFactorization(
         self._budget()
         self._runtime()
         refuse_unused(self, unused_options(given), chosen=f"solver={self.solver!r}")
-        # Every pair counts in implicit feedback, seen or not: there is no bias to learn.
+        # In implicit feedback every pair counts, seen or not: there is no bias to learn.
         return replace(problem, biases=False) if problem.implicit else problem
 
     def _runtime(self, other: Any = None) -> Runtime:
-        """Where to run: `other` where one is given, else as the parameters say."""
+        """The runtime: `other` if given, else from the parameters."""
         given = self.runtime if other is None else other
         return checks.place(given, self.n_jobs, owner=type(self).__name__)
 
     def _here(self) -> Runtime:
-        """Where a fitted model is used: on this machine, wherever it was learned."""
+        """The runtime for using a fitted model: this machine, even if it was trained on a cluster."""
         return checks.here(self.runtime, self.n_jobs, owner=type(self).__name__)
 
     def _learn(
@@ -527,7 +527,7 @@ class MatrixFactorization(
         runtime: Runtime | None = None,
         opened: Crew | None = None,
     ) -> None:
-        """opened: a crew of the runtime, if there is one already."""
+        """Run a fit. opened: an open crew of the runtime, if there is one."""
         runtime = runtime or self._runtime()
         done = 0 if earlier is None else earlier.epochs
         root = self._init_callback_context(max_subtasks=None)
@@ -563,7 +563,7 @@ class MatrixFactorization(
         ]
         root.call_on_fit_task_end(estimator=self, X=feed.data, y=None)
         if outcome.status == "stopped":
-            # What was learned is kept, and the caller hears of the interruption as from any Python code.
+            # Keep what was learned; the caller gets the interruption as from any Python code.
             raise KeyboardInterrupt
 
     def _patience(self, test: Data | Aligned | None) -> Patience | None:
@@ -576,7 +576,7 @@ class MatrixFactorization(
     def _stop_after(
         self, root: Any, job: FactorJob, feed: RatingsInput, crew: Crew
     ) -> Callable[[int, EpochReport], bool] | None:
-        """Who may end the run after an epoch; None where there are no callbacks: then nobody waits for an answer."""
+        """Callback that may end the run after an epoch; None without callbacks, so that no epoch waits for it."""
         if not getattr(self, "_skl_callbacks", ()):
             return None
         return lambda epoch, report: self._callbacks_stop(root, job, feed, crew, epoch, report)
@@ -584,7 +584,7 @@ class MatrixFactorization(
     def _callbacks_stop(
         self, root: Any, job: FactorJob, feed: RatingsInput, crew: Crew, epoch: int, report: EpochReport
     ) -> bool:
-        """Tell scikit-learn's callbacks of an epoch; whether one of them asks to stop."""
+        """Notify scikit-learn's callbacks of an epoch; return whether one of them requests a stop."""
 
         def fitted() -> dict[str, Any]:
             crew.gather()
@@ -602,7 +602,7 @@ class MatrixFactorization(
         return bool(stop)
 
     def _fitted(self, job: FactorJob, feed: RatingsInput, scratch: Path | None = None) -> dict[str, Any]:
-        """What `fit` learns, in the user's numbering and the ratings' units."""
+        """Set the fitted attributes, in the user's numbering and the ratings' units."""
         factors = job.factors
         found: dict[str, Any] = mf_serve.in_units(factors, scratch)
         found |= {"mean_": factors.mean, "scale_": factors.scale, "confidence_": factors.confidence}
@@ -615,7 +615,7 @@ class MatrixFactorization(
         on_disk = job.plan.physical.tile is not None
         for name, value in self._fitted(job, feed, Path(scratch.name) if on_disk else None).items():
             setattr(self, name, value)
-        # Factors that stay on disk do so as long as the estimator lives.
+        # Factors on disk stay there while the estimator exists.
         self._scratch = scratch if on_disk else None
 
     # --- using it ---------------------------------------------------------------------------------------------------
@@ -764,11 +764,11 @@ class MatrixFactorization(
         return self._seen
 
     def _values(self) -> EntrySource | None:
-        """The ratings learned from; None for a model that was loaded, which has their pairs alone."""
+        """The training ratings; None for a loaded model, which has only their pairs."""
         source = self._trained_on
         return None if isinstance(source, RatingBatches) and not source.whole else source
 
-    # --- keeping it -------------------------------------------------------------------------------------------------
+    # --- persistence --------------------------------------------------------------------------------------------------
 
     def save(self, path: str | Path) -> None:
         """Write the fitted model to one file (safetensors, no pickle).

@@ -43,12 +43,12 @@ _NO_BIAS = np.zeros(0, np.float32)
 
 @dataclass(frozen=True)
 class FittedProblem:
-    """What a fit was about: the problem, and the units it was solved in."""
+    """The problem of a fit, and the units it was solved in."""
 
     problem: FactorizationProblem
-    mean: float
-    scale: float
-    confidence: float
+    mean: float  # mean of the ratings
+    scale: float  # standard deviation of the ratings
+    confidence: float  # confidence of implicit feedback per unit of a value
 
 
 def fold_in(model: PaddedFactors, rows: Compressed, learned: FittedProblem, crew: Crew) -> tuple[Floats, Floats]:
@@ -100,7 +100,7 @@ def gramian(Y: Floats, crew: Crew) -> Floats:
 
 
 def new_rows(model: Any, X: Any, y: Any) -> NewRows:
-    """What `MatrixFactorization.fold_in` gives: the rows of X, folded into a fitted estimator."""
+    """The result of `MatrixFactorization.fold_in`: the rows of X, folded into a fitted estimator."""
     data = entries_of(X, y, "keep", named=has_ids(model))
     matrix = is_matrix(X, data)
     if matrix:
@@ -130,8 +130,10 @@ def new_rows(model: Any, X: Any, y: Any) -> NewRows:
 
 
 def labelled(model: Any, factors: Floats, ids: Array, X: Any) -> Any:
-    """Factors of rows for `transform`: a data frame by the rows' ids where X is a table and frames of pandas are asked
-    for, else the array. scikit-learn would give the frame the index of X, which has a row for each rating.
+    """Factors of rows for `transform`: a data frame by row id, or an array.
+
+    A data frame if X is a table and pandas output is configured. scikit-learn would give it the index of X, which has
+    a row for each rating.
     """
     import sklearn
 
@@ -171,7 +173,7 @@ class NewRows:
     bias: Floats
     _row_ids: IdMap | None
     _col_ids: IdMap | None
-    _columns: PaddedFactors  # the model's own columns; its rows are not used
+    _columns: PaddedFactors  # the model's columns; its rows are not used
     _seen: RatedItems
     _biased: bool
     _runtime: Runtime

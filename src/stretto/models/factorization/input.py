@@ -1,4 +1,4 @@
-"""Where a fit gets its ratings: arrays in memory, or a file cut to disk within a memory budget."""
+"""Input ratings of a fit: arrays in memory, or a file that is written to disk in blocks within a memory budget."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ from .align import Aligned, AxisIds, aligned, entries_of, is_matrix
 from .arguments import as_matrix
 from .row_identity import compare
 
-# Of a memory budget, the share that one chunk of entries may take while it is read, grouped and written.
+# Share of a memory budget for one chunk of entries while it is read, grouped and written.
 _CHUNK_SHARE = 8
 _CHUNK_BYTES = 48
 
 
 @dataclass(frozen=True, eq=False)
 class RatingsInput:
-    """Ratings to learn from and ratings to measure on, in one numbering. data is None when they are on disk."""
+    """Ratings to learn from and ratings to measure on, in one numbering."""
 
-    source: EntrySource
-    data: Data | None
-    test: Data | Aligned | None
+    source: EntrySource  # ratings to learn from
+    data: Data | None  # None if they are on disk
+    test: Data | Aligned | None  # ratings to measure on
     shape: tuple[int, int]
     row_ids: IdMap | None
     col_ids: IdMap | None
-    every: EntrySource | None = None  # where these ratings are further ones: all of them, with those of before
-    by_nodes: bool = False  # the nodes of a cluster read the file; the driver counts only
+    every: EntrySource | None = None  # for additional ratings: all of them, with the earlier ones
+    by_nodes: bool = False  # the nodes of a cluster read the file; the driver only counts
 
     @property
     def trained_on(self) -> EntrySource:
@@ -54,24 +54,24 @@ class RatingsInput:
 
 
 def is_path(X: Any) -> bool:
-    """Whether X names a file, or several, rather than being data."""
+    """Whether X names one or several files."""
     several = isinstance(X, list) and bool(X) and all(isinstance(one, str | os.PathLike) and _is_file(one) for one in X)
     return several or isinstance(X, str | os.PathLike | NodeFiles)
 
 
 def _is_file(path: Any) -> bool:
-    """Whether one of a list is the name of a file: a list of texts may be documents."""
+    """Whether an item of a list is a file name: a list of texts may be documents."""
     place = os.fspath(path)
     return "://" in place or os.path.isfile(place)
 
 
 def at_once(memory: int) -> int:
-    """Entries that may be handled together within a budget."""
+    """Number of entries that may be processed together within a budget."""
     return max(GRAIN, memory // (_CHUNK_SHARE * _CHUNK_BYTES))
 
 
 def held_share(validation: Any) -> float:
-    """The share of the ratings to hold out; 0 where none is asked for."""
+    """The share of the ratings to hold out; 0 if none is requested."""
     if not isinstance(validation, float | int | np.number):
         return 0.0
     if isinstance(validation, bool) or not 0.0 < float(validation) < 1.0:
@@ -80,7 +80,7 @@ def held_share(validation: Any) -> float:
 
 
 def held_data(validation: Any, source: EntrySource, row_ids: IdMap | None, col_ids: IdMap | None) -> Aligned:
-    """Ratings to measure on, in the numbering of those to learn from; a pair of pairs and ratings will do."""
+    """Ratings to measure on, in the numbering of the training ratings; may be given as (pairs, ratings)."""
     X, y = validation if isinstance(validation, tuple) and len(validation) == 2 else (validation, None)
     data = entries_of(X, y, "keep", named=row_ids is not None)
     matrix = is_matrix(X, data)
@@ -100,7 +100,7 @@ def held_data(validation: Any, source: EntrySource, row_ids: IdMap | None, col_i
 
 
 def refuse_empty(test: Data | Aligned | None, share: float) -> None:
-    """DataError where there is nothing to measure on."""
+    """DataError if there are no ratings to measure on."""
     if test is not None and not len(test):
         if share:
             raise DataError(
@@ -160,14 +160,14 @@ def read_by_nodes(X: Any, memory: int | None, duplicates: str) -> bool:
 
 
 def _read_by_nodes(path: Any, validation: Any, seed: int, memory: int, crew: Crew) -> RatingsInput:
-    """Count the files, in parts; what is held out stays in memory."""
+    """Count the files, in parts; held-out ratings stay in memory."""
     from stretto.data.parts.file_set import walk
 
     return replace(_walked(walk(path, crew), validation, seed, memory, crew), by_nodes=True)
 
 
 def _walked(path: Any, validation: Any, seed: int, memory: int, crew: Crew | None = None) -> RatingsInput:
-    """Ratings read from their file whenever they are asked for; what is held out is in memory."""
+    """Ratings that are read from their file at each iteration; held-out ratings are in memory."""
     from stretto.data.parts.file_set import walk
 
     found = walk(path) if is_path(path) else path
@@ -181,7 +181,7 @@ def _walked(path: Any, validation: Any, seed: int, memory: int, crew: Crew | Non
 
 
 def _from_file(path: Any, validation: Any, seed: int, memory: int, scratch: Path) -> RatingsInput:
-    """Parse the file piece by piece into flat files; what is held out stays in memory."""
+    """Parse the file chunk by chunk into flat files; held-out ratings stay in memory."""
     from stretto.data.parts.file_set import walk
 
     found = walk(path)

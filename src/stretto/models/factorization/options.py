@@ -1,4 +1,4 @@
-"""Options of `MatrixFactorization` that a fit would not use."""
+"""Find options of `MatrixFactorization` that have no effect on a fit."""
 
 from __future__ import annotations
 

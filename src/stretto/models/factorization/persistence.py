@@ -1,4 +1,4 @@
-"""Keeping a fitted model: one safetensors file, arrays and a JSON description, no pickle."""
+"""Save and load a fitted `MatrixFactorization`: one safetensors file with arrays and a JSON description, no pickle."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .fold_in import FittedProblem
 
 _FORMAT = "stretto/matrix-factorization/2"
 _FORMER = "stretto/matrix-factorization/1"
-_ARRAYS = {  # attribute → its name in the file, which is the one that the first version gave it
+_ARRAYS = {  # attribute → its name in the file, unchanged since the first version
     "user_factors_": "row_factors_",
     "item_factors_": "col_factors_",
     "user_bias_": "row_bias_",
@@ -25,12 +25,12 @@ _ARRAYS = {  # attribute → its name in the file, which is the one that the fir
 }
 _IDS = {"user_ids_": "row_ids/", "item_ids_": "col_ids/"}
 _PLAIN = ("mean_", "scale_", "confidence_", "n_ratings_", "n_iter_", "n_features_in_", "fingerprint_", "history_")
-# Of the problem that was learned, what using the model needs.
+# Fields of the problem that a fitted model needs.
 _PROBLEM = ("rank", "solver", "loss", "reg", "bias_reg", "biases", "implicit", "alpha")
 
 
 def save(model: Any, path: str | Path) -> None:
-    """Write the model; the file appears whole or not at all."""
+    """Write the model atomically to one file."""
     arrays = {stored: np.ascontiguousarray(getattr(model, name)) for name, stored in _ARRAYS.items()}
     arrays |= {f"squares/{name}": np.ascontiguousarray(a) for name, a in model.squares_.items()}
     seen: RatedItems = model.seen()
@@ -50,7 +50,7 @@ def save(model: Any, path: str | Path) -> None:
 
 
 def _under(arrays: dict[str, Any], prefix: str) -> dict[str, Any]:
-    """The arrays whose names begin so, by the rest of their names."""
+    """The arrays whose names begin with the prefix, by the rest of their names."""
     return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
 
 

@@ -1,9 +1,9 @@
-"""Whether the rows of a matrix without ids are the rows a model was trained on.
+"""Decide whether the rows of a matrix without ids are the rows that a model was trained on.
 
-scikit-learn cuts rows: it fits on X[train] and scores X[test], whose row 0 is not the model's row 0. With another
-number of rows that is plain. With the same number the entries decide: pairs that training saw as well have the same
-values when the rows are the same, and equal values only by chance when they are others; and where the matrices have no
-pair in common, ratings were held out one by one. What the entries do not decide is refused, never guessed.
+scikit-learn splits rows: it fits on X[train] and scores X[test], whose row 0 is not the model's row 0. If the number of
+rows differs, the rows differ. Else the entries decide. If the rows are the same, pairs that are also in the training
+data have the same values; if not, their values are equal only by chance. If the matrices have no pair in common,
+ratings were held out one by one. If the entries do not decide, an error is raised.
 """
 
 from __future__ import annotations
@@ -22,20 +22,22 @@ from stretto.solvers.factorization.factors import RatedItems
 
 Rows = Literal["same", "other", "unclear"]
 
-# Rows compared; evenly spaced, they are as good a sample as all.
+# Rows compared: an evenly spaced sample is enough.
 _COMPARED = 4096
-# Log odds beyond which it is settled.
+# Log odds beyond which the question is decided.
 _SETTLED = 7.0
 # Of pairs that the same row has in both matrices, the share with equal values: some are rated again.
 _EQUAL = 0.99
-# Expected common pairs of unrelated rows from which on having none means something.
+# Expected common pairs of unrelated rows from which on having none is significant.
 _EXPECTED = 10.0
 
 
 def compare(shape: tuple[int, int], trained: EntrySource | None, seen: RatedItems | None, data: Data) -> Rows:
     """Whether the rows of `data` are the rows of the training data.
 
-    shape: of the training data, which are `trained`; or, of a saved model, what each row has seen, without values.
+    shape : of the training data
+    trained : the training data; None for a loaded model
+    seen : the pairs of the training data without values, for a loaded model
     """
     if data.shape[0] != shape[0]:
         return "other"
@@ -69,7 +71,7 @@ def compare(shape: tuple[int, int], trained: EntrySource | None, seen: RatedItem
 def _training(
     shape: tuple[int, int], trained: EntrySource | None, seen: RatedItems | None, chosen: NDArray[np.bool_]
 ) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.int64]]:
-    """Keys and values of the chosen rows' training entries, and how many entries each column has."""
+    """Keys and values of the chosen rows' training entries, and the number of entries of each column."""
     columns = np.zeros(shape[1], np.int64)
     if trained is None:
         assert seen is not None
@@ -89,11 +91,11 @@ def _training(
 def _nothing_common(
     keys: NDArray[np.int64], theirs: NDArray[np.int64], columns: NDArray[np.int64], shape: tuple[int, int]
 ) -> Rows:
-    """No pair in common: held out one by one, unless there are so few that other rows might have none either."""
+    """No pair in common: ratings were held out one by one, unless so few pairs are expected that other rows fit too."""
     active = np.bincount(theirs // shape[1], minlength=shape[0])
     share = columns / max(1, columns.sum())
     expected = float(np.sum(active[keys // shape[1]] * share[keys % shape[1]]))
-    # Rows cut in halves have about as many entries each; a test set held out one by one usually has far fewer.
+    # Halves of the rows have similar numbers of entries; a test set held out one by one usually has far fewer.
     if expected >= _EXPECTED or 2 * len(keys) < len(theirs):
         return "same"
     return "unclear"

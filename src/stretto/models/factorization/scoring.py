@@ -1,7 +1,7 @@
-"""What `score` measures: errors of predictions, or NDCG@10 of implicit feedback, for rows of training or for others.
+"""`score` of `MatrixFactorization`: prediction error, or NDCG@10 of implicit feedback, for training rows or new rows.
 
-Rows that training did not see are folded in from part of their ratings and measured on the rest. Which part is decided
-by a hash of the position of each rating in the matrix, so the same matrix is always measured on the same ratings.
+New rows are folded in from part of their ratings and measured on the rest. A hash of the position of each rating in the
+matrix decides which part, so the same matrix is always measured on the same ratings.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from .align import Aligned, AxisIds, aligned, columns_of, entries_of, has_ids, i
 from .fold_in import FittedProblem, fold_in
 from .row_identity import compare, refuse_unclear
 
-# Of the ratings of a row that training did not see, the share that it is measured on.
+# Share of the ratings of a new row that it is measured on.
 HELD_SHARE = 0.2
 _PARTS, _LEAST = 64, 4096
 
 
 def score(model: Any, X: Any, y: Any) -> float:
-    """What `MatrixFactorization.score` says of X, for a fitted estimator."""
+    """Compute `MatrixFactorization.score` of X, for a fitted estimator."""
     data = entries_of(X, y, "keep", named=has_ids(model))
     if not len(data):
         raise DataError("score: there are no ratings to measure on")
@@ -57,7 +57,7 @@ def score(model: Any, X: Any, y: Any) -> float:
 
 
 def error(model: PaddedFactors, data: EntryArrays, loss: str, crew: Crew) -> float:
-    """RMSE, mean absolute error or log loss of the predictions; an index outside the factors adds nothing."""
+    """RMSE, mean absolute error or log loss of the predictions; an index outside the factors contributes nothing."""
     entries = len(data.values)
     bounds = parts(entries, _PARTS, _LEAST)
     args = (bounds, data.rows, data.cols, data.values, model.W, model.H, model.b, model.c, np.float32(model.mean))
@@ -70,7 +70,7 @@ def error(model: PaddedFactors, data: EntryArrays, loss: str, crew: Crew) -> flo
 def measure(model: PaddedFactors, data: Aligned, learned: FittedProblem, seen: RatedItems | None, crew: Crew) -> float:
     """The score, higher is better: minus the error, or NDCG@10, in which rows unknown to the model count as 0.
 
-    seen: what the rows have in training, for implicit feedback.
+    seen : items of the rows in training, for implicit feedback
     """
     if seen is None or not learned.problem.implicit:
         return -error(model, data, learned.problem.loss, crew)
@@ -84,7 +84,7 @@ def measure(model: PaddedFactors, data: Aligned, learned: FittedProblem, seen: R
 
 
 def warn_unknown(data: Aligned) -> None:
-    """Warn where most pairs have a row or column that training never saw: only mean and biases predict them."""
+    """Warn if most pairs have a row or column that is not in the training data: only mean and biases predict them."""
     for what, index in (("rows", data.rows), ("columns", data.cols)):
         unknown = int(np.count_nonzero(index < 0))
         if 2 * unknown > len(index):
@@ -106,8 +106,8 @@ class FoldInSplit:
 
 
 def cut_rows(data: Data, cols: AxisIds) -> FoldInSplit:
-    """Cut the ratings of new rows in two, by position; columns unknown to the model are in `held` only."""
-    sorted_ = by_rows(data)  # the same matrix in any format is cut in the same places
+    """Split the ratings of new rows in two, by position; columns unknown to the model are in `held` only."""
+    sorted_ = by_rows(data)  # the same matrix in any format is split at the same positions
     rows = np.repeat(np.arange(data.shape[0], dtype=np.int32), sorted_.counts)
     index = cols.index(data.col_ids, sorted_.indices, positions=True)
     mask = held_out(0, len(rows), HELD_SHARE, seed=0)
@@ -119,7 +119,7 @@ def cut_rows(data: Data, cols: AxisIds) -> FoldInSplit:
 
 
 def measure_new(model: PaddedFactors, data: Data, cols: AxisIds, learned: FittedProblem, crew: Crew) -> float:
-    """The score of rows that training did not see, each folded in from four fifths of its ratings."""
+    """The score of new rows, each folded in from four fifths of its ratings."""
     cut = cut_rows(data, cols)
     if not len(cut.held):
         raise DataError(

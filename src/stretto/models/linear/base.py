@@ -1,4 +1,4 @@
-"""What linear models share: where they run, how a fit is watched and stopped, what is said when it did not converge."""
+"""Base class of linear model estimators: runtime, callbacks, progress messages and convergence warnings of a fit."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ Floats = NDArray[np.float64]
 
 
 class LinearModel(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
-    """A linear model whose coefficients come from a convex problem. Subclasses say which."""
+    """A linear model whose coefficients solve a convex problem. Subclasses define the problem."""
 
     n_features_in_: int
     coef_: Floats
@@ -64,7 +64,7 @@ class LinearModel(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
     warm_start: bool = False
 
     def _check_parameters(self) -> None:
-        """Refuse wrong parameters before anything is read."""
+        """Raise an error for wrong parameters before anything is read."""
         check = checks.of(self)
         check.number("tol", self.tol, least=0)
         check.number("tol", self.tol, most=LARGEST)
@@ -81,7 +81,7 @@ class LinearModel(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
         self._runtime()
 
     def _runtime(self, other: Any = None) -> Runtime:
-        """Where to run: `other` where one is given, else as the parameters say."""
+        """The runtime: `other` if given, else from the parameters."""
         found = checks.place(self.runtime if other is None else other, self.n_jobs, owner=type(self).__name__)
         if isinstance(self.schedule, Schedule) and not isinstance(self.schedule, WorkingSets):
             refuse_elsewhere(
@@ -93,11 +93,11 @@ class LinearModel(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
         return found
 
     def _plan_parameters(self) -> dict[str, Any]:
-        """Parameters as the plan and its fingerprint have them."""
+        """Parameters in the form that the plan and its fingerprint contain."""
         return dict(self.get_params(deep=False))
 
     def _seed(self) -> int:
-        # Working sets draw nothing, so two fits agree unless the caller asks otherwise.
+        # Working sets use no random numbers, so two fits agree unless the caller sets a seed.
         if self.random_state is None:
             return 0
         return checks.seed(self.random_state, owner=type(self).__name__)
@@ -110,7 +110,7 @@ class LinearModel(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
         made: JobPlan | None = None,
         runtime: Runtime | None = None,
     ) -> JobPlan:
-        """The plan of a fit. made: the one that is to run; PlanError if it would be another one by now."""
+        """The plan of a fit. made: the plan to run; PlanError if the plan of this fit would now differ."""
         seed = self._seed() if made is None else int(made.values["seed"])
         plan = plan_linear(self, given, words, seed=seed, runtime=runtime or self._runtime(), start=start)
         if made is not None:
@@ -121,7 +121,7 @@ class LinearModel(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
     def _sitting(
         self, given: LinearInput, plan: JobPlan, runtime: Runtime, session: Session | None = None
     ) -> Iterator[FitSession]:
-        """Threads, callbacks, checkpoints and run record of one fit, which is that of a plan."""
+        """Open the session of one fit of a plan: threads, callbacks, checkpoints and run record."""
         root = self._init_callback_context(max_subtasks=None)
         root.call_on_fit_task_begin(estimator=self, X=given.X, y=given.y)
         self.plan_, self.fingerprint_ = plan, plan.fingerprint
@@ -131,7 +131,7 @@ class LinearModel(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
         root.call_on_fit_task_end(estimator=self, X=given.X, y=given.y)
 
     def _features(self, X: Any) -> Any:
-        """X of predict, with the columns of fit."""
+        """X of predict, checked against the columns of fit."""
         check_is_fitted(self)
         return features(self, X)
 
@@ -175,7 +175,7 @@ class LinearModel(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
 
 @dataclass
 class FitSession:
-    """One fit while it lasts: its threads, its callbacks, what it says on the way."""
+    """State of a running fit: its threads, callbacks and progress messages."""
 
     model: LinearModel
     crew: Crew
@@ -183,11 +183,11 @@ class FitSession:
     given: LinearInput
     seed: int
     runtime: Runtime
-    saved: FitSaving  # its checkpoints and record
-    stopped: bool = False  # a callback asked for an end
+    saved: FitSaving  # checkpoints and run record
+    stopped: bool = False  # whether a callback requested a stop
 
     def lay_out(self) -> LinearInput:
-        """The data with the design that solvers take."""
+        """The input with the design in the form that solvers take."""
         self.given = laid_out(self.given, self.crew)
         return self.given
 
@@ -212,11 +212,12 @@ class FitSession:
         label: str = "",
         attributes: Callable[[Floats, float], dict[str, Any]],
     ) -> Fit:
-        """Solve one problem to this gap and this share of the objective, with a warning where it was not reached.
+        """Solve one problem to this gap and this share of the objective; warn if it was not reached.
 
-        units: what gap and objective are divided by where the user sees them. works: a solver of this problem that is
-        there already. label: which of several problems it is. attributes: from coefficients and intercept to what a
-        model fitted so far would hold, for callbacks.
+        units : gap and objective are divided by this in messages
+        works : an existing solver of this problem
+        label : name of the problem, if there are several
+        attributes : function from coefficients and intercept to the attributes of a fitted model, for callbacks
         """
         model = self.model
         watching = model.verbose > 0 or bool(getattr(model, "_skl_callbacks", ())) or self.saved.watching
@@ -259,7 +260,7 @@ class FitSession:
     def told(
         self, task_name: str, metadata: dict[str, Any], attributes: Callable[[], dict[str, Any]] | None = None
     ) -> bool:
-        """Tell scikit-learn's callbacks of a task that is done; whether one of them asks to stop."""
+        """Notify scikit-learn's callbacks of a completed task; return whether one of them requests a stop."""
         about = {"estimator": self.model, "X": self.given.X, "y": self.given.y}
         task = self.root.subcontext(task_name=task_name)
         task.call_on_fit_task_begin(**about)
@@ -281,5 +282,5 @@ def warn_unfinished(what: str, fit: Fit, units: float, max_iter: int) -> None:
 
 
 def say(text: str) -> None:
-    """A line of progress, on standard error so that results can be piped."""
+    """Print a line of progress to standard error, so that results can be piped."""
     print(text, file=sys.stderr)

@@ -1,4 +1,4 @@
-"""A fit of a linear model in words, before it is made: the problem, the data, the solver, what is promised."""
+"""Text that explains a linear model's fit before it runs: problem, data, solver, guarantees."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def explain_fit(
     formula: str,
     strongest: Callable[[float, int], str],
 ) -> str:
-    """Several lines. strongest: from the smallest l1 that gives all zeros, and the samples, to a sentence about it."""
+    """Several lines of text. strongest: makes a sentence of the smallest l1 that gives all zeros, and the samples."""
     from stretto.solvers.linear.working_sets import WorkingSetSolver  # here, not above: it imports Numba
 
     with checks.here(model.runtime, model.n_jobs).open() as crew:
@@ -58,21 +58,21 @@ def explain_fit(
 
 
 def until(loss: str, intercept: bool, tol: float, rounds: int) -> str:
-    """When a fit ends, in words."""
+    """When a fit ends, as text."""
     goal = f"‖y{' − ȳ' if intercept else ''}‖²/n" if loss == "squared" else "the objective"
     return f"the duality gap is at most {float(tol):g} × {goal}, or {rounds} rounds"
 
 
 def joint_formula(model: Any) -> str:
-    """What a joint model of all classes minimises."""
-    C, ratio = float(model.C), float(model.l1_ratio)  # any number will do as a parameter, fractions too
+    """The objective of a joint model of all classes, as text."""
+    C, ratio = float(model.C), float(model.l1_ratio)  # parameters may be of any number type, also fractions
     formula = f"{C:.4g} Σ −log softmax(z)_y"
     formula += f" + {ratio:.4g} ‖W‖₁" if ratio else ""
     return formula + (f" + ½ {1 - ratio:.4g} ‖W‖²" if ratio < 1 else "")
 
 
 def joint_solver(model: Any, metric: str = "") -> str:
-    """How a joint model is solved. metric: in words, where it is known already."""
+    """How a joint model is solved, as text. metric: description of the metric, if known."""
     if model.solver == "sgd":
         return f"{model.optimizer}, 16 logical workers with a mini-batch each, up to {model.max_iter} epochs"
     return f"quasi-Newton steps, {STEPS} to a round{metric}; Newton's at the end where needed"

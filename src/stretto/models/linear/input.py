@@ -1,8 +1,8 @@
-"""From what users hand to a linear model to the problem that is solved: validated once, converted once.
+"""Input of linear models: validate and convert X, y and weights, and define the problem that is solved.
 
-What is minimised is Σ weight·loss + penalty, so the constants of scikit-learn's objectives go into the weights: for
-squared loss they add up to the number of samples n, and α·n is the penalty; for logistic loss each is C times the
-sample's own.
+The solvers minimise Σ weight·loss + penalty, so the constants of scikit-learn's objectives go into the weights. For
+squared loss the weights add up to the number of samples n, and α·n is the penalty. For logistic loss each weight is C
+times the sample's own.
 """
 
 from __future__ import annotations
@@ -26,21 +26,17 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 
-_ROUNDING = 2.0**-46  # of the objective: a gap below that cannot be told from rounding, so none is asked for
+_ROUNDING = 2.0**-46  # of the objective: smaller gaps are rounding, so the solver aims at no less
 
 
 @dataclass(frozen=True, eq=False)
 class LinearInput:
-    """What fit was given: the data as they came, the design made of them, and sample weights as they came (or ones).
+    """Validated input of a fit."""
 
-    X : array, sparse matrix or DesignFiles
-    design : of X; without rows until X is laid out
-    """
-
-    X: Any
+    X: Any  # array, sparse matrix or DesignFiles, as given
     y: NDArray[Any]
-    design: AnyDesign
-    weight: Floats
+    design: AnyDesign  # design of X; without rows until X is laid out
+    weight: Floats  # sample weights as given, or ones
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -48,21 +44,22 @@ class LinearInput:
 
 
 def read(estimator: Any, X: Any, y: Any, sample_weight: Any, *, numeric: bool) -> LinearInput:
-    """Validate what fit was given, by scikit-learn's rules, and convert what is in memory.
+    """Validate the arguments of fit by scikit-learn's rules, and convert those in memory.
 
-    numeric: y holds numbers, not names of classes.
+    numeric : y holds numbers, not class names
     """
     return converted(taken(estimator, X, y, sample_weight, numeric=numeric))
 
 
 def converted(given: LinearInput) -> LinearInput:
-    """With a design of what is in memory; files are left to `laid_out`."""
+    """The input with a design, if X is in memory; `laid_out` handles files."""
     return given if isinstance(given.X, DesignFiles) else replace(given, design=Design.of(given.X, checked=True))
 
 
 def laid_out(given: LinearInput, crew: Crew) -> LinearInput:
-    """With the design that a solver takes: in this memory, or in parts on the nodes of the crew, which read files by
-    themselves.
+    """The input with the design in the form that solvers take.
+
+    The design is in local memory, or in parts on the nodes of the crew, which read files themselves.
     """
     parts = crew.parts()
     if parts is None:
@@ -76,7 +73,7 @@ def laid_out(given: LinearInput, crew: Crew) -> LinearInput:
 
 
 def taken(estimator: Any, X: Any, y: Any, sample_weight: Any, *, numeric: bool = False) -> LinearInput:
-    """`read` for those who lay X out themselves: the design is empty."""
+    """`read` for callers that lay X out themselves: the design is empty."""
     owner = type(estimator).__name__
     if names_files(X):
         files, y = labelled(X, y, owner=owner)
@@ -92,7 +89,7 @@ def taken(estimator: Any, X: Any, y: Any, sample_weight: Any, *, numeric: bool =
         dtype="numeric",
         ensure_all_finite=False,
         y_numeric=numeric,
-    )  # whoever lays the data out looks for NaN and infinity, and says where they are
+    )  # the caller that lays the data out checks for NaN and infinity, and reports their position
     weight = weights(sample_weight, X, owner=owner)
     if numeric:
         y = numbers(y, owner=owner)
@@ -113,12 +110,12 @@ def labelled(path: Any, y: Any, *, owner: str) -> tuple[DesignFiles, Floats]:
 
 
 def shape_of(X: Any) -> Any:
-    """X itself, or in the place of files an array of their shape that takes no memory."""
+    """X itself; for files, an array of their shape that takes no memory."""
     return np.broadcast_to(np.float32(0.0), X.shape) if isinstance(X, DesignFiles) else X
 
 
 def numbers(y: Any, *, owner: str) -> Floats:
-    """[n] a number for each sample, as kernels take it."""
+    """[n] one number for each sample, in the type that kernels take."""
     try:
         target = for_kernels(np.asarray(y, np.float64))
     except (TypeError, ValueError) as error:
@@ -133,7 +130,7 @@ def numbers(y: Any, *, owner: str) -> Floats:
 
 
 def weights(sample_weight: Any, X: Any, *, owner: str) -> Floats:
-    """[n] sample weights, ones where there are none; some of them more than 0, and their sum a number."""
+    """[n] sample weights, ones if None; some must be above 0, and their sum must be finite."""
     given = checks.plain(sample_weight, owner=owner, name="sample_weight")
     weight: Floats = check_sample_weight(given, X, dtype=np.float64, ensure_non_negative=True)
     with np.errstate(over="ignore"):
@@ -148,7 +145,7 @@ def features(estimator: Any, X: Any) -> Any:
     """X of predict with the columns of fit: floats, dense or sorted by row, so that any layout gives the same sums."""
     X = checks.plain(X, owner=type(estimator).__name__)
     kinds = [np.float64, np.float32]
-    # NaN and infinity are looked for below, where the message can say where they are.
+    # NaN and infinity are checked below, where the message can give their position.
     rules = {"accept_sparse": ("csr", "csc", "coo"), "dtype": kinds, "ensure_all_finite": False}
     X = validate_data(estimator, X, reset=False, **rules)
     if isinstance(X, np.ndarray):
@@ -181,7 +178,7 @@ def class_weights(asked: Any, classes: NDArray[Any], y: NDArray[Any], weight: Fl
 def squared(
     design: AnyDesign, y: NDArray[Any], weight: Floats, *, intercept: bool, positive: bool, standardize: bool
 ) -> RegressionProblem:
-    """Least squares, the weights put on a scale where they add up to the number of samples."""
+    """Least squares, with weights scaled to add up to the number of samples."""
     weight = weight * (len(weight) / weight.sum())
     target = np.asarray(y, np.float64)
     scale = design.spread(weight) if standardize else None
@@ -189,11 +186,11 @@ def squared(
 
 
 def squared_gap(problem: RegressionProblem, tol: float) -> float:
-    """tol times the weighted square sum of y, around its mean where there is an intercept: scikit-learn's meaning."""
+    """tol times the weighted sum of squares of y, centred if there is an intercept: scikit-learn's meaning."""
     y, weight = problem.y, problem.weight
     mean = float((weight * y).sum() / weight.sum()) if problem.intercept else 0.0
     square, size = float((weight * (y - mean) ** 2).sum()), float((weight * np.abs(y - mean)).sum())
-    # y − ȳ itself is only as good as the digits of ȳ allow.
+    # Rounding of ȳ limits the accuracy of y − ȳ.
     return max(float(tol) * square, _ROUNDING * square + 4.0 * np.finfo(np.float64).eps * abs(mean) * size)
 
 
@@ -205,7 +202,7 @@ def logistic(
 
 
 def logistic_gap(problem: RegressionProblem, tol: float) -> float:
-    """tol times the loss of the model that knows no feature."""
+    """tol times the loss of the model without features."""
     total, up = float(problem.weight.sum()), float(problem.weight[problem.y > 0].sum())
     empty = total * math.log(2.0)
     loss = -sum(part * math.log(part / total) for part in (up, total - up) if part > 0) if problem.intercept else empty
@@ -213,7 +210,7 @@ def logistic_gap(problem: RegressionProblem, tol: float) -> float:
 
 
 def beginning(coef: Floats, intercept: float, problem: RegressionProblem) -> Fit:
-    """Coefficients [p] to go on from, as far as the problem allows them."""
+    """Coefficients [p] to start from, limited to what the problem allows."""
     allowed = np.maximum(coef, 0.0) if problem.positive else np.array(coef, np.float64)
     return Fit(
         coef=allowed, intercept=float(intercept), gap=math.inf, objective=math.inf, rounds=0, epochs=0, converged=False

@@ -36,7 +36,7 @@ UNPENALISED = "without a penalty this is plain least squares: use sklearn.linear
 
 
 class LeastSquares(RegressorMixin, LinearModel):  # type: ignore[misc]
-    """A linear model of one number, fitted by penalised least squares: what all regressors share."""
+    """Base class of regressors: a linear model with one output, fitted by penalised least squares."""
 
     coef_: Floats
     intercept_: float
@@ -74,7 +74,7 @@ class LeastSquares(RegressorMixin, LinearModel):  # type: ignore[misc]
     def _keep(self, fit: Fit, samples: int) -> None:
         self.coef_, self.intercept_ = fit.coef, fit.intercept
         self.dual_gap_, self.objective_ = fit.gap / samples, fit.objective / samples
-        self.n_iter_ = max(1, fit.rounds)  # looking at the start is a round too, even where nothing is left to do
+        self.n_iter_ = max(1, fit.rounds)  # evaluating the start is a round too, even if nothing is left to do
 
 
 class ElasticNet(LeastSquares):
@@ -231,7 +231,7 @@ class ElasticNet(LeastSquares):
     def _run_plan(
         self, made: JobPlan, X: Any, y: Any, sample_weight: Any, runtime: Any = None, session: Session | None = None
     ) -> Self:
-        """Fit by a plan that was made earlier; PlanError if it would be another one by now."""
+        """Fit by an existing plan; PlanError if the plan of this fit would now differ."""
         return self._fit(X, y, sample_weight, made, runtime, session)
 
     def _fit(
@@ -265,7 +265,7 @@ class ElasticNet(LeastSquares):
         return self
 
     def _last(self, given: LinearInput) -> tuple[Floats, float] | None:
-        """What a warm start goes on from."""
+        """The coefficients that a warm start continues from."""
         known = self.warm_start and hasattr(self, "coef_") and len(self.coef_) == given.shape[1]
         return (self.coef_, self.intercept_) if known else None
 

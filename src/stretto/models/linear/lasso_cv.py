@@ -1,6 +1,6 @@
 """`LassoCV`: the Lasso with its penalty chosen by cross-validation.
 
-Folds come one after another, each a whole path with every thread at work on it: that needs the memory of one fold, and
+Folds run one after another. All threads work on the path of the current fold. That needs the memory of one fold, and
 the choice does not depend on the number of threads.
 """
 
@@ -221,7 +221,7 @@ class LassoCV(LeastSquares):
         runtime: Any = None,
         session: Session | None = None,
     ) -> Self:
-        """Fit by a plan that was made earlier, with its folds; PlanError if it would be another one by now."""
+        """Fit by an existing plan, with its folds; PlanError if the plan of this fit would now differ."""
         return self._fit(X, y, sample_weight, None, folds, made, runtime, session)
 
     def _words(self, folds: Folds) -> PlanText:
@@ -278,7 +278,7 @@ class LassoCV(LeastSquares):
         return self
 
     def _hold_out(self, sitting: FitSession, folds: Folds, errors: list[Floats]) -> None:
-        """Add to `errors`, of each fold that is not among them, the errors [k] on the samples that were held out."""
+        """Add the errors [k] on held-out samples to `errors`, for each fold that it does not contain."""
         sitting.saved.goal = len(folds) * len(self.alphas_) + self.max_iter
         for number, (train, test) in enumerate(folds, 1):
             if number <= len(errors):
@@ -309,7 +309,7 @@ class LassoCV(LeastSquares):
 
 
 def _folds(cv: Any, given: LinearInput, groups: Any) -> Folds:
-    """Pairs of training and test samples; at least one, and both of whole numbers below the number of samples."""
+    """Pairs of training and test samples; at least one pair, all indices integers below the number of samples."""
     splits = hasattr(cv, "split") and hasattr(cv, "get_n_splits")
     if isinstance(cv, str | bytes | bool) or not (splits or isinstance(cv, Integral | Iterable | None)):
         must = "a number of folds (at least 2), a splitter of scikit-learn, or pairs of train and test indices"
@@ -333,13 +333,13 @@ def _folds(cv: Any, given: LinearInput, groups: Any) -> Folds:
 
 
 def _part(given: LinearInput, samples: NDArray[np.int64]) -> LinearInput:
-    """These samples alone; one that is named twice weighs twice."""
+    """Only these samples; one that is named twice has twice the weight."""
     rows, weight = _weighed(given, samples)
     return LinearInput(given.X, given.y[rows], given.design.take(rows), weight)
 
 
 def _weighed(given: LinearInput, samples: NDArray[np.int64]) -> tuple[NDArray[np.int64], Floats]:
-    """The samples in rising order, each once, and their weights."""
+    """The samples in ascending order, unique, and their weights."""
     times = np.bincount(samples, minlength=len(given.y))
     rows = np.flatnonzero(times)
     weight = given.weight[rows] * times[rows]
@@ -351,7 +351,7 @@ def _weighed(given: LinearInput, samples: NDArray[np.int64]) -> tuple[NDArray[np
 def _errors(path: LinearPath, given: LinearInput, samples: NDArray[np.int64]) -> Floats:
     """[k] weighted mean squared errors on some samples."""
     rows, weight = _weighed(given, samples)
-    used = np.unique(path.coefs.indices)  # of many features few are ever used
+    used = np.unique(path.coefs.indices)  # few of many features are ever used
     predicted = given.design.pick(used).take(rows).matrix @ path.coefs[used].toarray() + path.intercepts
     away = (predicted - given.y[rows][:, None]) ** 2
     return np.asarray(np.average(away, axis=0, weights=weight))

@@ -1,4 +1,4 @@
-"""`LogisticRegression`: classes from a linear model.
+"""`LogisticRegression`: linear classification of two or more classes.
 
     model = st.LogisticRegression(C=0.5).fit(X, y)                    # an L2 penalty
     model = st.LogisticRegression(C=0.5, l1_ratio=1.0).fit(X, y)      # the Lasso's penalty: most coefficients are zero
@@ -239,7 +239,7 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
             With `explain()`, `cost` and `fingerprint`; `run(runtime=…, session=…)` fits this estimator by it.
         """
         self._check_parameters()
-        model = clone(self)  # planning leaves no trace
+        model = clone(self)  # planning must not change the estimator
         given = taken(model, X, y, sample_weight)
         model.classes_, _, weight = model._classes(given)
         model._refuse_joint(given, self._runtime())
@@ -250,17 +250,17 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
     def _run_plan(
         self, made: JobPlan, X: Any, y: Any, sample_weight: Any, runtime: Any = None, session: Session | None = None
     ) -> Self:
-        """Fit by a plan that was made earlier; PlanError if it would be another one by now."""
+        """Fit by an existing plan; PlanError if the plan of this fit would now differ."""
         return self._fit(X, y, sample_weight, made, runtime, session)
 
     def _last(self, given: LinearInput, classes: NDArray[Any]) -> tuple[Floats, Floats] | None:
-        """What a warm start goes on from."""
+        """The coefficients that a warm start continues from."""
         shape = (1 if len(classes) == 2 else len(classes)), given.shape[1]
         known = self.warm_start and hasattr(self, "coef_") and self.coef_.shape == shape
         return (self.coef_, self.intercept_) if known else None
 
     def _words(self) -> PlanText:
-        """For the plan; the classes are known."""
+        """The text of the plan; the classes must be known."""
         count = len(self.classes_)
         several = {"classes": count} if count > 2 else {}
         if not self._joint:
@@ -300,11 +300,11 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
             return self._fit_joint(given, which, weight, last, plan, where, session)
         given = converted(given)
         count = 1 if len(classes) == 2 else len(classes)
-        # Classes still to come are at zero, or where the last fit left them.
+        # Classes that are not solved yet have zeros, or the coefficients of the last fit.
         coefs, intercepts = np.zeros((count, given.shape[1])), np.zeros(count)
         if last is not None:
             coefs, intercepts = np.array(last[0]), np.array(last[1])
-        ends: list[tuple[float, float, int]] = []  # gap, objective and rounds of the classes that are done
+        ends: list[tuple[float, float, int]] = []  # gap, objective and rounds of the solved classes
         with self._sitting(given, plan, where, session) as sitting:
             sitting.saved.goal = count * self.max_iter
             if (found := sitting.saved.take("classes")) is not None:
@@ -353,7 +353,7 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
         runtime: Runtime,
         session: Session | None,
     ) -> Self:
-        """One model of all classes."""
+        """Fit one model of all classes."""
         from .softmax_fit import fit_joint, joint_problem, unpack  # here, not above: it imports Numba
 
         problem = joint_problem(self, matrix_of(given), which, len(self.classes_), weight)
@@ -365,7 +365,7 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
         return self
 
     def _refuse_joint(self, given: LinearInput, runtime: Runtime) -> None:
-        """PlanError where a joint model cannot run; the classes are known."""
+        """PlanError if a joint model cannot run; the classes must be known."""
         files = isinstance(given.X, DesignFiles)
         if self._joint and (files or self.solver == "sgd"):
             what = "a joint model of several classes takes X in memory" if files else "mini-batches of solver='sgd' are"
@@ -378,7 +378,7 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
 
     @property
     def _joint(self) -> bool:
-        """Whether there is one model of all classes."""
+        """Whether one model is fitted for all classes."""
         joint = len(self.classes_) > 2 and self.multi_class != "ovr"
         if self.solver != "auto" and not joint:
             raise PlanError(
@@ -387,11 +387,11 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
         return joint
 
     def _plan_parameters(self) -> dict[str, Any]:
-        # Fingerprints have always named how several classes are learned.
+        # Fingerprints have always contained how several classes are learned.
         return super()._plan_parameters() | {"multi_class": "ovr" if self.multi_class == "ovr" else "multinomial"}
 
     def _classes(self, given: LinearInput) -> tuple[NDArray[Any], NDArray[np.int64], Floats]:
-        """(classes [k], the number of each sample's class [n], the samples' weights [n] with those of the classes)."""
+        """(classes [k], class index of each sample [n], sample weights times class weights [n])."""
         check_classification_targets(given.y)
         classes, which = np.unique(given.y, return_inverse=True)
         if len(classes) < 2:
@@ -440,7 +440,7 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
             Weights of the samples.
         """
         self._check_parameters()
-        model = clone(self)  # explaining leaves no trace
+        model = clone(self)  # explaining must not change the estimator
         given = taken(model, X, y, sample_weight)
         model.classes_, which, weight = model._classes(given)
         if model._joint:
@@ -455,7 +455,7 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
         return explain_fit(model, converted(given), first, model._formula(), model._strongest)
 
     def _formula(self) -> str:
-        """What is minimised for two classes, or for each class against the rest."""
+        """The objective for two classes, or for each class against the rest, as text."""
         C, ratio = float(self.C), float(self.l1_ratio)
         formula = f"{C:.4g} Σ log(1 + exp(−y z))"
         formula += f" + {ratio:.4g} ‖w‖₁" if ratio else ""

@@ -1,9 +1,9 @@
-"""`lasso_path`: the same problem under ever weaker penalties, each solution the start of the next.
+"""`lasso_path`: solutions of the Lasso for falling penalties, each starting from the one before.
 
-    alphas, coefs, gaps = st.lasso_path(X, y)       # coefs [p, n_alphas], as scikit-learn gives them
+    alphas, coefs, gaps = st.lasso_path(X, y)       # coefs [p, n_alphas], as scikit-learn returns them
 
-One solver is kept for the whole path: neighbouring solutions share most of their features, and with them the products
-of columns that the solver has worked out already.
+One solver is kept for the whole path: neighbouring solutions share most of their features, so the solver can reuse
+inner products of columns.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ def lasso_path(
 
 
 def _given(X: Any, y: Any, sample_weight: Any, owner: str) -> LinearInput:
-    """What a path is made of, validated."""
+    """Validated input of a path."""
     if names_files(X):
         X, y = labelled(X, y, owner=owner)
     else:
@@ -200,14 +200,14 @@ def alphas_for(
     top = largest / (samples * l1_ratio)
     if not top <= LARGEST:
         raise PlanError(f"l1_ratio={l1_ratio:g}: the penalty that gives all zeros would be {top:g}; give alphas=[...]")
-    while top * samples * l1_ratio < largest:  # rounding must not let a coefficient in at the first point
+    while top * samples * l1_ratio < largest:  # rounding must not give a non-zero coefficient at the first point
         top = float(np.nextafter(top, np.inf))
     smallest = float(np.finfo(np.float64).resolution)
     return np.full(count, smallest) if top <= smallest else np.geomspace(top, top * eps, count)
 
 
 def check_grid(check: checks.Checks, count: Any, eps: Any) -> None:
-    """Refuse a grid of penalties that cannot be solved for."""
+    """Raise an error for an invalid grid of penalties."""
     check.number("n_alphas", count, least=1, whole=True)
     check.number("n_alphas", count, most=_MOST_ALPHAS)
     check.number("eps", eps, above=0, below=1)
@@ -239,7 +239,7 @@ def follow(
     verbose: bool = False,
     saved: FitSaving,
 ) -> LinearPath:
-    """Solve for each alpha from the solution before it; coefs come as CSC. verbose: a line for each."""
+    """Solve for each alpha from the solution before it; coefs are returned as CSC. verbose: print a line for each."""
     import scipy.sparse
 
     samples, features = shape
@@ -276,10 +276,10 @@ def follow(
 
 
 class _Points:
-    """The points of a path that are solved."""
+    """The solved points of a path."""
 
     def __init__(self, count: int) -> None:
-        self.rows: list[NDArray[np.int64]] = []  # of each point, the features that are not zero
+        self.rows: list[NDArray[np.int64]] = []  # the non-zero features of each point
         self.values: list[Floats] = []  # and their coefficients
         self.gaps, self.intercepts = np.empty(count), np.empty(count)
         self.rounds = np.zeros(count, np.int64)
@@ -294,7 +294,7 @@ class _Points:
         return [len(rows) for rows in self.rows]
 
     def add(self, fit: Fit, samples: int) -> None:
-        """The solution of the next point."""
+        """Add the solution of the next point."""
         k = self.done
         self.rows.append(np.flatnonzero(fit.coef))
         self.values.append(fit.coef[self.rows[-1]])
@@ -302,7 +302,7 @@ class _Points:
         self.unfinished += not fit.converged
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """For a checkpoint."""
+        """Arrays for a checkpoint."""
         done = self.done
         return {
             "rows": np.concatenate([np.empty(0, np.int64), *self.rows]),
@@ -316,7 +316,7 @@ class _Points:
 
     @staticmethod
     def of(state: Mapping[str, NDArray[Any]] | None, count: int) -> _Points:
-        """From a checkpoint, or without any point."""
+        """Restore from a checkpoint, or start without points."""
         made = _Points(count)
         if state is not None:
             cuts, done = np.cumsum(state["entries"])[:-1], len(state["entries"])

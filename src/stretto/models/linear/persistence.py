@@ -1,4 +1,4 @@
-"""Saving a fitted linear model: one safetensors file, arrays and a JSON description, no pickle."""
+"""Save and load a fitted linear model: one safetensors file with arrays and a JSON description, no pickle."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ _FORMATS = {
     "LassoCV": "stretto/lasso-cv/1",
     "LogisticRegression": "stretto/logistic-regression/1",
 }
-# Attributes of any of the models; a model has some of them.
+# Attributes of all linear models; each has some of them.
 _ARRAYS = ("coef_", "intercept_", "dual_gap_", "objective_", "n_iter_", "alphas_", "mse_path_")
 _PLAIN = ("n_features_in_", "fingerprint_", "alpha_")
 
 
 def _format(kind: type) -> str:
-    """The format of the estimator that a class is, or is derived from."""
+    """The file format of an estimator class or of a class derived from it."""
     return next(_FORMATS[base.__name__] for base in kind.__mro__ if base.__name__ in _FORMATS)
 
 
 def save(model: Any, path: str | Path) -> None:
-    """Write the model; the file appears whole or not at all."""
+    """Write the model atomically to one file."""
     parameters = savable(type(model).__name__, _weights(model.get_params(deep=False)), schedule=None)
     arrays = {name: np.asarray(getattr(model, name)) for name in _ARRAYS if hasattr(model, name)}
     about: dict[str, Any] = {
@@ -67,7 +67,7 @@ def load(kind: Any, path: str | Path) -> Any:
 
 
 def _weights(parameters: dict[str, Any]) -> dict[str, Any]:
-    """Parameters with a mapping {class: weight} as pairs: keys of JSON are text."""
+    """Parameters with a mapping {class: weight} as pairs, because JSON keys are text."""
     weights = parameters.get("class_weight")
     if weights is None or isinstance(weights, str):
         return parameters

@@ -1,4 +1,4 @@
-"""The plan of a linear model's fit: everything that can change a number, and what it will cost; nothing is laid out."""
+"""The plan of a linear model's fit: everything that can change a number, and its cost. No data are laid out."""
 
 from __future__ import annotations
 
@@ -26,29 +26,21 @@ WORKING_SETS = (
     "working sets: the features nearest to entering, solved by coordinate descent, then the duality gap over all; "
     "features proven zero are not read again"
 )
-# Parameters that never change an answer, or that the plan holds in another form.
+# Parameters that never change a result, or that the plan contains in another form.
 _ELSEWHERE = {"n_jobs", "runtime", "verbose", "warm_start", "random_state", "profile", "cv", "schedule"}
 _FLOAT, _INDEX = 8, 4
 
 
 @dataclass(frozen=True)
 class PlanText:
-    """What is particular to a linear model, for its plan.
+    """Texts and values of a linear model for its plan."""
 
-    program : such as "lasso"
-    formula : what is minimised
-    until : when it ends
-    solver : how it is solved; "" for that of the schedule
-    outputs : columns of coefficients
-    more : further values that can change a number
-    """
-
-    program: str
-    formula: str
-    until: str
-    solver: str = ""
-    outputs: int = 1
-    more: dict[str, Any] = field(default_factory=dict)
+    program: str  # such as "lasso"
+    formula: str  # the objective
+    until: str  # when the fit ends
+    solver: str = ""  # how it is solved; "" for that of the schedule
+    outputs: int = 1  # columns of coefficients
+    more: dict[str, Any] = field(default_factory=dict)  # further values that can change a number
 
 
 def plan_linear(
@@ -60,7 +52,7 @@ def plan_linear(
     runtime: Runtime,
     start: tuple[Any, ...] | None,
 ) -> JobPlan:
-    """The plan of a fit to these data. start: coefficients and intercepts to go on from."""
+    """The plan of a fit to these data. start: coefficients and intercepts to start from."""
     X, (samples, features) = given.X, given.shape
     parameters = {name: value for name, value in model._plan_parameters().items() if name not in _ELSEWHERE}
     schedule = "working sets" if model.schedule is None else repr(model.schedule)
@@ -108,7 +100,7 @@ def plan_linear(
 def plan_path(
     given: LinearInput, parameters: dict[str, Any], profile: str, runtime: Runtime, *, hashed: bool
 ) -> JobPlan:
-    """The plan of a path of penalties. hashed: with a digest of the data, which takes a pass over them."""
+    """The plan of a path of penalties. hashed: include a digest of the data, which takes a pass over them."""
     X, (samples, features) = given.X, given.shape
     values = {name: _plain(value) for name, value in parameters.items()} | {"profile": profile}
     if hashed:
@@ -127,7 +119,7 @@ def plan_path(
 
 
 def solver_words(model: LinearModel) -> str:
-    """How one problem is solved."""
+    """How one problem is solved, as text."""
     if model.schedule is None:
         return WORKING_SETS
     return model.schedule.explain()
@@ -139,7 +131,7 @@ def _nbytes(X: Any) -> int:
 
 
 def _plain(value: Any) -> Any:
-    """A parameter that can be printed, compared and saved as JSON."""
+    """A parameter in a form that can be printed, compared and saved as JSON."""
     if isinstance(value, np.ndarray | list | tuple):
         return f"{np.size(value)} values, {digest_of(np.asarray(value))[:8]}"
     if isinstance(value, np.generic):

@@ -1,8 +1,8 @@
-"""The same problem by rounds of a schedule (`st.schedule.prioritised()` and its kin) instead of working sets.
+"""Fit a linear model by rounds of a schedule (such as `st.schedule.prioritised()`) instead of working sets.
 
-The round engine knows the objective and no duality gap, which costs a pass over all features. So it runs until the
-objective has nearly stopped falling, then the gap is measured; where that is still too large, it goes on and is taken
-at its word later the next time.
+The round engine computes the objective but not the duality gap, which costs a pass over all features. So it runs until
+the objective has nearly stopped falling; then the gap is measured. If that is too large, the engine continues, and the
+next measurement waits until the objective falls more slowly still.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def fit_by_schedule(
 ) -> Fit:
     """Solve a problem by the rounds of a schedule until the duality gap, which `works` measures, is small enough.
 
-    max_rounds: sweeps at most, each as many rounds of the schedule as there are features for its width. saved: receives
-    the state after each time that the gap was measured.
+    max_rounds : sweeps at most; a sweep is features / width rounds of the schedule
+    saved : receives the state after each measurement of the gap
     """
     _refuse(problem)
     assert isinstance(problem.design, Design)
@@ -63,7 +63,7 @@ def fit_by_schedule(
         intercept=problem.intercept,
         schedule=schedule,
     )
-    # Where nothing is learned, or where it begins: no schedule that works ends a leg above both.
+    # The objective at zero or at the start: no working schedule ends a leg above both.
     worst = program.objective(None, program.params)
     if start is not None:
         program.params["coef"][:] = start.coef
@@ -88,7 +88,7 @@ def fit_by_schedule(
             result = run(program, every=sweep, until=quiet, runtime=runtime, seed=seed + leg)
             if result.stopped == "interrupted":
                 raise KeyboardInterrupt
-            if not result.objective <= worst + gap / each:  # NaN is no more than anything
+            if not result.objective <= worst + gap / each:  # also true for NaN
                 raise Diverged(
                     f"the objective went up to {result.objective:.3g} from at most {worst:.3g}: schedule="
                     f"{schedule!r} updates features together that disturb each other; take a smaller width or "

@@ -1,4 +1,4 @@
-"""From what users hand to `LogisticRegression` to a joint model of all classes, and back."""
+"""Joint fit of all classes for `LogisticRegression`: build the softmax problem, solve it, unpack the coefficients."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-_ROUNDING = 2.0**-46  # of the objective: a gap below that cannot be told from rounding, so none is asked for
+_ROUNDING = 2.0**-46  # of the objective: smaller gaps are rounding, so the solver aims at no less
 _WIDTH = 118
 
 
 def joint_problem(model: LogisticRegression, X: Any, which: Ints, classes: int, weight: Floats) -> SoftmaxProblem:
-    """What is minimised: which [n] are the numbers of the classes, weight [n] the samples' own."""
+    """The softmax problem. which [n]: class indices; weight [n]: sample weights."""
     rows = DesignRows.of(X, checked=True)
     scale = rows.spread(weight) if model.standardize else np.ones(rows.shape[1])
     l1, l2 = float(model.l1_ratio), 1.0 - float(model.l1_ratio)
@@ -52,16 +52,14 @@ def joint_problem(model: LogisticRegression, X: Any, which: Ints, classes: int, 
 
 
 def joint_gap(problem: SoftmaxProblem, tol: float) -> float:
-    """tol times the loss of the model that knows no feature."""
+    """tol times the loss of the model without features."""
     return max(float(tol) * problem.empty, _ROUNDING * float(problem.weight.sum()) * math.log(problem.classes))
 
 
 def fit_joint(
     model: LogisticRegression, sitting: FitSession, problem: SoftmaxProblem, last: tuple[Floats, Floats] | None
 ) -> SoftmaxFit:
-    """Solve it, told round by round, with a warning where the rounds did not suffice. last: coef, intercept to begin
-    with.
-    """
+    """Solve the problem, report each round, and warn if max_iter was too small. last: coef, intercept to start from."""
     if model.schedule is not None:
         raise PlanError(
             "schedule= chooses among the features of one problem with two classes; leave it out, or learn each class "

@@ -1,8 +1,8 @@
-"""The arrays of a topic model: what every argument of the samplers is.
+"""Array declarations of the topic model samplers: how each argument is partitioned.
 
-Row blocks are documents: their tokens, the topics of these and their counts are owned. Column blocks are words: their
-counts rotate. All visits read the totals as they were at the epoch's start; what a visit changed is kept with its two
-blocks, and merged when the epoch is over.
+Row blocks are documents: their tokens, topic assignments and topic counts are owned. Column blocks are words: their
+topic counts rotate. All visits read the topic totals of the epoch's start. The changes of a visit are stored with its
+two blocks and merged at the end of the epoch.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .count_layout import CountLayout
 
 
 def spec_lda(sampler: str, logical: Logical, shape: CountLayout, tokens: Ints, runs: Ints) -> StepSpec:
-    """For the steps of `sampling_step`. tokens, runs [V]: of each visit."""
+    """Declarations for the steps of `sampling_step`. tokens, runs [V]: of each visit."""
     documents, words, order = logical.rows.bounds, logical.cols.bounds, logical.order
     ptr, run_ptr = (np.concatenate([[0], np.cumsum(counts)]) for counts in (tokens, runs))
 

@@ -1,10 +1,11 @@
-"""From a trained topic model to what its browser shows: words, sizes, likeness, documents, coherence.
+"""Data for the topic browser: words, sizes and similarity of topics, their documents and coherence.
 
     view = browse(model, corpus)                  # corpus: documents in the model's words, or None
     write_topics("topics.html", view)
 
-Everything is bounded: topics stay sparse, documents are looked at a chunk at a time, of a large corpus only some of
-them, spread evenly, and the likeness of topics, which grows with their square, is left out above `MOST_ALIKE` topics.
+Memory and time are bounded. Topics stay sparse, and documents are read a chunk at a time. Of a large corpus only
+`LOOKED` documents, evenly spaced, are read. Above `MOST_ALIKE` topics their similarity, which takes quadratic time, is
+left out.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ from .topics import Topics
 if TYPE_CHECKING:
     from .estimator import LatentDirichletAllocation
 
-MOST_ALIKE = 2_000  # topics whose likeness is worked out: all pairs are compared
-LOOKED = 50_000  # documents looked at
-_SHARES = 64 << 20  # bytes of shares at a time
+MOST_ALIKE = 2_000  # topics whose similarity is computed, at most: all pairs are compared
+LOOKED = 50_000  # documents read, at most
+_SHARES = 64 << 20  # bytes of topic shares computed at a time
 _COHERENT = 10  # words of a topic whose coherence is measured
 
 
@@ -42,7 +43,7 @@ def browse(
     documents: int = 10,
     similar: int = 6,
 ) -> TopicView:
-    """The view of a fitted model. words, documents, similar: how many of each to show for a topic.
+    """The view of a fitted model. words, documents, similar: number of each to show per topic.
 
     Without a corpus there are no documents and no coherence. Documents without names are numbered from 0.
 
@@ -86,13 +87,13 @@ def browse(
 
 
 def likelihoods(model: LatentDirichletAllocation) -> list[tuple[int, float]]:
-    """(epoch, log-likelihood per token) of the epochs in which it was worked out."""
+    """(epoch, log-likelihood per token) of the epochs in which it was computed."""
     key = "log_likelihood"
     return [(k + 1, float(epoch[key])) for k, epoch in enumerate(model.history_) if key in epoch]
 
 
 def _words(topics: Topics, n: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """(words [K, m], −1 beyond the last that a topic has; their p(word | topic) [K, m]), the likeliest first."""
+    """(words [K, m], −1 after a topic's last word; their p(word | topic) [K, m]), most probable first."""
     index, share = top_words(topics.by_topic(), n)
     V, totals = topics.n_words, topics.totals[:, None]
     weights = (share * totals + topics.beta) / (totals + V * topics.beta)
@@ -117,7 +118,7 @@ def _facts(model: LatentDirichletAllocation, corpus: Corpus | None) -> dict[str,
 
 
 def _some(documents: int) -> NDArray[np.int64]:
-    """The documents that are looked at: all, or LOOKED of them."""
+    """The documents that are read: all, or LOOKED of them."""
     return np.linspace(0, documents, min(documents, LOOKED), endpoint=False).astype(np.int64)
 
 
@@ -130,17 +131,18 @@ def _matrix(corpus: Corpus) -> Any:
 def _most(
     model: LatentDirichletAllocation, X: Any, n: int, names: list[str] | None, numbers: NDArray[np.int64]
 ) -> tuple[list[list[str]], NDArray[np.float32]]:
-    """The documents with most of each topic: names [K][n] and shares [K, n], most first.
+    """The documents with the largest share of each topic: names [K][n] and shares [K, n], largest first.
 
-    A document counts by its share, whatever its length; the prior keeps very short ones from having much of anything.
-    numbers [documents]: what the rows of X are called in the corpus.
+    Documents are ranked by share, not by length; the prior keeps the shares of very short ones small.
+
+    numbers : [documents] the rows of X in the corpus
     """
     K, n = model.topics_.n_topics, min(n, X.shape[0])
     best, where = np.full((K, n), -math.inf, np.float32), np.zeros((K, n), np.int64)
     step = max(1, _SHARES // (4 * K))
     for first in range(0, X.shape[0], step):
         shares = model.transform(X[first : first + step]).T
-        # The best so far come first, so that of equal shares the earlier document stays.
+        # The best so far come first, so that the earlier document wins a tie.
         both = np.concatenate([best, shares], axis=1)
         at = np.concatenate([where, np.broadcast_to(np.arange(first, first + shares.shape[1]), shares.shape)], axis=1)
         order = _largest(both, n)
@@ -154,7 +156,7 @@ def _most(
 
 
 def _largest(values: NDArray[np.float32], n: int) -> NDArray[np.int64]:
-    """[rows, n] the places of the n largest of each row, the largest first; of equal ones the lower place first."""
+    """[rows, n] positions of the n largest of each row, largest first; ties by lower position."""
     if n == 0:
         return np.empty((len(values), 0), np.int64)
     edge = np.partition(values, values.shape[1] - n, axis=1)[:, values.shape[1] - n]

@@ -1,17 +1,17 @@
-"""How well the words of a topic go together: NPMI and UMass over the documents in which they occur.
+"""Topic coherence, NPMI and UMass, from the documents in which the words of a topic occur together.
 
-A word occurs in a document or it does not; how often, and how near to another word, is not asked. With D documents,
+Only the presence of a word in a document counts, not its frequency or distance to other words. With D documents,
 D(i) of them with word i and D(i, j) with both, a topic's coherence is the mean over its pairs of
 
     npmi     log(p(i, j) / p(i) p(j)) / −log p(i, j)        p(i) = D(i)/D, p(i, j) = (D(i, j) + eps)/D; −1 … 1
-    umass    log((D(i, j) + eps) / D(i))                    i is listed before j: the likelier word of the two
+    umass    log((D(i, j) + eps) / D(i))                    i is listed before j: the more probable word
 
-(Bouma 2009 and Lau et al. 2014; Mimno et al. 2011.) With D = 4, D(i) = 2, D(j) = 2 and D(i, j) = 1, chance alone would
-put them together once: NPMI is 0, and UMass, with eps = 1, is log(2/2) = 0.
+(Bouma 2009 and Lau et al. 2014; Mimno et al. 2011.) With D = 4, D(i) = 2, D(j) = 2 and D(i, j) = 1, one
+co-occurrence is expected by chance: NPMI is 0, and UMass, with eps = 1, is log(2/2) = 0.
 
 Pairs that never occur together have an NPMI of −1, pairs that are in every document one of 1: the limits of the
-formula. Where a measure has no value the pair is left out of the mean: NPMI where either word never occurs, UMass where
-the first of them does not. A topic without pairs is NaN.
+formula. A pair without a value is left out of the mean: for NPMI if either word never occurs, for UMass if the first
+word does not. A topic without pairs is NaN.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ Ints = NDArray[np.int64]
 
 MEASURES = {"npmi": cooccurrence.NPMI, "umass": cooccurrence.UMASS}
 _EPS = {"npmi": 0.0, "umass": 1.0}
-_BITS = 8 << 20  # bytes of bits at a time: what stays in a cache is counted faster
-_CHUNKS = 8  # at least, however many words there are, so that threads have something to share
+_BITS = 8 << 20  # bytes of bit sets at a time: small enough for the cache
+_CHUNKS = 8  # chunks at least, for any number of words, so that threads can share the work
 _COUNTS = 64 << 20  # bytes of pair counts at a time
-_PARTS = 64  # visits that share the topics
+_PARTS = 64  # visits that the topics are divided into
 
 
 def coherence(
@@ -43,10 +43,12 @@ def coherence(
 ) -> NDArray[np.float64]:
     """[K] the coherence of each topic, higher is better.
 
-    words [K, n]: the columns of X that hold each topic's words, the likeliest first, none twice; −1 where a topic has
-    fewer than n. X [documents, vocabulary]: counts, sparse (CSR as it is, anything else is converted); a zero that is
-    stored is no occurrence, a word that is stored twice occurs once. eps: added to the number of documents with both
-    words; None is 0 for NPMI and 1 for UMass. Needs 4 n² bytes for each topic, 512 for each different word.
+    words : [K, n] columns of X with each topic's words, most probable first, unique; −1 if a topic has fewer than n
+    X : [documents, vocabulary] sparse counts (CSR; other formats are converted); stored zeros do not count as
+        occurrences, and a word that is stored twice occurs once
+    eps : added to the number of documents with both words; None is 0 for NPMI and 1 for UMass
+
+    Needs 4 n² bytes for each topic and 512 for each distinct word.
 
         >>> import scipy.sparse
         >>> from stretto.runtime.runtimes import Serial
@@ -76,7 +78,7 @@ def coherence(
 def _score(
     words: Ints, X: Any, present: NDArray[np.bool_], measure: int, eps: float, crew: Crew, scores: NDArray[np.float64]
 ) -> None:
-    """The coherence of a few topics, into `scores`."""
+    """Write the coherence of a few topics into `scores`."""
     documents, vocabulary = X.shape
     used = np.unique(words[words >= 0])
     none = len(used)
@@ -122,7 +124,7 @@ def _score(
 
 
 def _sparse(X: Any) -> Any:
-    """X in CSR form, the caller's own where it is that already."""
+    """X in CSR form; no copy if it is CSR already."""
     if not hasattr(X, "tocsr"):
         kind = type(X).__name__
         raise DataError(f"X is a {kind}, coherence needs a sparse matrix; pass scipy.sparse.csr_array(X)")
@@ -133,7 +135,7 @@ def _sparse(X: Any) -> Any:
 
 
 def _words(words: Any, vocabulary: int) -> Ints:
-    """The words as int64 [K, n], checked."""
+    """Validate the words; return them as int64 [K, n]."""
     try:
         given = np.asarray(words)
     except ValueError:
@@ -161,11 +163,11 @@ def _words(words: Any, vocabulary: int) -> Ints:
 
 
 def _present(X: Any) -> NDArray[np.bool_]:
-    """[entries] which of them are occurrences; of length 0 where all are."""
+    """[entries] which entries are occurrences; length 0 if all are."""
     values = X.data[: int(X.indptr[-1])]
     if not len(values) or values.min() > 0:
         return np.empty(0, np.bool_)
-    if not values.min() >= 0:  # or not a number
+    if not values.min() >= 0:  # or NaN
         at = int(np.argmax(~(values >= 0)))
         document = int(np.searchsorted(X.indptr, at, side="right")) - 1
         raise DataError(f"X[{document}, {X.indices[at]}] is {values[at]}; counts of words are 0 or more")

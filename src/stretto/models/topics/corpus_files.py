@@ -1,10 +1,10 @@
-"""A corpus larger than memory, cut: from a file to entries, from entries to blocks, from blocks to tokens on disk.
+"""Out-of-core corpora: parse a file of counts into entries, group them into blocks, and write the tokens to disk.
 
-    source, names = on_disk("docword.txt.gz", memory, folder, None)       # the file, parsed once, in flat files
-    entries, tokens = weigh(source, rows, cols, order)                    # what each visit will hold: decides the plan
+    source, names = on_disk("docword.txt.gz", memory, folder, None)       # parse the file once into flat files
+    entries, tokens = weigh(source, rows, cols, order)                    # sizes of the visits, for the plan
     laid = lay_out_tokens_on_disk(source, logical, shape, entries, tokens, crew, disk, memory)
 
-Nothing here holds more than a piece of the corpus, and the tokens are those that are laid out in memory, in that order.
+No function holds more than a chunk of the corpus in memory. Tokens and their order are the same as in memory.
 """
 
 from __future__ import annotations
@@ -41,25 +41,24 @@ from .count_layout import CountLayout
 from .input import LARGEST, OPEN_ENDED, UnknownWordsWarning, Words, read_vocabulary
 from .layout import GroupedEntries, TokenLayout, by_visit, pointers
 
-AHEAD = 64  # the samplers ask for documents a few tokens ahead, beyond the last one too
-# Of a memory budget, the share that tokens may take while they are made; each costs its entry, its document and a run.
+AHEAD = 64  # the samplers prefetch documents a few tokens ahead, also past the last one
+# Share of a memory budget for tokens while they are written; each needs its entry, its document and a run.
 _SHARE, _PER_TOKEN = 4, 28
 _PER_ENTRY = 12
-_LARGEST_TABLE = 1 << 28  # bytes of the table in which words of row blocks are marked
+_LARGEST_TABLE = 1 << 28  # bytes of the table that marks which words occur in which row blocks
 
 
 class CountFile:
-    """A file of counts whose words are in the order of a vocabulary: a `EntrySource` that reads it whenever it is
-    walked.
+    """A file of word counts, in the order of a vocabulary: an `EntrySource` that reads the file at each iteration.
 
     Parameters
     ----------
     path : the file
-    vocabulary : the words in column order, or a file with one word a line. A file that names its words itself is put
-        into that order; words that are not in it are left out, with a warning.
-    at_least : words of a file that does not say how many there are
+    vocabulary : the words in column order, or a file with one word a line. A file with named words is put into
+        that order; words that are not in it are left out, with a warning.
+    at_least : number of words, for a format that does not give it
     at_once : entries in memory at a time
-    crew : who counts the file in parts, each of which is refused if it changes; None: one file is read as a whole
+    crew : counts the file in parts, each of which is refused if it changes; None: one file is read as a whole
     """
 
     def __init__(
@@ -94,7 +93,7 @@ class CountFile:
         self.shape, self.names, self._left_out = (found.shape[0], width), names, 0.0
 
     def __len__(self) -> int:
-        """Entries of the file; those of words that are left out count too."""
+        """Number of entries in the file, including those of words that are left out."""
         return int(self._found.nnz)
 
     def chunks(self) -> Iterator[Chunk]:
@@ -117,7 +116,7 @@ class CountFile:
 
     @property
     def before(self) -> Ints | None:
-        """Known where no entry is left out."""
+        """Number of entries before each part; known if no entry is left out."""
         if not isinstance(self._found, FileSet) or self._to is not None or self._found.numbering.low <= 0:
             return None
         return self._found.numbering.firsts
@@ -138,7 +137,7 @@ class CountFile:
             yield (rows, cols, values) if some.all() else (rows[some], cols[some], values[some])
 
     def warn_unknown(self) -> None:
-        """Warn of words that the last walk left out."""
+        """Warn about words that the last scan left out."""
         if self._left_out:
             count = np.count_nonzero(self._to < 0)
             said = f"words not in the vocabulary were left out: {count:,}, with {self._left_out:,.0f} tokens"
@@ -149,9 +148,9 @@ class CountFile:
 def on_disk(
     path: Any, memory: int, folder: Path, vocabulary: Words | None, at_least: int = 0
 ) -> tuple[EntrySource, list[str] | None]:
-    """(entries, words): a file of counts parsed piece by piece into flat files of the folder, and its words' names.
+    """(entries, words): parse a file of counts chunk by chunk into flat files in the folder; also its words' names.
 
-    vocabulary, at_least: as for `CountFile`.
+    vocabulary, at_least : as for `CountFile`
     """
     found = CountFile(path, vocabulary, at_least)
     source = Spool(folder, found.shape, at_once(memory)).write(found.counts())
@@ -160,7 +159,7 @@ def on_disk(
 
 
 def _is_open_ended(path: Any) -> bool:
-    """Whether a file is of a format that does not say how many words there are."""
+    """Whether the file's format does not give the number of words."""
     if isinstance(path, NodeFiles) or is_several(path):
         return False
     with Parsing(os.fspath(path), ReadOptions(), LineReport(os.fspath(path))) as parsing:
@@ -168,7 +167,7 @@ def _is_open_ended(path: Any) -> bool:
 
 
 def _refuse_unless_counts(rows: Any, cols: Any, values: Any, where: str) -> None:
-    bad = ~((values >= 0) & (values <= LARGEST) & (values == np.floor(values)))  # NaN is bad too
+    bad = ~((values >= 0) & (values <= LARGEST) & (values == np.floor(values)))  # also true for NaN
     if bad.any():
         k = int(bad.argmax())
         raise DataError(
@@ -180,8 +179,9 @@ def _refuse_unless_counts(rows: Any, cols: Any, values: Any, where: str) -> None
 def weigh_parts(
     source: PartedSource, rows: BlockPartition, cols: BlockPartition, order: Order, crew: Crew
 ) -> tuple[Ints, Ints, Ints]:
-    """([P, V], [V], [V]): entries of each visit in each part, tokens of each visit, and its runs at most; counted where
-    the crew works.
+    """([P, V], [V], [V]): entries of each visit in each part, tokens of each visit, and an upper bound of its runs.
+
+    The crew's workers or nodes count them.
     """
     entries, tokens = np.zeros((source.parts, len(order)), np.int64), np.zeros(len(order), np.int64)
     occurs = np.zeros((rows.blocks, len(cols)), bool)
@@ -213,7 +213,7 @@ def _weigh_share(
 def weigh(
     source: EntrySource, rows: BlockPartition, cols: BlockPartition, order: Order, *, zeros: bool = False
 ) -> tuple[Ints, Ints]:
-    """([V], [V]): entries and tokens of each visit. zeros: whether there may be stored ones, as there may in memory."""
+    """([V], [V]): entries and tokens of each visit. zeros: whether there may be stored zeros, as in memory."""
     row_block, col_block, table = rows.block_of(), cols.block_of(), visit_table(order)
     entries, tokens = np.zeros(len(order), np.int64), np.zeros(len(order))
     for r, c, values in source.chunks():
@@ -227,7 +227,7 @@ def weigh(
 
 
 def count_runs(source: EntrySource, rows: BlockPartition, cols: BlockPartition, order: Order) -> Ints | None:
-    """[V] how many words each visit has, which are its runs; None where the table to count them in would be large."""
+    """[V] number of words of each visit, which equals its runs; None if the table for counting would be too large."""
     if rows.blocks * len(cols) > _LARGEST_TABLE:
         return None
     occurs = np.zeros((rows.blocks, len(cols)), bool)
@@ -239,14 +239,14 @@ def count_runs(source: EntrySource, rows: BlockPartition, cols: BlockPartition, 
 
 
 def _runs(occurs: NDArray[np.bool_], cols: BlockPartition, order: Order) -> Ints:
-    """[V] how many words of each visit occur. occurs [row blocks, words]."""
+    """[V] number of words that occur in each visit. occurs [row blocks, words]."""
     of_word = cols.block_of()
     found = np.stack([np.bincount(of_word[marks], minlength=cols.blocks) for marks in occurs])
     return np.asarray(found[order.row_block, order.col_block], np.int64)
 
 
 def refuse_if_disk_full(plan: Plan, entries: Ints, folder: Path) -> None:
-    """Refuse before any work when the files would not fit."""
+    """Raise an error before any work if the files would not fit on the disk."""
     wanted = int(entries.sum()) * _PER_ENTRY + plan.cost.memory
     free = shutil.disk_usage(folder).free
     if wanted > free:
@@ -257,7 +257,7 @@ def refuse_if_disk_full(plan: Plan, entries: Ints, folder: Path) -> None:
 
 
 def most_runs(entries: Ints, tokens: Ints, logical: Logical) -> Ints:
-    """[V] no visit has more runs than this: it has no more words than entries, nor than its column block."""
+    """[V] upper bound of the runs of each visit: its entries, and the words of its column block."""
     words: Ints = logical.cols.sizes[logical.order.col_block]
     return np.minimum(np.minimum(entries, tokens), words)
 
@@ -272,9 +272,9 @@ def lay_out_tokens_on_disk(
     disk: Disk,
     memory: int,
 ) -> TokenLayout:
-    """Every token of the corpus, by visit, in files; entries, tokens [V]: what `weigh` found.
+    """Write every token of the corpus to files, by visit. entries, tokens [V]: from `weigh`.
 
-    The entries are grouped by visit first, and turned into tokens a few visits at a time.
+    The entries are first grouped by visit, then converted to tokens a few visits at a time.
     """
     rows, cols, order = logical.rows, logical.cols, logical.order
     entry_ptr, *grouped = group_on_disk(source, rows, cols, order, entries, crew, disk, 0.0, 1.0)
@@ -308,7 +308,7 @@ def lay_out_tokens_on_disk(
 
 
 def pieces(weight: Ints, at_most: int) -> Iterator[tuple[int, int]]:
-    """Neighbours (first, last + 1) of no more than at_most together, or one alone where it weighs more.
+    """Ranges (first, last + 1) of total weight at most `at_most`; a heavier item gets its own range.
 
     >>> list(pieces(np.array([3, 3, 9, 1]), 6))
     [(0, 2), (2, 3), (3, 4)]

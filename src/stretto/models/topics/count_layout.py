@@ -1,4 +1,4 @@
-"""How counts of a topic model are laid out: documents and words in the plan's order, each with space for its topics."""
+"""Storage layout of topic counts: documents and words in the plan's order, each with space for its topics."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
     from .problem import TopicProblem
 
 _COUNT_BYTES = 4
-_MOST_PLAIN = (1 << 16) - 1  # what a plain count of a document can hold
+_MOST_PLAIN = (1 << 16) - 1  # largest plain count of a document
 
 
 @dataclass(frozen=True, eq=False)
 class Census:
-    """Tokens of each document [D] and word [V], and the digest of the corpus."""
+    """Token counts of a corpus."""
 
-    doc_tokens: Ints
-    word_tokens: Ints
-    entries: int
-    digest: str
+    doc_tokens: Ints  # [D] tokens of each document
+    word_tokens: Ints  # [V] tokens of each word
+    entries: int  # number of stored counts
+    digest: str  # digest of the corpus
 
     @property
     def tokens(self) -> int:
@@ -40,12 +40,12 @@ class Census:
 
 @dataclass(frozen=True, eq=False)
 class CountLayout:
-    """How counts are laid out: documents and words stand in the plan's order, each with room for what it can need."""
+    """Storage layout of counts: documents and words in the plan's order, each with space for its largest row."""
 
     topics: int
     plain: bool  # every document has K counts of two bytes; else packed rows
     doc_tokens: Ints  # [D] by position
-    word_tokens: Ints  # [V] by position; with those of an earlier fit
+    word_tokens: Ints  # [V] by position; includes those of an earlier fit
 
     @classmethod
     def of(
@@ -56,7 +56,7 @@ class CountLayout:
         cols: BlockPartition,
         earlier: Topics | None = None,
     ) -> CountLayout:
-        """For the corpus of the census, and the counts of earlier topics that a fit goes on from."""
+        """The layout for the corpus of the census, with the counts of earlier topics that a fit continues from."""
         docs, words = np.empty(len(rows), np.int64), np.empty(len(cols), np.int64)
         docs[rows.place], words[cols.place] = census.doc_tokens, census.word_tokens
         if earlier is not None:
@@ -80,31 +80,31 @@ class CountLayout:
 
     @property
     def width(self) -> int:
-        """Counts of a plain document row, in whole sixteens."""
+        """Numbers in a plain document row, rounded up to a multiple of sixteen."""
         return -(-self.topics // 16) * 16
 
     @property
     def padding(self) -> int:
-        """What packed rows hold where they hold nothing."""
+        """Value of unused entries in packed rows."""
         return self.topics << self.shift
 
     @cached_property
     def doc_at(self) -> Ints:
-        """[D + 1] where each document's row begins."""
+        """[D + 1] first element of each document's row."""
         room = np.full(len(self.doc_tokens), self.width)
         if not self.plain:
-            # One entry more than tokens: a new topic is written before the old one goes.
+            # One entry more than tokens: the sampler writes the new topic before it removes the old one.
             room = -(-np.minimum(self.doc_tokens + 1, self.topics) // 16) * 16
         return np.concatenate([[0], np.cumsum(room)]).astype(np.int64)
 
     @cached_property
     def word_plain(self) -> NDArray[np.bool_]:
-        """[V] words with K plain counts: four times as frequent as there are topics, or more than an entry counts."""
+        """[V] words with K plain counts: at least 4 K tokens, or too many tokens for a packed count."""
         return self.word_tokens >= min(4 * self.topics, 1 << self.shift)
 
     @cached_property
     def word_at(self) -> Ints:
-        """[V + 1] where each word's row begins."""
+        """[V + 1] first element of each word's row."""
         room = np.where(self.word_plain, self.topics, np.minimum(self.word_tokens, self.topics))
         return np.concatenate([[0], np.cumsum(room)]).astype(np.int64)
 
@@ -118,7 +118,7 @@ class CountLayout:
 
     @property
     def longest(self) -> int:
-        """Room of the longest document row."""
+        """Length of the longest document row."""
         return self.width if self.plain else int(np.diff(self.doc_at).max(initial=16))
 
     @property
@@ -130,7 +130,7 @@ class CountLayout:
         return int(self.word_at[-1]) * _COUNT_BYTES + 12 * len(self.word_tokens)
 
     def padded_alpha(self, alpha: NDArray[np.float64]) -> NDArray[np.float32]:
-        """alpha for the kernels: zero beyond the last topic, in whole groups."""
+        """alpha for the kernels, padded with zeros to whole groups."""
         found = np.zeros((self.topics + GROUP) // GROUP * GROUP, np.float32)
         found[: self.topics] = alpha
         return found

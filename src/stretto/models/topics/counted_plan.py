@@ -1,7 +1,7 @@
-"""The plan of a topic model from counts of its corpus; tokens are laid out later.
+"""The plan of a topic model, from counts of its corpus; tokens are laid out later.
 
 counted = count_lda(problem, source, census, crew, seed=…, profile=…, width=…, physical=…)
-counted.plan                                             # its cost is known, and was refused if it is too much
+counted.plan                                             # its cost is known, and within the limits
 """
 
 from __future__ import annotations
@@ -23,28 +23,23 @@ from .count_layout import Census, CountLayout
 from .problem import TopicProblem, logical_lda, plan_lda, settled
 from .topics import Topics
 
-_AT_ONCE = 1 << 22  # entries counted together: temporaries of some dozen bytes each
-# Kept for every document and word: its tokens, the place of its row, its length, its place in the plan, its block.
+_AT_ONCE = 1 << 22  # entries counted together: temporary arrays of some dozen bytes each
+# Stored for every document and word: tokens, position and length of its row, position in the plan, block.
 _PER_INDEX = 48
-# Of K topics, a worker keeps about a dozen numbers each, with alias tables twice as many.
+# Of K topics, a worker keeps about a dozen numbers each; with alias tables, twice as many.
 _PER_TOPIC, _PER_TOKEN_OF_RUN, _PER_ENTRY = 128, 8, 8
 
 
 @dataclass(frozen=True, eq=False)
 class CountedCorpus:
-    """A plan, and how the counts of topics will be laid out.
-
-    entries [V] : of each visit
-    parts : [P, V] entries of each visit in each part of the files, where the nodes of a cluster read them
-    runs : [V] words of each visit, where they were counted by parts
-    """
+    """A plan, and the storage layout of its topic counts."""
 
     problem: TopicProblem
     plan: Plan
     shape: CountLayout
-    entries: Ints
-    parts: Ints | None = None
-    runs: Ints | None = None
+    entries: Ints  # [V] entries of each visit
+    parts: Ints | None = None  # [P, V] entries of each visit in each part of files that nodes read
+    runs: Ints | None = None  # [V] words of each visit, if counted by parts
 
     @property
     def by_nodes(self) -> bool:
@@ -53,7 +48,7 @@ class CountedCorpus:
 
 
 def averaged_bytes(shape: CountLayout, problem: TopicProblem) -> int:
-    """What states that are averaged take."""
+    """Bytes of the sums for averaging states."""
     return len(shape.word_tokens) * shape.topics * 8 if problem.average_every else 0
 
 
@@ -94,7 +89,7 @@ def count_lda(
     problem = settled(problem, census)
     if isinstance(source, InMemory):
         source = InMemory(source.data, _AT_ONCE)
-    # The grid follows from the census; the passes below find out what is in its blocks.
+    # The grid follows from the census; the passes below count the contents of its blocks.
     logical = logical_lda(problem, census, seed=seed, profile=profile, width=width)
     rows, cols, order = logical.rows, logical.cols, logical.order
     shape = CountLayout.of(problem, census, rows, cols, earlier)
@@ -116,7 +111,7 @@ def count_lda(
 
 
 def refuse_in_memory(problem: TopicProblem, plan: Plan, shape: CountLayout, *, going_on: bool) -> None:
-    """NotEnoughMemory where a plan does not fit. going_on: from topics of an earlier fit."""
+    """NotEnoughMemory if a plan does not fit. going_on: the fit continues from topics of an earlier one."""
     remedy = "stream it from disk with memory='2GiB', or use fewer topics"
     if going_on:
         remedy = "partial_fit works in memory: give it fewer documents at a time, or more memory="

@@ -50,9 +50,9 @@ from .summary import similar_topics, top_words
 from .topics import Topics
 
 Array = NDArray[Any]
-_PRIORS = 1e-30, 1e30  # numbers of 32 bits, and so are their inverses and sums
+_PRIORS = 1e-30, 1e30  # normal float32 numbers, as are their inverses and sums
 _BATCH_EPOCHS = 20
-# Topics prepared for inference, as long as their model lives.
+# Inference state of topics, kept while their model exists.
 _prepared: WeakKeyDictionary[Topics, Inferrer] = WeakKeyDictionary()
 
 
@@ -275,7 +275,7 @@ class LatentDirichletAllocation(
     def _run_plan(
         self, made: Plan, X: Any, validation: Any, vocabulary: Any, runtime: Any = None, session: Session | None = None
     ) -> Self:
-        """Fit by a plan that was made earlier; PlanError if it would be another one by now."""
+        """Fit by an existing plan; PlanError if the plan of this fit would now differ."""
         return self._fit(X, validation, vocabulary, session, made, runtime)
 
     def _fit(
@@ -299,7 +299,7 @@ class LatentDirichletAllocation(
         return self
 
     def _held(self, validation: Any) -> Any:
-        """What to measure on: with early stopping a share of X, unless documents are given."""
+        """The held-out data: the documents given, else with early stopping a share of X."""
         return float(self.validation_fraction) if validation is None and self.early_stopping else validation
 
     @with_callbacks  # type: ignore[untyped-decorator]
@@ -320,7 +320,7 @@ class LatentDirichletAllocation(
         going_on = self._is_fitted()
         before, done = (self.history_, self.n_iter_) if going_on else ([], 0)
         epochs = min(self.max_iter, _BATCH_EPOCHS)
-        warm_up = 0 if going_on else min(self.warm_up, epochs // 2)  # what is known already needs none
+        warm_up = 0 if going_on else min(self.warm_up, epochs // 2)  # learned topics need no warm-up
         seed = (self._seed() + done) % (2**31 - 1)  # other documents, other draws
         settings = self._settings(seed, epochs, None, warm_up=warm_up)
         start = self.topics_ if going_on else None
@@ -331,7 +331,7 @@ class LatentDirichletAllocation(
         return self
 
     def _check(self) -> None:
-        """Refuse wrong parameters before anything is read."""
+        """Raise an error for wrong parameters before anything is read."""
         check = checks.of(self)
         number = check.number
         number("n_components", self.n_components, least=1, most=1 << 20, whole=True)
@@ -393,7 +393,7 @@ class LatentDirichletAllocation(
         beta = 0.01 if self.topic_word_prior is None else float(self.topic_word_prior)
         alpha = self._alpha()
         warm_up = self.warm_up if warm_up is None else warm_up
-        if self.optimize_every or self.average_every:  # states of a warm prior are no states to learn from
+        if self.optimize_every or self.average_every:  # states under a warm-up prior are not used for learning
             warm_up = min(warm_up, self.burn_in)
         problem = TopicProblem(
             topics=int(self.n_components),
@@ -423,7 +423,7 @@ class LatentDirichletAllocation(
         )
 
     def _callbacks(self, root: Any, corpus: Corpus | None, epoch: int, report: EpochReport, topics: Any) -> bool:
-        """Tell scikit-learn's callbacks of an epoch; whether one of them asks to stop."""
+        """Notify scikit-learn's callbacks of an epoch; return whether one of them requests a stop."""
         task = root.subcontext(task_name=f"epoch {epoch}")
         X = None if corpus is None else corpus.data
         task.call_on_fit_task_begin(estimator=self, X=X, y=None)
@@ -444,7 +444,7 @@ class LatentDirichletAllocation(
         self.n_iter_ = done + learned.epochs
         self.history_ = before + learned.history
         if learned.stopped:
-            # What was learned is kept, and the caller hears of the interruption as from any Python code.
+            # Keep what was learned; the caller gets the interruption as from any Python code.
             raise KeyboardInterrupt
 
     # --- using it ---------------------------------------------------------------------------------------------------
@@ -541,7 +541,7 @@ class LatentDirichletAllocation(
         names = self._names(vocabulary)
         found, share = top_words(self.topics_.by_topic(), n)
         pairs = (zip(*row, strict=True) for row in zip(found.tolist(), share.tolist(), strict=True))
-        # A topic may have fewer words than that.
+        # A topic may have fewer words.
         return [[names[w] if names is not None else str(w) for w, part in row if part > 0] for row in pairs]
 
     def coherence(self, X: Any, n: int = 10, measure: str = "npmi") -> NDArray[np.float64]:
@@ -558,7 +558,7 @@ class LatentDirichletAllocation(
         """
         check_is_fitted(self)
         found, share = top_words(self.topics_.by_topic(), n)
-        found = np.where(share > 0, found, -1)  # a topic may have fewer words than that
+        found = np.where(share > 0, found, -1)  # a topic may have fewer words
         with self._place().open() as crew:
             return topic_coherence(found, _csr(self._corpus(X)), measure=measure, crew=crew)
 
@@ -598,7 +598,7 @@ class LatentDirichletAllocation(
             _prepared[self.topics_] = Inferrer.of(self.topics_, crew)
         return _prepared[self.topics_]
 
-    # --- keeping it -------------------------------------------------------------------------------------------------
+    # --- persistence --------------------------------------------------------------------------------------------------
 
     def save(self, path: str | Path) -> None:
         """Write the fitted model to one file (safetensors, no pickle).

@@ -1,4 +1,4 @@
-"""From documents and settings to learned topics: the corpus, the job in memory or on disk, the run."""
+"""Fit a topic model: read the corpus, build the job in memory or on disk, run it."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ from .monitor import LikelihoodMonitor
 from .problem import TopicProblem
 from .topics import Topics
 
-_HELD = 0.5  # of a validation document's tokens
+_HELD = 0.5  # held-out share of a validation document's tokens
 
 
 @dataclass(frozen=True, eq=False)
 class FitSettings:
-    """What a fit is asked to do."""
+    """Settings of a fit."""
 
     problem: TopicProblem
     seed: int
@@ -49,33 +49,33 @@ class FitSettings:
     profile: str
     width: int
     runtime: Runtime
-    memory: int | None
-    strict: bool
-    evaluate_every: int
-    validation: Any
+    memory: int | None  # budget in bytes; None: no limit
+    strict: bool  # whether fractional counts are refused
+    evaluate_every: int  # epochs between two evaluations of the likelihood
+    validation: Any  # documents, or a share of X, to measure on
     patience: tuple[int, float] | None
     parameters: Mapping[str, Any]
 
 
 @dataclass(frozen=True, eq=False)
 class TopicFit:
-    """What came of it."""
+    """Result of a fit."""
 
     topics: Topics
     plan: Plan
-    epochs: int
+    epochs: int  # epochs completed
     history: list[dict[str, float]]
     vocabulary: list[str] | None
-    stopped: bool  # by the user, before its end
+    stopped: bool  # whether the user stopped it before its end
 
 
 @dataclass(frozen=True, eq=False)
 class CorpusInput:
-    """Documents to learn from and to measure on. corpus is None when they are on disk."""
+    """Documents to learn from and to measure on."""
 
     source: EntrySource
-    corpus: Corpus | None
-    held: tuple[Any, Any] | None
+    corpus: Corpus | None  # None if the documents are on disk
+    held: tuple[Any, Any] | None  # (observed, rest) tokens of validation documents
     vocabulary: list[str] | None
 
 
@@ -83,7 +83,7 @@ Stop = Callable[[Any, "Corpus | None", int, EpochReport, Callable[[], Topics]], 
 
 
 def place_for(runtime: Any, n_jobs: Any) -> Runtime:
-    """Where a fit runs. PlanError where it cannot run there."""
+    """The runtime of a fit; PlanError if the fit cannot run there."""
     found = checks.place(runtime, n_jobs, owner="LatentDirichletAllocation")
     return found
 
@@ -102,8 +102,8 @@ def learn(
 ) -> TopicFit:
     """Learn topics from X.
 
-    start : topics to go on from
-    made : the plan to run; PlanError where it would be another one by now
+    start : topics to continue from
+    made : the plan to run; PlanError if the plan of this fit would now differ
     """
     folder = None if scratch is None else Path(scratch.name)
     with ExitStack() as stack:
@@ -128,7 +128,7 @@ def _learn(
     made: Plan | None,
     opened: Crew | None,
 ) -> TopicFit:
-    """opened: a crew of the runtime, if there is one already."""
+    """Run a fit. opened: an open crew of the runtime, if there is one."""
     problem = settings.problem
     if start is not None:
         problem = _going_on(problem, start)
@@ -167,7 +167,7 @@ def _learn(
 
 
 def plan_topics(estimator: Any, X: Any, settings: FitSettings, vocabulary: Any) -> Plan:
-    """The plan that `learn` runs, from counts of the corpus. estimator: learns the names of X's columns."""
+    """The plan that `learn` runs, from counts of the corpus. estimator: receives the names of X's columns."""
     with here(settings.runtime).open() as crew:
         feed = _feed(estimator, X, settings, vocabulary, reset=True, folder=None, crew=crew)
         census = take_census(feed.source, crew)
@@ -186,8 +186,11 @@ def _feed(
     folder: Path | None,
     crew: Crew | None,
 ) -> CorpusInput:
-    """The documents. folder: where a file that is streamed is cut into; None: it is only counted, and read in place.
-    crew: who reads files in parts."""
+    """The documents of a fit.
+
+    folder : where a streamed file is written in blocks; None: the file is only counted, and read in place
+    crew : reads files in parts
+    """
     if isinstance(X, NodeFiles) and not _is_read_by_nodes(X, settings):
         raise X.unread()
     if is_path(X) and settings.memory is not None:
@@ -222,7 +225,7 @@ def _feed(
 
 
 def _other(settings: FitSettings, words: int, names: list[str] | None) -> Corpus:
-    """The validation documents, in the words of those that are learned from."""
+    """The validation documents, with the vocabulary of the training documents."""
     X = settings.validation
     named = names if names_its_words(X) else None
     return as_corpus(X, words=words, strict=settings.strict, seed=settings.seed, vocabulary=named)
@@ -241,7 +244,7 @@ def _described(feed: CorpusInput) -> str:
 
 
 def _going_on(problem: TopicProblem, start: Topics) -> TopicProblem:
-    """The problem of a fit that begins with earlier counts: another start is another plan."""
+    """The problem of a fit that starts from earlier counts; the start is part of the plan."""
     if start.n_topics != problem.topics:
         raise DataError(
             f"n_components is {problem.topics} now and was {start.n_topics} when partial_fit was first called; "
@@ -296,7 +299,7 @@ def _job(
     folder: Path | None,
     made: Plan | None,
 ) -> LdaJob:
-    """The job in memory; on disk when the budget asks for it."""
+    """The job: in memory, or on disk if the budget requires it."""
     census = take_census(feed.source, crew)
     if made is None and folder is None and feed.corpus is not None:
         return lay_out_in_memory(

@@ -1,12 +1,12 @@
-"""What unseen documents are about, given trained topics: shares of topics, and the likelihoods built on them.
+"""Inference with trained topics: topic shares of unseen documents, and their log-likelihoods.
 
     inferrer = Inferrer.of(topics, crew)                        # once
     theta = inferrer.shares(X, crew=crew)                       # [D, K] float32, rows sum to 1
     inferrer.log_likelihood(X, theta, crew=crew)                # [D] Σ_w c_w ln Σ_k θ_dk φ_kw
-    inferrer.completion(observed, held, crew=crew)              # θ from one half of each document, judged by the other
+    inferrer.completion(observed, held, crew=crew)              # θ from half of each document, measured on the rest
 
-The shares are the fixed point of expectation maximisation described in `kernels.topics.infer`: the answer is one,
-whatever the number of threads, and needs no random numbers.
+The shares are the fixed point of expectation maximisation (`kernels.topics.infer`). The result does not depend on the
+number of threads and uses no random numbers.
 """
 
 from __future__ import annotations
@@ -31,40 +31,40 @@ from .topics import Topics
 
 Floats = NDArray[np.float32]
 
-DENSE_TOPICS = 256  # up to here whole rows of φ are faster than each document's best topics
-_DENSE_BYTES = 1 << 30  # and no larger than this
-_PARTS, _LEAST = 256, 8192  # visits at most, entries in one at least
+DENSE_TOPICS = 256  # up to this number whole rows of φ are faster than each document's best topics
+_DENSE_BYTES = 1 << 30  # and φ is no larger than this
+_PARTS, _LEAST = 256, 8192  # visits at most, entries of a visit at least
 
 
 @dataclass(frozen=True, eq=False)
 class Documents:
-    """Counts of words, document by document: indptr [D + 1] int64, words [n] int32, counts [n] float32."""
+    """Word counts by document, as compressed rows."""
 
-    indptr: NDArray[np.int64]
-    words: NDArray[np.int32]
-    counts: Floats
+    indptr: NDArray[np.int64]  # [D + 1]
+    words: NDArray[np.int32]  # [n] word indices
+    counts: Floats  # [n]
 
     def __len__(self) -> int:
         return len(self.indptr) - 1
 
     @property
     def most(self) -> int:
-        """The different words of the document that has most."""
+        """Largest number of distinct words in a document."""
         return int(np.diff(self.indptr).max(initial=0))
 
     def bounds(self) -> NDArray[np.int64]:
-        """Where the documents are cut into visits of about equal work."""
-        entries = np.diff(self.indptr) + 1  # an empty document is work, too
+        """Bounds that divide the documents into visits of about equal work."""
+        entries = np.diff(self.indptr) + 1  # an empty document takes time, too
         return straight(entries, max(1, min(_PARTS, len(self), int(entries.sum()) // _LEAST))).bounds
 
 
 @dataclass(frozen=True, eq=False)
 class Inferrer:
-    """Trained topics as the kernels want them. Make one with `of`."""
+    """Trained topics in the form that kernels take. Make one with `of`."""
 
     alpha: Floats  # [K]
     n_words: int
-    phi: Floats | None  # [V, K in whole lanes], with few topics
+    phi: Floats | None  # [V, K padded to whole lanes], with few topics
     trained: infer.TrainedTopics | None  # sparse rows of φ, with many
 
     @classmethod
@@ -97,13 +97,15 @@ class Inferrer:
     def shares(self, X: Any, *, passes: int = 30, tol: float = 1e-3, crew: Crew) -> Floats:
         """[D, K] θ of documents X [D, V], counts in CSR; each row sums to 1, that of an empty document is α / Σ α.
 
-        passes: over the words of a document, at most. tol: a document is done when no more than this share of its
-        tokens would change topic in another pass. Needs 4·D·K bytes for the answer and little beside.
+        passes : over the words of a document, at most
+        tol : a document is done when at most this share of its tokens would change topic in another pass
+
+        Needs 4·D·K bytes for the result and little else.
         """
         return self.measured_shares(X, passes=passes, tol=tol, crew=crew)[0]
 
     def measured_shares(self, X: Any, *, passes: int = 30, tol: float = 1e-3, crew: Crew) -> tuple[Floats, float]:
-        """(θ, Σ tokens · passes made): `shares`, and the work they took."""
+        """(θ, Σ tokens · passes made): `shares`, and the work done."""
         checks.number("passes", passes, least=1, whole=True)
         checks.number("tol", tol, least=0)
         docs = self.documents(X)
@@ -153,7 +155,7 @@ class Inferrer:
     def completion(self, observed: Any, held: Any, *, crew: Crew) -> tuple[float, int]:
         """(log-likelihood, tokens) of `held` [D, V], with θ inferred from the other part of the documents, `observed`.
 
-        The quotient, about −8 for English text, compares models: words of a document that it was not shown.
+        The quotient, about −8 for English text, compares models on words that they have not seen.
         """
         if observed.shape != held.shape:
             raise DataError(
@@ -163,7 +165,7 @@ class Inferrer:
         return math.fsum(value), round(float(held.sum()))
 
     def documents(self, X: Any) -> Documents:
-        """X as the kernels want it; float32 counts and int32 indices are not copied."""
+        """X in the form that kernels take; float32 counts and int32 indices are not copied."""
         if getattr(X, "format", None) != "csr":
             kind = type(X).__name__
             raise DataError(

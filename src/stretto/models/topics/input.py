@@ -1,4 +1,4 @@
-"""What users hand to a topic model: documents as counts of words, in any form that holds a matrix.
+"""Input of a topic model: convert matrices, data frames and files of word counts to a `Corpus`.
 
 The same matrix gives the same `Corpus` whatever its format and the order of its entries.
 
@@ -9,7 +9,7 @@ The same matrix gives the same `Corpus` whatever its format and the order of its
     [((0, 0), 2.0), ((0, 2), 1.0)]
 
 A fractional count (tf-idf, averages) is rounded up with the probability of its fraction, so that it is right on
-average. The draw is keyed by seed, document and word, and is `st.uniform` of those, never a matter of order.
+average. The draw is `st.uniform` of seed, document and word; the order of entries does not matter.
 """
 
 from __future__ import annotations
@@ -39,34 +39,30 @@ from stretto.models.sklearn_base import check_array, validate_data
 Array = NDArray[Any]
 Words = Sequence[str] | str | os.PathLike[str]
 
-LARGEST = 2**24 - 1  # float32 holds every whole number up to it
-OPEN_ENDED = ("svmlight", "lda-c")  # formats that do not say how many words there are
-# Names of columns that no vocabulary has, and those of a table with one count a row: document, word, count.
+LARGEST = 2**24 - 1  # float32 holds every integer up to it
+OPEN_ENDED = ("svmlight", "lda-c")  # formats that do not give the number of words
+# Names of unnamed columns, and those of a table with one count per row: document, word, count.
 _IDS = {"docid", "documentid", "wordid", "termid", "userid", "itemid"}
 _RECORDS = (USER_NAMES, ITEM_NAMES, RATING_NAMES)
-_ROUND, _DEAL = 1, 2  # what a number is drawn for
-_DEALT = 1 << 16  # tokens of one entry that are dealt one by one
+_ROUND, _DEAL = 1, 2  # keys of the random draws: rounding, splitting
+_DEALT = 1 << 16  # tokens of one entry that are drawn one by one
 
 
 class FractionalCountsWarning(UserWarning):
-    """Counts were rounded by a draw because they are no whole numbers."""
+    """Counts were rounded by a draw because they are not integers."""
 
 
 class UnknownWordsWarning(UserWarning):
-    """Words were left out because the vocabulary does not have them."""
+    """Words were left out because the vocabulary does not contain them."""
 
 
 @dataclass(frozen=True, eq=False)
 class Corpus:
-    """Documents × words. data: counts as float32, whole and at least 1, sorted by document and then by word.
+    """Documents × words. Documents without words are rows without entries."""
 
-    vocabulary [V], documents [D]: names, or None where there are none. Documents without words are rows without
-    entries.
-    """
-
-    data: Data
-    vocabulary: list[str] | None = None
-    documents: list[str] | None = None
+    data: Data  # counts as float32, integers from 1 up, sorted by document and then by word
+    vocabulary: list[str] | None = None  # [V] words
+    documents: list[str] | None = None  # [D] names of the documents
 
     @property
     def n_documents(self) -> int:
@@ -95,14 +91,14 @@ def as_corpus(
 ) -> Corpus:
     """A corpus from a sparse or dense matrix, a DataFrame, `Data`, or the path of a file that `st.read` reads.
 
-    words      : how many the model was trained on; X must have as many, and may then be without any token
+    words      : number of words that the model was trained on; X must have as many, and may then have no tokens
     strict     : refuse fractional counts
-    vocabulary : the words in column order, or a file with one word a line; data that name their words themselves are
-                 put into its order, and words that it does not have are left out with a warning
-    estimator  : checks by scikit-learn's rules, which keep n_features_in_ (`reset`) or compare with it
-    keyed_by   : what a document is for the draw that rounds: its "position" (row), or its "content", with which a
-                 document is rounded in the same way in whatever company it comes
-    read_as    : arguments of `stretto.read`, where X is a path
+    vocabulary : the words in column order, or a file with one word a line; data with named words are
+                 put into its order, and words that it does not contain are left out with a warning
+    estimator  : for checks by scikit-learn's rules, which set n_features_in_ (`reset`) or compare with it
+    keyed_by   : key of a document in the rounding draw: its "position" (row), or its "content", with which a
+                 document is rounded in the same way in any corpus
+    read_as    : arguments of `stretto.read`, if X is a path
     """
     if keyed_by not in {"position", "content"}:
         raise DataError(f"keyed_by must be 'position' or 'content', got {keyed_by!r}")
@@ -140,7 +136,7 @@ def as_corpus(
 
 
 def _refuse_records(frame: EagerFrame) -> None:
-    """Refuse a frame with a row for each count: a matrix has a row for each document and a column for each word."""
+    """Refuse a frame with one row per count: a matrix has a row for each document and a column for each word."""
     plain = [plain_name(name) for name in frame.names]
     ids = [str(name) for name, short in zip(frame.names, plain, strict=True) if short in _IDS]
     records = len(plain) <= 4 and all(any(name in names for name in plain) for names in _RECORDS)
@@ -153,7 +149,7 @@ def _refuse_records(frame: EagerFrame) -> None:
 
 
 def names_its_words(X: Any) -> bool:
-    """Whether X may hold words by name: those of a fitted model are then looked up by theirs."""
+    """Whether X may name its words; then they are matched by name with those of a fitted model."""
     return isinstance(X, str | os.PathLike | Data)
 
 
@@ -171,7 +167,7 @@ def read_vocabulary(given: Words) -> list[str]:
 
 
 def _from_path(path: str, at_least: int, read_as: Mapping[str, Any] | None) -> Data:
-    """The file's entries. Formats that do not say how many words there are have `at_least` so many."""
+    """The entries of a file. at_least: number of words, for formats that do not give it."""
     data = read_for_fit(path, "sum") if read_as is None else read(path, duplicates="sum", **read_as)
     if data.shape[1] < at_least and data.col_ids is None:
         with Parsing(path, ReadOptions((read_as or {}).get("format", "auto")), LineReport(path)) as parsing:
@@ -181,7 +177,7 @@ def _from_path(path: str, at_least: int, read_as: Mapping[str, Any] | None) -> D
 
 
 def _from_data(data: Data, names: list[str] | None) -> tuple[Any, list[str] | None, list[str] | None]:
-    """A sparse matrix of the records, in the order of `names` where the data name their words; both sides' names."""
+    """A sparse matrix of the records, in the order of `names` if the data name their words; names of both axes."""
     rows, cols, values, shape = data.rows, data.cols, data.values, data.shape
     own = data.col_ids
     if own is not None:
@@ -203,8 +199,8 @@ def _from_data(data: Data, names: list[str] | None) -> tuple[Any, list[str] | No
 
 
 def _validated(X: Any, estimator: Any, reset: bool) -> Any:
-    """X as an array or sparse matrix of numbers in two dimensions, by scikit-learn's rules and in its words."""
-    # NaN and infinity are looked for later, where the message can say where they are.
+    """X as a two-dimensional array or sparse matrix of numbers, by scikit-learn's rules and with its messages."""
+    # NaN and infinity are checked later, where the message can give their position.
     rules = {"accept_sparse": True, "dtype": "numeric", "ensure_all_finite": False}
     try:
         return check_array(X, **rules) if estimator is None else validate_data(estimator, X, reset=reset, **rules)
@@ -213,14 +209,14 @@ def _validated(X: Any, estimator: Any, reset: bool) -> Any:
 
 
 def _entries(X: Any) -> tuple[Array, Array, Array]:
-    """(rows, cols, values) by row and then by column, each pair once, stored zeros and all; X is left as it is."""
+    """(rows, cols, values) by row and then by column, pairs unique, with stored zeros; X is not changed."""
     if isinstance(X, np.ndarray):
         rows, cols = np.nonzero(X)
         return rows, cols, X[rows, cols]
     X = X.tocoo(copy=False)
     same = X.row[1:] == X.row[:-1]
     if not np.all((X.row[1:] > X.row[:-1]) | (same & (X.col[1:] > X.col[:-1]))):
-        # As float64, because small integers would wrap when added up.
+        # As float64, because small integers would overflow in sums.
         X = coo_array((X.data.astype(np.float64), (X.row, X.col)), shape=X.shape).tocsr().tocoo()
     return X.row, X.col, X.data
 
@@ -228,10 +224,10 @@ def _entries(X: Any) -> tuple[Array, Array, Array]:
 def _counts(
     rows: Array, cols: Array, values: Array, who: str, strict: bool, seed: int, keyed_by: str
 ) -> tuple[Array, Array, NDArray[np.float32]]:
-    """The entries with whole counts from 1 up; anything that is no count is refused with its place."""
+    """The entries with integer counts from 1 up; an invalid count raises an error with its position."""
     if not len(values):
         return rows, cols, np.empty(0, np.float32)
-    low, high = float(values.min()), float(values.max())  # NaN, if there is one
+    low, high = float(values.min()), float(values.max())  # NaN if there is one
 
     def at(bad: NDArray[np.bool_]) -> str:
         k = int(np.argmax(bad))
@@ -258,7 +254,7 @@ def _counts(
                 some = odd[k : k + SLICE]
                 drawn = unit(absorb(absorb(start(seed, _ROUND), document[some]), cols[some]))
                 whole[some] += drawn < values[some].astype(np.float64) - whole[some]
-            low = 0.0  # some may be gone
+            low = 0.0  # rounding may have given zeros
         values = whole
     counts = values.astype(np.float32)
     if low >= 1:
@@ -268,7 +264,7 @@ def _counts(
 
 
 def _contents(rows: Array, cols: Array, values: Array) -> NDArray[np.uint64]:
-    """[nnz] a hash of each entry's document: the sum over its words, stored zeros left out, of a hash of the entry."""
+    """[nnz] a hash of each entry's document: the sum of the hashes of its entries, without stored zeros."""
     bits = np.ascontiguousarray(values, np.float32).view(np.uint32).astype(np.uint64)
     hashes = splitmix64(splitmix64(np.asarray(cols).astype(np.uint64)) ^ bits)
     hashes[values == 0] = 0
@@ -280,9 +276,9 @@ def _contents(rows: Array, cols: Array, values: Array) -> NDArray[np.uint64]:
 def split_tokens(corpus: Corpus, share: float, seed: int) -> tuple[Corpus, Corpus]:
     """(observed, held): each token is held with probability `share`, by a draw keyed by document, word and number.
 
-    Both parts have all documents and words: learn a document's topics from one part, measure them on the other. Of a
-    word that a document has more than 65,536 times, only that many tokens are drawn, and the others follow in
-    proportion: what it takes is bounded by the entries, however large their counts are.
+    Both parts have all documents and words: infer a document's topics from one part, measure them on the other. Of a
+    word that a document has more than 65,536 times, only that many tokens are drawn, and the others are divided in
+    proportion, so the cost is bounded by the number of entries.
     """
     _check_share(share)
     data = corpus.data
@@ -291,7 +287,7 @@ def split_tokens(corpus: Corpus, share: float, seed: int) -> tuple[Corpus, Corpu
     ends = np.cumsum(counts)
     held = np.empty(len(counts), np.int64)
     low = 0
-    while low < len(counts):  # about SLICE tokens at a time, never less than one entry
+    while low < len(counts):  # about SLICE tokens at a time, at least one entry
         high = max(low + 1, int(np.searchsorted(ends, ends[low] - counts[low] + SLICE, side="right")))
         some = slice(low, high)
         state = absorb(absorb(start(seed, _DEAL), data.rows[some]), data.cols[some])
@@ -309,7 +305,7 @@ def split_tokens(corpus: Corpus, share: float, seed: int) -> tuple[Corpus, Corpu
 def split_documents(corpus: Corpus, share: float, seed: int) -> tuple[Corpus, Corpus]:
     """(kept, held): each document is held with probability `share`, by a draw keyed by its position.
 
-    Where the draw would hold none, or all, of several documents, one is moved.
+    If the draw holds none, or all, of several documents, one is moved.
     """
     _check_share(share)
     mask = held_out(0, corpus.n_documents, share, seed)
@@ -334,7 +330,7 @@ def _some_documents(corpus: Corpus, chosen: NDArray[np.bool_], name: str) -> Cor
 
 
 def _part(corpus: Corpus, counts: Array, name: str, remedy: str) -> Corpus:
-    """The corpus with these counts [nnz] instead, entries without a token left out."""
+    """The corpus with these counts [nnz] instead, without empty entries."""
     some = counts > 0
     if not some.any():
         raise DataError(f"the {name} part of the documents would have no tokens; {remedy}")

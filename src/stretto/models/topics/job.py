@@ -1,7 +1,7 @@
-"""Training a topic model: one pass over the grid for each epoch.
+"""The training job of a topic model: Gibbs sampling, one pass over the grid for each epoch.
 
-The first epoch gives every token its first topic, drawn from what has been counted so far (or at random). In the first
-epochs the prior of words in topics is larger than it will be. The totals of the topics are merged when an epoch ends.
+The first epoch draws the initial topic of every token from the counts so far (or at random). During the warm-up the
+prior of words in topics is larger than its final value. The topic totals are merged at the end of an epoch.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ from .topics import Topics
 
 Entries = tuple[NDArray[Any], NDArray[Any], NDArray[Any]]
 
-_FLAT = 1e6  # priors so large that no count shows: every topic is as likely as any other
+_FLAT = 1e6  # priors so large that counts have no influence: all topics are equally likely
 
 
 def epoch_seed(seed: int, epoch: int) -> np.uint64:
-    """64 random bits for an epoch; with a visit and a place in it they give a token its random numbers."""
+    """64 random bits for an epoch; with visit and position they determine a token's random numbers."""
     digest = hashlib.blake2b(f"lda:{seed}:{epoch}".encode(), digest_size=8).digest()
     return np.uint64(int.from_bytes(digest, "little"))
 
@@ -96,7 +96,7 @@ def sampling_step(
     warmth: float = 1.0,
     **around: Any,
 ) -> BlockStep:
-    """One pass of the problem's sampler over the visits of `order`; warmth: what beta is multiplied with."""
+    """One pass of the problem's sampler over the visits of `order`; warmth: factor of beta."""
     if first and problem.first_topics == "random":
         priors = Priors([_FLAT] * shape.topics, _FLAT)
     beta = np.float32(priors.beta * warmth)
@@ -114,9 +114,9 @@ def sampling_step(
 
 
 def merge_totals(counts: TopicCounts, moved: NDArray[np.int32] | None = None) -> None:
-    """The changes of an epoch become part of the totals; whole numbers, so their order does not matter.
+    """Add the changes of an epoch to the totals; they are integers, so the order does not matter.
 
-    moved: what rows or columns say of them, who say the same; the columns unless given.
+    moved : the changes, by rows or by columns, which agree; the columns' unless given
     """
     counts.total[:] += (counts.col_moved if moved is None else moved).sum(axis=0, dtype=np.int64)
     counts.row_moved[:] = 0
@@ -124,7 +124,7 @@ def merge_totals(counts: TopicCounts, moved: NDArray[np.int32] | None = None) ->
 
 
 class LdaJob:
-    """Gibbs sampling. disk: where tokens and counts are, if not in memory."""
+    """Gibbs sampling. disk: where tokens and counts are stored, if not in memory."""
 
     def __init__(
         self,
@@ -164,18 +164,18 @@ class LdaJob:
             seed=epoch_seed(self.seed, epoch),
             first=epoch == 0,
             warmth=self.problem.warmth(epoch),
-            # Of several nodes, each tells what its own rows say.
+            # With several nodes, each reports the changes of its own rows.
             after=lambda: merge_totals(self.counts, self.counts.row_moved),
             spec=self.plan.steps[0],
         )
         return [step]
 
     def report(self, epoch: int, steps: Sequence[BlockStep]) -> EpochReport:
-        """How likely the topics are, and how many tokens changed theirs."""
+        """The likelihood of the topics, and the share of tokens that changed theirs."""
         return self.watch.look(self, epoch, sum(step.total() for step in steps) / max(1, self.items))
 
     def histograms(self, by_topic: bool) -> tuple[Histogram, Histogram]:
-        """What the counts say of the priors of documents and of words."""
+        """Histograms of the counts, for the priors of documents and of words."""
         self.crew.gather()
         tokens = self.shape.doc_tokens
         documents = (
@@ -193,8 +193,10 @@ class LdaJob:
         return reduce(add, words)
 
     def _documents(self) -> Iterator[tuple[int, int, CountRows]]:
-        """(first position, last + 1, counts of topics) of some documents after the other, which stand in the plan's
-        order; all at once where they are in memory."""
+        """(first position, last + 1, topic counts) of ranges of documents in the plan's order.
+
+        In memory there is one range.
+        """
         counts, shape = self.counts, self.shape
         for first, last in self._pieces(shape.doc_at, counts.doc_rows):
             at = shape.doc_at[first : last + 1]
@@ -210,7 +212,7 @@ class LdaJob:
             yield first, last, CountRows(at[:-1] - at[0], length, rows, shape.shift, shape.topics)
 
     def _pieces(self, at: Ints, rows: NDArray[Any]) -> Iterator[tuple[int, int]]:
-        """Neighbours (first, last + 1) of rows that begin at[r]; from disk, a few at a time."""
+        """Ranges (first, last + 1) of rows that begin at[r]; from disk, a few rows at a time."""
         if self.disk is None:
             yield 0, len(at) - 1
             return
@@ -220,21 +222,21 @@ class LdaJob:
             self.disk.release(rows, int(at[first]), int(at[last]))
 
     def _entries(self) -> Iterator[Entries]:
-        """(word, topic, count) of some words after the other, each word's together."""
+        """(word, topic, count) of ranges of words; the entries of a word are together."""
         self.crew.gather()
         for first, _, rows in self._words():
             yield word_entries(self.shape, self.plan.logical.cols, rows.length, rows.rows, first)
 
     def add_up(self) -> None:
-        """Add the present word counts to those that are averaged."""
+        """Add the present word counts to the sums for averaging."""
         for words, topics, counts in self._entries():
             self.summed.counts[words, topics] += counts  # a pair occurs once
         self.summed.states += 1
 
     def topics(self) -> Topics:
-        """What has been learned: the average of the states added up, or the present one.
+        """The learned topics: the average of the summed states, or the present state.
 
-        Its arrays are in files where the counts are.
+        Its arrays are in files if the counts are.
         """
         V = len(self.shape.word_tokens)
         averaged = self.summed.mean()
@@ -245,7 +247,7 @@ class LdaJob:
         return gather_topics(parts, V, self.priors.alpha, self.priors.beta, self.disk)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Topics, counts, totals and priors, live."""
+        """Topics, counts, totals and priors: the live arrays, not copies."""
         counts = self.counts
         return {
             "topic": self.laid.tokens.topic,
@@ -261,21 +263,21 @@ class LdaJob:
 
 
 def document_rows(shape: CountLayout, at: Any, length: Any, rows: Any) -> CountRows:
-    """Documents' counts as those who only look at them want them."""
+    """Topic counts of documents, for read-only use."""
     if shape.plain:
         return CountRows.dense(rows, shape.topics, shape.width)
     return CountRows(at, length, rows, shape.shift, shape.topics)
 
 
 class SummedCounts:
-    """Word counts added up over several states, [V, K] int64, and how many there were; nothing unless wanted."""
+    """Word counts summed over several states, [V, K] int64, and the number of states; empty unless wanted."""
 
     def __init__(self, shape: CountLayout, *, wanted: bool) -> None:
         size = (len(shape.word_tokens), shape.topics) if wanted else (0, shape.topics)
         self.counts, self.states = np.zeros(size, np.int64), np.zeros(1, np.int64)
 
     def mean(self) -> tuple[Any, Any, Any] | None:
-        """(word, topic, mean count), or None when nothing was added up."""
+        """(word, topic, mean count), or None if no state was added."""
         if not self.states[0]:
             return None
         words, topics = np.nonzero(self.counts)
@@ -294,7 +296,7 @@ def lay_out_lda(
     earlier: Topics | None = None,
     scratch: Path | None = None,
 ) -> LdaJob:
-    """The job that runs a plan: the tokens laid out in memory, in files of a scratch folder, or by the nodes."""
+    """The job that runs a plan: the tokens are laid out in memory, in files of a scratch folder, or by the nodes."""
     problem, plan, shape, watch = counted.problem, counted.plan, counted.shape, watch or LikelihoodMonitor()
     logical, physical = plan.logical, plan.physical
     seed, budget, disk = logical.seed, physical.memory or 0, None
@@ -316,7 +318,7 @@ def lay_out_lda(
         laid = lay_out_tokens_on_disk(source, logical, shape, counted.entries, plan.weight, crew, disk, budget)
     else:
         laid = lay_out_tokens(source, logical, shape, crew)
-    # Of a large vocabulary the plan knew only how many runs there are at most.
+    # For a large vocabulary the plan had only an upper bound of the runs.
     plan = plan_lda(problem, logical, shape, plan.weight, laid.runs, physical)
     return LdaJob(problem, plan, shape, laid, crew, seed, watch, earlier, disk)
 
@@ -334,7 +336,7 @@ def lay_out_in_memory(
     watch: LikelihoodMonitor | None = None,
     earlier: Topics | None = None,
 ) -> LdaJob:
-    """Lay the tokens out and plan from what was laid out: the plan of `count_lda`, without counting first."""
+    """Lay the tokens out, then plan from the layout: the plan of `count_lda`, without a counting pass."""
     problem = settled(problem, census)
     logical = logical_lda(problem, census, seed=seed, profile=profile, width=width)
     shape = CountLayout.of(problem, census, logical.rows, logical.cols, earlier)
@@ -356,7 +358,7 @@ def build_lda(
     data: Data | None = None,
     **settings: Any,
 ) -> LdaJob:
-    """Count, plan, lay out. data: the corpus, where it is in memory. settings: those of `count_lda`."""
+    """Count, plan and lay out. data: the corpus, if it is in memory. settings: those of `count_lda`."""
     census = census or take_census(source, crew)
     if scratch is None:
         whole = source if data is None else InMemory(data)

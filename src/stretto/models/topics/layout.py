@@ -1,4 +1,4 @@
-"""Documents into tokens: counted, cut into blocks, laid out in runs of one word, in memory."""
+"""Convert documents to tokens in memory: count them, group them by block, store them in runs of one word."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from .count_layout import Census, CountLayout
 from .topics import Topics
 
 _WORDS_AT_ONCE = 1 << 14
-_AHEAD = 64  # the kernels ask for documents a few tokens ahead, beyond the last one too
+_AHEAD = 64  # the kernels prefetch documents a few tokens ahead, also past the last one
 
 
 def take_census(source: EntrySource, crew: Crew) -> Census:
@@ -46,7 +46,7 @@ def take_census(source: EntrySource, crew: Crew) -> Census:
 
 
 def _tokens_of(shape: tuple[int, int], chunks: Iterable[Chunk]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Of every document and of every word."""
+    """Tokens of every document and of every word."""
     docs, words = np.zeros(shape[0]), np.zeros(shape[1])
     for rows, cols, values in chunks:
         docs += np.bincount(rows, weights=values, minlength=len(docs))
@@ -60,11 +60,11 @@ def _tokens_of_share(source: PartedSource, parts: Sequence[int], crew: Crew) -> 
 
 @dataclass(frozen=True, eq=False)
 class GroupedEntries:
-    """Entries grouped by visit: ptr [V + 1], document and word counted from the first of their blocks, count."""
+    """Entries grouped by visit."""
 
-    ptr: Ints
-    doc: NDArray[Any]
-    word: NDArray[Any]
+    ptr: Ints  # [V + 1] first entry of each visit
+    doc: NDArray[Any]  # document, relative to the first of its block
+    word: NDArray[Any]  # word, relative to the first of its block
     count: NDArray[np.float32]
 
     def measure(self, words_in: Ints, crew: Crew) -> tuple[Ints, Ints, int]:
@@ -85,7 +85,7 @@ class GroupedEntries:
 
 
 def pointers(counts: Ints) -> Ints:
-    """[n + 1] where each of n pieces begins."""
+    """[n + 1] first element of each of n groups."""
     return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
 
 
@@ -102,14 +102,14 @@ def new_tokens(
 
 
 def group(source: EntrySource, rows: BlockPartition, cols: BlockPartition, order: Order, crew: Crew) -> GroupedEntries:
-    """All entries of a source that fits in memory, by visit."""
+    """Group all entries of a source that fits in memory by visit."""
     (chunk,) = source.chunks()
     return GroupedEntries(*scatter(chunk, rows, cols, order, tally(chunk, rows, cols, order, crew), crew, 0.0, 1.0))
 
 
 @dataclass(frozen=True, eq=False)
 class TokenLayout:
-    """Tokens by visit, and what the plan needs to know of them."""
+    """Tokens by visit, and their statistics for the plan."""
 
     tokens: Tokens
     most: int  # tokens of the longest run
@@ -143,7 +143,7 @@ def by_visit(logical: Logical, ptr: Ints, run_ptr: Ints, arrays: tuple[Any, Any,
 
 
 def new_counts(shape: CountLayout, order: Order, disk: Disk | None = None) -> TopicCounts:
-    """Counts of a corpus in which no token has a topic yet; the rows in files where a disk is given."""
+    """Counts of a corpus in which no token has a topic yet; the rows are in files if a disk is given."""
     K = shape.topics
     padding = 0 if shape.plain else shape.padding
     doc_rows = full_array(disk, "doc_rows", (int(shape.doc_at[-1]),), shape.doc_dtype, padding)
@@ -161,7 +161,7 @@ def new_counts(shape: CountLayout, order: Order, disk: Disk | None = None) -> To
 
 
 def put_earlier(counts: TopicCounts, shape: CountLayout, cols: BlockPartition, earlier: Topics) -> None:
-    """Begin with the word counts of an earlier fit, averages rounded."""
+    """Initialise with the word counts of an earlier fit; averages are rounded."""
     words = np.repeat(np.arange(earlier.n_words), np.diff(earlier.indptr))
     number = np.rint(earlier.count).astype(np.uint32)
     known = number > 0
@@ -170,7 +170,7 @@ def put_earlier(counts: TopicCounts, shape: CountLayout, cols: BlockPartition, e
     plain = shape.word_plain[place]
     counts.word_rows[shape.word_at[place[plain]] + topic[plain]] = number[plain]
     place, topic, packed = place[~plain], topic[~plain], number[~plain]
-    # Entries of a word lie together, so their numbers within it count up from the first.
+    # Entries of a word are contiguous, so their numbers within it count up from the first.
     first = np.flatnonzero(np.diff(place, prepend=-1))
     within = np.arange(len(place)) - np.repeat(first, np.diff(first, append=len(place)))
     counts.word_rows[shape.word_at[place] + within] = (topic << shape.shift).astype(np.uint32) | packed
@@ -181,7 +181,7 @@ def put_earlier(counts: TopicCounts, shape: CountLayout, cols: BlockPartition, e
 def word_entries(
     shape: CountLayout, cols: BlockPartition, length: NDArray[np.int32], rows: NDArray[np.uint32], first: int = 0
 ) -> tuple[Ints, Ints, NDArray[np.uint32]]:
-    """(word, topic, count) of the words that stand at position `first` and after; length, rows: theirs alone."""
+    """(word, topic, count) of the words from position `first` on; length, rows: of these words only."""
     standing = np.empty(len(cols), np.int64)
     standing[cols.place] = np.arange(len(cols))
     found: list[tuple[Ints, Ints, NDArray[np.uint32]]] = []
@@ -203,8 +203,10 @@ def word_entries(
 def gather_topics(
     parts: Callable[[], Iterator[tuple[Any, Any, Any]]], V: int, alpha: Any, beta: float, disk: Disk
 ) -> Topics:
-    """Topics in files, from entries (word, topic, count) in parts, which are asked for twice; a word is in one part
-    alone."""
+    """Topics in files, from entries (word, topic, count) in parts.
+
+    parts : called twice; all entries of a word are in one part
+    """
     in_word, totals, dtype = np.zeros(V, np.int64), np.zeros(len(alpha)), "i4"
     for words, topics, counts in parts():
         in_word += np.bincount(words, minlength=V)
@@ -220,7 +222,7 @@ def gather_topics(
         topic[into], count[into] = topics[order], counts[order]
     for array in (topic, count):
         disk.release(array)
-        disk.drop(array)  # topics are made anew after every evaluation, and live as long as somebody has them
+        disk.drop(array)  # Topics are rebuilt after every evaluation, and kept as long as they are referenced.
     return Topics(indptr, topic, count, totals, np.array(alpha, np.float64), float(beta))
 
 

@@ -1,4 +1,4 @@
-"""What happens between two epochs: how likely the topics are, better priors, states to average, held-out documents."""
+"""Work between two epochs: evaluate the likelihood, optimise the priors, average states, measure held-out documents."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 
 class MonitoredJob(Protocol):
-    """A job as seen from here."""
+    """Interface of a job, as the monitor uses it."""
 
     crew: Crew
     items: int
-    before: Histogram | None  # what the word counts of an earlier fit say, where a fit goes on from one
+    before: Histogram | None  # histogram of an earlier fit's word counts, if the fit continues from one
 
     @property
     def problem(self) -> TopicProblem: ...
@@ -36,23 +36,20 @@ class MonitoredJob(Protocol):
 
 @dataclass
 class LikelihoodMonitor:
-    """every: epochs between two looks at the likelihood (0: never); last: the number of epochs planned.
+    """Evaluates the likelihood of a topic model between epochs."""
 
-    held: (observed, rest), tokens of documents that are not learned from, as CSR matrices.
-    """
-
-    every: int = 0
-    last: int = 0
-    held: tuple[Any, Any] | None = None
+    every: int = 0  # epochs between two evaluations of the likelihood; 0: never
+    last: int = 0  # number of planned epochs
+    held: tuple[Any, Any] | None = None  # (observed, rest) tokens of held-out documents, as CSR matrices
     _objective: float = field(default=math.inf, repr=False)
 
     def look(self, job: MonitoredJob, epoch: int, moved: float) -> EpochReport:
-        """The report of an epoch (counted from 0). Priors that are due are learned afterwards."""
+        """The report of an epoch (counted from 0). Then optimise the priors if that is due."""
         problem, priors, number = job.problem, job.priors, epoch + 1
         metrics: dict[str, float] = {"moved": moved}
         past = number - problem.settling
         optimise = bool(problem.optimise_every) and past > 0 and past % problem.optimise_every == 0
-        # A run that goes on from a checkpoint looks at once: what was seen before is not known here.
+        # A run that resumes from a checkpoint evaluates at once: earlier values are not known.
         due = bool(self.every) and (
             number % self.every == 0 or number in (1, self.last) or not math.isfinite(self._objective)
         )

@@ -1,11 +1,11 @@
-"""Documents that the nodes of a cluster read themselves: the driver has counts of them.
+"""Documents that the nodes of a cluster read from files; the driver holds only counts.
 
-    source = CountFile("docword.txt", None, crew=crew)       # read as often as somebody asks for its parts
-    counted = count_lda(problem, source, census, crew, …)    # what each visit will hold decides the plan
+    source = CountFile("docword.txt", None, crew=crew)       # reads the file each time its parts are requested
+    counted = count_lda(problem, source, census, crew, …)    # the sizes of the visits determine the plan
     reader.fill(visits, arrays, threads, disk, …)            # on a node: the tokens of its own documents, laid out
 
-Every node reads its share of the parts and hands on documents that are others' (`runtime.blocks.parted`). The tokens
-are those that are laid out in memory.
+Every node reads its share of the parts and sends other nodes' documents to those nodes (`runtime.blocks.parted`). The
+tokens are the same as in memory.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _AT_ONCE = 1 << 22  # tokens that a node lays out together
 
 
 def unread_tokens(logical: Logical, shape: CountLayout, tokens: Ints, runs: Ints, disk: Disk | None) -> TokenLayout:
-    """Tokens as the driver has them: topics to gather into, and pages that nobody touches."""
+    """The driver's token arrays: topics, to collect results in, and pages that are never touched."""
     ptr, run_ptr = pointers(tokens), pointers(runs)
     length, count = int(ptr[-1]), int(run_ptr[-1])
     doc = Pages((length + AHEAD,), index_type(logical.rows)).array
@@ -49,13 +49,13 @@ def unread_tokens(logical: Logical, shape: CountLayout, tokens: Ints, runs: Ints
 
 @dataclass(frozen=True, eq=False)
 class DocumentReader:
-    """For `StepSpec.reader`. counts [P, V]: entries of each visit in each part; tokens, runs [V]: of each visit."""
+    """For `StepSpec.reader`: what a node needs to read its own documents."""
 
     source: PartedSource
     logical: Logical
-    counts: Ints
-    tokens: Ints
-    runs: Ints
+    counts: Ints  # [P, V] entries of each visit in each part
+    tokens: Ints  # [V] tokens of each visit
+    runs: Ints  # [V] runs of each visit
 
     def fill(
         self,
@@ -66,7 +66,7 @@ class DocumentReader:
         exchange: Exchange | None = None,
         owner: Ints | None = None,
     ) -> None:
-        """The tokens of some row blocks' visits."""
+        """Write the tokens of some row blocks' visits into arrays."""
         rows, cols, order = self.logical.rows, self.logical.cols, self.logical.order
         counts = np.zeros_like(self.counts)
         counts[:, visits] = self.counts[:, visits]
@@ -91,7 +91,7 @@ class DocumentReader:
                 disk.drop(array)
 
     def _spread(self, first: int, last: int, entry_ptr: Ints, grouped: Any, arrays: dict[str, Any], crew: Crew) -> None:
-        """Tokens of the visits first to last, one run of neighbours that a node has after the other."""
+        """Write the tokens of visits first to last, one range of this node's visits after another."""
         order, ptr, run_ptr = self.logical.order, pointers(self.tokens), pointers(self.runs)
         docs_in = self.logical.rows.sizes[order.row_block]
         words_in = self.logical.cols.sizes[order.col_block]
@@ -108,7 +108,7 @@ class DocumentReader:
 
 
 def _neighbours(mine: Any, first: int) -> Iterator[tuple[int, int]]:
-    """(begin, end) of every run of neighbours.
+    """(begin, end) of every range of consecutive True values.
 
     >>> list(_neighbours(np.array([True, True, False, True]), 10))
     [(10, 12), (13, 14)]

@@ -1,4 +1,4 @@
-"""Keeping a fitted topic model: one safetensors file, arrays and a JSON description, no pickle."""
+"""Save and load a fitted topic model: one safetensors file with arrays and a JSON description, no pickle."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PLAIN = ("n_iter_", "n_features_in_", "fingerprint_", "history_", "vocabulary_"
 
 
 def plain(parameters: dict[str, Any]) -> dict[str, Any]:
-    """Parameters as JSON can hold them; priors given as arrays become lists."""
+    """Parameters in a form that JSON can hold; priors given as arrays become lists."""
     prior = parameters.get("doc_topic_prior")
     found = plain_parameters(parameters)
     if prior is not None and np.ndim(prior):
@@ -27,7 +27,7 @@ def plain(parameters: dict[str, Any]) -> dict[str, Any]:
 
 
 def save(model: Any, path: str | Path) -> None:
-    """Write the model; the file appears whole or not at all."""
+    """Write the model atomically to one file."""
     topics: Topics = model.topics_
     arrays = {name: np.ascontiguousarray(getattr(topics, name)) for name in ("indptr", "topic", "count", "totals")}
     arrays["priors"] = np.array([*topics.alpha, topics.beta])
@@ -53,6 +53,6 @@ def load(kind: Any, path: str | Path) -> Any:
     )
     for name, value in about["fitted"].items():
         setattr(model, name, value)
-    if about.get("named") and model.vocabulary_ is not None:  # learned from a data frame: compare its columns' names
+    if about.get("named") and model.vocabulary_ is not None:  # learned from a data frame: compare column names
         model.feature_names_in_ = np.array(model.vocabulary_, object)
     return model

@@ -1,4 +1,4 @@
-"""What training topic models is about: the choices, the plan, and how counts are laid out."""
+"""The topic model problem: its parameters, its plan, and the choice of grid and sampler."""
 
 from __future__ import annotations
 
@@ -18,48 +18,45 @@ from stretto.schedule.orders.rotation import panels
 from .arrays import spec_lda
 from .count_layout import Census, CountLayout
 
-# Tokens of a panel: its documents are read once an epoch when they come from disk, and a block of them (a 32nd) stays
+# Tokens of a panel: its documents are read once an epoch if they are on disk, and a block of them (a 32nd) stays
 # in the second-level cache.
 PANEL_TOKENS = 1 << 24
-# Of an average visit: each looks at all topics once, and opens every word it meets.
+# Of an average visit: each reads all topics once, and prepares every word that it meets.
 FEWEST_TOKENS = 4096
 SAMPLERS = ("sparse", "mh")
 FIRST_TOPICS = ("progressive", "random")
 WARMEST = 10.0
-_LONG = 4096  # mean tokens of a document from which on collecting its topics costs more than proposing
+_LONG = 4096  # mean document length from which on collecting its topics costs more than proposing
 
 
 @dataclass(frozen=True)
 class TopicProblem:
-    """The choices that define a topic model; every one is part of the plan's fingerprint.
-
-    alpha: prior of each topic in a document; beta: of each word in a topic. steps: pairs of proposals of sampler "mh".
-    """
+    """The choices that define a topic model; all are part of the plan's fingerprint."""
 
     topics: int
-    alpha: tuple[float, ...]
-    beta: float
+    alpha: tuple[float, ...]  # prior of each topic in a document
+    beta: float  # prior of each word in a topic
     sampler: str
-    steps: int
+    steps: int  # pairs of proposals of sampler "mh"
     optimise_every: int = 0
     burn_in: int = 0
     average_every: int = 0
-    first_topics: str = "progressive"  # or "random": where tokens have none yet
-    warm_up: int = 30  # epochs in which beta falls to its own value
-    start: str = ""  # digest of the topics a fit goes on from
+    first_topics: str = "progressive"  # initial topics; or "random"
+    warm_up: int = 30  # epochs in which beta falls to its final value
+    start: str = ""  # digest of the topics that a fit continues from
 
     def warmth(self, epoch: int) -> float:
-        """What beta is multiplied with in an epoch: from 10 down to 1 over the warm-up, in equal ratios.
+        """Factor of beta in an epoch: from 10 down to 1 over the warm-up, in equal ratios.
 
-        Large priors keep topics apart from what they happen to have: they settle later, and better.
+        A large prior weakens the influence of random early counts: topics converge later, and to a better state.
         """
         if epoch >= self.warm_up:
             return 1.0
-        return float(round(WARMEST ** (1.0 - epoch / self.warm_up), 6))  # the same number whoever computes the power
+        return float(round(WARMEST ** (1.0 - epoch / self.warm_up), 6))  # rounded: the same on every machine
 
     @property
     def settling(self) -> int:
-        """Epochs before states are worth learning from: what a warm prior drew says nothing of the prior."""
+        """Epochs before states are used for learning: draws under a warm-up prior say nothing about the prior."""
         return max(self.burn_in, self.warm_up)
 
     def parameters(self) -> tuple[tuple[str, Any], ...]:
@@ -84,14 +81,14 @@ class TopicProblem:
 
 
 def choose_sampler(sampler: str, topics: int, tokens: int, documents: int) -> str:
-    """The sampler that is meant. "auto" draws exactly unless documents are very long and topics many."""
+    """Resolve "auto": sample exactly unless documents are very long and topics many."""
     if sampler != "auto":
         return sampler
     return "mh" if tokens > _LONG * max(1, documents) and topics > _LONG else "sparse"
 
 
 def settled(problem: TopicProblem, census: Census) -> TopicProblem:
-    """The problem with every "auto" decided by the corpus."""
+    """The problem with every "auto" resolved for the corpus."""
     sampler = choose_sampler(problem.sampler, problem.topics, census.tokens, len(census.doc_tokens))
     return replace(problem, sampler=sampler)
 

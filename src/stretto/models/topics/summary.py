@@ -1,10 +1,10 @@
-"""What people ask about topics: their likeliest words, and which topics are alike.
+"""Most probable words of topics, and similarity of topics.
 
-The likeness of two topics is the Hellinger affinity of their distributions over words, Σ_w √(p_k(w) p_l(w)): 1 where
-they are equal, 0 where they share no word. Topics [½, ½, 0] and [0, ½, ½] share half of what they have: ½.
+The similarity of two topics is the Hellinger affinity of their distributions over words, Σ_w √(p_k(w) p_l(w)): 1 if
+they are equal, 0 if they share no word. For topics [½, ½, 0] and [0, ½, ½] it is ½.
 
 Both work on `components` [K, V]: weights or counts of words in topics, not negative, dense or sparse (CSR); rows need
-not sum to 1. Whatever is equal comes in the order of the numbers, the lower one first.
+not sum to 1. Ties are in index order, lower index first.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from stretto.schedule.orders.rotation import independent
 
 Array = NDArray[Any]
 
-_DEPTH = 512  # words taken at a time: two panels of them stay in the second-level cache
-_SUMS = 64 << 20  # bytes of sums, and of weights looked at together
+_DEPTH = 512  # words processed at a time: two panels of them stay in the second-level cache
+_SUMS = 64 << 20  # bytes of sums, and of weights processed together
 _PAIR = 2 * PANEL  # a tile needs whole pairs of panels
 
 
 def top_words(components: Any, n: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-    """(index int32 [K, m], share float32 [K, m]), m = min(n, V): each topic's likeliest words and their p_k(w).
+    """(index int32 [K, m], share float32 [K, m]), m = min(n, V): each topic's most probable words and their p_k(w).
 
     >>> index, share = top_words(np.array([[1, 2, 1], [0, 0, 0]]), 2)
     >>> index.tolist(), share.tolist()
@@ -58,10 +58,11 @@ def top_words(components: Any, n: int) -> tuple[NDArray[np.int32], NDArray[np.fl
 def similar_topics(
     components: Any, count: int, crew: Crew | None = None
 ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-    """(index int32 [K, m], similarity float32 [K, m]), m = min(count, K − 1): the topics most like each, best first.
+    """(index int32 [K, m], similarity float32 [K, m]), m = min(count, K − 1): the most similar topics, best first.
 
-    A topic of no weight is like no other. crew: who works, None one thread; the bits do not depend on it. Sums are made
-    for as many topics at a time as fill 64 MiB; 1000 topics of 25,000 words take 35 MiB in all beside the components.
+    A topic without weight is similar to no other. crew: None runs one thread; the bits do not depend on it. Sums are
+    computed for as many topics at a time as fit in 64 MiB; 1000 topics of 25,000 words take 35 MiB in addition to the
+    components.
 
         >>> index, similarity = similar_topics(np.array([[1, 1, 0], [0, 1, 1], [0, 0, 5]]), 1)
         >>> index.tolist(), similarity.tolist()
@@ -81,7 +82,7 @@ def similar_topics(
         for first, sums in _sums(columns, workers):
             here = np.arange(first, min(K, first + len(sums)))
             alike = np.minimum(sums[: len(here), :K] * scale[here, None] * scale, 1.0).astype(np.float32)
-            alike[here - first, here] = -1.0  # no topic is its own neighbour
+            alike[here - first, here] = -1.0  # exclude the topic itself
             index[here] = _best(alike, m)
             similarity[here] = np.take_along_axis(alike, index[here].astype(np.intp), axis=1)
     return index, similarity
@@ -92,7 +93,7 @@ def _sums(columns: Any, crew: Crew) -> Iterator[tuple[int, NDArray[np.float64]]]
     K, V = columns.shape
     width = -(-K // _PAIR) * _PAIR
     rows = max(_PAIR, _SUMS // (8 * width) // _PAIR * _PAIR)
-    half = rows >= width  # all of S at once: what is above the diagonal need not be worked out
+    half = rows >= width  # all of S fits: skip what is above the diagonal
     begun = False
     for first in range(0, width, rows):
         S = np.zeros((min(rows, width - first), width))
@@ -107,15 +108,15 @@ def _sums(columns: Any, crew: Crew) -> Iterator[tuple[int, NDArray[np.float64]]]
 
 
 def _panels(some: Any, width: int) -> NDArray[np.float64]:
-    """[width / 16, words, 16] the roots of some columns of the components, zero beyond the last topic."""
+    """[width / 16, words, 16] square roots of some columns of the components, zero after the last topic."""
     some = some.toarray() if hasattr(some, "toarray") else some
     roots = np.zeros((width, some.shape[1]))
-    np.sqrt(some, out=roots[: len(some)], dtype=np.float64)  # small integers would have small roots
+    np.sqrt(some, out=roots[: len(some)], dtype=np.float64)  # in float64: roots of small integer types would be float16
     return np.ascontiguousarray(roots.reshape(width // PANEL, PANEL, -1).transpose(0, 2, 1))
 
 
 def _best(values: Array, m: int) -> NDArray[np.int32]:
-    """[rows, m] the places of the m largest of each row, the largest first; of equal ones the lower place first."""
+    """[rows, m] positions of the m largest of each row, largest first; ties by lower position."""
     found = np.empty((len(values), m), np.int32)
     if m == 0:
         return found
@@ -129,13 +130,13 @@ def _best(values: Array, m: int) -> NDArray[np.int32]:
 
 
 def _weights(components: Any) -> Any:
-    """The components as an array or CSR matrix [K, V], checked."""
+    """Validate the components; return them as an array or CSR matrix [K, V]."""
     sparse = hasattr(components, "tocsr")
     C = components.tocsr() if sparse else np.asarray(components)
     if C.ndim != 2 or C.dtype.kind not in "iuf":
         raise DataError(f"components is {C.dtype} {list(C.shape)}; give numbers [topics, words]")
     values: Any = C.data if sparse else C
-    # The least is negative or not a number, or the largest is not finite.
+    # True if the minimum is negative or NaN, or the maximum is not finite.
     if values.size and not (values.min() >= 0 and values.max() < np.inf):
         raise DataError("components holds a negative number, infinity or NaN; weights of words are 0 or more")
     return C

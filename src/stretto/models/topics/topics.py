@@ -1,4 +1,4 @@
-"""Trained topics as plain arrays: what training hands to inference, evaluation and files."""
+"""`Topics`: trained topics as plain arrays, for inference, evaluation and files."""
 
 from __future__ import annotations
 
@@ -11,18 +11,14 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, eq=False)
 class Topics:
-    """How often each word was given each topic, and the priors: φ_kw = (n_wk + β) / (n_k + Vβ).
+    """Topic counts of words, and the priors: φ_kw = (n_wk + β) / (n_k + Vβ)."""
 
-    indptr [V + 1] int64, topic [nnz] int32 (ascending inside a word), count [nnz] int32 (float32 when averaged over
-    several samples): word by word. totals [K] float64: n_k. alpha [K] float64, beta: the priors.
-    """
-
-    indptr: NDArray[np.int64]
-    topic: NDArray[np.int32]
-    count: NDArray[Any]
-    totals: NDArray[np.float64]
-    alpha: NDArray[np.float64]
-    beta: float
+    indptr: NDArray[np.int64]  # [V + 1] first entry of each word
+    topic: NDArray[np.int32]  # [nnz] topics, ascending within a word
+    count: NDArray[Any]  # [nnz] int32; float32 if averaged over several samples
+    totals: NDArray[np.float64]  # [K] n_k
+    alpha: NDArray[np.float64]  # [K] prior of each topic in a document
+    beta: float  # prior of a word in a topic
 
     @property
     def n_words(self) -> int:

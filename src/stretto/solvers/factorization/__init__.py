@@ -1,1 +1,1 @@
-"""Matrix factorization by SGD, ALS and CCD++ as plans."""
+"""Plans and jobs of matrix factorisation by SGD, ALS and CCD++."""

@@ -1,13 +1,14 @@
-"""Matrix factorisation by alternating least squares: rows, then columns, each row a small problem of its own.
+"""Matrix factorisation by alternating least squares (ALS): solve each row, then each column, as a small least-squares
+problem.
 
-Explicit ratings minimise the objective of `solvers.factorization.problem`. Implicit feedback (counts of what somebody
-did) minimises
+Explicit ratings minimise the objective of `solvers.factorization.problem`. Implicit feedback (counts of
+interactions) minimises
 
     Σ c_ij (q_ij − w_i·h_j)² over *every* pair  +  reg·Σ c_ij (‖w_i‖² + ‖h_j‖²) over the entries
 
-with q = 1 and confidence c = 1 + alpha·value / mean |value| where the value is positive, q = 0 and c = 1 where there is
-none: an average entry counts 1 + alpha times as much as a missing one, in whatever unit values are counted. A negative
-value is a confident no: q = 0, c = 1 + alpha·|value| / mean |value|. Biases are one more column: see
+with q = 1 and confidence c = 1 + alpha·value / mean |value| where the value is positive, q = 0 and c = 1 for a
+missing value: an average entry counts 1 + alpha times as much as a missing one, in any unit of the values. A negative
+value is evidence against the pair: q = 0, c = 1 + alpha·|value| / mean |value|. Biases are an additional column: see
 `kernels/factorization/als.py`.
 """
 
@@ -48,7 +49,7 @@ _NO_BIAS = np.zeros(0, np.float32)
 
 
 def row_blocks(entries: int, width: int) -> int:
-    """How many blocks rows that do not wait for each other are cut into: enough to balance, few enough to be cheap."""
+    """Number of blocks for rows that are solved independently: enough to balance, with little overhead per block."""
     return max(1, min(16 * width, entries // 1024))
 
 
@@ -62,7 +63,7 @@ def plan_rows(
     width: int,
     physical: Physical,
 ) -> Plan:
-    """The plan of a solver that works row by row, then column by column, on data that look like `seen`."""
+    """The plan of a solver that works row by row, then column by column. seen: the survey of the ratings."""
     blocks = row_blocks(seen.entries, width)
     names = ["rank", "reg", "biases", "init_scale"]
     cg = problem.solver == "als" and problem.linear_solver == "cg"
@@ -123,7 +124,7 @@ class AlsJob:
         return self.plan.logical.rows if side == 0 else self.plan.logical.cols
 
     def _gram(self, side: int) -> BlockStep:
-        """Yᵀ Y of the side that is fixed next."""
+        """Yᵀ Y of the side that is fixed in the next step."""
         array, partial, gram = self._states(side)[0].array, self._partial, self._grams[side]
         cut = self._cut(side)
         fold: Callable[[], None] = lambda: als.fold_gram(partial, gram)  # noqa: E731
@@ -203,7 +204,7 @@ class AlsJob:
         return found
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Factors, biases and Gramians, live."""
+        """Factors, biases and Gramians: the live arrays, not copies."""
         grams = {"gram_w": self._grams[0], "gram_h": self._grams[1]} if self.problem.implicit else {}
         return self.factors.arrays() | grams
 
@@ -219,7 +220,7 @@ def lay_out_als(
     test: EntryArrays | None = None,
     disk: Disk | None = None,
 ) -> AlsJob:
-    """Compress the ratings both ways and draw the first factors; the ratings in files where a disk is given."""
+    """Compress the ratings both ways and draw the initial factors; the ratings are in files if a disk is given."""
     rows, cols = plan.logical.rows, plan.logical.cols
     by_row, by_col = compress_source(source, plan, seen, disk)
     mean, scale = units(problem, seen)
@@ -249,7 +250,7 @@ def compress_source(source: EntrySource, plan: Plan, seen: Survey, disk: Disk | 
 
 
 def mean_size(values: NDArray[np.float32], disk: Disk | None) -> float:
-    """The mean of |values|, to the bit what NumPy's `mean` in double precision gives."""
+    """The mean of |values|, bit for bit that of NumPy's `mean` in double precision."""
     if disk is None:
         return float(np.abs(values).mean(dtype=np.float64))
     total, at_once = np.float64(0.0), np.getbufsize()  # elements that NumPy converts at a time
@@ -260,7 +261,7 @@ def mean_size(values: NDArray[np.float32], disk: Disk | None) -> float:
 
 
 def standardise(sides: tuple[Compressed, Compressed], mean: float, scale: float, disk: Disk | None = None) -> None:
-    """The values of both sides become (value − mean) / scale, in place."""
+    """Replace the values of both sides by (value − mean) / scale, in place."""
     if (mean, scale) == (0.0, 1.0):
         return
     for side in sides:

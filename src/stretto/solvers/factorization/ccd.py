@@ -1,7 +1,7 @@
 """Matrix factorisation by coordinate descent in rank-one sweeps (CCD++).
 
-One latent column after another is fitted to what the others leave over; see `kernels/factorization/ccd.py`. A row bias
-is one more column whose other side is fixed at one, and so is a column bias. The objective is that of
+Each latent column in turn is fitted to the residual of the others; see `kernels/factorization/ccd.py`. A row bias is an
+additional column whose other side is fixed at one; so is a column bias. The objective is that of
 `solvers.factorization.problem`.
 """
 
@@ -35,13 +35,13 @@ Floats = NDArray[np.float32]
 
 @dataclass(frozen=True, eq=False)
 class RankOneTerm:
-    """One rank-one term u vᵀ; a side that is not fitted stays as it is."""
+    """One rank-one term u vᵀ."""
 
     u: Floats  # [m]
     v: Floats  # [n]
-    reg: float
-    fit_u: bool = True
-    fit_v: bool = True
+    reg: float  # L2 penalty
+    fit_u: bool = True  # whether u is fitted; else it stays as it is
+    fit_v: bool = True  # the same for v
 
 
 class CcdJob:
@@ -64,7 +64,7 @@ class CcdJob:
         self._U = np.zeros((problem.rank, len(first.W.array)), np.float32)
         self._V = ccd.to_columns(first.H.array, problem.rank)
         self._b, self._c = first.b.array, first.c.array
-        # The values are not needed again: the residual takes their place, in row order and in column order.
+        # The values are not needed later: the residual replaces them, in row order and in column order.
         self._residuals = by_row.values, by_col.values
         m, n = len(first.W.array), len(first.H.array)
         self._ones = np.ones(m, np.float32), np.ones(n, np.float32)
@@ -75,7 +75,7 @@ class CcdJob:
 
     @property
     def factors(self) -> Factors:
-        """The factors as rows."""
+        """The factors, row by row."""
         rows, cols = self.plan.logical.rows, self.plan.logical.cols
         return Factors(
             BlockedRows("W", ccd.to_rows(self._U), self.problem.rank, rows),
@@ -87,7 +87,7 @@ class CcdJob:
         )
 
     def put(self, now: Factors) -> None:
-        """Go on from other factors; the residual is computed anew."""
+        """Continue from other factors; recompute the residual."""
         rank = self.problem.rank
         self._U[:], self._V[:] = now.W.array[:, :rank].T, now.H.array[:, :rank].T
         self._b[:], self._c[:] = now.b.array, now.c.array
@@ -121,9 +121,9 @@ class CcdJob:
         return make_step(name, kernel, self.plan.order, weight, *common, *args, **around)
 
     def _fit_pair(self, pair: RankOneTerm) -> list[BlockStep]:
-        """Take the last pair's new part off the residual, put this one's old part back, and fit it."""
+        """Subtract the last pair's new term from the residual, add this pair's old term, and fit this pair."""
         reg, last_u, last_v = np.float32(pair.reg), *self._last
-        # A side that is not fitted is worked out on a throw-away copy that starts, like it, at one.
+        # A side that is not fitted is computed on a temporary copy that starts, like it, at one.
         u = pair.u if pair.fit_u else self._dummy[0]
         v = pair.v if pair.fit_v else self._dummy[1]
 
@@ -143,7 +143,7 @@ class CcdJob:
         return steps
 
     def _settle_pair(self, steps: list[BlockStep], pair: RankOneTerm) -> list[BlockStep]:
-        """The last step of a pair also remembers it as the one whose part comes off next."""
+        """Finish a pair: store it as the pair whose term is subtracted next."""
 
         def remember() -> None:
             self._last[0][:], self._last[1][:] = pair.u, pair.v
@@ -151,7 +151,7 @@ class CcdJob:
         return [*steps[:-1], replace(steps[-1], after=remember, gathers=True)]
 
     def steps(self, epoch: int) -> Sequence[BlockStep]:
-        """Fit every pair once, then take the last one's part off."""
+        """Fit every pair once, then subtract the last one's term."""
         steps = [step for pair in self._pairs() for step in self._settle_pair(self._fit_pair(pair), pair)]
 
         def forget() -> None:
@@ -178,7 +178,7 @@ class CcdJob:
         return EpochReport((total + penalty) / self.items * unit**2, metrics)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Factors, biases, and where the sweeps stand: residuals and the last pair."""
+        """Factors, biases, residuals and the last pair."""
         biases = {"b": self._b, "c": self._c} if self.problem.biases else {}
         at = {"last_u": self._last[0], "last_v": self._last[1], "old_u": self._old}
         residuals = {"residual_rows": self._residuals[0], "residual_cols": self._residuals[1]}
@@ -196,7 +196,7 @@ def lay_out_ccd(
     test: EntryArrays | None = None,
     disk: Disk | None = None,
 ) -> CcdJob:
-    """Compress the ratings both ways and draw the first factors; the ratings in files where a disk is given."""
+    """Compress the ratings both ways and draw the initial factors; the ratings are in files if a disk is given."""
     rows, cols = plan.logical.rows, plan.logical.cols
     by_row, by_col = compress_source(source, plan, seen, disk)
     mean, scale = units(problem, seen)

@@ -1,4 +1,4 @@
-"""What a fit costs, and the refusal before anything is allocated: rank, memory, time."""
+"""Memory and least time of a factorisation; refuses a fit that needs too much before anything is allocated."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from stretto.runtime.cpus import available_memory
 from .problem import FactorizationProblem
 
 _FLOAT = 4
-# No matrix has a rank above its smaller side. Below this rank more is a waste that costs little.
+# No matrix has a rank above its smaller side. Below this rank the excess costs little and is allowed.
 _HARMLESS_RANK = 1024
-# Operations per second and worker that no solver here has ever reached: times below are least times.
+# Operations per second and worker that no solver has reached: the times below are lower bounds.
 _FASTEST = 1e11
 _DAYS = 30
 _DAY = 86_400
 
 
 def peak_memory(problem: FactorizationProblem, plan: Plan, *, beside: bool = False) -> int:
-    """Bytes held at the worst moment of a fit in memory: the plan, what the solver needs beside it, and the result.
+    """Peak memory in bytes of a fit in memory: the plan, the solver's additional arrays, and the result.
 
-    beside: only what the solver needs beside the plan.
+    beside : return only the solver's additional arrays
     """
     rows = len(plan.logical.rows) + len(plan.logical.cols)
     result = _FLOAT * rows * (problem.rank + problem.biases)
@@ -33,17 +33,17 @@ def peak_memory(problem: FactorizationProblem, plan: Plan, *, beside: bool = Fal
         more = _FLOAT * plan.physical.workers * (width + 2 + PACKED) * width
         more += _FLOAT * (plan.order.rows + 2) * width * width if problem.implicit else 0
     if problem.solver == "ccd":
-        more = _FLOAT * rows * width  # latent columns, beside the same numbers as rows
+        more = _FLOAT * rows * width  # factors by latent column, in addition to those by row
     return more if beside else plan.cost.memory + more + result
 
 
 def least_seconds(problem: FactorizationProblem, plan: Plan) -> float:
-    """Seconds that all epochs take at least."""
+    """Least number of seconds that all epochs take."""
     return plan.cost.flops * problem.epochs / (_FASTEST * plan.physical.workers)
 
 
 def refuse_cost(problem: FactorizationProblem, plan: Plan, remedy: str) -> None:
-    """PlanError for a rank that no matrix of this size can use, for too much memory, for a fit of more than 30 days."""
+    """PlanError for a rank above that of the matrix, for too much memory, or for a fit of more than 30 days."""
     refuse_rank(problem, (len(plan.logical.rows), len(plan.logical.cols)))
     budget = plan.physical.memory
     if budget is None:

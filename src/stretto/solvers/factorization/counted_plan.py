@@ -1,4 +1,4 @@
-"""A plan of a factorization, and what was counted to make it: laying out the ratings needs both."""
+"""The plan of a factorisation together with the counts that it was made from; laying out the ratings needs both."""
 
 from __future__ import annotations
 
@@ -12,15 +12,9 @@ from stretto.schedule.orders.order import Ints
 
 @dataclass(frozen=True, eq=False)
 class CountedRatings:
-    """What the counting passes over the ratings found. Nothing is allocated yet but the counts.
+    """Results of the counting passes over the ratings. Only the counts are allocated."""
 
-    plan : the plan that follows from the counts
-    seen : counts of rows and columns, mean, spread, digest
-    parts : [P, V] entries of each visit in each part of files that nodes read
-    tallied : entries of each visit in each part of the input, for a layout in memory by SGD
-    """
-
-    plan: Plan
-    seen: Survey
-    tallied: Tally | None = None
-    parts: Ints | None = None
+    plan: Plan  # the plan that follows from the counts
+    seen: Survey  # counts of rows and columns, mean, spread, digest
+    tallied: Tally | None = None  # entries of each visit in each part of the input, for SGD in memory
+    parts: Ints | None = None  # [P, V] entries of each visit in each part of files that nodes read

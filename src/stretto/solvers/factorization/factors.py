@@ -1,7 +1,7 @@
-"""Using factors: predictions, the best columns for many rows at once.
+"""Predictions, top-n recommendations and similar items from fitted factors.
 
-Every function takes factors in the user's numbering and a crew; work is cut into fixed parts, so answers do not depend
-on threads.
+Every function takes factors in the user's numbering and a crew. The work is divided into fixed parts, so results do not
+depend on the number of threads.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ _NONE = np.zeros(0, np.float32)
 _PARTS, _LEAST = 64, 4096
 _ROWS_AT_ONCE = 64
 _ROWS_MOVED = 1 << 14
-_LARGE = 1e30  # spreads of ratings from which on biases may not fit
+_LARGE = 1e30  # standard deviation of ratings from which on biases may overflow
 
 
 @dataclass(frozen=True, eq=False)
 class RatedItems:
-    """What each row rated in training: row i has indices[indptr[i]:indptr[i + 1]], in rising order."""
+    """Items that each row rated in training: row i has indices[indptr[i]:indptr[i + 1]], ascending."""
 
     indptr: NDArray[np.int64]
     indices: NDArray[np.int32]
 
     @classmethod
     def of(cls, source: EntrySource, scratch: Path | None = None) -> RatedItems:
-        """Group the entries of a source by row; in a file of the scratch folder when one is given."""
+        """Group the entries of a source by row; in a file if a scratch folder is given."""
         counts = np.zeros(source.shape[0], np.int64)
         for rows, _, _ in source.chunks():
             counts += np.bincount(rows, minlength=len(counts))
@@ -61,7 +61,7 @@ class RatedItems:
 
 
 def new_array(scratch: Path | None, name: str, shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
-    """An empty array: in memory, or mapped from a new file of the scratch folder."""
+    """An empty array: in memory, or mapped from a new file in the scratch folder."""
     if scratch is None or 0 in shape:
         return np.empty(shape, dtype)
     return np.memmap(scratch / f"{name}.array", dtype, "w+", shape=shape)
@@ -70,7 +70,7 @@ def new_array(scratch: Path | None, name: str, shape: tuple[int, ...], dtype: An
 def in_units(factors: Factors, scratch: Path | None) -> dict[str, Any]:
     """Factors and biases in the user's numbering and the ratings' units: the attributes of a fitted estimator.
 
-    Squared gradients stay those of ratings of spread 1, as the learning rate is.
+    Squared gradients stay in units of standardised ratings, like the learning rate.
     """
     root, scale = np.float32(math.sqrt(factors.scale)), np.float32(factors.scale)
     found: dict[str, Any] = {
@@ -86,7 +86,7 @@ def in_units(factors: Factors, scratch: Path | None) -> dict[str, Any]:
 
 
 def _numbered(state: BlockedRows, unit: np.float32, scratch: Path | None) -> Floats:
-    """[n, width] or [n] rows in the user's numbering, times a unit; zeros where there are none."""
+    """[n, width] or [n] rows in the user's numbering, times a unit; zeros for missing rows."""
     place = state.cut.place
     shape = (len(place), state.width) if state.array.ndim > 1 else (len(place),)
     values = new_array(scratch, state.name, shape, np.float32)
@@ -103,7 +103,7 @@ _NOTHING = RatedItems(np.zeros(1, np.int64), np.zeros(0, np.int32))
 
 @dataclass(frozen=True, eq=False)
 class PaddedFactors:
-    """Factors ready for the kernels: rows padded to whole lanes."""
+    """Factors for the kernels: rows are padded to whole SIMD lanes."""
 
     W: Floats  # [m, padded]
     H: Floats  # [n, padded]
@@ -113,7 +113,7 @@ class PaddedFactors:
 
 
 def whole_lanes(factors: Floats) -> Floats:
-    """The factors as rows of whole lanes; no copy when they are so already."""
+    """Pad the factors to whole SIMD lanes; no copy if they are padded already."""
     width = padded(factors.shape[1])
     if width == factors.shape[1]:
         return np.ascontiguousarray(factors)
@@ -134,7 +134,7 @@ def served(model: Any) -> PaddedFactors:
 
 
 def predict(model: PaddedFactors, rows: NDArray[Any], cols: NDArray[Any], crew: Crew) -> Floats:
-    """[n] predictions of pairs; an index outside the factors adds nothing."""
+    """[n] predictions of pairs; an index outside the factors contributes nothing."""
     result = np.empty(len(rows), np.float32)
     bounds = parts(len(rows), _PARTS, _LEAST)
     args = (bounds, rows, cols, model.W, model.H, model.b, model.c, np.float32(model.mean), result)
@@ -143,7 +143,7 @@ def predict(model: PaddedFactors, rows: NDArray[Any], cols: NDArray[Any], crew: 
 
 
 def run(crew: Crew, step: BlockStep) -> BlockStep:
-    """Run a step of a fitted model; DataError where its numbers overflow."""
+    """Run a step of a fitted model; DataError if its numbers overflow."""
     if crew.run(step, "exact").failed is not None:
         raise DataError(
             f"{step.name}: a number became infinite or NaN: the values are too large for 32-bit floats, or too far "
@@ -154,7 +154,7 @@ def run(crew: Crew, step: BlockStep) -> BlockStep:
 
 @dataclass(frozen=True, eq=False)
 class TopNIndex:
-    """Column factors laid out for the search of the best n."""
+    """Column factors, stored for the search of the best n."""
 
     panels: Floats
     bias: Floats
@@ -184,7 +184,7 @@ class TopNIndex:
     ) -> tuple[NDArray[np.int32], Floats]:
         """(ids, scores) [len(rows), n] of the best columns for rows of W; −1 and −inf where there are fewer.
 
-        n: at least 1; more than the number of columns gives that many.
+        n : at least 1; limited to the number of columns
         """
         n = min(int(n), self.items)
         need = len(rows) * n * (np.dtype(np.int32).itemsize + np.dtype(np.float32).itemsize)
@@ -201,7 +201,7 @@ class TopNIndex:
 
 
 def leave_blank(found: tuple[NDArray[np.int32], Floats], W: Floats, rows: NDArray[Any]) -> None:
-    """No items, −1 and −inf, for rows without factors: every item would have the same score, 0."""
+    """Return no items (−1 and −inf) for rows without factors: every item would have the score 0."""
     blank = ~W[rows].any(axis=1)
     found[0][blank], found[1][blank] = -1, -np.inf
 
@@ -209,7 +209,7 @@ def leave_blank(found: tuple[NDArray[np.int32], Floats], W: Floats, rows: NDArra
 def similar(factors: Floats, cols: NDArray[Any], n: int, crew: Crew) -> tuple[NDArray[np.int32], Floats]:
     """(ids, cosines) [len(cols), n] of the columns nearest in direction, without the column itself.
 
-    A column without ratings has no factors: it is like none, and none is like it.
+    A column without ratings has no factors: it is similar to no other column.
     """
     H = whole_lanes(factors)
     unit = np.empty_like(H)
@@ -225,7 +225,7 @@ def similar(factors: Floats, cols: NDArray[Any], n: int, crew: Crew) -> tuple[ND
 
 
 def names(found: NDArray[np.int32], ids: IdMap | None) -> NDArray[Any]:
-    """Indices as the ids users know; −1 (no such place) becomes an empty string where ids are text."""
+    """Convert indices to the users' ids; −1 (no item) becomes an empty string if ids are text."""
     if ids is None:
         return found
     named_ids = np.where(found >= 0, found, 0)

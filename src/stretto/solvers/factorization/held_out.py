@@ -1,4 +1,4 @@
-"""How well factors predict pairs held out from training."""
+"""Error of predictions on held-out ratings: RMSE, mean absolute error or log loss."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _PARTS = 64
 
 @dataclass(frozen=True, eq=False)
 class HeldOut:
-    """Pairs to measure on, as positions in the plan's order; −1 for a row or column training never saw."""
+    """Held-out ratings, as positions in the plan's order; −1 for a row or column that is not in the training data."""
 
     rows: NDArray[np.int32]
     cols: NDArray[np.int32]
@@ -33,7 +33,7 @@ class HeldOut:
 
     @classmethod
     def out(cls, data: EntryArrays, rows: BlockPartition, cols: BlockPartition) -> HeldOut:
-        """Prepare held-out data for a plan with these cuts."""
+        """Convert held-out data to the order of a plan with these partitions."""
         return cls(
             _places(data.rows, rows), _places(data.cols, cols), data.values, parts(len(data.values), _PARTS, 8192)
         )
@@ -67,7 +67,7 @@ class HeldOut:
         return mean_cost(step.total(), len(self.values), loss, factors.scale)
 
     def metrics(self, factors: Factors, loss: str, crew: Crew) -> dict[str, float]:
-        """The held-out error under its usual name."""
+        """The held-out error under its standard name."""
         return named("test", self.cost(factors, loss, crew), loss)
 
 
@@ -83,7 +83,7 @@ def mean_cost(total: float, entries: int, loss: str, scale: float) -> float:
 
 
 def named(prefix: str, cost: float, loss: str) -> dict[str, float]:
-    """The metric people expect of a loss: root mean squared error, mean absolute error or log loss."""
+    """The standard metric of a loss: root mean squared error, mean absolute error or log loss."""
     if loss == "squared":
         return {f"{prefix}_rmse": math.sqrt(cost)}
     return {f"{prefix}_{'mae' if loss == 'absolute' else 'logloss'}": cost}

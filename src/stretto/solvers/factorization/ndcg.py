@@ -1,4 +1,4 @@
-"""How well a model ranks: normalised discounted cumulative gain of its first ten items (NDCG@10).
+"""Ranking quality: normalised discounted cumulative gain of the first ten items (NDCG@10).
 
 A row's relevant items are those it has in the held-out part with a positive value. Every other item that it has in
 training is left out of the ranking. The gain of a relevant item in place k = 1, 2, … is 1 / log₂(k + 1); a row's NDCG
@@ -23,15 +23,17 @@ from .problem import Factors
 
 PLACES = 10
 METRIC = f"test_ndcg{PLACES}"
-# Rows measured after each epoch; more hardly change the mean.
+# Rows measured after each epoch; more would hardly change the mean.
 _ROWS = 10_000
 
 Longs = NDArray[np.int64]
 
 
 def ndcg(found: NDArray[np.int32], relevant: RatedItems) -> float:
-    """The mean over rows of found [m, places], best first and −1 where there is none; row k's relevant items are row k
-    of `relevant`, which has at least one in every row.
+    """Mean NDCG over rows.
+
+    found : [m, places] items, best first, −1 for none
+    relevant : row k has the relevant items of row k of `found`, at least one
     """
     places = found.shape[1]
     counts = np.diff(relevant.indptr)
@@ -47,11 +49,11 @@ def ndcg(found: NDArray[np.int32], relevant: RatedItems) -> float:
 
 @dataclass(frozen=True, eq=False)
 class Ranking:
-    """Rows to rank items for: what is relevant to each, and what is left out."""
+    """Rows to rank items for."""
 
-    rows: NDArray[np.int32]  # [r] rows of the factors; each has something relevant
-    relevant: RatedItems  # of rows[k] in row k; items unknown to the model are there too, with numbers of their own
-    left_out: RatedItems  # of rows[k] in row k
+    rows: NDArray[np.int32]  # [r] rows of the factors; each has a relevant item
+    relevant: RatedItems  # relevant items of rows[k] in row k; items unknown to the model have indices too
+    left_out: RatedItems  # items of rows[k] that are left out of the ranking, in row k
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -60,8 +62,9 @@ class Ranking:
     def of(cls, test: EntryArrays, seen: RatedItems, items: int, *, at_most: int | None = None) -> Ranking:
         """From held-out entries, whose rows are those of `seen` and whose columns are below `items`.
 
-        An index outside, −1 for instance, is one that the model does not know: an item that is never found, or a row
-        that is not counted here. at_most: rows taken, evenly spaced; None takes all.
+        Other indices, such as −1, are unknown to the model: such an item is never found, such a row is not counted.
+
+        at_most : number of rows taken, evenly spaced; None takes all
         """
         known = (test.rows >= 0) & (test.rows < len(seen.indptr) - 1)
         wanted = known & (test.values > 0)
@@ -94,7 +97,7 @@ def _keys(seen: RatedItems, items: int) -> Longs:
 
 
 def _grouped(test: EntryArrays, which: NDArray[np.bool_], place: Longs, rows: int, items: int) -> RatedItems:
-    """The chosen entries by row, columns in rising order, each once; unknown columns are numbered from `items` on."""
+    """Group the chosen entries by row, columns ascending and unique; unknown columns are numbered from `items` on."""
     at = np.flatnonzero(which)
     at = at[place[test.rows[at]] >= 0]
     cols = test.cols[at].astype(np.int64)
@@ -114,7 +117,7 @@ class HeldRanking:
 
     @classmethod
     def out(cls, test: EntryArrays, seen: RatedItems, cols: BlockPartition) -> HeldRanking:
-        """Prepare held-out data for a plan whose rows and columns stand in their own order."""
+        """Prepare held-out data for a plan that keeps rows and columns in their own order."""
         found = Ranking.of(test, seen, len(cols), at_most=_ROWS)
         if not len(found):
             raise DataError(

@@ -1,13 +1,12 @@
-"""Ratings that the nodes of a cluster read themselves: the driver has counts of them.
+"""Ratings that the nodes of a cluster read from files; the driver holds only counts.
 
     found = walk(path, crew)                              # ids, and how often each occurs
-    source = FileSource(found, at_once)                   # read as often as somebody asks for its chunks
-    job = lay_out_from_file(problem, counted, source, …)  # counts have decided the plan
+    source = FileSource(found, at_once)                   # reads the file each time its chunks are requested
+    job = lay_out_from_file(problem, counted, source, …)  # the counts determined the plan
     reader.fill(visits, arrays, threads, disk)            # on a node: its own rows' ratings, laid out
 
-Every node reads its share of the parts and hands on the ratings of rows that are others' (`runtime.blocks.parted`):
-nobody holds them all, and nothing but counts and factors passes through the driver. The bits are those of a fit in
-memory.
+Every node reads its share of the parts and sends ratings of other nodes' rows to those nodes (`runtime.blocks.parted`).
+No process holds all ratings, and only counts and factors go through the driver. The bits are those of a fit in memory.
 """
 
 from __future__ import annotations
@@ -42,9 +41,11 @@ from .sgd import SgdJob, limit_of
 
 
 class FileSource:
-    """The entries of a file in their order, `at_once` of them in memory; share: of them held out, by seed.
+    """The training entries of a file in order, `at_once` of them in memory.
 
-    A `Source` that can be pickled: what travels is what the first walk found, ids and counts.
+    A `Source` that can be pickled: it contains the ids and counts that the first scan found.
+
+    share : share of the entries that is held out, drawn by seed
     """
 
     def __init__(self, found: Scan | FileSet, at_once: int, share: float = 0.0, seed: int = 0) -> None:
@@ -56,7 +57,7 @@ class FileSource:
         return self._length
 
     def chunks(self) -> Iterator[Chunk]:
-        """Those to learn from, in whole grains."""
+        """Entries to learn from, in whole grains."""
         return in_grains(self._pick(self.found.chunks(), 0, held=False), self.at_once)
 
     @property
@@ -71,7 +72,7 @@ class FileSource:
 
     @cached_property
     def before(self) -> Ints:
-        """Entries to learn from before each part."""
+        """Number of entries to learn from before each part."""
         assert isinstance(self.found, FileSet)
         firsts = self.found.numbering.firsts
         if not self.share:
@@ -80,17 +81,17 @@ class FileSource:
         return np.concatenate([[0], np.cumsum(kept)]).astype(np.int64)
 
     def _held(self, first: int, end: int) -> int:
-        """How many of some records are held out."""
+        """Number of held-out records in a range."""
         ranges = ((at, min(at + GRAIN, end)) for at in range(first, end, GRAIN))
         return sum(int(held_out(*one, self.share, self.seed).sum()) for one in ranges)
 
     def part(self, number: int) -> Iterator[Chunk]:
-        """Those of one part that are learned from."""
+        """Entries of one part to learn from."""
         assert isinstance(self.found, FileSet)
         return self._pick(self.found.part(number), int(self.found.numbering.firsts[number]), held=False)
 
     def aside(self, crew: Crew | None = None) -> Data:
-        """Those that are held out. crew: who reads the parts."""
+        """The held-out entries. crew: reads the parts."""
         found: list[Chunk]
         if crew is not None and self.parts:
             by_part: dict[int, list[Chunk]] = {}
@@ -103,7 +104,7 @@ class FileSource:
         return Data.from_arrays(rows, cols, values, self.shape, source=self.found.path)
 
     def _pick(self, chunks: Iterator[Chunk], first: int, *, held: bool) -> Iterator[Chunk]:
-        """Of chunks whose first record has a number, those that are held out, or the others."""
+        """Select the held-out records of chunks, or the others. first: number of the first record."""
         for rows, cols, values in chunks:
             mask = held_out(first, first + len(values), self.share, self.seed) == held
             first += len(values)
@@ -118,18 +119,16 @@ def _held_of(source: FileSource, parts: Sequence[int], crew: Crew) -> dict[int, 
 
 @dataclass(frozen=True, eq=False)
 class FileReader:
-    """For `StepSpec.reader`: what a node needs to find its own ratings. counts [P, V]: entries of each visit in each
-    part of the files. once: whether a pair that is rated twice is an error.
-    """
+    """For `StepSpec.reader`: what a node needs to read its own ratings."""
 
     source: FileSource
     rows: BlockPartition
     cols: BlockPartition
     order: Order
-    counts: Ints
-    mean: float
-    scale: float
-    once: bool
+    counts: Ints  # [P, V] entries of each visit in each part of the files
+    mean: float  # mean of the ratings
+    scale: float  # standard deviation of the ratings
+    once: bool  # whether a pair that is rated twice is an error
 
     def fill(
         self,
@@ -140,7 +139,7 @@ class FileReader:
         exchange: Exchange | None = None,
         owner: Ints | None = None,
     ) -> None:
-        """The entries of some row blocks' visits, as `lay_out` has them."""
+        """Write the entries of some row blocks' visits into arrays, in the order of `lay_out`."""
         weight = self.counts.sum(axis=0)
         ptr, path = _pointers(weight), self.source.found.path
         chunks, first = own_chunks(self.source, self.rows, self.order, visits, self.counts, ptr, exchange, owner)
@@ -179,8 +178,10 @@ def own_chunks(
 ) -> tuple[Iterator[tuple[int, Chunk]], Ints]:
     """(part, entries) of the row blocks of some visits, and [P, V] where each visit's entries of a part begin.
 
-    counts [P, V]: entries of each visit in each part. ptr [V + 1]: where each visit's entries are. exchange: None where
-    a node reads all parts itself. owner: the node of each row block.
+    counts : [P, V] entries of each visit in each part
+    ptr : [V + 1] first entry of each visit
+    exchange : None if a node reads all parts itself
+    owner : the node of each row block
     """
     first = ptr[:-1] + np.cumsum(counts, axis=0) - counts
     if exchange is not None and owner is not None:
@@ -208,17 +209,17 @@ def lay_out_from_file(
     once: bool,
     scratch: Path | None = None,
 ) -> SgdJob:
-    """Draw the first factors; ratings are read where they are needed."""
+    """Draw the initial factors; the nodes read the ratings."""
     plan, seen = counted.plan, counted.seen
     rows, cols, order, weight = plan.logical.rows, plan.logical.cols, plan.order, plan.weight
     disk = None
     if plan.physical.memory is not None and scratch is not None:
-        # The nodes keep to the budget, and the driver's copy of the factors is in files if it does not fit either.
+        # The nodes keep to the budget. The driver's copy of the factors is in files if it does not fit either.
         disk = Disk(scratch, plan.physical.memory)
         crew.stream(disk)
     here = disk if disk is not None and plan.cost.state_bytes > disk.budget else None
     mean, scale = units(problem, seen)
-    # Nobody touches these, so they take no room: the driver runs no visit.
+    # These pages are never touched, so they take no memory: the driver runs no visit.
     u, i, r = (Pages((len(source),), kind).array for kind in (index_type(rows), index_type(cols), np.float32))
     blocks = Blocks(_pointers(weight), u, i, r, rows.bounds[order.row_block], cols.bounds[order.col_block], 0)
     factors = new_factors(problem, rows, cols, seen.empty, plan.logical.seed, crew, mean=mean, scale=scale, disk=here)

@@ -1,4 +1,4 @@
-"""What the three solvers of matrix factorisation share: the problem, its standardised ratings, the factors.
+"""Matrix factorisation: the problem, standardisation of ratings, and initial factors, for all three solvers.
 
 With p = mean + b_i + c_j + w_i·h_j, explicit ratings r_ij minimise
 
@@ -51,8 +51,8 @@ _CHOICES: dict[str, tuple[str | None, ...]] = {
     "linear_solver": ("cholesky", "cg"),
 }
 _STRONGEST = 1e20
-_FINEST = 1e-36  # spreads below this are no normal numbers of 32 bits, or their inverses none
-# Learning rates for ratings of spread 1.
+_FINEST = 1e-36  # smaller standard deviations, or their inverses, are not normal float32 numbers
+# Learning rates for ratings with standard deviation 1.
 RATES = {"sgd": 0.04, "adagrad": 0.1, "adarevision": 0.08}
 _NUMBERS: dict[str, dict[str, Any]] = {
     "rank": {"least": 1, "whole": True},
@@ -63,7 +63,7 @@ _NUMBERS: dict[str, dict[str, Any]] = {
     "alpha": {"least": 0},
 }
 _NUMBERS_OR_NONE: dict[str, dict[str, Any]] = {"learning_rate": {"above": 0}, "init_scale": {"least": 0}}
-# What 32-bit floats can compute with. A very strong reg has a meaning of its own, and is bounded instead.
+# Ranges that float32 can compute with. A very large reg is meaningful, so it is clipped instead.
 _BOUNDS: dict[str, dict[str, Any]] = {
     "bias_reg": {"most": 1e20},
     "alpha": {"most": 1e20},
@@ -72,7 +72,7 @@ _BOUNDS: dict[str, dict[str, Any]] = {
 }
 
 
-# What the estimator calls fields of a problem. They keep their own names, since fingerprints are made of these.
+# Estimator parameters of problem fields. The fields keep their names because fingerprints contain them.
 _PARAMETERS = {
     "rank": "n_components",
     "epochs": "max_iter",
@@ -88,14 +88,14 @@ def parameter_of(field: str) -> str:
 
 @dataclass(frozen=True)
 class Moments:
-    """Mean and spread of the ratings that a model has learned from, and how many they are."""
+    """Count, mean and standard deviation of the ratings that a model has learned from."""
 
-    entries: int
+    entries: int  # number of ratings
     mean: float
-    scale: float
+    scale: float  # standard deviation
 
     def joined(self, other: Moments) -> Moments:
-        """Those of both sets of ratings together."""
+        """Moments of both sets of ratings together."""
         entries = self.entries + other.entries
         share = other.entries / entries
         mean = self.mean + share * (other.mean - self.mean)
@@ -107,51 +107,52 @@ class Moments:
 
 @dataclass(frozen=True)
 class FactorizationProblem:
-    """The choices that define a factorisation, whoever solves it. Every one is part of the plan's fingerprint."""
+    """The choices that define a factorisation, for any solver. All are part of the plan's fingerprint."""
 
-    rank: int
-    solver: str = "sgd"
+    rank: int  # number of latent factors
+    solver: str = "sgd"  # "sgd", "als" or "ccd"
     loss: str = "squared"
-    reg: float = 0.05
-    bias_reg: float = 0.05
+    reg: float = 0.05  # L2 penalty of the factors, in units of the ratings
+    bias_reg: float = 0.05  # L2 penalty of the biases
     biases: bool = True
     epochs: int = 20
-    learning_rate: float | None = None
+    learning_rate: float | None = None  # None: the default of the optimizer
     schedule: str | None = None
     optimizer: str = "sgd"
-    init_scale: float | None = None
+    init_scale: float | None = None  # root mean square length of initial factors; None: the solver's default
     implicit: bool = False
-    alpha: float = 1.0
+    alpha: float = 1.0  # weight of implicit feedback
     inner: int = 3
     linear_solver: str = "cholesky"
-    start: str = ""  # digest of the factors a fit goes on from
-    epochs_before: int = 0  # epochs those factors are old
-    before: Moments | None = None  # of the ratings learned from earlier, which those of this fit join
+    start: str = ""  # digest of the factors that a fit continues from
+    epochs_before: int = 0  # epochs that those factors were trained for
+    before: Moments | None = None  # of earlier ratings, with which those of this fit are combined
 
     @property
     def spread(self) -> float:
-        """Standard deviation of the first factors: small for SGD, so that biases are learned first; of length one for
-        the others.
+        """Standard deviation of the initial factors.
+
+        Small for SGD, so that biases are learned first; of expected length one for the other solvers.
         """
         scale = self.init_scale if self.init_scale is not None else (0.05 if self.solver == "sgd" else 1.0)
         return scale / math.sqrt(self.rank)
 
     @property
     def fall(self) -> str:
-        """The schedule: as asked, or "linear", but "constant" for AdaRevision, whose steps shrink by themselves."""
+        """The learning rate schedule: as requested, else "linear"; "constant" for AdaRevision, whose steps shrink."""
         if self.schedule is not None:
             return self.schedule
         return "constant" if self.optimizer == "adarevision" else "linear"
 
     def step_at(self, epoch: int) -> float:
-        """The learning rate of an epoch, for ratings of spread 1."""
+        """The learning rate of an epoch, for ratings with standard deviation 1."""
         rate = self.learning_rate if self.learning_rate is not None else RATES[self.optimizer]
         if self.fall == "constant":
             return rate
         return rate * max(1.0 - (self.epochs_before + epoch) / self.epochs, 1.0 / self.epochs)
 
     def checked(self) -> FactorizationProblem:
-        """Itself in Python's own types, or an error that names the parameter, what it may be and what it is."""
+        """The problem with values of built-in types; an error names a wrong parameter and its allowed values."""
         check = checks.of("MatrixFactorization")
         for name, allowed in _CHOICES.items():
             check.choice(name, getattr(self, name), allowed)
@@ -166,24 +167,24 @@ class FactorizationProblem:
             raise PlanError(f"solver={self.solver!r} solves loss='squared' alone, got {self.loss!r}; use solver='sgd'")
         if self.implicit and self.solver != "als":
             raise PlanError(f"implicit feedback needs solver='als', got {self.solver!r}")
-        # Kernels and fingerprints know Python's own types, and no fractions or numbers of 16 bits.
+        # Kernels and fingerprints take built-in Python types, no fractions or 16-bit numbers.
         kinds = {field.name: str(field.type) for field in fields(self)}
         plain = [name for name, kind in kinds.items() if kind in {"int", "float", "bool", "float | None"}]
         return replace(self, **{name: _KINDS[kinds[name]](getattr(self, name)) for name in plain})
 
     def parameters(self, *names: str) -> tuple[tuple[str, Any], ...]:
-        """Names and values for the plan, in Python's own types: 1, 1.0 and np.float64(1) are one fingerprint."""
+        """Names and values for the plan, as built-in types: 1, 1.0 and np.float64(1) give the same fingerprint."""
         kinds = {field.name: str(field.type) for field in fields(self)}
         going_on = ("start", "epochs_before") if self.start else ()
         known = {"schedule": self.fall}
-        # A fit with equal penalties is the plan it was when there was one penalty for both.
+        # With equal penalties, keep the fingerprint of versions that had one penalty for both.
         own = ("bias_reg",) if self.biases and self.bias_reg != self.reg else ()
         asked = (*names, *own, *going_on)
         return tuple((name, _KINDS[kinds[name]](known.get(name, getattr(self, name)))) for name in asked)
 
 
 def units(problem: FactorizationProblem, seen: Survey) -> tuple[float, float]:
-    """(mean, scale) by which ratings are standardised. Without biases nothing gives the mean back, so it is left in."""
+    """(mean, scale) for standardising ratings. Without biases the mean is not subtracted: no term could restore it."""
     if problem.loss == "logistic" or problem.implicit:
         return 0.0, 1.0
     mean, spread = (seen.mean, seen.std) if problem.biases else (0.0, math.hypot(seen.mean, seen.std))
@@ -199,25 +200,25 @@ def units(problem: FactorizationProblem, seen: Survey) -> tuple[float, float]:
 
 
 def factor_reg(problem: FactorizationProblem, scale: float) -> float:
-    """The penalty on factors of standardised ratings; bounded, so that a penalty far too strong stays a number."""
+    """The penalty on factors of standardised ratings; clipped, so that a very strong penalty stays finite."""
     return min(problem.reg / scale, _STRONGEST)
 
 
 @dataclass(frozen=True, eq=False)
 class Factors:
-    """W, H and the biases, in the plan's order; predictions are W[i]·H[j] + b[i] + c[j], in units of `scale` around
-    `mean`. squares: sums of squared gradients, for the optimizers that keep them. confidence: what one unit of a value
-    adds to the confidence of implicit feedback.
+    """Factors and biases, in the plan's order.
+
+    Predictions are mean + scale·(W[i]·H[j] + b[i] + c[j]).
     """
 
-    W: BlockedRows
-    H: BlockedRows
-    b: BlockedRows
-    c: BlockedRows
-    mean: float
-    scale: float
-    squares: dict[str, BlockedRows] = field(default_factory=dict)
-    confidence: float = 0.0
+    W: BlockedRows  # row factors
+    H: BlockedRows  # column factors
+    b: BlockedRows  # row biases
+    c: BlockedRows  # column biases
+    mean: float  # mean of the ratings
+    scale: float  # standard deviation of the ratings
+    squares: dict[str, BlockedRows] = field(default_factory=dict)  # sums of squared gradients, for some optimizers
+    confidence: float = 0.0  # confidence of implicit feedback per unit of a value
 
     @property
     def biased(self) -> bool:
@@ -231,7 +232,7 @@ class Factors:
 def squares_of(problem: FactorizationProblem) -> dict[str, tuple[int, int]]:
     """The sums of squared gradients that an optimizer keeps: name → (0 for rows or 1 for columns, how many for each).
 
-    AdaGrad keeps one number for a row, AdaRevision one for each element of the factors and for each bias. All are 1 at
+    AdaGrad keeps one number per row, AdaRevision one for each element of the factors and for each bias. All are 1 at
     the start.
     """
     if problem.solver != "sgd" or problem.optimizer == "sgd":
@@ -245,7 +246,7 @@ def squares_of(problem: FactorizationProblem) -> dict[str, tuple[int, int]]:
 def new_squares(
     problem: FactorizationProblem, rows: BlockPartition, cols: BlockPartition, disk: Disk | None = None
 ) -> dict[str, BlockedRows]:
-    """The sums of `squares_of`, as they are at the start."""
+    """The sums of `squares_of`, with their initial values."""
     found = {}
     for name, (axis, wide) in squares_of(problem).items():
         cut = (rows, cols)[axis]
@@ -268,11 +269,11 @@ def new_factors(
     columns: int | None = None,
     disk: Disk | None = None,
 ) -> Factors:
-    """Factors drawn from the seed, each number keyed by its row and column and nothing else; biases zero; squares 1.
+    """Draw factors from the seed, each number keyed by its row and column only; biases are 0, squares 1.
 
-    empty: rows and columns without a rating; nothing would ever move their factors, so they are zero.
-    columns: space for more columns than the rank (zeros), for solvers that need it. disk: where they are kept, if not
-    in memory.
+    empty : rows and columns without a rating; their factors are zero, since no rating would change them
+    columns : columns to allocate if more than the rank (zeros), for solvers that need them
+    disk : where the factors are stored, if not in memory
     """
     half = math.sqrt(3.0) * problem.spread  # uniform in ± half has this standard deviation
     states = []
@@ -304,7 +305,7 @@ def new_factors(
 
 
 def _drawn(name: str, cut: BlockPartition) -> StepSpec:
-    """The step that draws first factors."""
+    """The step that draws the initial factors."""
     numbers = (number(what) for what in ("seed", "axis", "low", "high", "rank"))
     factors = by_rows(name, cut.bounds)
     return StepSpec("draw", named_kernel(fill_worker), (constant("bounds"), constant("standing"), *numbers, factors))

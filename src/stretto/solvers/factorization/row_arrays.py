@@ -1,8 +1,8 @@
-"""The arrays of the solvers that work row by row, then column by column (ALS, CCD++).
+"""Array declarations of ALS and CCD++, the solvers that work row by row, then column by column.
 
 A visit is one block of the rows that are solved. It reads their entries, writes their factors, and may read every row
-of the other side: entries and factors of the solved side are cut, the other side is everywhere. In the other half of an
-epoch it is the other way round.
+of the other side: entries and factors of the solved side are partitioned, those of the other side are replicated. In
+the other half of an epoch the sides change roles.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _FACTORS, _BIASES = ("W", "H"), ("b", "c")
 
 
 class _Side:
-    """What the steps that solve rows (0) or columns (1) have in common. counts [m]: entries of each row."""
+    """Arrays shared by the steps that solve rows (0) or columns (1). counts [m]: entries of each row."""
 
     def __init__(self, problem: FactorizationProblem, logical: Logical, counts: Ints, side: int) -> None:
         cut, other = (logical.rows, logical.cols) if side == 0 else (logical.cols, logical.rows)
@@ -45,7 +45,7 @@ class _Side:
         self._rows = "row" if side == 0 else "col"
 
     def entries(self, values: str = "values", *, written: bool = False) -> tuple[Array, ...]:
-        """bounds, where each row's entries begin, the indices of the other side, and the values."""
+        """Bounds, first entry of each row, indices of the other side, and values."""
         total, name = int(self._at[-1]), self._rows
         return (
             constant(f"{name}_bounds"),
@@ -55,7 +55,7 @@ class _Side:
         )
 
     def factors(self, *, written: bool = True) -> Array:
-        """Of the side that is solved."""
+        """Factors of the solved side."""
         width = padded(self.problem.rank + self.problem.biases)
         shape = (self.solved, width)
         return by_rows(_FACTORS[self.side], self.bounds, written=written, dtype="<f4", shape=shape)
@@ -66,7 +66,7 @@ class _Side:
         return replicated(_FACTORS[1 - self.side], dtype="<f4", shape=(self.fixed, width))
 
     def column(self, name: str, *, written: bool = True) -> Array:
-        """[m] one number for each row that is solved."""
+        """[m] one number for each solved row."""
         return by_rows(name, self.bounds, written=written, dtype="<f4", shape=(self.solved,))
 
 
@@ -97,14 +97,14 @@ def specs_als(problem: FactorizationProblem, logical: Logical, counts: tuple[Int
 
 
 def specs_ccd(problem: FactorizationProblem, logical: Logical, counts: tuple[Ints, Ints]) -> dict[str, StepSpec]:
-    """The steps of CCD++ by name; those of one name take one pair of columns after the other."""
+    """The steps of CCD++ by name; steps of one name process the pairs of columns in turn."""
     found = {}
     for side, name in enumerate(SIDES):
         here = _Side(problem, logical, counts[side], side)
         reg: Any = (number("reg"), number("weighted"))
         turned = (here.column("x"), replicated("y"), replicated("old_y"))
         last = (here.column("last_x", written=False), replicated("last_y"))
-        # Sweeps only read the residual, but other steps change it: it is no entry that is sent once.
+        # Sweeps only read the residual, but other steps change it, so it is not declared as an entry that is sent once.
         residual = here.entries("residual", written=True)
         sweep = (*residual, here.column("x"), replicated("y"), *reg)
         for step, kernel, arguments in (

@@ -1,12 +1,12 @@
 """Matrix factorisation by stochastic gradient descent on a rotating schedule.
 
-Ratings are standardised first (mean 0, spread 1), so one learning rate suits stars, percentages and counts alike; `reg`
-is understood in the units of the ratings and converted. The step falls linearly from learning_rate to learning_rate /
-epochs; AdaGrad divides it by the root of each row's accumulated squared gradients. AdaRevision divides by a root for
-each element and needs no fall: a rotating schedule delivers every gradient at once, so its corrections for late ones
-are zero and it is AdaGrad by element, beginning at 1 (`kernels/factorization/adarevision_sgd.py`). Where ratings lie
-more than `OUTLIER` spreads from the mean, the pull of one error is limited: a single count of a million must not throw
-its row away.
+Ratings are standardised first (mean 0, standard deviation 1), so one learning rate suits stars, percentages and counts;
+`reg` is in the units of the ratings and converted. The step size falls linearly from learning_rate to learning_rate /
+epochs. AdaGrad divides it by the root of each row's accumulated squared gradients. AdaRevision divides by a root for
+each element and needs no decay. A rotating schedule delivers every gradient at once, so AdaRevision's delay corrections
+are zero, and it is AdaGrad by element with initial sum 1 (`kernels/factorization/adarevision_sgd.py`). If ratings are
+more than `OUTLIER` standard deviations from the mean, the gradient of one error is clipped, so that a single count of a
+million does not ruin its row.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ from .held_out import HeldOut, mean_cost, named
 from .problem import FactorizationProblem, Factors, factor_reg, new_factors, squares_of, units
 
 _FLOAT = 4
-# Floating-point operations for each rating and each of its rank elements.
+# Floating-point operations per rating and latent factor.
 _FLOPS = {"sgd": 8, "adagrad": 16, "adarevision": 34}
-# In standard deviations: farther from the mean than OUTLIER, and no error pulls harder than LIMIT.
+# In standard deviations: if a rating is farther than OUTLIER from the mean, errors are clipped at LIMIT.
 OUTLIER, LIMIT = 8.0, 5.0
 
 
@@ -66,12 +66,12 @@ def logical_sgd(problem: FactorizationProblem, seen: Survey, *, seed: int, profi
 
 
 def limit_of(problem: FactorizationProblem, seen: Survey) -> float:
-    """The largest error that pulls with its full size, in standard deviations; infinity for data without outliers."""
+    """The error, in standard deviations, at which gradients are clipped; infinity for data without outliers."""
     return LIMIT if problem.loss == "squared" and seen.farthest > OUTLIER * units(problem, seen)[1] else math.inf
 
 
 def row_bytes(problem: FactorizationProblem) -> int:
-    """Bytes of everything kept for one row or column."""
+    """Bytes stored for one row or column."""
     squares = sum(wide for axis, wide in squares_of(problem).values() if axis == 0)
     return _FLOAT * (padded(problem.rank) + problem.biases + squares)
 
@@ -132,7 +132,7 @@ class SgdJob:
         return [replace(step, spec=self.spec)]
 
     def report(self, epoch: int, steps: Sequence[BlockStep]) -> EpochReport:
-        """The loss met on the way through the epoch, and the held-out error after it."""
+        """The training loss during the epoch, and the held-out error after it."""
         loss = self.problem.loss
         cost = mean_cost(steps[0].total(), self.items, loss, self.factors.scale)
         metrics = named("train", cost, loss)
@@ -141,7 +141,7 @@ class SgdJob:
         return EpochReport(cost, metrics)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Factors, biases and squared gradients, live."""
+        """Factors, biases and squared gradients: the live arrays, not copies."""
         return self.factors.arrays()
 
 
@@ -155,11 +155,14 @@ def sgd_step(
     states: tuple[Any, ...],
     squares: tuple[Any, ...],
 ) -> BlockStep:
-    """One pass of SGD: arrays are (ptr, u, i, r, row_base, col_base), states (W, H, b, c), squares those of
-    `squares_of`.
+    """One pass of SGD.
+
+    arrays : (ptr, u, i, r, row_base, col_base)
+    states : (W, H, b, c)
+    squares : those of `squares_of`
     """
     step = problem.step_at(epoch)
-    # A step takes at most all of a number away. Beyond 1 / step a stronger penalty would make it grow instead.
+    # A step shrinks a number at most to zero: a penalty above 1 / step would make it grow.
     lam, lam_bias = (np.float32(min(reg, 1.0 / step)) for reg in (factor_reg(problem, scale), problem.bias_reg))
     settings = (np.float32(step), lam, lam_bias, CODES[problem.loss], np.float32(limit))
     name, weight, count = problem.optimizer, np.diff(arrays[0]), unrolled(states[0].shape[1])
@@ -179,7 +182,7 @@ def spec_sgd(problem: FactorizationProblem, logical: Logical, weight: Ints) -> S
     entries, kinds = int(ptr[-1]), {"u": index_type(rows), "i": index_type(cols), "r": np.float32}
 
     def state(name: str, axis: int, wide: int) -> Array:
-        """A state with `wide` numbers a row; one that is not wanted has no rows, and no blocks."""
+        """A state with `wide` numbers per row; an unused state has no rows and no blocks."""
         if not wide:
             return constant(name)
         make, cut = ((by_rows, rows), (by_cols, cols))[axis]
@@ -212,7 +215,7 @@ def lay_out_sgd(
     test: EntryArrays | None = None,
     disk: Disk | None = None,
 ) -> SgdJob:
-    """Cut the ratings into blocks and draw the first factors; in files where a disk is given."""
+    """Divide the ratings into blocks and draw the initial factors; in files if a disk is given."""
     rows, cols, order = plan.logical.rows, plan.logical.cols, plan.order
     mean, scale = units(problem, seen)
     if disk is not None:

@@ -1,1 +1,1 @@
-"""Sparse regression by working sets, in one memory or with columns on nodes."""
+"""Sparse linear regression by working sets, with the columns in local memory or on the nodes of a cluster."""

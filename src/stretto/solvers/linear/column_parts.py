@@ -1,8 +1,8 @@
-"""What nodes do with the columns that they hold: one part is a `Design` of neighbouring columns with all samples.
+"""Functions that nodes run on their columns of the design matrix: products, moments, and sending columns.
 
-Functions for `runtime.cluster.parts.driver`: crew, the part's columns, what is for this part alone, what all parts
-share. Chosen columns travel as `pack` makes them: None for all of a part, one bit each where they are many, else
-numbers.
+A part is a `Design` of neighbouring columns with all samples. `runtime.cluster.parts.driver` calls these functions with
+the crew, the part's columns, the arguments for this part alone, and the arguments that all parts share. `pack` encodes
+chosen columns for sending: None for all of a part, one bit per column if many are chosen, else their indices.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ Array = NDArray[Any]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-_DENSER = 32  # a number takes as many bits
+_DENSER = 32  # a column index takes this many bits
 
 
 def pack(which: Ints, size: int) -> Array | None:
-    """Columns of a part with `size` of them, rising, as they travel."""
+    """Encode the chosen columns of a part for sending. which: ascending; size: columns of the part."""
     if len(which) == size:
         return None
     if len(which) * _DENSER < size:
@@ -38,7 +38,7 @@ def pack(which: Ints, size: int) -> Array | None:
 
 
 def unpack(packed: Array | None, size: int) -> Ints:
-    """What `pack` was given.
+    """Decode what `pack` encoded.
 
     >>> [unpack(pack(np.array(which), 100), 100).tolist() for which in ([2, 3], list(range(0, 100, 25)))]
     [[2, 3], [0, 25, 50, 75]]
@@ -51,7 +51,7 @@ def unpack(packed: Array | None, size: int) -> Ints:
 
 
 def receive(crew: Crew, own: Mapping[int, Design]) -> dict[int, Design]:
-    """Columns as the driver sent them, for kernels."""
+    """Convert the columns that the driver sent to the form that kernels take."""
     return {part: _usable(design) for part, design in own.items()}
 
 
@@ -63,12 +63,12 @@ def _usable(design: Design) -> Design:
 
 
 def read(crew: Crew, own: Mapping[int, tuple[int, int]], files: DesignFiles) -> dict[int, Design]:
-    """Columns first … last − 1 of each part, from files that this node reads."""
+    """Read columns first … last − 1 of each part from files on this node."""
     return dict(zip(own, files.columns(list(own.values())), strict=True))
 
 
 def entries(crew: Crew, design: Design, own: None) -> Ints:
-    """Numbers stored of each column."""
+    """Number of stored entries of each column."""
     return design.entries
 
 
@@ -89,7 +89,7 @@ def price(crew: Crew, design: Design, own: Array | None, profile: str, v: Floats
 
 
 def fetch(crew: Crew, design: Design, own: Array | None) -> tuple[Array, ...]:
-    """The chosen columns: rows of the transpose, or row numbers and values of all of them, one after the other."""
+    """The chosen columns: rows of the transpose if dense; else row indices and values, column after column."""
     picked = design.pick(unpack(own, design.shape[1]))
     return picked.parts if not picked.sparse else picked.parts[1:]
 
@@ -100,5 +100,5 @@ def spread(crew: Crew, design: Design, own: None, weight: Floats) -> Floats:
 
 
 def take(crew: Crew, design: Design, own: None, rows: Array) -> Design:
-    """These samples alone. rows: one bit for each sample."""
+    """Keep only the chosen samples. rows: one bit for each sample."""
     return design.take(np.flatnonzero(np.unpackbits(rows, count=design.shape[0])))

@@ -1,7 +1,7 @@
-"""Columns that the driver has fetched from nodes, in the form in which kernels take a whole matrix.
+"""Design-matrix columns that the driver has fetched from nodes, stored so that kernels take them as a whole matrix.
 
-Sparse: CSC of full width, whose other columns are empty. Dense: the transpose [p, n] in pages that take no memory
-before they are written. So every kernel runs as it does over the matrix itself, with the same bits.
+Sparse: CSC of full width, in which the other columns are empty. Dense: the transpose [p, n], whose pages take no memory
+until they are written. So every kernel runs as over the whole matrix and gives the same bits.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ Ints = NDArray[np.int64]
 
 
 class ColumnStore(Protocol):
-    """Columns that are here."""
+    """Columns that were fetched."""
 
-    has: NDArray[np.bool_]  # [p]
+    has: NDArray[np.bool_]  # [p] whether each column was fetched
 
     @property
     def parts(self) -> tuple[Array, ...]:
-        """What kernels take for the matrix."""
+        """The matrix as kernels take it."""
 
     def add(self, which: Ints, fetched: list[tuple[Array, ...]]) -> None:
-        """Take columns in, rising, as nodes give them (`column_parts.fetch`)."""
+        """Store columns, ascending, as `column_parts.fetch` returns them."""
 
 
 class DenseStore:
@@ -51,7 +51,11 @@ class DenseStore:
 
 
 class SparseStore:
-    """Columns of a sparse design. entries [p]: of each column of it; index, dtype: of row numbers and values."""
+    """Columns of a sparse design.
+
+    entries [p] : number of stored entries of each column of the design
+    index, dtype : types of row indices and of values
+    """
 
     def __init__(self, entries: Ints, index: DTypeLike, dtype: DTypeLike) -> None:
         self.has = np.zeros(len(entries), bool)
@@ -75,7 +79,7 @@ class SparseStore:
         self._parts = wider
 
     def _places(self, which: Ints, bounds: Ints) -> Ints:
-        """Where the entries of these columns are, one column after the other."""
+        """Positions of the entries of these columns, column after column."""
         counts = self._entries[which]
         before = np.cumsum(counts) - counts
         return np.repeat(bounds[which] - before, counts) + np.arange(int(counts.sum()))

@@ -1,7 +1,7 @@
-"""A design matrix as the compiled passes see it: one object that knows which kernel its storage needs.
+"""Passes over the columns of a design matrix: `ColumnPasses` calls the kernel for dense or sparse storage.
 
-Every pass is cut into visits by the amount of data, never by the number of workers. What a pass finds of a column does
-not depend on the others, so that nodes which hold some of the columns each find the same bits (`node_columns`).
+Every pass is divided into visits by the amount of data, never by the number of workers. The result for a column does
+not depend on the other columns, so nodes that hold some of the columns compute the same bits (`node_columns`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ENTRIES = 1 << 16  # entries of a visit: some tens of microseconds
 
 
 def _cut(entries: Ints) -> Ints:
-    """Bounds that cut columns with so many entries each into visits of about equal work."""
+    """Bounds that divide columns with these numbers of entries into visits of about equal work."""
     before = np.concatenate([[0], np.cumsum(entries)])
     count = max(1, min(256, int(before[-1]) // _ENTRIES))
     inside = np.searchsorted(before, np.linspace(0, before[-1], count + 1)[1:-1])
@@ -33,7 +33,7 @@ def _cut(entries: Ints) -> Ints:
 
 
 class ColumnPasses:
-    """The passes over a design, run by a crew.
+    """Passes over the columns of a design, run by a crew.
 
     Attributes
     ----------
@@ -42,9 +42,9 @@ class ColumnPasses:
     sparse : bool
         How columns are stored.
     entries : array of int64 [p]
-        Numbers stored of each column.
+        Number of stored entries of each column.
     complete : bool
-        Whether all columns are in this memory, `parts` then being all of the matrix.
+        Whether all columns are in local memory. Then `parts` is the whole matrix.
     """
 
     complete = True
@@ -60,14 +60,14 @@ class ColumnPasses:
 
     @property
     def parts(self) -> tuple[Any, ...]:
-        """What kernels take for the matrix; columns that were not asked for with `need` may be empty."""
+        """The matrix as kernels take it. Columns that were not requested with `need` may be empty."""
         return self.design.parts
 
     def need(self, which: Ints) -> None:
-        """Have these columns in `parts`."""
+        """Make these columns available in `parts`."""
 
     def run(self, name: str, kernel: Any, bounds: Ints, *args: Any) -> Floats:
-        """One pass of a kernel over len(bounds) − 1 visits; what each visit said."""
+        """Run one pass of a kernel over len(bounds) − 1 visits; return the result of each visit."""
         step = make_step(name, kernel, independent(len(bounds) - 1), np.diff(bounds), bounds, *args)
         self.crew.run(step, self.profile, again=True)
         return step.out
@@ -77,7 +77,7 @@ class ColumnPasses:
     ) -> tuple[Floats, Floats, Floats]:
         """Mean (zero unless centred), norm about it and product with v of every column, in one pass over the data.
 
-        mass : the sum of the weights, where it is known
+        mass : the sum of the weights, if known
         """
         mean, norm, product = np.empty(self.p), np.empty(self.p), np.empty(self.p)
         mass = float(weight.sum()) if mass is None else mass

@@ -1,14 +1,15 @@
 """Checkpoints and the run record of a linear model's fit.
 
-A fit is nested: folds of paths of penalties of rounds. Each level registers a function that gives its state, and a
-checkpoint holds the states of all levels that are open; a fit that resumes hands each level its own.
+A fit is nested: cross-validation folds contain paths, paths contain penalties, penalties contain rounds. Each level
+registers a function that returns its state. A checkpoint holds the states of all open levels. A fit that resumes
+returns each level its own state.
 
-    with saved.level("path", lambda: {"gaps": gaps[:k]}):       # while the path is followed
-        state = saved.take("path")                              # of the checkpoint, or None
-        solver.fit(…, ended=saved.ended)                        # saves where that is due
+    with saved.level("path", lambda: {"gaps": gaps[:k]}):       # while the path is computed
+        state = saved.take("path")                              # from the checkpoint, or None
+        solver.fit(…, ended=saved.ended)                        # saves when a checkpoint is due
         saved.round(objective, {"gap": gap})                    # one row of the record's epoch table
 
-What nodes of a cluster hold follows from the data and the driver's vectors, so that the driver saves all there is.
+The state of cluster nodes follows from the data and the driver's vectors, so the driver saves everything.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ Arrays = dict[str, NDArray[Any]]
 
 
 class FitSaving:
-    """What is saved and recorded of one fit; without a session it does nothing.
+    """Checkpoints and run record of one fit; without a session it does nothing.
 
-    goal : rounds that the fit may take, for progress bars; 0 for unknown
+    goal : maximum number of rounds, for progress bars; 0 if unknown
     items : matrix entries that a round reads about once
     """
 
@@ -46,16 +47,16 @@ class FitSaving:
 
     @property
     def watching(self) -> bool:
-        """Whether `round` is to be called."""
+        """Whether the fit must call `round`."""
         return self._tell is not None
 
     @property
     def ended(self) -> Callable[[], None] | None:
-        """For a solver to call between two rounds; None where nothing is saved."""
+        """Callback for a solver to call between two rounds; None if nothing is saved."""
         return None if self._checkpoints is None else self._save_if_due
 
     def resume(self) -> int:
-        """Read the newest checkpoint; the rounds that were done by then."""
+        """Read the newest checkpoint; return the number of rounds completed by then."""
         if self._checkpoints is None:
             raise CheckpointError("resume=True needs a folder of checkpoints; give Session(saving=Saving(folder))")
         found = self._checkpoints.latest()
@@ -65,13 +66,13 @@ class FitSaving:
         return self._rounds
 
     def take(self, name: str) -> Arrays | None:
-        """The state of a level in the checkpoint that the fit resumes from; once, then None."""
+        """State of a level in the checkpoint that the fit resumes from; None from the second call on."""
         mine = [key for key in self._found if key.startswith(f"{name}/")]
         return {key.removeprefix(f"{name}/"): self._found.pop(key) for key in mine} or None
 
     @contextmanager
     def level(self, name: str, state: Callable[[], Arrays]) -> Iterator[None]:
-        """While this level is open, checkpoints hold what `state` gives."""
+        """While this level is open, include the result of `state` in checkpoints."""
         self._levels[name] = state
         try:
             yield
@@ -79,7 +80,7 @@ class FitSaving:
             del self._levels[name]
 
     def round(self, objective: float, metrics: Mapping[str, float]) -> None:
-        """A round, or a point of a path, is done."""
+        """Record a completed round, or a completed point of a path."""
         self._rounds += 1
         now, began = time.perf_counter(), self._began
         self._began = now
@@ -91,7 +92,7 @@ class FitSaving:
         checkpoints = self._checkpoints
         assert checkpoints is not None
         timed = checkpoints.saving.every_epochs is None or checkpoints.saving.every_seconds is not None
-        # By rounds: several points of a path may lie between two rounds that are counted.
+        # Count rounds, not points: several points of a path may fall between two counted rounds.
         if not checkpoints.due(self._rounds) or (not timed and self._rounds == self._saved):
             return
         arrays = {f"{name}/{key}": a for name, state in self._levels.items() for key, a in state().items()}
@@ -102,7 +103,7 @@ class FitSaving:
 
 @contextmanager
 def saving_fit(session: Session | None, plan: JobPlan) -> Iterator[FitSaving]:
-    """Open the record and the checkpoints of a fit; close them with how it ended."""
+    """Open the run record and the checkpoints of a fit; close them with its outcome."""
     given: Any = session
     if given is not None and not isinstance(given, Session):
         must = "an st.Session, such as st.Session(record='runs/first'), or None"

@@ -1,7 +1,7 @@
-"""Inner products of the columns a working set has met, kept from one round to the next.
+"""Gram matrix: inner products of the columns that were in a working set, kept between rounds.
 
-A column that enters gets a slot; G holds the products of all slots. Along a path the same columns come back at every
-penalty, so most of G is worked out once.
+A column that enters a working set gets a slot. G holds the products of all slots. Along a path the same columns return
+at every penalty, so most of G is computed once.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from .columns import ColumnPasses
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-_TURNS = 4  # times the data may be put by rows in part before all of it is
-_PANEL_BYTES = 1 << 30  # of packed columns that came sparse
-_STEP = 64  # slots are added in these numbers: whole panels, whole tiles
+_TURNS = 4  # partial conversions to row order before all data are converted
+_PANEL_BYTES = 1 << 30  # limit for packed columns of sparse data
+_STEP = 64  # slots are added in multiples of this: whole panels, whole tiles
 
 
 def _up(count: int) -> int:
@@ -31,20 +31,20 @@ def _up(count: int) -> int:
 class Gram:
     """G[a, b] = Σ_i weight_i (x_ia − mean_a)(x_ib − mean_b) for the columns that have a slot.
 
-    limit: slots that may be kept; when more are asked for, those not asked for are forgotten.
+    limit : number of slots kept; when more are needed, slots that are not requested are dropped
     """
 
     def __init__(self, columns: ColumnPasses, weight: Floats, mean: Floats, centred: bool, limit: int) -> None:
         self.columns, self.centred, self.limit = columns, centred, limit
         self._slot = np.full(columns.p, -1, np.int64)
         self._all_rows: tuple[Any, ...] | None = None
-        self._turned = 0  # entries put by rows so far
+        self._turned = 0  # entries converted to row order so far
         self._G = np.zeros((0, 0))
         self._panels = np.zeros((0, columns.n, kernels.PANEL))
         self.renew(weight, mean)
 
     def renew(self, weight: Floats, mean: Floats) -> None:
-        """Forget all products, for other weights and the means [p] under them; the memory is used again."""
+        """Drop all products and set other weights and the means [p] under them; the memory is reused."""
         self.weight, self.mean = weight, mean
         self._mass = float(np.sum(weight)) if self.centred else 0.0
         self._root = np.sqrt(weight)
@@ -53,17 +53,17 @@ class Gram:
     def _clear(self) -> None:
         self._slot[:] = -1
         self._column = np.empty(0, np.int64)  # [used] column of each slot
-        self._packed = True  # whether every slot has its place in a panel
+        self._packed = True  # whether every slot is stored in a panel
 
     def state(self, *, keep: bool) -> dict[str, NDArray[Any]]:
-        """Everything that decides the products to come. keep: those that are known hold for the next model, too."""
+        """Everything that decides later products. keep: include known products, valid for the next model too."""
         used = len(self._column) if keep else 0
         counts = np.array([self._packed, self._turned, self._all_rows is not None], np.int64)
         found: dict[str, NDArray[Any]] = {"counts": counts, "column": self._column[:used]}
         return found | {"G": self._G[:used, :used], "mean": self.mean} if keep else found
 
     def restore(self, state: Mapping[str, NDArray[Any]], weight: Floats) -> None:
-        """Go on from what `state` gave. weight : of the samples, under which the products hold"""
+        """Continue from a saved `state`. weight : sample weights under which the products are valid"""
         columns, column = self.columns, np.array(state["column"])
         packed, self._turned, all_rows = state["counts"].tolist()
         if all_rows:
@@ -83,7 +83,7 @@ class Gram:
             self._pack(0, used)
 
     def of(self, which: Ints) -> Floats:
-        """[k, step] products of these k columns, rows padded with zeros to a multiple of sixteen."""
+        """[k, step] products of these k columns; rows are padded with zeros to a multiple of sixteen."""
         fresh = which[self._slot[which] < 0]
         if len(fresh):
             if len(self._column) + len(fresh) > self.limit:
@@ -92,7 +92,7 @@ class Gram:
             try:
                 self._enter(fresh)
             except BaseException:
-                self._clear()  # slots without products would be taken for good ones
+                self._clear()  # slots without products would be taken as valid
                 raise
         slots = self._slot[which]
         k = len(which)
@@ -116,8 +116,9 @@ class Gram:
             self._multiply_sparse(used, count)
 
     def _full_enough(self) -> bool:
-        """Whether the columns in slots are multiplied as dense ones: sixteen products at a time, zeros and all, beat
-        single ones where a fifth of the numbers is not zero.
+        """Whether the columns in slots are multiplied as dense columns.
+
+        Multiplying sixteen numbers at a time, zeros included, is faster when at least a fifth of them is not zero.
         """
         columns = self.columns
         size = columns.n * len(self._column)
@@ -125,9 +126,9 @@ class Gram:
         return not columns.sparse or (full and 8 * size <= _PANEL_BYTES)
 
     def _by_rows(self) -> tuple[Any, ...]:
-        """The entries by rows: of the columns in slots or, once that was done for many times the entries, of all.
+        """The entries in row order: of the columns in slots or, after many partial conversions, of all columns.
 
-        A single fit meets few columns a few times; a path meets a few new ones at every penalty.
+        A single fit uses few columns a few times; a path adds a few new columns at every penalty.
         """
         columns = self.columns
         if self._all_rows is not None:
@@ -158,9 +159,9 @@ class Gram:
         self.columns.run("products", kernels.dense_worker, np.arange(first, last + 1), self._panels, self._G)
 
     def _pack(self, used: int, count: int) -> tuple[int, int]:
-        """Put the columns of slots used … count − 1 into panels: the first panel that changed, and the one after."""
+        """Pack the columns of slots used … count − 1 into panels; return the range of changed panels, end exclusive."""
         columns = self.columns
-        # From the pair of panels that holds the first new slot, so that tiles on the diagonal are made whole.
+        # Start at the pair of panels that holds the first new slot, so that tiles on the diagonal are complete.
         first, last = used // (2 * kernels.PANEL) * 2, -(-count // (2 * kernels.PANEL)) * 2
         if len(self._panels) < last:
             wider = np.empty((max(last, min(2 * first, len(self._G) // kernels.PANEL)), columns.n, kernels.PANEL))

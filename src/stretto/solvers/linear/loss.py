@@ -1,8 +1,8 @@
-"""The smooth part of a sparse regression at a point: squared or logistic, with the best intercept.
+"""Squared and logistic loss: value, gradient, curvature, optimal intercept and dual objective.
 
-at = loss.look(z, b)            # z [n] = Xβ; the intercept is settled when there is one
+at = loss.look(z, b)            # z [n] = Xβ; optimises the intercept if the model has one
 at.value, at.v, at.d, at.b      # Σ weight·loss, −∂/∂z, ∂²/∂z², intercept
-loss.dual(at, scale)            # the dual objective of θ = scale·v, the penalty's part apart
+loss.dual(at, scale)            # dual objective of θ = scale·v, without the penalty's part
 """
 
 from __future__ import annotations
@@ -17,30 +17,31 @@ from stretto.kernels.linear import sample_losses
 
 Floats = NDArray[np.float64]
 
-_NEAR_ZERO = 1e-4  # below that tanh(t/2)/2t is ¼ to nine digits, and the quotient would lose them
+_NEAR_ZERO = 1e-4  # below this tanh(t/2)/2t is ¼ to nine digits, and the quotient would lose them
 
 
 @dataclass(frozen=True, eq=False)
 class LossPoint:
-    """The loss at one point."""
+    """Value and derivatives of the loss at one point."""
 
-    value: float
-    b: float
-    v: Floats
-    d: Floats
+    value: float  # Σ weight·loss
+    b: float  # intercept
+    v: Floats  # [n] −∂/∂z
+    d: Floats  # [n] ∂²/∂z²
 
 
 class Loss(Protocol):
-    """What a solver asks of a loss."""
+    """Interface of a loss, as solvers use it."""
 
-    quadratic: bool  # whether d is the same everywhere
+    quadratic: bool  # whether d is constant
 
     def look(self, z: Floats, b: float, *, settle: bool = True) -> LossPoint:
-        """The loss at z + b; settle: with the intercept that fits z best, from b on."""
+        """Evaluate the loss at z + b. settle: optimise the intercept for z, starting from b."""
 
     def curvature(self, z: Floats, at: LossPoint, share: float) -> Floats:
-        """[n] at.d, each at least `share` of the curvature of a parabola that touches the loss at z and lies above it
-        everywhere.
+        """[n] at.d, each at least `share` of the curvature of a parabola.
+
+        The parabola touches the loss at z and is an upper bound of it.
         """
 
     def dual(self, at: LossPoint, scale: float) -> float:
@@ -61,7 +62,7 @@ class Squared:
         see = sample_losses.look_squared[self.profile]
         value, pull = see(self.y, z, self.weight, b, v)
         if self.intercept and settle and self._mass > 0.0:
-            # Twice: the second time takes off what rounding left, which matters where the mean is far from zero.
+            # Repeat it: the second pass removes rounding errors, which matter when the mean is far from zero.
             for _ in range(2):
                 b += pull / self._mass
                 value, pull = see(self.y, z, self.weight, b, v)
@@ -93,7 +94,7 @@ class Logistic:
         return LossPoint(value, b, v, d)
 
     def curvature(self, z: Floats, at: LossPoint, share: float) -> Floats:
-        # tanh(t/2)/2t, the parabola's, is (½ − a)/t with a = σ(−t), which v holds already.
+        # tanh(t/2)/2t, the parabola's curvature, is (½ − a)/t with a = σ(−t), which v holds already.
         if share == 0.0:
             return at.d
         t = self.y * (z + at.b)

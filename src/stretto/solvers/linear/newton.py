@@ -1,18 +1,18 @@
-"""One working set, solved: a quadratic model of the loss, minimised, as often as needed.
+"""Minimise the objective over one working set by proximal Newton steps.
 
-The squared loss is its own model. The logistic one is modelled at the point reached, the model is minimised, and the
-way to its minimum is followed as far as the objective falls (a proximal Newton method).
+Each step minimises a quadratic model of the loss. For the squared loss the model is exact. For the logistic loss the
+solver builds the model at the current point, minimises it, and moves towards the minimum while the objective falls.
 
-A model far from the solution is not worth an exact minimum. Over sparse columns the first ones get a single sweep each
-(`kernels/linear/shuffled.py`); whenever one sweep is enough, the next model is minimised more closely.
+A model far from the solution needs no exact minimum. Over sparse columns the first models get a single sweep each
+(`kernels/linear/shuffled.py`). Whenever one sweep was enough, the next model is minimised more closely.
 
-Samples far from the border, on either side, have next to no curvature. Where such samples decide, the model's minimum
-is millions of units away, no part of the way there is any use, and the next model would be the same. So the model is
-damped: each sample gets at least a share of the curvature of the parabola that touches the loss at its prediction and
-lies above it everywhere (Jaakkola and Jordan's bound). The share grows when a step has to be shortened and falls when
-one is right as it is. At share 1 the model lies above the loss, so that its minimum is always an improvement; and since
-a smaller share promises more, every step accepted gains at least a fixed part of what that one would: the objective
-converges to its minimum whatever the data.
+Samples far from the decision boundary have almost no curvature. If such samples dominate, the model's minimum is
+millions of units away, no part of the step is useful, and the next model would be the same. So the model is damped:
+each sample gets at least a share of the curvature of the parabola that touches the loss at its prediction and bounds it
+from above (Jaakkola and Jordan's bound). The share grows when a step must be shortened and falls when the full step is
+good. At share 1 the model is an upper bound of the loss, so its minimum always improves the objective. A smaller share
+predicts a larger decrease, so every accepted step gains at least a fixed part of what the step at share 1 would. Hence
+the objective converges to its minimum for any data.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ Array = NDArray[Any]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-_NEWTONS = 20  # quadratic models made of one working set
-_NEAR = 0.8  # of the pull at which a column moves: those that are pulled less are left out of a model
-_TABLE = 4096  # columns of a table that a model with more of them falls back on
-_CLOSER = 0.25  # how much more closely models are minimised once a single sweep was enough
-_BLURRED = 1e-9  # of the objective: a sum over the samples is no better than that when they are millions
-_ARMIJO = 1e-3  # of the fall that the model promises must be there
-_SHORTEST = 2.0**-6  # of a step; below that the model is of no use
-_FIRST, _LESS, _MOST = 2.0**-10, 4.0, 8.0  # the first share of damping; how many times less or at most more comes next
-_FAITHFUL = 0.75  # of the promised fall that must come for less damping
+_NEWTONS = 20  # quadratic models for one working set, at most
+_NEAR = 0.8  # of the gradient at which a column moves: a model leaves out columns with a smaller gradient
+_TABLE = 4096  # columns of a Gram matrix that larger models fall back on
+_CLOSER = 0.25  # tolerance factor for the next models once a single sweep was enough
+_BLURRED = 1e-9  # relative error of the objective: the rounding of a sum over millions of samples
+_ARMIJO = 1e-3  # share of the predicted decrease that a step must reach
+_SHORTEST = 2.0**-6  # shortest step; below that the model is of no use
+_FIRST, _LESS, _MOST = 2.0**-10, 4.0, 8.0  # first damping share; factor by which it falls; most by which it grows
+_FAITHFUL = 0.75  # share of the predicted decrease from which on damping is reduced
 
 
 class SetSolver:
@@ -50,26 +50,26 @@ class SetSolver:
         self.setting = setting
         problem = setting.problem
         self._gram = Gram(setting.columns, problem.weight, setting.mean, problem.intercept, slots)
-        self._damping = 0.0  # the share of the bounding parabola's curvature that every sample has at least
+        self._damping = 0.0  # least share of the bounding parabola's curvature that every sample has
         self.start()
 
     def start(self) -> None:
-        """Begin a fit: nothing is damped, and models are minimised as loosely as can be."""
+        """Begin a fit: no damping, and the loosest tolerance for models."""
         self._damping = 0.0
-        self._loose = 1.0  # a model over sparse columns is minimised until this share of the violations is left
-        self._models = 0  # made over sparse columns
-        self._spent = 0  # iterations of conjugate gradients since one of them was minimised
+        self._loose = 1.0  # share of the violations that may remain when a model over sparse columns is minimised
+        self._models = 0  # models over sparse columns so far
+        self._spent = 0  # conjugate-gradient iterations since one of them reached its tolerance
 
     def state(self, point: LinearPoint | None) -> dict[str, Array]:
-        """Everything that decides the models to come, from this point on; None: another fit starts next."""
-        # The squared loss has one table of products. Those of another loss hold for one model, made at one point.
+        """Everything that decides later models, from this point on. None: the next call starts another fit."""
+        # The squared loss has one Gram matrix. That of another loss is valid for one model only.
         same = self.setting.loss.quadratic or (point is not None and self._gram.weight is point.at.d)
         found: dict[str, Array] = {f"gram/{name}": array for name, array in self._gram.state(keep=same).items()}
         found["shares"] = np.array([self._damping, self._loose])
         return found | {"counts": np.array([self._models, self._spent], np.int64)}
 
     def restore(self, state: Mapping[str, Array], point: LinearPoint) -> None:
-        """Go on from what `state` gave, at the same point."""
+        """Continue from a saved `state`, at the same point."""
         self._damping, self._loose = state["shares"].tolist()
         self._models, self._spent = state["counts"].tolist()
         self._gram.restore(inside(state, "gram"), point.at.d)
@@ -77,12 +77,12 @@ class SetSolver:
     def solve(
         self, point: LinearPoint, chosen: Ints, l1: float, l2: float, tolerance: float, *, once: bool = False
     ) -> int:
-        """Minimise over the chosen columns alone, to violations of `tolerance`; sweeps and Newton steps made.
+        """Minimise over the chosen columns, to violations of `tolerance`; return the sweeps and Newton steps made.
 
-        once: take one Newton step; the squared loss, which needs no more, does not care.
+        once : take one Newton step; no effect with the squared loss, which needs no more
         """
         if not once:
-            self.setting.columns.need(chosen)  # else there may be very many, of which few are near to moving
+            self.setting.columns.need(chosen)  # otherwise there may be very many, few of which are close to moving
         if not self.setting.loss.quadratic:
             return self._newton(point, chosen, l1, l2, tolerance, once)
         setting = self.setting
@@ -91,13 +91,13 @@ class SetSolver:
         point.coef[chosen] = done.b
         setting.predict(point, point.at.b)
         if not setting.objective(point, l1, l2) <= before + 1e-9 * abs(before):
-            point.coef[chosen] = kept  # products too ill-conditioned to be of use
+            point.coef[chosen] = kept  # the products are too ill-conditioned
             setting.predict(point, point.at.b)
             return 0
         return done.sweeps + done.newtons
 
     def _newton(self, point: LinearPoint, chosen: Ints, l1: float, l2: float, tolerance: float, once: bool) -> int:
-        """One quadratic model of the loss after another, each minimised and walked towards as far as the loss falls."""
+        """Build and minimise quadratic models, and step towards each minimum while the loss falls."""
         setting = self.setting
         positive = setting.problem.positive
         scale = setting.scale[chosen]
@@ -112,7 +112,7 @@ class SetSolver:
             worst, wrong = float(np.max(each, initial=0.0)), float(np.sum(each))
             if worst <= tolerance or setting.crew.asked:
                 break
-            # What is zero and far from moving is left out of this model: products are made anew for each.
+            # Leave out columns that are zero and far from moving: each model computes its own products.
             near = np.flatnonzero((b != 0.0) | ((slack if positive else np.abs(slack)) >= _NEAR * penalty))
             few, b = chosen[near], b[near]
             d = setting.loss.curvature(point.z, point.at, self._damping)
@@ -123,7 +123,7 @@ class SetSolver:
             if not change.any():
                 break
             fall = float(np.sum(penalty[near] * (np.abs(done.b) - np.abs(b))) - np.sum(slack[near] * change))
-            with np.errstate(over="ignore", invalid="ignore"):  # a step that goes nowhere useful is not taken
+            with np.errstate(over="ignore", invalid="ignore"):  # a step that overflows is rejected below
                 length, agreement = self._walk(point, few, b, change, fall, d, l1, l2)
             moved = length > 0.0
             if not moved and self._damping == 1.0:
@@ -133,13 +133,13 @@ class SetSolver:
             if moved and once:
                 break
         if rough:
-            setting.predict(point, point.at.b)  # long steps leave their rounding in z
+            setting.predict(point, point.at.b)  # long steps leave rounding errors in z
         return epochs
 
     def _adapt(self, length: float, agreement: float, epochs: int) -> None:
-        """Damp the next model more or less, and minimise it more closely, by how good this one was.
+        """Set damping and tolerance of the next model by how good this one was.
 
-        agreement: what was gained, as a share of what the model promised for the whole step.
+        agreement : the decrease reached, as a share of what the model predicted for the full step
         """
         if length < 1.0:
             more = min(_MOST, 1.0 / length) if length > 0.0 else _MOST
@@ -153,8 +153,9 @@ class SetSolver:
     def _walk(
         self, point: LinearPoint, chosen: Ints, b: Floats, change: Floats, fall: float, d: Floats, l1: float, l2: float
     ) -> tuple[float, float]:
-        """Move along `change` as far as the objective falls by a fair part of `fall`: the part walked, or 0, and the
-        share of what the model promised for the whole of it that was gained.
+        """Line search along `change`: the objective must fall by a fixed share of `fall`.
+
+        Returns the step length (0: none was accepted) and the decrease as a share of the prediction for the full step.
         """
         if not fall < 0.0:
             return 0.0, 0.0
@@ -172,7 +173,7 @@ class SetSolver:
             value = at.value + setting.penalty(coef, l1, l2)
             enough = value <= before + _ARMIJO * t * fall + 1e-15 * abs(before)
             if not enough and -fall <= _BLURRED * abs(before):
-                # Rounding hides what is gained, but not whether the objective still falls where the step ends.
+                # Rounding hides the decrease, but not whether the objective still falls at the end of the step.
                 slope = self._slope(coef[chosen], b, chosen, l1, l2) - float(np.sum(at.v * way))
                 enough = slope <= -0.5 * fall
             if enough:
@@ -182,7 +183,7 @@ class SetSolver:
         return 0.0, 0.0
 
     def _slope(self, there: Floats, b: Floats, chosen: Ints, l1: float, l2: float) -> float:
-        """How fast the penalty grows at the end of the way from b to `there`, for the whole of it."""
+        """Derivative of the penalty at `there`, along the full step from b to `there`."""
         scale = self.setting.scale[chosen]
         side = np.sign(np.where(there != 0.0, there, b))
         return float(np.sum((l1 * scale * side + l2 * scale * scale * there) * (there - b)))
@@ -191,8 +192,9 @@ class SetSolver:
         self, point: LinearPoint, chosen: Ints, l1: float, l2: float, d: Floats, tolerance: float, most: float = 0.0,
         largest: float = 0.0,
     ) -> Minimum:  # fmt: skip
-        """Minimise the quadratic model with curvatures d [n] over the chosen columns, to violations of `tolerance`;
-        where sparse columns are swept in random order, to violations that sum to `most` or are all at most `largest`.
+        """Minimise the quadratic model with curvatures d [n] over the chosen columns, to violations of `tolerance`.
+
+        Sparse columns swept in random order: to violations that sum to `most` or are all at most `largest`.
         """
         setting = self.setting
         setting.columns.need(chosen)
@@ -222,7 +224,7 @@ class SetSolver:
     def _by_products(
         self, chosen: Ints, b: Floats, slack: Floats, penalty: Floats, ridge: Floats, tolerance: float
     ) -> Minimum:
-        """Minimise the model through the table of the columns' inner products. slack: minus the slopes at b."""
+        """Minimise the model through the columns' Gram matrix. slack: minus the gradient at b."""
         setting = self.setting
         H = self._gram.of(chosen)
         diagonal = np.arange(len(chosen))
@@ -244,24 +246,25 @@ class SetSolver:
         return mean
 
     def _tabled(self, chosen: Ints) -> bool:
-        """Whether to work with a table of inner products: a sweep over it costs k² quick steps, one over the data as
-        many slow ones as there are entries.
+        """Whether to use a Gram matrix.
+
+        A sweep over it takes k² fast operations, a sweep over the data one slow operation per entry.
         """
         columns, k = self.setting.columns, len(chosen)
         entries = int(columns.entries[chosen].sum())
         if columns.sparse and not self.setting.loss.quadratic:
-            return k <= self._gram.limit and k * k <= max(64 * 64, entries // 4)  # a few sweeps are all a model gets
+            return k <= self._gram.limit and k * k <= max(64 * 64, entries // 4)  # a model gets only a few sweeps
         return k <= self._gram.limit and k * k <= max(512 * 512, 8 * entries if columns.sparse else 4 * entries)
 
 
 def violations(b: Floats, slack: Floats, l1: Floats, positive: bool) -> Floats:
-    """How far zero is from the subdifferential of each coordinate; slack = −∂(smooth part)."""
+    """Distance of zero from the subdifferential of each coordinate; slack = −∂(smooth part)."""
     at_zero = np.maximum(slack if positive else np.abs(slack), l1) - l1
     return np.where(b == 0.0, at_zero, np.abs(slack - l1 * np.sign(b)))
 
 
 def _times(H: Floats, b: Floats) -> Floats:
-    """H b over the coefficients that are not zero, in their order: no BLAS, whose sums depend on the processor."""
+    """H b over the non-zero coefficients, in order. No BLAS: its summation order depends on the processor."""
     total = np.zeros(H.shape[1])
     for j in np.flatnonzero(b):
         total += b[j] * H[j]

@@ -1,11 +1,12 @@
-"""A design whose columns nodes hold: passes over many columns run there, those at work are fetched once and kept.
+"""A design matrix whose columns are on cluster nodes: nodes run the passes, the driver fetches working-set columns.
 
-    design = NodeDesign.sent(matrix, crew.parts())          # a matrix of this memory, cut by columns
+    design = NodeDesign.sent(matrix, crew.parts())          # a matrix in the driver's memory, partitioned by columns
     design = NodeDesign.read(files, crew.parts())           # svmlight files that the nodes read
     columns = columns_of(design, crew, "exact")             # what solvers take
 
-A pass finds the same bits of a column wherever it runs (`columns`), so that the cut changes nothing. The number of
-parts follows from the data. The driver holds vectors of samples and features, and columns that were in a working set.
+A pass computes the same bits for a column wherever it runs (`columns`), so the partition does not change results. The
+number of parts follows from the data. The driver holds vectors of samples and features, and every column that was in a
+working set.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from .regression import AnyDesign
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-_PARTS = 64  # of the columns, or one for each where there are fewer
+_PARTS = 64  # parts of the columns; fewer if there are fewer columns
 
 
 def cut_columns(entries: Ints) -> Ints:
@@ -43,17 +44,17 @@ def cut_columns(entries: Ints) -> Ints:
     count = max(1, min(_PARTS, p))
     before = np.concatenate([[0.0], np.cumsum(entries + 1.0)])
     inside = np.searchsorted(before, np.linspace(0.0, before[-1], count + 1)[1:-1])
-    # At least one column each.
+    # Each part has at least one column.
     inside = np.maximum.accumulate(np.maximum(inside - np.arange(1, count), 0)) + np.arange(1, count)
     inside = np.minimum(inside, p - np.arange(count - 1, 0, -1))
     return np.concatenate([[0], inside, [p]]).astype(np.int64)
 
 
 class NodeDesign:
-    """A design in parts of its columns.
+    """A design partitioned by columns.
 
     held : the parts, a `Design` each
-    bounds : [P + 1] columns at which they begin
+    bounds : [P + 1] first column of each part
     dtype : of the values
     """
 
@@ -77,7 +78,7 @@ class NodeDesign:
 
     @staticmethod
     def read(files: DesignFiles, parts: RemoteParts) -> NodeDesign:
-        """Have each node read its columns."""
+        """Make each node read its columns."""
         bounds = cut_columns(files.entries)
         ranges = [(first, last) for first, last in pairwise(bounds.tolist())]
         held = parts.make(nodes.read, ranges, files, items=float(files.nbytes))
@@ -85,15 +86,15 @@ class NodeDesign:
 
     @property
     def parts(self) -> tuple[Any, ...]:
-        """What kernels take for the matrix: columns that were not fetched are empty."""
+        """The matrix as kernels take it; columns that were not fetched are empty."""
         return self._store.parts
 
     def has(self, which: Ints) -> bool:
-        """Whether these columns were all fetched."""
+        """Whether all these columns were fetched."""
         return bool(self._store.has[which].all())
 
     def fetch(self, which: Ints) -> None:
-        """Have these columns here."""
+        """Fetch these columns to the driver."""
         fresh = np.unique(which[~self._store.has[which]])
         if not len(fresh):
             return
@@ -101,7 +102,7 @@ class NodeDesign:
         self._store.add(fresh, list(self.held.map(nodes.fetch, each=each).values()))
 
     def split(self, which: Ints) -> Iterator[tuple[int, Ints, slice]]:
-        """Rising columns by part: its number, the columns counted from its first, and where they are in `which`."""
+        """Group ascending columns by part: part number, columns relative to its first, positions in `which`."""
         at = np.searchsorted(which, self.bounds)
         for part in np.flatnonzero(np.diff(at)).tolist():
             mine = slice(int(at[part]), int(at[part + 1]))
@@ -111,7 +112,7 @@ class NodeDesign:
         return int(self.bounds[part + 1] - self.bounds[part])
 
     def price(self, which: Ints, v: Floats, profile: str) -> Floats:
-        """[k] products of rising columns with v."""
+        """[k] products of ascending columns with v."""
         where = list(self.split(which))
         each = {part: nodes.pack(mine, self._size(part)) for part, mine, _ in where}
         found = self.held.map(nodes.price, profile, v, each=each, items=float(self.entries[which].sum()))
@@ -137,7 +138,7 @@ class NodeDesign:
         return NodeDesign(held, self.bounds, (int(mask.sum()), self.shape[1]), self.dtype, sparse=self.sparse)
 
     def pick(self, which: Ints) -> Design:
-        """`Design.pick`: these columns here."""
+        """`Design.pick`: these columns, in the driver's memory."""
         self.fetch(which)
         if not self.sparse:
             return Design(self.shape, dense=self.parts[0].T).pick(which)
@@ -146,7 +147,7 @@ class NodeDesign:
 
 
 class NodeColumns(ColumnPasses):
-    """The passes over columns that nodes hold. Products of a vector that was not changed are not asked for again."""
+    """Passes over columns that nodes hold. Products with an unchanged vector are not requested twice."""
 
     complete = False
 
@@ -154,11 +155,11 @@ class NodeColumns(ColumnPasses):
         super().__init__(design, crew, profile)
         self._nodes = design
         self._v = np.empty(0)  # the last vector that nodes multiplied with
-        self._product = np.empty(self.p)  # of columns with it
+        self._product = np.empty(self.p)  # products of the columns with it
         self._known = np.zeros(self.p, bool)  # which of these products are known
 
     def need(self, which: Ints) -> None:
-        """Fetch those that are not here."""
+        """Fetch the columns that the driver does not hold."""
         self._nodes.fetch(which)
 
     def survey(
@@ -169,7 +170,7 @@ class NodeColumns(ColumnPasses):
         return self._nodes.survey(self.profile, weight, centred, v, mass)
 
     def price(self, which: Ints, v: Floats, product: Floats) -> None:
-        """As `ColumnPasses.price`: on the nodes, unless all columns are here."""
+        """As `ColumnPasses.price`: on the nodes, unless the driver holds all these columns."""
         if self._nodes.has(which):
             super().price(which, v, product)
             return
@@ -183,7 +184,7 @@ class NodeColumns(ColumnPasses):
 
 
 def columns_of(design: AnyDesign, crew: Crew, profile: str) -> ColumnPasses:
-    """The passes over a design, wherever its columns are."""
+    """The passes over a design, on this machine or on nodes."""
     return NodeColumns(design, crew, profile) if isinstance(design, NodeDesign) else ColumnPasses(design, crew, profile)
 
 

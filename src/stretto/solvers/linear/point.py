@@ -1,8 +1,8 @@
-"""A regression at one point: its problem, the predictions there, how hard each column pulls.
+"""The state of a sparse regression solver: coefficients, predictions, loss and column gradients at a point.
 
-setting = Setting.of(problem, crew, profile)
-point = setting.start()                # β = 0
-setting.pull(point, which)             # the pulls of some columns, one pass over them
+prepared = PreparedProblem(problem, crew, profile)
+point = prepared.zero.copy()            # β = 0
+prepared.pull(point, which)             # x_j · v of some columns, in one pass over them
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ _CONSTANT = 1e-11
 
 @dataclass
 class LinearPoint:
-    """Where a solver stands."""
+    """The current point of a solver."""
 
-    coef: Floats  # [p]
+    coef: Floats  # [p] coefficients
     z: Floats  # [n] Xβ
-    at: LossPoint
-    pulls: Floats  # [p] x_j · v; current for the columns that were asked for last
+    at: LossPoint  # the loss at z
+    pulls: Floats  # [p] x_j · v; current for the columns that were requested last
 
     @property
     def support(self) -> Ints:
         return np.flatnonzero(self.coef).astype(np.int64)
 
     def copy(self) -> LinearPoint:
-        """A point that can be moved without moving this one."""
+        """Copy the point, so that changes to the copy leave this one as it is."""
         return LinearPoint(self.coef.copy(), self.z.copy(), self.at, self.pulls.copy())
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """The point, to be saved."""
+        """The point's arrays, for a checkpoint."""
         numbers = np.array([self.at.value, self.at.b])
         return {"coef": self.coef, "z": self.z, "v": self.at.v, "d": self.at.d, "pulls": self.pulls, "at": numbers}
 
@@ -59,7 +59,7 @@ def inside(state: Mapping[str, NDArray[Any]], name: str) -> dict[str, NDArray[An
 
 
 class PreparedProblem:
-    """A problem with what is known of its columns before anything is learned."""
+    """A problem with the statistics of its columns."""
 
     def __init__(self, problem: RegressionProblem, crew: Crew, profile: str) -> None:
         if problem.loss not in _LOSSES:
@@ -75,12 +75,12 @@ class PreparedProblem:
         self._centre(pulls, slice(None), at)
         mass = float(np.sum(problem.weight))
         norm[norm <= _CONSTANT * np.abs(self.mean) * np.sqrt(mass)] = 0.0
-        self.norm = norm  # [p] zero for a column that is constant
+        self.norm = norm  # [p] zero for a constant column
         self.usable = norm > 0.0
         self.zero = LinearPoint(np.zeros(p), z, at, pulls)
 
     def stand(self, coef: Floats, intercept: float) -> LinearPoint:
-        """The point with these coefficients [p]; those of constant columns are zero."""
+        """The point with these coefficients [p]; coefficients of constant columns are set to zero."""
         point = LinearPoint(
             np.where(self.usable, coef, 0.0), np.zeros(self.columns.n), self.zero.at, np.zeros(len(coef))
         )
@@ -96,7 +96,7 @@ class PreparedProblem:
         return LinearPoint(np.array(state["coef"]), np.array(state["z"]), at, np.array(state["pulls"]))
 
     def predict(self, point: LinearPoint, b: float) -> None:
-        """z and the loss at the point's coefficients, worked out anew."""
+        """Recompute z and the loss at the point's coefficients."""
         point.z[:] = 0.0
         support = point.support
         if len(support):
@@ -104,14 +104,14 @@ class PreparedProblem:
         point.at = self.loss.look(point.z, b)
 
     def pull(self, point: LinearPoint, which: Ints) -> None:
-        """The pulls of these columns at the point."""
+        """Compute x_j · v of these columns at the point."""
         self.columns.price(which, point.at.v, point.pulls)
         self._centre(point.pulls, which, point.at)
 
     def _centre(self, pulls: Floats, which: Ints | slice, at: LossPoint) -> None:
-        """Take off what rounding left in Σ v: zero with an intercept, but columns far from zero would magnify it."""
+        """Remove rounding errors of Σ v, which is zero with an intercept; columns far from zero would magnify them."""
         if self.problem.intercept:
-            with np.errstate(over="ignore", invalid="ignore"):  # said when the objective is evaluated
+            with np.errstate(over="ignore", invalid="ignore"):  # reported when the objective is evaluated
                 pulls[which] -= self.mean[which] * float(np.sum(at.v))
 
     def penalty(self, coef: Floats, l1: float, l2: float) -> float:
@@ -121,5 +121,5 @@ class PreparedProblem:
         return value + float(0.5 * l2 * np.sum(scaled * scaled)) if l2 else value
 
     def objective(self, point: LinearPoint, l1: float, l2: float) -> float:
-        """What is minimised, at the point."""
+        """The objective at the point."""
         return point.at.value + self.penalty(point.coef, l1, l2)

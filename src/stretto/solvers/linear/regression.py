@@ -1,4 +1,4 @@
-"""A sparse regression: what is minimised, and what came of it.
+"""Sparse linear regression: the problem (`RegressionProblem`) and its solution (`Fit`).
 
 min over β, b:   Σ_i weight_i·loss(y_i, x_i·β + b)  +  l1·Σ_j scale_j|β_j|  +  ½·l2·Σ_j (scale_j β_j)²
 """
@@ -18,7 +18,7 @@ Ints = NDArray[np.int64]
 
 
 class AnyDesign(Protocol):
-    """What solvers ask of a design: a `Design` in this memory, or a `NodeDesign` whose columns nodes hold."""
+    """Interface of a design, as solvers use it: a local `Design`, or a `NodeDesign` whose columns are on nodes."""
 
     @property
     def shape(self) -> tuple[int, int]: ...
@@ -34,34 +34,34 @@ class AnyDesign(Protocol):
         """[p] standard deviations of the columns under these weights [n]."""
 
     def take(self, rows: NDArray[np.integer[Any]]) -> Self:
-        """These samples alone."""
+        """Keep only these samples."""
 
     def pick(self, which: Ints) -> Design:
-        """These columns alone, in this memory."""
+        """Keep only these columns, in local memory."""
 
 
 @dataclass(frozen=True, eq=False)
 class RegressionProblem:
-    """What is minimised, the strength of the penalty apart."""
+    """The objective without the penalty strengths l1 and l2."""
 
-    design: AnyDesign
+    design: AnyDesign  # X [n, p]
     y: Floats  # [n]; logistic: −1 or +1
     weight: Floats  # [n] ≥ 0
     loss: str  # "squared" or "logistic"
-    intercept: bool
-    positive: bool = False
-    scale: Floats | None = None  # [p] > 0
+    intercept: bool  # whether b is fitted
+    positive: bool = False  # whether β ≥ 0 is required
+    scale: Floats | None = None  # [p] > 0, the penalty factors; None: ones
 
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """A solution. gap: no β has an objective smaller by more than this."""
+    """The solution of a sparse regression."""
 
-    coef: Floats  # [p]
+    coef: Floats  # [p] coefficients
     intercept: float
-    gap: float
+    gap: float  # duality gap: no β has an objective smaller by more than this
     objective: float
     rounds: int
     epochs: int  # sweeps and Newton steps, all rounds together
     converged: bool
-    goal: float = 0.0  # the gap that was asked for
+    goal: float = 0.0  # the gap that was requested

@@ -1,4 +1,4 @@
-"""The problem of one working set, handed to the compiled solver.
+"""Minimise the quadratic problem of one working set with the compiled solver.
 
 b = minimise(crew, profile, H, q, l1, unit, b, tolerance)       ½ bᵀH b − qᵀb + Σ l1_j|b_j|
 """
@@ -22,18 +22,18 @@ _SWEEPS, _NEWTONS = 20, 60
 # (docs/decisions/2026-11-15-newton-on-working-sets.md).
 _SIGMA, _GROWTH = 1000.0, 10.0
 # The proximal term is the same for all coefficients. Where curvatures differ by more than this, coefficients are
-# counted in units that make them alike.
+# scaled to units of equal curvature.
 _SPREAD = 2.0**20
 
 
 @dataclass(frozen=True, eq=False)
 class Minimum:
-    """b [k]; worst: the largest violation left, in units; sweeps and Newton steps made."""
+    """The minimum of a quadratic problem, and the work it took."""
 
-    b: Floats
-    worst: float
-    sweeps: int
-    newtons: int
+    b: Floats  # [k] the minimum
+    worst: float  # the largest violation left, in units
+    sweeps: int  # sweeps made
+    newtons: int  # Newton steps made
 
 
 def minimise(
@@ -48,7 +48,7 @@ def minimise(
     *,
     positive: bool = False,
 ) -> Minimum:
-    """Down to violations of `tolerance` units. H [k, step] as `Gram.of` gives it, which may be changed; vectors [k]."""
+    """Minimise to violations of `tolerance` units. H [k, step] as from `Gram.of`, may be changed; vectors [k]."""
     k, step = H.shape
     size = -(-step // 64) * 64
 
@@ -56,7 +56,7 @@ def minimise(
     alive = curvature[curvature > 0.0]
     scale = np.ones(k)
     if len(alive) and alive.max() > _SPREAD * alive.min():
-        # Powers of two, so that nothing is rounded.
+        # Powers of two, so that scaling rounds nothing.
         scale[curvature > 0.0] = np.ldexp(1.0, np.frexp(np.sqrt(alive))[1])
         H[:, :k] /= scale
         H /= scale[:, None]

@@ -1,8 +1,8 @@
-"""A large working set, solved over the data itself: sweeps, then conjugate gradients on what is not zero.
+"""Minimise over a large working set without a Gram matrix: coordinate sweeps, then conjugate gradients on the support.
 
-Sweeps find out which coordinates are not zero and their signs; on these the problem is a linear system, which
-conjugate gradients solve with one pass over the columns and one over the rows each. The way towards its solution is
-followed until the objective would rise, past coordinates that change sign if need be.
+Sweeps find the non-zero coordinates and their signs. On these the problem is a linear system. Conjugate gradients solve
+it, each iteration with one pass over the columns and one over the rows. A line search follows the direction to its
+solution until the objective would rise, also past coordinates that change sign.
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ from .subproblem import Minimum
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-# (numbers of columns in the model, their coefficients, their pulls) → the minimum over them, or None for too many
+# (columns in the model, their coefficients, their gradients) → the minimum over them, or None if too many
 Table = Callable[[Ints, Floats, Floats], Minimum | None]
 
-_SWEEPS = 10  # before each solution of the linear system
+_SWEEPS = 10  # sweeps before each solution of the linear system
 _TURNS = 50
 _CG = 200
 _SHUFFLED_TURNS, _SHUFFLED_SWEEPS, _SHUFFLED_CG = 5, 30, 100
-_CLOSE = 0.95  # of the pull at which a column moves: those that are pulled more are in the table of products
+_CLOSE = 0.95  # of the gradient at which a column moves: columns with a larger one are in the Gram matrix
 
 
 @dataclass(frozen=True, eq=False)
 class QuadraticModel:
-    """A quadratic model of the loss on some columns: pull and curvature of the samples, [n]."""
+    """A quadratic model of the loss on k chosen columns."""
 
     columns: ColumnPasses
-    which: Ints  # [k]
-    v: Floats
-    d: Floats
-    mean: Floats  # [k] under d; zeros without an intercept
-    l1: Floats  # [k]
-    ridge: Floats  # [k]
-    unit: Floats  # [k]
-    positive: bool
+    which: Ints  # [k] the chosen columns
+    v: Floats  # [n] minus the loss derivatives
+    d: Floats  # [n] curvatures
+    mean: Floats  # [k] column means under d; zeros without an intercept
+    l1: Floats  # [k] L1 penalty of each column
+    ridge: Floats  # [k] L2 penalty of each column
+    unit: Floats  # [k] scale of each coefficient, for tolerances
+    positive: bool  # whether coefficients must be ≥ 0
 
     def curvature(self) -> Floats:
         """[k] Σ d (x − m)² + ridge."""
@@ -64,7 +64,7 @@ class QuadraticModel:
 
 
 def minimise_swept(model: QuadraticModel, b: Floats, tolerance: float) -> Minimum:
-    """b [k] down to violations of `tolerance` units."""
+    """Minimise b [k] to violations of `tolerance` units by sweeps and conjugate gradients."""
     b = b.copy()
     u = model.v.copy()
     curve, mass = model.curvature(), float(np.sum(model.d))
@@ -87,11 +87,12 @@ def minimise_swept(model: QuadraticModel, b: Floats, tolerance: float) -> Minimu
 def minimise_shuffled(
     model: QuadraticModel, b: Floats, most: float, largest: float, seed: int, table: Table, spent: int
 ) -> tuple[Minimum, int]:
-    """b [k] down to violations that sum to `most` or are at most `largest` units each, over sparse columns in random
-    order; or as far as a few turns go. Between the sweeps of two turns come conjugate gradients or, when these were
-    repeated without success for as long as it takes, a table of inner products.
+    """Minimise b [k] over sparse columns in random order, for a few turns at most.
 
-    spent : iterations of conjugate gradients since the last success; returned as it is afterwards.
+    It ends when violations sum to `most` or are at most `largest` units each. After the sweeps of a turn, conjugate
+    gradients run. If they failed for as long as a Gram matrix would take, that is used instead.
+
+    spent : conjugate-gradient iterations since the last success; returned with its new value
     """
     b = b.copy()
     u = model.v.copy()
@@ -121,15 +122,16 @@ def minimise_shuffled(
 
 
 def _as_long_as_a_table(model: QuadraticModel, b: Floats, iterations: int) -> bool:
-    """Whether so many iterations over the support took as long as a table of it: some eight factors of k³/3 quick
-    steps, against a slow step for each entry.
+    """Whether these iterations over the support took as long as a Gram matrix of it would.
+
+    A Gram matrix takes some eight factorisations of k³/3 fast operations; an iteration one slow operation per entry.
     """
     on = model.which[np.flatnonzero(b)]
     return 16.0 * iterations * float(model.columns.entries[on].sum()) >= float(len(on)) ** 3
 
 
 def _by_table(model: QuadraticModel, b: Floats, u: Floats, table: Table) -> int:
-    """Move b and u to the minimum over the support and the columns about to enter; Newton steps made."""
+    """Move b and u to the minimum over the support and the columns about to enter; return the Newton steps made."""
     pulls = model.gather(model.which, u, model.mean)
     on = np.flatnonzero((b != 0.0) | (np.abs(pulls) >= _CLOSE * model.l1))
     done = table(on, b[on], pulls[on])
@@ -143,7 +145,7 @@ def _by_table(model: QuadraticModel, b: Floats, u: Floats, table: Table) -> int:
 def _towards(
     model: QuadraticModel, b: Floats, u: Floats, curve: Floats, goals: tuple[float, float] | None = None
 ) -> int:
-    """Move b and u towards the solution of the linear system on the support; iterations made."""
+    """Move b and u towards the solution of the linear system on the support; return the iterations made."""
     on = np.flatnonzero(b)
     if not len(on):
         return 0
@@ -158,7 +160,7 @@ def _towards(
         return made
     t = best_along(b[on], way, slope, bend, model.l1[on], model.positive)
     there = b[on] + t * way
-    # A coordinate the way ends at is zero exactly, not nearly; one that may not be negative stops at zero.
+    # A coordinate at which the step ends is set to exactly zero. One that may not be negative stops at zero.
     there[np.abs(there) <= 1e-12 * np.abs(b[on])] = 0.0
     if model.positive:
         there = np.maximum(there, 0.0)
@@ -170,9 +172,7 @@ def _towards(
 def _by_rows(
     model: QuadraticModel, on: Ints, slack: Floats, curve: Floats, most: float, largest: float
 ) -> tuple[Floats, Floats, int]:
-    """`_conjugate` over the entries of sparse columns by rows, until the residual sums to `most` or is at most
-    `largest` units everywhere.
-    """
+    """`_conjugate` over sparse entries by rows, until the residual sums to `most` or is at most `largest` units."""
     columns, which = model.columns, model.which[on]
     entries = int(columns.entries[which].sum())
     start, whose, value = np.empty(columns.n + 1, np.int64), np.empty(entries, np.int32), np.empty(entries)
@@ -215,8 +215,9 @@ def _conjugate(
 
 
 def best_along(b: Floats, way: Floats, slope: float, bend: float, l1: Floats, positive: bool) -> float:
-    """Where in (0, 1] the objective is least along b + t·way. slope < 0 and bend: its first and second derivative at 0;
-    where a coordinate changes sign the slope rises by 2·l1·|way|.
+    """The step t in (0, 1] that minimises the objective along b + t·way.
+
+    slope < 0 and bend : first and second derivative at 0; where a coordinate changes sign the slope rises by 2·l1·|way|
     """
     crossing = np.full(len(b), np.inf)
     np.divide(-b, way, out=crossing, where=way != 0.0)

@@ -2,13 +2,13 @@
 
     min over β, b:   Σ_i weight_i·loss(y_i, x_i·β + b)  +  l1·Σ_j scale_j|β_j|  +  ½·l2·Σ_j (scale_j β_j)²
 
-A round evaluates all columns that are still in the pool, which gives the duality gap; drops those the gap proves zero;
-picks the columns nearest to their constraints (`schedule/working_sets.py`); and solves for these alone, starting from
-where it stands. It ends when the gap is small enough, which is a proof and not a guess.
+A round evaluates all columns that are still in the pool, which gives the duality gap. It drops columns that the gap
+proves zero, picks the columns nearest to their dual constraints (`schedule/working_sets.py`), and minimises over these
+alone, starting from the current point. The fit ends when the gap, a proven bound, is small enough.
 
-Solving for a set (`solvers/linear/newton.py`) means: a quadratic model of the loss, exact for the squared one, in
-which the columns enter through their inner products (`solvers/linear/gram.py`), minimised by sweeps and Newton steps
-(`kernels/linear/quadratic.py`). Sets too large for a table of inner products are swept over the data itself
+To minimise over a working set (`solvers/linear/newton.py`), the solver builds a quadratic model of the loss, exact for
+the squared loss. It computes the columns' inner products (`solvers/linear/gram.py`) and minimises by sweeps and Newton
+steps (`kernels/linear/quadratic.py`). For sets too large for a Gram matrix it sweeps over the data
 (`solvers/linear/sweeping.py`). With the logistic loss and sparse columns a round takes all columns of the pool and
 makes one Newton step.
 """
@@ -33,27 +33,27 @@ from .regression import Fit, RegressionProblem
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-# Columns whose products are kept: half a gigabyte. A constant, since what is kept can change the last bit.
+# Columns whose products are kept: half a gigabyte. A constant, because the number kept can change the last bit.
 _SLOTS = 8192
-_ROUNDING = 2.0**-46  # of the objective at zero: a gap below that cannot be told from rounding, so none is asked for
-_IDLE = 20  # rounds that change nothing, each stricter than the last, after which no other will
+_ROUNDING = 2.0**-46  # of the objective at zero: smaller gaps are rounding, so the solver aims at no less
+_IDLE = 20  # rounds without change, each stricter than the last, after which the fit ends
 
 
 @dataclass
 class _Progress:
-    """Where a fit stands between two rounds."""
+    """State of a fit between two rounds."""
 
     point: LinearPoint
     pool: NDArray[np.bool_]  # [p] columns that are not proven zero
     epochs: int = 0  # sweeps and Newton steps so far
     dual: float = -np.inf  # the best dual value so far
-    strict: float = 1.0  # how much more closely sets are solved than the estimate says
-    number: int = 0  # rounds made
-    idle: int = 0  # the last so many changed nothing
+    strict: float = 1.0  # factor by which sets are solved more closely than the estimate requires
+    number: int = 0  # rounds completed
+    idle: int = 0  # number of last rounds without change
 
 
 class WorkingSetSolver:
-    """A solver for one problem at any number of penalties; keep it along a path, it remembers inner products."""
+    """A solver for one problem at any number of penalties; along a path, keep it: it stores inner products."""
 
     def __init__(
         self,
@@ -67,18 +67,18 @@ class WorkingSetSolver:
         self.problem, self.crew = problem, crew
         self.spec = schedule if schedule is not None else WorkingSets()
         self.setting = PreparedProblem(problem, crew, profile)
-        # A Newton step takes a few sweeps; beside them it costs little to evaluate all sparse columns after every one.
+        # A Newton step takes a few sweeps; compared with them, evaluating all sparse columns after each is cheap.
         self._whole = schedule is None and problem.design.sparse and not self.setting.loss.quadratic
         self._sets = SetSolver(self.setting, slots)
         self._last: tuple[Fit, LinearPoint] | None = None
-        self._now: _Progress | None = None  # of the fit under way, or of one that was restored
+        self._now: _Progress | None = None  # of the running fit, or of a restored one
 
     def largest_l1(self) -> float:
         """The smallest l1 at which β = 0."""
         return float(np.max(self._urge(self.setting.zero.pulls)[self.setting.usable], initial=0.0))
 
     def _urge(self, pull: Floats) -> Floats:
-        """How hard each column is pulled, in units of the penalty."""
+        """Absolute gradient of each column, in units of the penalty."""
         return (pull if self.problem.positive else np.abs(pull)) / self.setting.scale
 
     def fit(
@@ -98,7 +98,7 @@ class WorkingSetSolver:
         look(state) receives the state after every round: round, objective, gap, goal, coef, intercept, how many columns
         are in the pool; it ends the fit by returning True. max_rounds=0 measures the start and changes nothing.
         ended() is called between two rounds, when `state` may be saved. After `restore` in the middle of a fit, this
-        goes on from there, whatever `start` is.
+        continues from there and ignores `start`.
         """
         self._now = self._now or self._started(l1, l2, gap, max_rounds, start)
         try:
@@ -119,7 +119,7 @@ class WorkingSetSolver:
         look: Callable[[dict[str, Any]], bool] | None,
         ended: Callable[[], None] | None,
     ) -> Fit:
-        """The rounds of a fit, from where it stands."""
+        """Run the rounds of a fit from its current state."""
         setting = self.setting
         least = _ROUNDING * setting.zero.at.value
         point, pool = at.point, at.pool
@@ -132,7 +132,7 @@ class WorkingSetSolver:
             at.dual = max(at.dual, dual)
             left = objective - at.dual
             if left < 0.0:
-                # Below zero by more than rounding the two contradict each other, and the gap is no better than that.
+                # A gap below zero by more than rounding is a contradiction; the true gap is known to this size only.
                 left = 0.0 if -left <= 1e-10 * abs(objective) else -left
             at.number += 1
             goal = min(gap, max(share * objective, least))
@@ -156,7 +156,7 @@ class WorkingSetSolver:
             made = self._sets.solve(point, chosen, l1, l2, tolerance, once=self._whole)
             at.epochs += made
             at.idle = at.idle + 1 if np.array_equal(point.coef[chosen], before) else 0
-            # A set that was found good enough as it was must be solved more closely, whatever the estimate says.
+            # A set that already met its tolerance must be solved more closely, whatever the estimate.
             at.strict = at.strict if made > int(setting.loss.quadratic) else 0.2 * at.strict
             setting.pull(point, np.flatnonzero(pool).astype(np.int64))
             if ended is not None:
@@ -164,13 +164,13 @@ class WorkingSetSolver:
         return found
 
     def _started(self, l1: float, l2: float, gap: float, max_rounds: int, start: Fit | None) -> _Progress:
-        """Where a fit begins."""
+        """The initial state of a fit."""
         setting = self.setting
         self._sets.start()
         point, known = self._begin(start)
         at = _Progress(point, setting.usable.copy())
         if not known:
-            # Along a path the last penalty's pulls say well enough where to begin; a look at all columns comes after.
+            # Along a path the last penalty's gradients are a good enough start; all columns are evaluated afterwards.
             if max_rounds > 0 and l1 > 0.0:
                 pull = point.pulls - l2 * setting.scale**2 * point.coef
                 size = l1 * float(np.sum(np.abs(setting.scale * point.coef)))
@@ -180,7 +180,7 @@ class WorkingSetSolver:
         return at
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """Everything that decides the rounds to come: of the fit under way, or of the next one along a path."""
+        """Everything that decides later rounds: of the running fit, or of the next one along a path."""
         if (at := self._now) is not None:
             found = {f"point/{name}": array for name, array in at.point.state().items()}
             found |= {f"sets/{name}": array for name, array in self._sets.state(at.point).items()}
@@ -195,7 +195,7 @@ class WorkingSetSolver:
         return found | {"numbers": np.array([fit.intercept, fit.gap, fit.objective, fit.goal]), "counts": counts}
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> Fit | None:
-        """Go on from what `state` gave; the last fit, for the next one along the path to start from."""
+        """Continue from a saved `state`; return the last fit, from which the next one along the path starts."""
         if not state:
             return None
         point = self.setting.restored(inside(state, "point"))
@@ -211,8 +211,9 @@ class WorkingSetSolver:
         return fit
 
     def _begin(self, start: Fit | None) -> tuple[LinearPoint, bool]:
-        """A point to start from, and whether its pulls are those of all columns: after a fit, those of columns that
-        left the pool are old.
+        """The starting point, and whether its gradients are current for all columns.
+
+        After a fit, gradients of columns that left the pool are out of date.
         """
         if start is None:
             return self.setting.zero.copy(), True
@@ -221,8 +222,10 @@ class WorkingSetSolver:
         return self.setting.stand(start.coef, start.intercept), True
 
     def _dual(self, point: LinearPoint, pool: NDArray[np.bool_], l1: float, l2: float) -> tuple[float, float]:
-        """The better of two dual values, and its c: θ = c·v at the largest c ≤ 1 that keeps every constraint and, with
-        l2, where they are costs and not limits, at c = 1.
+        """The better of two dual values, and its c.
+
+        One is θ = c·v at the largest c ≤ 1 that satisfies every constraint. With l2, constraints are penalties, and
+        c = 1 is the other.
         """
         urge = self._urge(point.pulls)[pool]
         top = float(np.max(urge, initial=0.0))
@@ -236,8 +239,9 @@ class WorkingSetSolver:
         return value, c
 
     def _screen(self, pool: NDArray[np.bool_], point: LinearPoint, c: float, gap: float, l1: float) -> None:
-        """Take out of the pool what θ = c·v proves zero, whose own gap this is. The dual is strongly concave: its
-        optimum lies in a ball around θ.
+        """Remove columns from the pool that θ = c·v, with this gap, proves zero.
+
+        The dual is strongly concave, so its optimum is within a ball around θ.
         """
         urge = self._urge(point.pulls)
         # ∂²conj ≥ 1 for the squared loss, ≥ 4 for the logistic one, in units of the weights.
@@ -264,11 +268,12 @@ class WorkingSetSolver:
         left: float,
         gap: float,
     ) -> float:
-        """To which violation a set is solved: at the end as the gap asks, before no closer than the columns that are
-        left out deserve.
+        """The violation to which a set is solved.
+
+        At the end the requested gap decides; before, no closer than the columns outside the set justify.
         """
         if l1 <= 0.0:
-            # Without l1 the gap grows with the square of what is left.
+            # Without l1 the gap grows with the square of the remaining violation.
             return 1e-3 * float(np.max(np.abs(pull), initial=0.0))
         size = l1 * float(np.sum(np.abs(self.setting.scale * point.coef)))
         final = min(0.3, 0.3 * gap / max(size, left))  # the gap grows with this share of the penalty
@@ -277,8 +282,8 @@ class WorkingSetSolver:
         if left <= 100.0 * gap or beyond <= 0.0:
             return l1 * final
         urge[chosen] = 0.0
-        closed = float(np.max(urge, initial=0.0)) <= l1  # what pulls too hard is all in the set
-        # More columns than samples: a loose solution would leave many of them with a little each, and the next set
+        closed = float(np.max(urge, initial=0.0)) <= l1  # all columns with too large a gradient are in the set
+        # With more columns than samples, a loose solution would leave many small coefficients, and the next set
         # would be larger still.
         crowded = len(chosen) > self.setting.columns.n
         return l1 * max(final, (0.01 if closed else 0.05 if crowded else 0.3) * beyond)

@@ -1,1 +1,1 @@
-"""Softmax regression: quasi-Newton, Newton and stochastic steps."""
+"""Softmax regression by quasi-Newton, Newton and stochastic gradient steps."""

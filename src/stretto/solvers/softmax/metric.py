@@ -1,12 +1,12 @@
-"""In which coordinates a step is sought: those that make the curvature of the loss as even as it is cheap to make it.
+"""Preconditioners of softmax regression: coordinates in which the curvature of the loss is nearly uniform.
 
-`DiagonalMetric`: every feature on its own, by the fourth root of its curvature: half-way between leaving the features
-as they are, which common ones spoil, and evening them out, which makes rare ones run ahead. `SampledGram`: for dense
-data with not too many features, the inner products of all of them, over some of the samples, factorised.
+`DiagonalMetric` scales each feature by the fourth root of its curvature. That is half-way between no scaling, where
+frequent features slow convergence, and full scaling, where steps of rare features are too long. `SampledGram`, for
+dense data with a moderate number of features, factorises the Gram matrix of all features over a sample of the rows.
 
-    metric.scale            [p + 1] what a single feature is measured in
-    metric.pull(turned)     gradients and changes of them, into the metric's coordinates
-    metric.push(d)          a direction, back from there
+    metric.scale            [p + 1] the unit of each feature
+    metric.pull(turned)     convert gradients and their changes into the metric's coordinates
+    metric.push(d)          convert a direction back
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from .point import SoftmaxProblem
 
 Floats = NDArray[np.float64]
 
-_SAMPLES = 8192  # that a table is made of
-_FEATURES = 1536  # at most: a table of so many is factorised in a fraction of a second
-_ROOM = 1 << 28  # bytes of factors, one for each class
+_SAMPLES = 8192  # samples that a Gram matrix is computed from
+_FEATURES = 1536  # at most: a Gram matrix of this size is factorised in a fraction of a second
+_ROOM = 1 << 28  # bytes of factors, one for each class, at most
 
 
 class DiagonalMetric:
-    """Every feature on its own."""
+    """Scales each feature independently."""
 
     def __init__(self, problem: SoftmaxProblem, passes: Passes) -> None:
         k = problem.classes
@@ -37,7 +37,7 @@ class DiagonalMetric:
         self.scale: Floats = curved**-0.25
 
     def pull(self, turned: Floats) -> None:
-        """Nothing is left to do once numbers are measured in `scale`."""
+        """Do nothing: numbers in units of `scale` are in the metric's coordinates already."""
 
     def push(self, d: Floats) -> Floats:
         """[p + 1, K] the direction d in weights."""
@@ -45,13 +45,13 @@ class DiagonalMetric:
 
 
 def fits_table(problem: SoftmaxProblem) -> bool:
-    """Whether products of all features are cheap beside passes over the data."""
+    """Whether computing a Gram matrix of all features is cheap compared with passes over the data."""
     samples, features = problem.rows.shape
     return not problem.rows.sparse and features < _FEATURES and features <= 4 * samples
 
 
 class SampledGram:
-    """Products of the features, over a share of the samples drawn by the seed, and the exact curvature on top."""
+    """Gram matrix of the features over samples drawn by the seed, with the exact curvature on its diagonal."""
 
     def __init__(self, problem: SoftmaxProblem, passes: Passes, seed: int) -> None:
         self.problem, self.passes = problem, passes
@@ -73,7 +73,7 @@ class SampledGram:
         passes.run("products", gram.dense_worker, np.arange(len(panels) + 1), panels, self.G)
         if not problem.intercept:
             self.G[p] = self.G[:, p] = 0.0
-        # Features that the drawn samples hardly show must not look free to move.
+        # Features that hardly occur in the drawn samples must not appear to have no curvature.
         exact = passes.squares() * (k - 1) / k**2
         held = np.diagonal(self.G)[: p + 1]
         self.extra = np.ones(self.size)
@@ -84,7 +84,7 @@ class SampledGram:
         self.inverse = np.empty((self.tables, self.size))
 
     def renew(self, share: float, bent: Floats | None = None) -> None:
-        """Factorise share·(the curvature of the loss at zero) + ridge + bent [p + 1, K], that of the penalty."""
+        """Factorise share·(loss curvature at zero) + ridge + bent [p + 1, K], the curvature of the penalty."""
         p = self.problem.rows.shape[1]
         extra = np.repeat(self.extra[None] * share, self.tables, axis=0)
         extra[:, : p + 1] += (1.0 - share) * self.problem.ridge
@@ -94,13 +94,13 @@ class SampledGram:
         self.passes.run("factorise", kernels.factorise_worker, bounds, self.G, share, extra, self.U, self.inverse)
 
     def solve(self, r: Floats) -> Floats:
-        """[p + 1, K] what the metric makes of a gradient: the solution of A z = r."""
+        """[p + 1, K] precondition a gradient: the solution of A z = r."""
         made = np.zeros_like(r)
         self._solve("solve", r, made)
         return made
 
     def pull(self, turned: Floats) -> None:
-        """Changes and slope of turned [3, p + 1, K]; the step is known already."""
+        """Convert the changes and the slope of turned [3, p + 1, K]; the step is known already."""
         for part in turned[1:]:
             self._solve("pull", part, part, back=False)
 
@@ -116,7 +116,7 @@ class SampledGram:
 
 
 def room_for_table(problem: SoftmaxProblem) -> bool:
-    """Whether a factor for each class fits."""
+    """Whether the factors of all classes fit in memory."""
     size = problem.rows.shape[1] + 64
     return 8 * size * size * (problem.classes if np.any(problem.l1 > 0.0) else 1) <= _ROOM
 

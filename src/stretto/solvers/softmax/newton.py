@@ -1,8 +1,8 @@
-"""Newton's steps for the end of a fit: few weights are still to be moved, and they should go where they belong at once.
+"""Newton steps of softmax regression, for the end of a fit.
 
-The loss is replaced by its quadratic model, and the penalised model is minimised over the features that are in use or
-pulled hard enough to come into use. On a face, where no weight changes its sign, that is a linear system, solved by
-conjugate gradients; a weight that would change its sign stops at zero, and the next face goes on from there.
+The loss is replaced by its quadratic model. The penalised model is minimised over the features that have non-zero
+weights or a gradient large enough to get one. On a face, where no weight changes its sign, this is a linear system,
+which conjugate gradients solve. A weight that would change its sign stops at zero, and the next face continues there.
 """
 
 from __future__ import annotations
@@ -21,47 +21,47 @@ from .point import SoftmaxPoint
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
-_NEAR = 0.9  # of the pull at which a feature comes into use
-_FIXED = 1e6  # times the largest curvature: a weight that stays where it is
-_FLAT = 1e-11  # of the features' own curvatures, where there is none
+_NEAR = 0.9  # of the gradient at which a feature gets a non-zero weight
+_FIXED = 1e6  # times the largest curvature: fixes a weight at its value
+_FLAT = 1e-11  # of the features' own curvatures, if a direction has none
 _FACES = 12
-_TRIES = 5  # to find out which weights may leave zero together
-_TURNS = 60  # of conjugate gradients on a face
+_TRIES = 5  # attempts to find the weights that may leave zero together
+_TURNS = 60  # conjugate-gradient iterations on a face
 
 
 @dataclass
 class _Model:
-    """The quadratic model over some features: w [m + 1, K] with the smooth part's gradient r there."""
+    """The quadratic model over m features and the intercept, at weights w."""
 
     passes: Passes
-    w: Floats
-    r: Floats
+    w: Floats  # [m + 1, K] weights
+    r: Floats  # [m + 1, K] gradient of the smooth part at w
     l1: Floats  # [m + 1, 1]
     ridge: Floats
-    curved: Floats  # [m + 1, K] about the diagonal of the Hessian
-    used: Mask  # [m + 1, K] not padding
-    dtype: np.dtype[Any]  # of the last look
+    curved: Floats  # [m + 1, K] approximate diagonal of the Hessian
+    used: Mask  # [m + 1, K] False for padding
+    dtype: np.dtype[Any]  # of the last evaluation
 
     def even(self, r: Floats) -> Floats:
-        """A gradient in even units."""
+        """Divide a gradient by the diagonal of the Hessian."""
         return r / self.curved
 
     def bend(self, v: Floats) -> Floats:
         return np.where(self.used, self.passes.curve(v.astype(self.dtype)) + self.ridge * v, 0.0)
 
     def slope(self) -> Floats:
-        """The steepest descent's, with the corner of |w|."""
+        """The gradient of steepest descent, with the subgradient of |w|."""
         at_zero = np.sign(self.r) * np.maximum(np.abs(self.r) - self.l1, 0.0)
         return np.where(self.used, np.where(self.w != 0.0, self.r + self.l1 * np.sign(self.w), at_zero), 0.0)
 
     def worth(self, d: Floats, bent: Floats) -> float:
-        """By how much the model changes along d."""
+        """The change of the model along d."""
         smooth = np.sum(self.r * d) + 0.5 * np.sum(d * bent)
         return float(smooth + np.sum(self.l1 * (np.abs(self.w + d) - np.abs(self.w))))
 
 
 def newton_step(point: SoftmaxPoint, metric: DiagonalMetric | SampledGram, closeness: float) -> Floats:
-    """[p + 1, K] the way to the minimum of the model, found to `closeness` times the slope that is there."""
+    """[p + 1, K] the step to the minimum of the model; stops at `closeness` times the initial gradient."""
     model, which = _model(point)
     table = metric if isinstance(metric, SampledGram) else None
     share = point.spread() if table is not None else 1.0
@@ -84,9 +84,9 @@ def newton_step(point: SoftmaxPoint, metric: DiagonalMetric | SampledGram, close
 
 
 def smooth_step(point: SoftmaxPoint, metric: SampledGram, closeness: float) -> Floats:
-    """[p + 1, K] Newton's way where the corner of |w| is rounded: one linear system, and the metric knows it well."""
-    # The pull of the loss says where a weight will end (Chan, Golub and Mulet's primal-dual step): one that it holds
-    # keeps the corner's own curvature, which is small; one on its way to zero gets that of a parabola above it.
+    """[p + 1, K] the Newton step with |w| smoothed at zero: one linear system, preconditioned by the metric."""
+    # Primal-dual step of Chan, Golub and Mulet: the loss gradient predicts where a weight will end. A weight that stays
+    # non-zero keeps the small curvature of the smoothed |w|; one that goes to zero gets that of a parabola above it.
     l1 = point.problem.l1[:, None]
     size = np.hypot(point.W, point.round)
     held = np.clip(-point.G / np.where(l1 > 0.0, l1, 1.0), -1.0, 1.0)
@@ -152,7 +152,7 @@ def _conjugate(
         whole = model.bend(d)
         curve = float(np.sum(d * whole))
         flat = not curve > _FLAT * float(np.sum(d * d * model.curved))
-        # Where the model is a slope without a bottom, a column that another one replaces, it ends at the next corner.
+        # Without curvature, as with two equal columns, the model has no minimum: the step ends at the next sign change.
         a = _corner(model, model.w + e, d, v) if flat else size / curve
         if not np.isfinite(a):
             break
@@ -168,19 +168,19 @@ def _conjugate(
 
 
 def _face(model: _Model, v: Floats, solved: Callable[[Floats, Mask], tuple[Floats, Floats]]) -> bool:
-    """Go to the minimum over the weights in use and those that are pulled away from zero; whether the model fell."""
+    """Minimise over non-zero weights and those whose gradient leads away from zero; return whether the model fell."""
     bound = model.used & (model.l1 > 0.0) & (model.w == 0.0)
     free = (model.used & ~bound) | (v != 0.0)
     for _ in range(_TRIES):
         e, bent = solved(v, free)
         if e.any() and _move(model, v, e, bent):
             return True
-        # Weights set free together can send one another through zero, against the pull: those stay where they are.
+        # Weights freed together can push each other through zero, against their gradients: fix those.
         against = bound & free & (e * v > 0.0)
         if not against.any():
             break
         free &= ~against
-    # Where those in use are at rest, one more alone follows its pull.
+    # If the non-zero weights are at their minimum, free one more weight alone.
     free = model.used & ~bound
     free.flat[np.argmax(np.where(bound, np.abs(v), -1.0))] = True
     e, bent = solved(v, free)
@@ -188,13 +188,13 @@ def _face(model: _Model, v: Floats, solved: Callable[[Floats, Mask], tuple[Float
 
 
 def _corner(model: _Model, w: Floats, d: Floats, v: Floats) -> float:
-    """How far along d from w the first weight comes to its corner."""
+    """Step length along d from w at which the first weight reaches zero."""
     toward = (model.l1 > 0.0) & (w * d < 0.0) & (w * np.where(model.w != 0.0, model.w, -v) > 0.0)
     return float(np.min(-w[toward] / d[toward], initial=np.inf))
 
 
 def _move(model: _Model, v: Floats, e: Floats, bent: Floats) -> bool:
-    """Go along e as far as the model falls, weights stopping at zero; whether it fell."""
+    """Move along e while the model falls, stopping weights at zero; return whether it fell."""
     side = np.where(model.w != 0.0, model.w, -v)
     bound = model.l1 > 0.0
     first = _corner(model, model.w, e, v)

@@ -1,9 +1,9 @@
-"""The passes of softmax regression where nodes hold the rows: a part is what one visit takes on one machine.
+"""Softmax regression passes with the rows on cluster nodes: a part is the rows of one visit on a single machine.
 
-Each visit finds the same numbers wherever it runs, and what visits found is added up in their order, so that the bits
-are those of one machine. Gradients of sparse data are sums over columns: for these the nodes hold the columns too, and
-get the residuals of all rows. The driver keeps X, and works out by itself what needs few passes: moments, a table of
-products, and the last Newton steps on few features.
+Each visit computes the same numbers wherever it runs, and the driver adds the results in visit order, so the bits are
+those of a single machine. Gradients of sparse data are sums over columns. For these the nodes hold the columns too, and
+receive the residuals of all rows. The driver keeps X and computes by itself what needs few passes: moments, the Gram
+matrix, and the last Newton steps on few features.
 """
 
 from __future__ import annotations
@@ -38,23 +38,23 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class RowPart:
-    """Some samples: their features, numbers of their classes, weights."""
+    """Some samples."""
 
-    rows: DesignRows
-    y: Ints
-    weight: Floats
+    rows: DesignRows  # their features
+    y: Ints  # class indices
+    weight: Floats  # sample weights
 
 
 # --- on the nodes -----------------------------------------------------------------------------------------------------
 
 
 def receive(crew: Crew, own: Mapping[int, RowPart]) -> dict[int, RowPart]:
-    """Rows as the driver sent them, for kernels."""
+    """Convert the rows that the driver sent to the form that kernels take."""
     return {part: RowPart(one.rows.usable(), for_kernels(one.y), for_kernels(one.weight)) for part, one in own.items()}
 
 
 def look(crew: Crew, part: RowPart, own: None, W: Array, classes: int, profile: str) -> tuple[Passes, float]:
-    """`Passes.look` of one visit: what it leaves, and the loss."""
+    """`Passes.look` of one visit: its results, and the loss."""
     whole = np.array([0, len(part.y)])
     passes = Passes(part.rows, part.y, part.weight, classes, crew, profile, bounds=whole)
     return passes, passes.look(for_kernels(W))
@@ -67,17 +67,17 @@ def told(crew: Crew, looked: tuple[Passes, float], own: None) -> tuple[float, Fl
 
 
 def residuals(crew: Crew, looked: tuple[Passes, float], own: None) -> tuple[Array, ...]:
-    """What the last look leaves for the gradient."""
+    """Residuals of the last evaluation, for the gradient."""
     return looked[0].left
 
 
 def probabilities(crew: Crew, looked: tuple[Passes, float], own: None) -> Array:
-    """[rows, K] of the classes."""
+    """[rows, K] class probabilities."""
     return looked[0].probabilities()
 
 
 def bend(crew: Crew, looked: tuple[Passes, float], own: None, V: Array) -> tuple[Array, ...]:
-    """What the rows give to the product of the Hessian with V."""
+    """Contribution of the rows to the product of the Hessian with V."""
     return looked[0].bend(for_kernels(V))
 
 
@@ -94,7 +94,7 @@ def back(crew: Crew, design: Design, own: None, R: Array, classes: int, profile:
 
 
 class NodePasses(Passes):
-    """`Passes` over rows that nodes hold, one part for each visit."""
+    """`Passes` over rows on nodes, one part for each visit."""
 
     def __init__(self, rows: DesignRows, y: Ints, weight: Floats, classes: int, crew: Crew, profile: str) -> None:
         super().__init__(rows, y, weight, classes, crew, profile)
@@ -133,7 +133,7 @@ class NodePasses(Passes):
         return np.concatenate(list(self._looked.map(probabilities).values()))
 
     def _summed(self, found: dict[int, tuple[Array, ...]]) -> Floats:
-        """The sum of what visits found."""
+        """Sum of the visits' results."""
         for part, (made, *sums) in found.items():
             if self.rows.sparse:
                 self.left[0][self._at[part]] = made
@@ -155,6 +155,6 @@ class NodePasses(Passes):
 
 
 def passes_of(problem: SoftmaxProblem, crew: Crew, profile: str) -> Passes:
-    """The passes over a problem's rows, wherever they are."""
+    """The passes over a problem's rows, on this machine or on nodes."""
     kind = Passes if crew.parts() is None else NodePasses
     return kind(problem.rows, problem.y, problem.weight, problem.classes, crew, profile)

@@ -1,7 +1,7 @@
-"""The passes of softmax regression over rows, run by a crew: one object that knows which kernels its storage needs.
+"""Passes over the rows in softmax regression: loss, gradient and Hessian products, for dense and sparse storage.
 
-Every pass is cut into visits by the amount of data, never by the number of workers, and what visits made is added up in
-their order. So the bits are the same at any number of workers.
+Every pass is divided into visits by the amount of data, never by the number of workers, and the results of visits are
+added in order. So the bits are the same with any number of workers.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 _VISITS = 32
-_NUMBERS = 1 << 15  # of X in a visit, at least
-_ROOM = 1 << 23  # numbers in the gradients of all visits together, at most, unless two need more
+_NUMBERS = 1 << 15  # numbers of X in a visit, at least
+_ROOM = 1 << 23  # numbers in the gradients of all visits together, at most, unless two visits need more
 
 
 def _cut(work: Ints, at_most: int) -> Ints:
-    """Bounds that cut items with so much work each into at most so many visits of about equal work."""
+    """Bounds that divide items into at most `at_most` visits of about equal work. work: of each item."""
     before = np.concatenate([[0], np.cumsum(work)])
     count = max(1, min(at_most, int(before[-1]) // _NUMBERS))
     inside = np.searchsorted(before, np.linspace(0, before[-1], count + 1)[1:-1])
@@ -40,16 +40,18 @@ def _cut(work: Ints, at_most: int) -> Ints:
 
 
 def column_bounds(csc: tuple[Array, ...]) -> Ints:
-    """Columns at which the visits of a sum over columns begin."""
+    """First column of each visit in a sum over columns."""
     return _cut(np.diff(csc[0]).astype(np.int64) + 2, _VISITS)
 
 
 class Passes:
-    """Loss, gradient and curvature of weights W [p + 1, K] (the last row: intercepts) over some rows.
+    """Loss, gradient and curvature at weights W [p + 1, K] (last row: intercepts) over some rows.
 
-    y [n]: numbers of the classes; weight [n]. bounds: rows at which visits begin, instead of a cut by the data.
-    `look(W)` gives the loss and leaves what `gradient`, `entropy` and `curve` build on; the arithmetic is that of W's
-    type.
+    `look(W)` returns the loss and stores what `gradient`, `entropy` and `curve` need. It computes in W's dtype.
+
+    y : [n] class indices
+    weight : [n] sample weights
+    bounds : first row of each visit; None divides the rows by the amount of data
     """
 
     def __init__(
@@ -80,16 +82,16 @@ class Passes:
         self._features = _cut(np.full(self.p + 1, 4 * self.width, np.int64), _VISITS)
         self.wrong, self.spread = np.empty(self.n), np.empty(self.n)
         self._made: dict[tuple[str, str], Array] = {}
-        self._type = np.dtype(np.float64)  # that of the last look
+        self._type = np.dtype(np.float64)  # dtype of the last evaluation
 
     def run(self, name: str, kernel: Any, bounds: Ints, *args: Any) -> Floats:
-        """One pass of a kernel over len(bounds) − 1 visits; what each visit said."""
+        """Run one pass of a kernel over len(bounds) − 1 visits; return the result of each visit."""
         step = make_step(name, kernel, independent(len(bounds) - 1), np.diff(bounds), bounds, *args)
         self.crew.run(step, self.profile, again=True)
         return step.out
 
     def _room(self, name: str, shape: tuple[int, ...], dtype: Any = np.float64) -> Array:
-        """An array that is kept from pass to pass."""
+        """A buffer that is reused from pass to pass."""
         key = name, np.dtype(dtype).name
         if key not in self._made:
             self._made[key] = np.empty(shape, dtype)
@@ -106,28 +108,29 @@ class Passes:
 
     @property
     def left(self) -> tuple[Array, ...]:
-        """What the last pass leaves to be summed: the visits' gradients G [V, p + 1, K], or where rows are sparse the
-        residuals R [n, K] and the visits' sums of them [V, K].
+        """What the last pass left to be summed.
+
+        Dense: the visits' gradients G [V, p + 1, K]. Sparse: residuals R [n, K] and the visits' sums of them [V, K].
         """
         if not self.rows.sparse:
             return (self._room("G", (self._visits, *self.shape)),)
         return self._room("R", (self.n, self.width), self._type), self._room("gb", (self._visits, self.width))
 
     def probabilities(self) -> Array:
-        """[n, K] of the classes at the last look."""
+        """[n, K] class probabilities at the last evaluated W."""
         return self._room("P", (self.n, self.width), self._type)
 
     def gradient(self) -> Floats:
-        """[p + 1, K] the gradient of the loss at the last look, in an array of its own."""
+        """[p + 1, K] the gradient of the loss at the last evaluated W, in a new array."""
         return self._gather()
 
     def curve(self, V: Array) -> Floats:
-        """[p + 1, K] the product of the loss's Hessian at the last look with V, whose type must be that of the look."""
+        """[p + 1, K] the loss's Hessian at the last evaluated W times V, which must have W's dtype."""
         self._bend(V, self.left)
         return self._gather()
 
     def bend(self, V: Array) -> tuple[Array, ...]:
-        """What is summed to `curve(V)`, in arrays of its own."""
+        """The summands of `curve(V)`, in new arrays."""
         made = tuple(np.empty_like(one) for one in self.left)
         self._bend(V, made)
         return made
@@ -138,7 +141,7 @@ class Passes:
         self.run("curve", worker, self._bounds, *given, *into)
 
     def _gather(self) -> Floats:
-        """What the rows gave, summed."""
+        """Sum the contributions of the rows."""
         total = np.empty(self.shape)
         if not self.rows.sparse:
             self.run("fold", kernels.fold_worker, self._features, *self.left, total)
@@ -149,17 +152,17 @@ class Passes:
         return total
 
     def _back(self, R: Array, total: Floats) -> None:
-        """Sums of residuals over the columns."""
+        """Sum residuals over the columns."""
         if self._columns is None:
             self._columns = column_bounds(self.rows.csc)
         self.run("back", kernels.back_worker, self._columns, *self.rows.csc, R, self.strip, total)
 
     def entropy(self, share: float = 1.0) -> float:
-        """Σ weight·entropy of share·p + (1 − share)·(the sample's own class) at the last look."""
+        """Σ weight·entropy of share·p + (1 − share)·(the sample's own class) at the last evaluated W."""
         return float(kernels.mixed_entropy[self.profile](self.wrong, self.spread, self.weight, share))
 
     def unsure(self) -> Floats:
-        """[K] the mean of p(1 − p) over the samples at the last look, for every class."""
+        """[K] the mean of p(1 − p) over the samples at the last evaluated W, for every class."""
         P = self.probabilities()
         total = np.zeros(self.width)
         for top in range(0, self.n, 4096):
@@ -206,7 +209,7 @@ class Passes:
         return made
 
     def over_features(self, name: str, kernel: Any, sums: int, *args: Any) -> Floats:
-        """A pass over the features; what its visits said, [V, sums]."""
+        """Run a pass over the features; return the results of its visits, [V, sums]."""
         made = np.zeros((len(self._features) - 1, sums))
         self.run(name, kernel, self._features, *args, made)
         return made

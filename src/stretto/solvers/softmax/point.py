@@ -1,12 +1,12 @@
-"""Softmax regression at one point: the objective, its slope, and how far from the minimum it can be.
+"""Softmax regression at one point: objective, gradient and duality gap.
 
     min over W, b:   Σ_i weight_i·(log Σ_c e^z_ic − z_iy)  +  Σ_j l1_j‖w_j‖₁ + ½ridge_j‖w_j‖²          z_i = x_i W + b
 
-The bound is a duality gap. Any probabilities q_i, one for each class and sample, give a dual point θ_i = weight_i·(own
-class − q_i) with the value Σ weight_i·entropy(q_i) − what the penalty makes of the pull Xᵀθ. The model's own
-probabilities are taken, mixed with two others as far as needed: with one distribution for all samples, so that
-Σ θ_i = 0 as a free intercept demands, and with the samples' own classes, until no pull exceeds l1. Entropy is concave,
-so a mixture's is at least the mixture of the entropies.
+The duality gap bounds the distance from the minimum. Any class probabilities q_i of the samples give a dual point
+θ_i = weight_i·(own class − q_i). Its value is Σ weight_i·entropy(q_i) minus the conjugate of the penalty at Xᵀθ. We
+take the model's probabilities and mix them with two others as far as needed: with one distribution for all samples, so
+that Σ θ_i = 0, which a free intercept requires; and with the samples' own classes, until no element of Xᵀθ exceeds l1.
+Entropy is concave, so the entropy of a mixture is at least the mixture of the entropies.
 """
 
 from __future__ import annotations
@@ -28,31 +28,31 @@ from .rows import DesignRows
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-_ROUNDING = 1e-13  # of a sum
+_ROUNDING = 1e-13  # relative error of a sum
 _ARRAYS = "W", "there", "g", "slope", "G", "turned", "scale"
-_SINGLE = 1e-6  # of the objective and of every loss in it: what a bound found in float32 may be wrong by
+_SINGLE = 1e-6  # relative error of a bound in float32, of the objective and of every loss in it
 
 
 @dataclass(frozen=True, eq=False)
 class SoftmaxProblem:
-    """What is minimised."""
+    """The objective of softmax regression."""
 
-    rows: DesignRows
-    y: Ints  # [n] numbers of the classes
-    classes: int
+    rows: DesignRows  # X [n, p]
+    y: Ints  # [n] class indices
+    classes: int  # number of classes
     weight: Floats  # [n] ≥ 0
-    intercept: bool
+    intercept: bool  # whether intercepts are fitted
     l1: Floats  # [p + 1] ≥ 0, zero for the intercept
     ridge: Floats  # [p + 1] likewise
 
     @property
     def masses(self) -> Floats:
-        """[k] the weight of every class."""
+        """[k] total weight of every class."""
         return np.bincount(self.y, weights=self.weight, minlength=self.classes).astype(np.float64)
 
     @property
     def empty(self) -> float:
-        """The loss of the model that knows no feature."""
+        """The loss of the model without features."""
         masses = self.masses
         if not self.intercept:
             return float(masses.sum()) * math.log(self.classes)
@@ -60,19 +60,19 @@ class SoftmaxProblem:
 
 
 class SoftmaxPoint:
-    """Where a solver stands: W [p + 1, K], and all that is known there."""
+    """The current point of a solver: W [p + 1, K], and everything known about it."""
 
     def __init__(self, problem: SoftmaxProblem, passes: Passes, dtype: Any = np.float64) -> None:
         self.problem, self.passes, self.dtype = problem, passes, np.dtype(dtype)
-        self.round = 0.0  # how much the corner of |w| is rounded
+        self.round = 0.0  # width of the smoothing of |w| at zero
         shape = passes.shape
         self.W, self.there = np.zeros(shape), np.zeros(shape)
         self.g, self.slope = np.zeros(shape), np.zeros(shape)
-        self.G = np.zeros(shape)  # the gradient of the loss
-        # step, change of the gradient and slope, in the units of a metric
+        self.G = np.zeros(shape)  # gradient of the loss
+        # step, change of the gradient, and slope, in the units of a metric
         self.turned = np.zeros((3, *shape))
         self.scale = np.ones(shape[0])
-        self.value = self.plain = self.gap = math.inf  # with the corner rounded, as it is; no W is better by more
+        self.value = self.plain = self.gap = math.inf  # objective with |w| smoothed; without; duality gap
         self._dual = -math.inf
         self._weighed = float(problem.weight.sum())
         self._share0 = problem.masses / self._weighed
@@ -80,7 +80,7 @@ class SoftmaxPoint:
         self._begin()
 
     def _begin(self) -> None:
-        """The model without features: its gradient is part of every bound."""
+        """Evaluate the model without features: its gradient is part of every bound."""
         k = self.problem.classes
         if self.problem.intercept:
             self.W[-1, :k] = np.log(np.maximum(self._share0, 1e-300))
@@ -88,7 +88,7 @@ class SoftmaxPoint:
         self.G0 = np.zeros(self.passes.shape)
         self.start(self.W)
         self.G0 = self.G.copy()
-        self._dual = -math.inf  # that one was made without it
+        self._dual = -math.inf  # computed without that gradient
         self.start(self.W)
 
     @property
@@ -97,33 +97,33 @@ class SoftmaxPoint:
         return self._dual
 
     def start(self, W: Floats, *, dual: float = -math.inf) -> None:
-        """Stand at W, with the numbers of the type and the rounding that are set. dual : a dual value found earlier"""
+        """Move to W, with the current dtype and smoothing. dual : a dual value found earlier"""
         self._dual = max(self._dual, dual)
         self.W = np.array(W)
         self.attempt(np.zeros_like(self.W), 0.0, free=True)
         self.settle()
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """Everything that is known here, to be saved."""
+        """The state of the point, for a checkpoint."""
         numbers = np.array([self.value, self.plain, self.gap, self._dual, self.round])
         arrays = {name: getattr(self, name) for name in _ARRAYS}
         return {**arrays, "numbers": numbers, "bytes": np.array([self.dtype.itemsize])}
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Stand where `state` was taken."""
+        """Restore a saved `state`."""
         for name in _ARRAYS:
             setattr(self, name, np.array(state[name]))
         self.value, self.plain, self.gap, self._dual, self.round = state["numbers"].tolist()
         self.dtype = np.dtype(f"f{int(state['bytes'][0])}")
-        self.passes.look(self.W.astype(self.dtype))  # what the next products with the Hessian build on
+        self.passes.look(self.W.astype(self.dtype))  # needed by the next products with the Hessian
 
     def widen(self) -> None:
-        """Go on with all digits."""
+        """Continue in float64."""
         self.dtype = np.dtype(np.float64)
         self.start(self.W)
 
     def attempt(self, d: Floats, t: float, *, free: bool = False) -> float:
-        """The objective at W + t·d, inside the orthant unless free; `fall` is what the slope promised for that step."""
+        """The objective at W + t·d, inside the orthant unless free; `fall` is the decrease that the slope predicts."""
         made = np.empty(self.passes.shape, self.dtype)
         self.there = np.empty(self.passes.shape)
         problem = self.problem
@@ -138,7 +138,7 @@ class SoftmaxPoint:
         return self._next
 
     def settle(self) -> None:
-        """Make the last attempt the point."""
+        """Make the last attempt the current point."""
         if not math.isfinite(self._next):
             raise RunError("the objective is not finite; standardize=True may help, or look for huge values in X")
         self.G = self.passes.gradient()
@@ -158,18 +158,18 @@ class SoftmaxPoint:
         self.gap = max(0.0, self.plain - self._dual)
 
     def spread(self) -> float:
-        """How much the loss curves here, relative to the model that takes all classes for equally likely."""
+        """Curvature of the loss here, relative to the model with equal probabilities for all classes."""
         k = self.problem.classes
         return min(1.0, float(self.passes.unsure()[:k].sum()) * k / (k - 1))
 
     def _free(self) -> tuple[float, Floats, float]:
-        """(how much of one distribution for all makes Σ θ = 0, its distance from the classes' shares, its entropy)."""
+        """(share of the common distribution that makes Σ θ = 0, its distance from the class shares, its entropy)."""
         tilt = np.zeros(self.passes.width)
         if not self.problem.intercept:
             return 0.0, tilt, 0.0
         masses, k = self.problem.masses, self.problem.classes
         total, excess = float(masses.sum()), self.G[-1, :k]
-        # Sums of residuals are no better than their rounding, which a class of hardly any weight would magnify.
+        # Sums of residuals have rounding errors, which a class of almost no weight would magnify.
         least = _ROUNDING * float(np.sum(self.problem.weight * self.passes.wrong))
         excess = np.where(np.abs(excess) <= least, 0.0, excess)
         excess_up = np.maximum(excess, 0.0)
@@ -182,7 +182,7 @@ class SoftmaxPoint:
         return share, tilt, total * float(-np.sum(common * np.log(np.maximum(common, 1e-300))))
 
     def _bound(self, share: float, floor: float, cost: float, most: float) -> float:
-        """The dual value at the mixed point; the better of two where the penalty has both parts."""
+        """The dual value at the mixed point; the better of two if the penalty has both parts."""
         found = -math.inf
         penalised = slice(None, -1)
         if np.all(self.problem.ridge[penalised] > 0.0):

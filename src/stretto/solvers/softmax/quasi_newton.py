@@ -1,8 +1,8 @@
-"""The memory of a quasi-Newton method (L-BFGS), kept by products: nothing long is read more than twice a step.
+"""L-BFGS memory: steps and gradient changes with their inner products; a step reads long vectors at most twice.
 
-Steps s and changes of gradient y stand in the rows of H, and the products of all of them in a small table. The two
-loops of the method then run over coefficients; one pass over H gives the new products, another the direction. Vectors
-are in the coordinates of a metric, where the first guess of the Hessian is a multiple of the identity.
+Rows of H hold steps s and gradient changes y; a small table holds the products of all of them. The two loops of L-BFGS
+run over coefficients. One pass over H gives the new products, another the direction. Vectors are in the coordinates of
+a metric, where the initial Hessian is a multiple of the identity.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ class LbfgsMemory:
         self.order: list[int] = []  # slots from the oldest pair to the newest
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """The pairs that are remembered, to be saved."""
+        """The stored pairs, for a checkpoint."""
         used = 2 * (max(self.order, default=-1) + 1)
         return {"H": self.H[:used], "table": self.table, "order": np.array(self.order, np.int64)}
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Remember what `state` gave."""
+        """Restore a saved `state`."""
         self.H[: len(state["H"])] = state["H"]
         self.table[:] = state["table"]
         self.order = state["order"].tolist()
@@ -42,9 +42,9 @@ class LbfgsMemory:
         self.order = []
 
     def direction(self, turned: Floats, *, first: float) -> Floats:
-        """[N] a direction of descent, after turned [3, N] = (step, change, slope) of the last step.
+        """[N] a descent direction, from turned [3, N] = (step, change, slope) of the last step.
 
-        first: the multiple of the identity while nothing is known.
+        first : the multiple of the identity before the first pair
         """
         step, change, slope = turned
         if float(np.abs(step).max(initial=0.0)) > 0.0:
@@ -54,11 +54,11 @@ class LbfgsMemory:
         used = 2 * (max(self.order) + 1)
         products = self.passes.products(self.H, used, turned)
         new = self.order[-1]
-        # The newest pair's products with all.
+        # Products of the newest pair with all pairs.
         self.table[2 * new, :used] = self.table[:used, 2 * new] = products[:, 0]
         self.table[2 * new + 1, :used] = self.table[:used, 2 * new + 1] = products[:, 1]
         table, with_slope = self.table, products[:, 2]
-        # A pair without curvature would spoil the rest; the loss is convex, so that is rounding.
+        # Skip a pair without curvature. The loss is convex, so only rounding gives one.
         if not table[2 * new, 2 * new + 1] > 1e-14 * np.sqrt(table[2 * new, 2 * new] * table[2 * new + 1, 2 * new + 1]):
             self.order.pop()
             if not self.order:

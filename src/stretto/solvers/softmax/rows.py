@@ -1,7 +1,7 @@
-"""`DesignRows`: the matrix of a classification by rows, as the softmax kernels read it.
+"""`DesignRows`: the design matrix of a classification, stored by rows as the softmax kernels read it.
 
-Dense data are used in C order, sparse data as CSR; a turned copy by columns (CSC) is made once, when the first gradient
-asks for it, since a gradient is a sum over each column. A sparse matrix is never made dense.
+Dense data are used in C order, sparse data as CSR. The first gradient makes a copy by columns (CSC), because a gradient
+is a sum over each column. A sparse matrix is never made dense.
 
     >>> rows = DesignRows.of(np.array([[1, 0], [0, 2]]))
     >>> rows.shape, rows.sparse, rows.note
@@ -28,19 +28,18 @@ _INT32 = 2**31 - 1
 
 @dataclass(frozen=True, eq=False)
 class DesignRows:
-    """`dense` [n, p] in C order, or `csr` (indptr [n + 1], indices, values). Never both. Make one with
-    `DesignRows.of`."""
+    """A dense or a sparse matrix, never both. Make one with `DesignRows.of`."""
 
-    shape: tuple[int, int]
-    dense: Array | None = None
-    csr: tuple[Array, Array, Array] | None = None
+    shape: tuple[int, int]  # [n, p]
+    dense: Array | None = None  # [n, p] in C order
+    csr: tuple[Array, Array, Array] | None = None  # indptr [n + 1], indices, values
     note: str = ""  # the conversions that were made; empty when the arrays are the caller's own
 
     @staticmethod
     def of(X: Any, *, checked: bool = False) -> DesignRows:
-        """From a dense array or a sparse matrix of any format. NaN and infinity are refused, with their place.
+        """Convert a dense array or a sparse matrix of any format. NaN and infinity raise an error with their position.
 
-        checked: the structure of a sparse X is known to be sound (`structure.verified`).
+        checked : the structure of a sparse X was verified (`structure.verified`)
         """
         return _from_sparse(X, checked) if is_sparse(X) else _from_dense(np.asarray(X))
 
@@ -50,7 +49,7 @@ class DesignRows:
 
     @property
     def entries(self) -> int:
-        """Numbers stored: for a dense matrix all of them."""
+        """Number of stored entries; of a dense matrix all of them."""
         return self.shape[0] * self.shape[1] if self.csr is None else len(self.csr[2])
 
     @property
@@ -63,7 +62,7 @@ class DesignRows:
 
     @property
     def parts(self) -> tuple[Array, ...]:
-        """What kernels take for the matrix."""
+        """The matrix as kernels take it."""
         if self.dense is not None:
             return (self.dense,)
         return self._csr
@@ -76,7 +75,7 @@ class DesignRows:
 
     @property
     def storage(self) -> str:
-        """How it is stored, in words."""
+        """Text that describes the storage."""
         if self.dense is not None:
             return f"dense {self.dtype} by rows"
         share = self.entries / max(1, self.shape[0] * self.shape[1])
@@ -92,7 +91,7 @@ class DesignRows:
         return turned.indptr, turned.indices, turned.data
 
     def between(self, first: int, last: int) -> DesignRows:
-        """The rows first … last − 1, which share memory with these but for their bounds."""
+        """The rows first … last − 1; they share memory with these, except for indptr."""
         shape = last - first, self.shape[1]
         if self.dense is not None:
             return DesignRows(shape, dense=self.dense[first:last])
@@ -101,7 +100,7 @@ class DesignRows:
         return DesignRows(shape, csr=(indptr[first : last + 1] - low, indices[low:high], values[low:high]))
 
     def usable(self) -> DesignRows:
-        """The same for kernels, after it was sent."""
+        """The same matrix for kernels, after it was received from the driver."""
         if self.dense is not None:
             return DesignRows(self.shape, dense=for_kernels(self.dense))
         indptr, indices, values = self._csr
@@ -117,7 +116,7 @@ class DesignRows:
         return DesignRows((self.shape[0], len(which)), csr=(turned.indptr, turned.indices, turned.data))
 
     def spread(self, weight: NDArray[np.float64]) -> NDArray[np.float64]:
-        """[p] standard deviation of each column under these weights [n]; 1 for a column that is constant."""
+        """[p] standard deviation of each column under these weights [n]; 1 for a constant column."""
         if self.dense is not None:
             return Design(self.shape, dense=self.dense).spread(weight)
         indptr, indices, values = self.csc
@@ -150,7 +149,7 @@ def _from_sparse(X: Any, checked: bool) -> DesignRows:
     found = [] if given.format == "csr" else [f"{given.format.upper()} turned into CSR once"]
     if given.dtype != dtype:
         found.append(f"{given.dtype} values turned into {dtype}")
-    # First, because repeated entries are added up, and small integers would wrap around.
+    # Convert first: repeated entries are summed, and small integers would overflow.
     X = X.astype(dtype, copy=False)
     matrix = X.tocsr()
     if not matrix.has_canonical_format:
@@ -160,7 +159,7 @@ def _from_sparse(X: Any, checked: bool) -> DesignRows:
     indptr, indices, values = matrix.indptr, matrix.indices, matrix.data
     refuse_unbounded(values, lambda at: (int(np.searchsorted(indptr, at, side="right")) - 1, int(indices[at])))
     n, p = X.shape
-    if indices.dtype == np.int64 and max(n, p, len(values)) < _INT32:  # one type for kernels, as small as it can be
+    if indices.dtype == np.int64 and max(n, p, len(values)) < _INT32:  # kernels take one index type, int32 if it fits
         indptr, indices = indptr.astype(np.int32), indices.astype(np.int32)
         found.append("column numbers turned into int32")
     csr = (for_kernels(indptr), for_kernels(indices), for_kernels(values))

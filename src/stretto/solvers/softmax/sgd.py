@@ -1,8 +1,8 @@
-"""Softmax regression by stochastic steps: SGD, AdaGrad or AdaRevision over weights in shared memory.
+"""Softmax regression by SGD, AdaGrad or AdaRevision over weights in shared memory.
 
-Sixteen logical workers take a mini-batch each, all at the same weights; their gradients are applied one after another
-(`kernels/linear/softmax_sgd.py`). Threads only share out the work, so the bits depend on the seed and not on them. An
-epoch ends with a pass over all samples, which gives the objective and the duality gap.
+Sixteen logical workers take a mini-batch each, all at the same weights. Their gradients are applied one after another
+(`kernels/linear/softmax_sgd.py`). Threads only divide the work, so the bits depend on the seed and not on the number of
+threads. An epoch ends with a pass over all samples, which gives the objective and the duality gap.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ WORKERS = 16
 _BATCH = 32
 _SHARDS = 16
 _ARRAYS = "W", "square", "past", "seen", "most", "due"
-_FIRST = 1e-6  # of squared gradients: what AdaGrad divides by before it has seen any
+_FIRST = 1e-6  # of squared gradients: AdaGrad's initial sum
 
 
 def solve_sgd(
@@ -47,8 +47,9 @@ def solve_sgd(
     look: Callable[[dict[str, Any]], bool] | None = None,
     saved: FitSaving | None = None,
 ) -> SoftmaxFit:
-    """Epochs until the duality gap is `gap`, or there were `epochs` of them; the best weights met at an epoch's end.
-    saved: saves the state between epochs, and has that of a fit to go on from.
+    """Run epochs until the duality gap is `gap`, at most `epochs`; return the best weights at the end of an epoch.
+
+    saved : saves the state between epochs, and provides that of a fit to resume
     """
     passes = Passes(problem.rows, problem.y, problem.weight, problem.classes, crew, profile)
     point = SoftmaxPoint(problem, passes)
@@ -93,7 +94,7 @@ def solve_sgd(
 
 
 class _SgdState:
-    """The weights and what an optimiser keeps beside them."""
+    """The weights and the optimiser's state."""
 
     def __init__(
         self, problem: SoftmaxProblem, passes: Passes, optimizer: str, learning_rate: float | None, W: Floats
@@ -126,23 +127,23 @@ class _SgdState:
         self.G = np.zeros((WORKERS, room, passes.width))
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """What the next epoch goes on from, to be saved."""
+        """The state that the next epoch starts from, for a checkpoint."""
         return {name: getattr(self, name) for name in _ARRAYS} | {"update": np.array([self.update])}
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Go on from what `state` gave."""
+        """Restore a saved `state`."""
         for name in _ARRAYS:
             getattr(self, name)[...] = state[name]
         self.update = int(state["update"][0])
 
     def _first_step(self) -> float:
-        """SGD: one over the curvature of an average sample; the others divide by what they have seen."""
+        """SGD: one over the curvature of an average sample; the others divide by accumulated gradients."""
         if self.kind != kernels.SGD:
             return 0.3
         return 2.0 * self.mass / max(float(self.passes.squares().sum()), 1e-300)
 
     def epoch(self, order: NDArray[np.int64], number: int) -> None:
-        """One visit to every sample, in this order."""
+        """Process every sample once, in this order."""
         problem, passes = self.problem, self.passes
         n = len(order)
         given = (*problem.rows.parts, problem.y, problem.weight, order, self.W, problem.classes, passes.strip)

@@ -1,8 +1,8 @@
-"""Softmax regression, minimised: quasi-Newton steps in a good metric, then Newton's where those no longer pay.
+"""Solver of softmax regression: preconditioned L-BFGS steps, then Newton steps when those gain too little.
 
-A round is five steps of L-BFGS, each one pass over the data, or one of Newton's with many. With an L1 penalty steps
-stay in an orthant; where the metric is a table, which knows no orthants, the corner of |w| is rounded, ever less. The
-gap is known after every step and ends the fit.
+A round is five L-BFGS steps, each one pass over the data, or one Newton step with many passes. With an L1 penalty,
+steps stay in an orthant. A Gram-matrix preconditioner cannot respect orthants: with it, |w| is smoothed at zero, less
+in each phase. The duality gap is known after every step and ends the fit.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ from .quasi_newton import LbfgsMemory
 
 Floats = NDArray[np.float64]
 
-_ROUNDING = 1e-15  # of the objective and of every logarithm in it
-_CLOSE = 0.3, 0.1, 0.03  # how closely the first of Newton's systems are solved; the last holds for all later ones
+_ROUNDING = 1e-15  # relative error of the objective and of every logarithm in it
+_CLOSE = 0.3, 0.1, 0.03  # tolerances of the first Newton systems; the last is for all later ones
 _COARSE = 1e-4  # of the loss of the model without features
-_ROUNDINGS = (50.0, 15.0, 5.0)  # of a corner, in units of what the gap asked for allows
-_MANY = 1 << 18  # weights: the memory of steps is float32, and short
-_LARGE = 1 << 22  # products of a pass: float32 is worth it where the data allow it
+_ROUNDINGS = (50.0, 15.0, 5.0)  # widths of the smoothing of |w|, in units that the requested gap allows
+_MANY = 1 << 18  # weights from which on the L-BFGS memory is float32, and short
+_LARGE = 1 << 22  # products of a pass from which on float32 is used if the data allow it
 
 
 @dataclass(frozen=True, eq=False)
 class SoftmaxFit:
-    """A solution. gap: no weights have an objective smaller by more than this."""
+    """The solution of a softmax regression."""
 
-    W: Floats  # [p + 1, K]
-    gap: float
+    W: Floats  # [p + 1, K] weights
+    gap: float  # duality gap: no weights have an objective smaller by more than this
     objective: float
     rounds: int
-    passes: int
+    passes: int  # passes over the data
     converged: bool
 
 
@@ -60,8 +60,9 @@ def solve(
     look: Callable[[dict[str, Any]], bool] | None = None,
     saved: FitSaving | None = None,
 ) -> SoftmaxFit:
-    """Solve to a duality gap of `gap`, from `start` [p + 1, K], else from the model without features. saved: saves the
-    state between rounds, and has that of a fit to go on from.
+    """Solve to a duality gap of `gap`, from `start` [p + 1, K] or from the model without features.
+
+    saved : saves the state between rounds, and provides that of a fit to resume
     """
     passes = passes_of(problem, crew, profile)
     small = problem.rows.entries * passes.width < _LARGE
@@ -78,17 +79,17 @@ def solve(
         return search.run()
 
 
-_PHASES = "rounded", "smooth", "quasi", "newton", "widened"  # the last: Newton's rounds in float64 after float32
+_PHASES = "rounded", "smooth", "quasi", "newton", "widened"  # the last: Newton rounds in float64 after float32
 
 
 @dataclass
 class _SearchPoint:
-    """Where a search stands between two rounds."""
+    """Position of the search between two rounds."""
 
-    phase: str
-    step: int = 0  # rounding of the corner, or Newton's step with a rounded one
-    failed: int = 0  # Newton's last so many rounds gained nothing
-    closeness: float = 0.1  # to which Newton's systems are solved
+    phase: str  # one of _PHASES
+    step: int = 0  # index of the smoothing width, or of the Newton step with it
+    failed: int = 0  # number of last Newton rounds without gain
+    closeness: float = 0.1  # tolerance of Newton systems
     values: tuple[float, ...] = ()  # objectives of the quasi-Newton rounds so far
 
 
@@ -117,10 +118,10 @@ class SoftmaxSolver:
         self.memory = LbfgsMemory(passes, size, 10 if many else 30, np.float32 if many else np.float64)
         self.looks, self.rounds, self.stopped = 1, 0, False
         self._place = _SearchPoint("")
-        self._restored: _SearchPoint | None = None  # where to go on, until it is reached
+        self._restored: _SearchPoint | None = None  # position to resume from, until it is reached
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """Everything that decides the rounds to come, to be saved between two of them."""
+        """Everything that decides later rounds, to be saved between two of them."""
         at = self._place
         found = {f"point/{name}": array for name, array in self.point.state().items()}
         found |= {f"memory/{name}": array for name, array in self.memory.state().items()}
@@ -128,7 +129,7 @@ class SoftmaxSolver:
         return found | {"counts": np.array(counts, np.int64), "numbers": np.array([at.closeness, *at.values])}
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Go on from what `state` gave."""
+        """Continue from a saved `state`."""
         self.point.restore(inside(state, "point"))
         self.memory.restore(inside(state, "memory"))
         phase, step, failed, self.looks, self.rounds = state["counts"].tolist()
@@ -136,13 +137,13 @@ class SoftmaxSolver:
         self._restored = _SearchPoint(_PHASES[phase], step, failed, closeness, tuple(values))
 
     def _reached(self, place: _SearchPoint) -> None:
-        """Between two rounds."""
+        """Record the position between two rounds."""
         self._place = place
         if self._ended is not None and self.rounds:
             self._ended()
 
     def _take(self, *phases: str) -> _SearchPoint | None:
-        """The place to go on from, where it is in one of these phases."""
+        """The position to resume from, if it is in one of these phases."""
         at = self._restored
         if at is None or at.phase not in phases:
             return None
@@ -150,7 +151,7 @@ class SoftmaxSolver:
         return at
 
     def run(self) -> SoftmaxFit:
-        """Quasi-Newton rounds, then Newton's where those no longer pay."""
+        """Run quasi-Newton rounds, then Newton rounds when those gain too little."""
         point = self.point
         at = self._restored
         if at is None or at.phase in ("rounded", "smooth", "quasi"):
@@ -177,7 +178,7 @@ class SoftmaxSolver:
         return self.stopped or self.point.gap <= self.wanted or self.rounds >= self.max_rounds
 
     def _tell(self, phase: str) -> None:
-        """A round is over."""
+        """Report the end of a round."""
         point = self.point
         self.rounds += 1
         state = {"round": self.rounds, "objective": point.plain, "gap": point.gap, "looks": self.looks}
@@ -188,7 +189,7 @@ class SoftmaxSolver:
     # --- quasi-Newton -------------------------------------------------------------------------------------------------
 
     def _quasi(self, enough: Callable[[list[float]], bool]) -> None:
-        """Rounds until `enough` of the objectives so far, or no step helps."""
+        """Run rounds until `enough` of the objectives so far is true, or no step lowers the objective."""
         at = self._take("quasi")
         values = [self.point.value] if at is None else list(at.values)
         while not self.over:
@@ -203,20 +204,20 @@ class SoftmaxSolver:
             if not moved or enough(values):
                 if self.point.dtype == np.float64 or self.over:
                     return
-                # What stopped it may be the digits; begin again with all of them.
+                # float32 may have stopped it; start again in float64.
                 self.point.widen()
                 self.memory.clear()
                 values = [self.point.value]
 
     def _slow(self, values: list[float]) -> bool:
-        """Two rounds gained less than the gap asked for: what is left of the gap is the dual point's."""
+        """Whether two rounds gained less than the requested gap: then only the dual point keeps the gap large."""
         return len(values) > 2 and values[-3] - values[-1] <= 0.5 * self.wanted
 
     def _still(self, values: list[float]) -> bool:
         return len(values) > 2 and values[-3] - values[-1] <= 1e-3 * self.wanted
 
     def _step(self) -> bool:
-        """One step; whether there was one that lowers the objective."""
+        """Make one step; return whether it lowered the objective."""
         point, metric = self.point, self.metric
         metric.pull(point.turned)
         d = self.memory.direction(point.turned.reshape(3, -1), first=1.0).reshape(point.passes.shape)
@@ -232,14 +233,14 @@ class SoftmaxSolver:
         return t > 0.0
 
     def _walk(self, way: Floats, t: float, *, free: bool = False) -> float:
-        """Go along the way as far as the objective falls by a fair part of what the slope promises; 0: nowhere."""
+        """Line search: the objective must fall by a fixed share of what the slope predicts; 0 if no step does."""
         point = self.point
         before, slope = point.value, None
         noise = _ROUNDING * (abs(before) + float(point.problem.weight.sum()))
         for _ in range(25):
             value = point.attempt(way, t, free=free)
             self.looks += 1
-            # At the end steps change the objective by less than its rounding, and still lower the gap.
+            # Near the minimum, steps change the objective by less than its rounding, but still lower the gap.
             if value <= before + 1e-4 * min(point.fall, 0.0) + noise:
                 point.settle()
                 return t
@@ -250,13 +251,13 @@ class SoftmaxSolver:
         point.settle()
         return 0.0
 
-    # --- L1 in the metric of a table ----------------------------------------------------------------------------------
+    # --- L1 with a Gram-matrix preconditioner -------------------------------------------------------------------------
 
     def _rounded(self, metric: SampledGram) -> None:
-        """The corner of |w| rounded ever less: smooth problems that a table of products suits."""
+        """Solve with |w| smoothed, less each time: smooth problems that a Gram matrix preconditions well."""
         point, problem = self.point, self.point.problem
         count = problem.classes * problem.rows.shape[1]
-        # A gap that asks for more than this is left to Newton's steps, which find zeros for good.
+        # A smaller gap is left to the Newton steps, which find exact zeros.
         coarse = max(self.wanted, _COARSE * problem.empty)
         least = coarse / max(float(problem.l1.mean()) * count, 1e-300)
         at = self._take("rounded", "smooth")
@@ -293,7 +294,7 @@ class SoftmaxSolver:
         self._sharpen()
 
     def _sharpen(self) -> None:
-        """Weights that only the rounding keeps from zero become zero, as long as the objective allows it."""
+        """Set weights to zero that are non-zero only because of the smoothing, if the objective does not rise."""
         point = self.point
         small = (np.abs(point.W) <= 3.0 * point.round) & (point.problem.l1[:, None] > 0.0)
         kept, before, gap = point.W, point.plain, point.gap
@@ -305,7 +306,7 @@ class SoftmaxSolver:
     # --- Newton -------------------------------------------------------------------------------------------------------
 
     def _newton(self, phase: str) -> None:
-        """Newton's rounds until the gap is small enough."""
+        """Run Newton rounds until the gap is small enough."""
         point = self.point
         at = self._take(phase) or _SearchPoint(phase)
         closeness, failed = at.closeness, at.failed
