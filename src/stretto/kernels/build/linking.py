@@ -109,7 +109,7 @@ class HelperLibrary(JITCodeLibrary):  # type: ignore[misc]
         return self._whole
 
     def get_pointer_to_function(self, name: str) -> int:
-        """Return nothing: none of its functions is loaded."""
+        """Return 0: none of its functions is loaded."""
         self._ensure_finalized()
         return 0
 
@@ -168,7 +168,7 @@ def _compiler(library: Any) -> Any:
 
     class Compiler(compiler.Compiler):  # type: ignore[misc]
         def define_pipelines(self) -> Any:
-            """Replace the library once the function is known and before code is generated."""
+            """Set the symbol number and the library, before code is generated."""
             function = self.state.func_id
             number = symbol_number(function.func)
             if number is not None:

@@ -152,7 +152,7 @@ def _reduced(cres: Any) -> tuple[Any, ...]:
 def _rebuilt(target_context: Any, found: tuple[Any, ...]) -> Any:
     name, machine_code, symbols, fndesc, signature, environment, environments = found
     codegen = target_context.codegen()
-    rtsys.initialize(target_context)  # reference counting and allocation; the rest of Numba's runtime is not needed
+    rtsys.initialize(target_context)  # reference counting and allocation; nothing else of Numba is loaded
     library: Any = JITCodeLibrary(codegen, name)
     library.enable_object_caching()
     library._set_compiled_object(machine_code)
