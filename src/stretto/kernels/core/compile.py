@@ -1,7 +1,7 @@
 """The `@kernel`, `@inner` and `@merged` decorators: compile without the GIL, exact or fast, cached on disk.
 
 `@kernel` marks an entry point: a function that Python calls once per worker and pass. It holds two compiled forms of
-the same source: `exact` (no fastmath; the compiler contracts and reorders nothing) and `fast` (fastmath). `@inner`
+the same source: `exact` (no fastmath; only an explicit `fma` is contracted) and `fast` (fastmath). `@inner`
 marks a helper that kernels call. A helper must contain no floating-point arithmetic whose order the profile could
 change, or only one profile may use it. `@merged` marks a helper that is always inlined.
 

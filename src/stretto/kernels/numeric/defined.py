@@ -33,7 +33,7 @@ def _constant(kind, value):
 
 
 def _inside(builder, x, n):
-    """Return n, whether it is a valid shift, and the width in bits."""
+    """Return whether n is a valid shift of x, and the width of x in bits."""
     bits = x.type.width
     return builder.icmp_unsigned("<", n, ir.Constant(n.type, bits)), bits
 

@@ -33,7 +33,7 @@ from .rows import GROUP, apart, begin_visit, close_word, end_visit, open_word, r
 
 _NIL, _ONE = np.float32(0.0), np.float32(1.0)
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-# A run gets an alias table if its tokens, times this, are at least the entries of the table.
+# A run gets an alias table if it has at least this many tokens for each entry of the table.
 _WORTH = 1
 _TINY = np.float32(1e-30)
 # Limit of redraws, for tiny beta. Otherwise they end by themselves, after about 1 / (K beta) draws for a word that
