@@ -1,1 +1,1 @@
-"""Compiled inner loops and the few intrinsics they need; they know arrays and nothing else."""
+"""Compiled inner loops and their intrinsics; they operate on plain arrays only."""

@@ -1,1 +1,1 @@
-"""How kernels become machine code: linking helpers, stamping sources, storing and shipping what was compiled."""
+"""Compilation of kernels to machine code: linking helpers, hashing sources, storing and shipping the result."""

@@ -1,16 +1,16 @@
-"""Helpers of kernels, compiled once to LLVM code, which is linked into each kernel and optimised there.
+"""Compile helpers of kernels to LLVM code once; link them into each kernel and optimise them there.
 
-Numba compiles a function that another one calls as if Python would call it too: it writes the code that takes Python
-objects apart, optimises the function with everything it calls, and makes machine code that nobody runs. Our helpers
-are called by kernels only. A `Helper` stops after its LLVM code is written: no wrapper, no optimisation, no machine
-code. Each kernel is optimised once, with all its helpers inside. A chain of helpers then costs time in proportion to
-its length, not to its square: the kernels of a Lasso compile in little more than half the time, with the same bits.
+Numba compiles a called function as if Python would call it too: it writes the wrapper that unpacks Python objects,
+optimises the function with everything it calls, and emits machine code that is never run. Only kernels call our
+helpers. A `Helper` stops after its LLVM code is written: no wrapper, no optimisation, no machine code. Each kernel is
+optimised once, with all its helpers inside. The cost of a chain of helpers is then linear in its length, not quadratic:
+the kernels of a Lasso compile in little more than half the time, with the same bits.
 
-A helper has one compiled form for numbers whether they are constants at the call or not, and whether an argument is
-left out or given: constants still reach the optimiser, which sees the whole kernel.
+A helper has one compiled form for numbers, constant at the call or not, and for arguments that are given or left out.
+Constants still reach the optimiser, which sees the whole kernel.
 
-What this relies on of Numba's inside (0.61 to 0.68 and later as far as they keep it): the state of a compilation
-takes a ready-made library, and a library decides what happens when it is finalised.
+This relies on internals of Numba (0.61 to 0.68, and later versions as far as they keep them): the state of a
+compilation accepts an existing library, and a library decides what happens when it is finalised.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from .resolved import once
 
 
 class _WithoutEnvironments:
-    """The code generator as a helper's library sees it: a helper is not loaded, so it has no environment to set."""
+    """The code generator for a helper's library: a helper is not loaded, so it has no environment to set."""
 
     def __init__(self, codegen: Any) -> None:
         self._codegen = codegen
@@ -43,7 +43,7 @@ class _WithoutEnvironments:
         return getattr(self._codegen, name)
 
     def set_env(self, name: str, environment: Any) -> None:
-        """Nothing to set: kernels set the environments of their helpers (`EntryPoint.add_overload`)."""
+        """Do nothing: kernels set the environments of their helpers (`EntryPoint.add_overload`)."""
 
 
 class HelperLibrary(JITCodeLibrary):  # type: ignore[misc]
@@ -52,9 +52,9 @@ class HelperLibrary(JITCodeLibrary):  # type: ignore[misc]
     Attributes
     ----------
     helpers : list of HelperLibrary
-        What it calls of ours. They are not linked into it but, each once, into the kernel.
+        Our helpers that it calls. The kernel links each of them once; this library does not.
     origin : tuple
-        Module and name of its function, and the types of its arguments: how to find it again.
+        Module and name of its function, and its argument types: the key to find it by.
     apart : bool
         Its function is called and never inlined.
     """
@@ -72,7 +72,7 @@ class HelperLibrary(JITCodeLibrary):  # type: ignore[misc]
         return _WithoutEnvironments(self._codegen)
 
     def add_llvm_module(self, ll_module: Any) -> None:
-        """Take a module as it is: it is optimised in the kernel."""
+        """Add a module without optimising it; the kernel optimises it."""
         ll_module.data_layout = self._codegen._data_layout
         if self.apart:
             for function in ll_module.functions:
@@ -81,7 +81,7 @@ class HelperLibrary(JITCodeLibrary):  # type: ignore[misc]
         self._final_module.link_in(ll_module)
 
     def finalize(self) -> None:
-        """Link what this helper calls of Numba's, and nothing more."""
+        """Link the functions of Numba that this helper calls, and nothing more."""
         self._raise_if_finalized()
         self.helpers = _link(self)
         self._drop_unused()
@@ -89,7 +89,7 @@ class HelperLibrary(JITCodeLibrary):  # type: ignore[misc]
         self._finalized = True
 
     def _drop_unused(self) -> None:
-        """Drop the addresses of the functions it calls: written down for Python, unused, and different each time."""
+        """Drop the addresses of called functions: Python does not use them, and they differ in each process."""
         manager = create_new_module_pass_manager()
         manager.add_sroa_pass()
         manager.add_aggressive_dce_pass()
@@ -97,11 +97,11 @@ class HelperLibrary(JITCodeLibrary):  # type: ignore[misc]
         manager.run(self._final_module, self._codegen._pass_builder())
 
     def own_module(self) -> Any:
-        """Its own code, to be linked into another module any number of times."""
+        """Return its own code, which can be linked into other modules any number of times."""
         return super()._get_module_for_linking()
 
     def _get_module_for_linking(self) -> Any:
-        """Its code with all it calls: for functions that are not ours, which link what they call and no further."""
+        """Return its code with all it calls, for functions that are not ours: they link direct callees only."""
         if self._whole is None:
             self._whole = self.own_module().clone()
             for library in reached([self])[1:]:
@@ -109,13 +109,13 @@ class HelperLibrary(JITCodeLibrary):  # type: ignore[misc]
         return self._whole
 
     def get_pointer_to_function(self, name: str) -> int:
-        """None of its functions is loaded."""
+        """Return 0: none of its functions is loaded."""
         self._ensure_finalized()
         return 0
 
 
 def reached(libraries: list[HelperLibrary]) -> list[HelperLibrary]:
-    """These libraries and all that they call, directly or through others, each once."""
+    """Return these libraries and all that they call, directly or indirectly, each once."""
     found = dict.fromkeys(libraries)
     waiting = list(found)
     while waiting:
@@ -126,7 +126,7 @@ def reached(libraries: list[HelperLibrary]) -> list[HelperLibrary]:
 
 
 def _link(library: Any) -> list[HelperLibrary]:
-    """Link what a library calls of Numba's into it; what it calls of ours."""
+    """Link the libraries of Numba that a library calls into it; return those of ours that it calls."""
     ours: list[HelperLibrary] = []
     for called in dict.fromkeys(library._linking_libraries):
         library._reload_init.update(called._reload_init)
@@ -138,7 +138,7 @@ def _link(library: Any) -> list[HelperLibrary]:
 
 
 def called(module: Any) -> set[str]:
-    """Names of compiled functions that a module calls and does not hold."""
+    """Return the names of compiled functions that a module calls and does not define."""
     return {one.name for one in module.functions if one.is_declaration and one.name.startswith("_ZN")}
 
 
@@ -150,7 +150,7 @@ class _EntryLibrary(JITCodeLibrary):  # type: ignore[misc]
         for library in reached(_link(self)):
             self._final_module.link_in(library.own_module(), preserve=True)
         lacking = sorted(called(self._final_module))
-        if lacking:  # loaded all the same, it would call address 0, and so would all that is loaded after it
+        if lacking:  # if loaded, it and all code loaded after it would call address 0
             raise RuntimeError(
                 f"kernel {self.name}: its code lacks {', '.join(lacking)}; stored code does not fit together, which is "
                 "an error in stretto: set STRETTO_CACHE to an empty folder to compile everything again, and report it"
@@ -164,11 +164,11 @@ class _ApartLibrary(HelperLibrary):
 
 
 def _compiler(library: Any) -> Any:
-    """Numba's compiler, which leaves a function's code in a library of this class."""
+    """Return Numba's compiler with libraries of this class."""
 
     class Compiler(compiler.Compiler):  # type: ignore[misc]
         def define_pipelines(self) -> Any:
-            """Called when the function is known and before anything is made of it."""
+            """Set the symbol number and the library, before code is generated."""
             function = self.state.func_id
             number = symbol_number(function.func)
             if number is not None:
@@ -184,8 +184,8 @@ def _compiler(library: Any) -> Any:
     return Compiler
 
 
-# Passes of Numba's for what our own kernels do not contain: `with` blocks, functions inside functions, `literally` and
-# `literal_unroll`, arithmetic on whole arrays, `raise` with values. Loops of users do; their kernels may allocate.
+# Numba's passes for features that our own kernels do not use: `with` blocks, nested functions, `literally` and
+# `literal_unroll`, arithmetic on whole arrays, `raise` with values. Users' loops use them; their kernels may allocate.
 _LEFT_OUT = {
     "WithLifting",
     "InlineClosureLikes",
@@ -201,21 +201,21 @@ _LEFT_OUT = {
 
 
 def _shorten(pipeline: Any) -> None:
-    """Remove those passes, each of which would read all of a function and change nothing."""
+    """Remove those passes: each would read the whole function and change nothing."""
     pipeline.passes = [(each, reason) for each, reason in pipeline.passes if each.__name__ not in _LEFT_OUT]
     pipeline.finalize()
 
 
 def symbol_number(fn: Callable[..., Any]) -> int | None:
-    """What tells a function's symbols from those of others of its name; None: leave it to Numba.
+    """Return the number that makes a function's symbols unique; None: Numba chooses it.
 
-    Numba counts the functions of a process. Then a helper that one process stored and a kernel that another one stored
-    would not agree on the helper's name. The number follows from all that goes into the function instead.
+    Numba counts the functions of a process. Then a helper stored by one process and a kernel stored by another would
+    not agree on the helper's name. This number is a hash of everything that the function depends on instead.
     """
-    from .stamps import stamp  # here, not above: a function's name does not change what it does
+    from .stamps import stamp  # local import: symbol names must not be part of the stamp
 
     found, code = stamp(fn.__module__), fn.__code__
-    inside = any(hasattr(const, "co_code") for const in code.co_consts)  # functions inside it, which have no fixed name
+    inside = any(hasattr(const, "co_code") for const in code.co_consts)  # nested functions have no fixed name
     if found is None or fn.__closure__ is not None or inside:
         return None
     what = (found, fn.__module__, fn.__qualname__, code.co_code, code.co_consts, code.co_names)
@@ -226,31 +226,31 @@ _ENTRY, _HELPER, _APART = map(_compiler, (_EntryLibrary, HelperLibrary, _ApartLi
 
 
 class Helper(CPUDispatcher):  # type: ignore[misc]
-    """A function that kernels call."""
+    """Dispatcher of a function that only kernels call."""
 
     def get_call_template(self, args: Any, kws: Any) -> Any:
-        """The compiled form for a call with these types; the same whether a number is constant, left out or neither."""
+        """Return the compiled form for these types; the same for constant, omitted and ordinary numbers."""
         _, folded = self._compiler.fold_argument_types(args, kws)
         general = tuple(_general(arg) for arg in folded)
         try:
             return super().get_call_template(general, {})
-        except TypingError:  # a place in a tuple, say, has to be a constant
+        except TypingError:  # an index of a tuple, for example, must be a constant
             if general == tuple(folded):
                 raise
             return super().get_call_template(args, kws)
 
     def add_overload(self, cres: Any) -> None:
-        """Take a compiled form, which can be found again by its origin."""
+        """Add a compiled form, which can be found by its origin."""
         cres.library.origin = self.py_func.__module__, self.py_func.__qualname__, tuple(cres.signature.args)
         super().add_overload(cres)
 
     def library(self, types: Any) -> HelperLibrary:
-        """The code of the form for these types."""
+        """Return the code of the form for these types."""
         self.compile(types)
         return self.overloads[types].library  # type: ignore[no-any-return]
 
     def __call__(self, *args: Any) -> Any:
-        """Call it from Python, as tests do: in a form of its own, with all that takes."""
+        """Call it from Python, as tests do: compiles a separate form with a wrapper."""
         return self._from_python(*args)
 
     @cached_property
@@ -261,10 +261,10 @@ class Helper(CPUDispatcher):  # type: ignore[misc]
 
 
 class EntryPoint(CPUDispatcher):  # type: ignore[misc]
-    """A function that Python calls and no other kernel does."""
+    """Dispatcher of a function that Python calls and no other kernel does."""
 
     def compile(self, sig: Any) -> Any:
-        """Compile with the collector of cycles switched off, which would take a tenth of the time and find nothing."""
+        """Compile with the garbage collector disabled: it would take a tenth of the time and free nothing."""
         on = gc.isenabled()
         gc.disable()
         try:
@@ -275,7 +275,7 @@ class EntryPoint(CPUDispatcher):  # type: ignore[misc]
                 gc.enable()
 
     def add_overload(self, cres: Any) -> None:
-        """Take a compiled form, and let it find the environments of the helpers inside it."""
+        """Add a compiled form, and register the environments of the helpers linked into it."""
         if cres.library is not None and cres.referenced_envs is None:
             for environment in cres._find_referenced_environments():
                 cres.library.codegen.set_env(environment.env_name, environment)
@@ -283,7 +283,7 @@ class EntryPoint(CPUDispatcher):  # type: ignore[misc]
 
 
 def _general(ty: Any) -> Any:
-    """The type of a number without its value."""
+    """Return the type of a number without its literal value."""
     if isinstance(ty, types.Omitted) and isinstance(ty.value, bool | int | float):
         return numba.typeof(ty.value)
     if isinstance(ty, types.IntegerLiteral | types.BooleanLiteral):
@@ -292,9 +292,9 @@ def _general(ty: Any) -> Any:
 
 
 def helper(fn: Callable[..., Any], options: dict[str, Any], *, apart: bool = False) -> Any:
-    """A helper of kernels with these options of Numba's.
+    """Create the dispatcher of a helper with these Numba options.
 
-    All of them are given: Numba takes an option that is left out from the function that calls the helper first, and
+    All options are given explicitly: Numba takes an omitted option from the first function that calls the helper, and
     puts it into the names of the helper's symbols.
     """
     options = {"forceinline": False, **options, "nopython": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
@@ -306,6 +306,6 @@ def helper(fn: Callable[..., Any], options: dict[str, Any], *, apart: bool = Fal
 
 
 def entry(fn: Callable[..., Any], options: dict[str, Any]) -> Any:
-    """A kernel with these options of Numba's."""
+    """Create the dispatcher of a kernel with these Numba options."""
     options = {**options, "nopython": True, "no_cfunc_wrapper": True}
     return fn if numba.config.DISABLE_JIT else EntryPoint(fn, targetoptions=options, pipeline_class=_ENTRY)

@@ -1,4 +1,4 @@
-"""Say once, on stderr, that kernels are being compiled: what, how long it takes, and that it happens once."""
+"""Print once, on stderr, that kernels are being compiled: which, how long it takes, and that it happens once."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ _said = False
 
 
 def silence() -> None:
-    """Say nothing in this process, as where a progress bar says it already."""
+    """Print nothing in this process, for example where a progress bar reports compilation already."""
     global _said  # noqa: PLW0603
     _said = True
 
 
 def compiling(name: str) -> None:
-    """Somebody waits for this function to be compiled. `STRETTO_COMPILE_NOTICE=0` in the environment keeps it quiet."""
+    """Print the notice before this function is compiled. `STRETTO_COMPILE_NOTICE=0` in the environment disables it."""
     global _said  # noqa: PLW0603
     if _said or os.environ.get("STRETTO_COMPILE_NOTICE") == "0":
         return
     _said = True
     if name.startswith(
         "stretto_loop_"
-    ):  # written for a user's loop by `loops.emit.worker_source`; nothing compiles it ahead
+    ):  # source of a user's loop, from `loops.emit.worker_source`; it is never compiled ahead of time
         what, ahead = "a loop", ""
     else:
         what, ahead = f"kernels ({name} first)", "; `stretto warmup` compiles everything ahead"

@@ -1,13 +1,13 @@
-"""Types of calls, resolved once.
+"""Cache of Numba's type resolution: each call signature is resolved once per process.
 
-For every `x * y` of a kernel Numba tries all implementations of `*` until one takes the types of x and y: when it
-infers types, and again when it writes LLVM code. That is a fifth of what compiling a kernel takes. The answer depends
-on the function, on the types and on the flags of the compilation alone, so it is kept as long as the process runs.
+For every `x * y` of a kernel Numba tries all implementations of `*` until one accepts the types of x and y: once when
+it infers types, and again when it writes LLVM code. That is a fifth of the compile time of a kernel. The result depends
+only on the function, the types and the compilation flags, so the process keeps it.
 
     with once():
         …           compile: a function that was resolved for these types is not resolved again
 
-What this relies on of Numba's inside: `BaseFunction.get_call_type` resolves and leaves the implementation in
+This relies on internals of Numba: `BaseFunction.get_call_type` resolves and leaves the implementation in
 `_impl_keys`, and the stack of configurations holds the flags of the function that is being compiled.
 """
 
@@ -23,14 +23,14 @@ from numba.core.targetconfig import ConfigStack
 from numba.core.types.containers import BaseTuple
 from numba.core.types.functions import BaseFunction
 
-# Types that say all about a value. Functions as arguments are left to Numba.
+# Types that describe a value completely. Functions as arguments are left to Numba.
 _PLAIN = (types.Number, types.Boolean, types.Array, BaseTuple, types.IntegerLiteral, types.BooleanLiteral)
 
 _function: Any = BaseFunction
 _resolve = _function.get_call_type
-# By flags, then by the identities of function and types. The objects are held too, so that none takes another's place.
+# By flags, then by the ids of function and types. The objects are kept alive too, so that no id is reused.
 _signatures: dict[Any, dict[tuple[int, ...], tuple[Any, ...]]] = {}
-_flags: list[Any] = [None, {}]  # the flags seen last, and their part of `_signatures`: comparing flags is slow
+_flags: list[Any] = [None, {}]  # the latest flags and their entry of `_signatures`, since comparing flags is slow
 
 
 def _resolve_once(self: Any, context: Any, args: Any, kws: Any) -> Any:
@@ -45,13 +45,13 @@ def _resolve_once(self: Any, context: Any, args: Any, kws: Any) -> Any:
         signature = _resolve(self, context, args, kws)
         known[key] = signature, self._impl_keys[signature.args], context, self, tuple(args)
     signature, implementation = known[key][:2]
-    self._impl_keys[signature.args] = implementation  # which the same types under other flags may have replaced
+    self._impl_keys[signature.args] = implementation  # the same types under other flags may have replaced it
     return signature
 
 
 @contextlib.contextmanager
 def once() -> Iterator[None]:
-    """Keep what Numba resolves; only for compilations of ours, which hold Numba's lock meanwhile."""
+    """Cache what Numba resolves; only for our own compilations, which hold Numba's lock."""
     with global_compiler_lock:
         outermost = _function.get_call_type is _resolve
         try:

@@ -1,9 +1,9 @@
-"""Stamps: a hash of everything that the machine code of a module's functions is made of.
+"""Stamps: a hash of everything that the machine code of a module's functions depends on.
 
-That is Numba's version, the module's source, and the source of every kernel module it imports, directly or through
-others. So an edit recompiles the functions of the edited module and of those that import it, and nothing else. Only
-imports at the top level of a module count: `compile` imports the storage of compiled code inside a function, because
-where code is stored does not change it.
+That is Numba's version, the module's source, and the source of every kernel module that it imports, directly or
+indirectly. So an edit recompiles the functions of the edited module and of the modules that import it, and nothing
+else. Only imports at the top level of a module count: `compile` imports the code storage inside a function, because
+the storage does not affect the machine code.
 
     grid.py imports claims, compile, random;  claims.py imports atomics, compile
     stamp("stretto.kernels.factorization.grid") = hash(Numba, grid, claims, compile, random, atomics, …)
@@ -23,25 +23,25 @@ import numba
 PACKAGE = "stretto.kernels"
 FOLDER = Path(__file__).parents[1]
 
-# `from .lanes import dot`, `from stretto.kernels.numeric.lanes import dot`, `from . import lanes, vector`, in brackets
-# or not.
+# `from .lanes import dot`, `from stretto.kernels.numeric.lanes import dot`, `from . import lanes, vector`, with or
+# without parentheses.
 _IMPORT = re.compile(r"^from +([\w.]+) +import +(\([^)]*\)|.*)$", re.MULTILINE)
 
 
 def versions() -> str:
-    """The compiler: code of another version is never used."""
+    """Return the compiler and its version; code of another version is never used."""
     return f"numba {numba.__version__}, llvmlite {llvmlite.__version__}"
 
 
 def imported(source: str, package: str) -> set[str]:
-    """Names of the kernel modules that a source imports at its top level, relative to `kernels` ("build.linking").
+    """Return the kernel modules that a source imports at its top level, relative to `kernels` ("build.linking").
 
     Parameters
     ----------
     source : str
         Text of a module.
     package : str
-        The package that its relative imports start from, such as "stretto.kernels"; "" where it has none.
+        The package of its relative imports, such as "stretto.kernels"; "" if it has none.
     """
     found: set[str] = set()
     for name, what in _IMPORT.findall(source):
@@ -63,14 +63,14 @@ def _absolute(name: str, package: str) -> str:
 
 
 def _file(module: str) -> Path | None:
-    """The file of a kernel module, None for a name that is no module; packages hold no code of their own."""
+    """Return the file of a kernel module, None if the name is not a module; packages contain no code."""
     path = FOLDER.joinpath(*module.split(".")).with_suffix(".py")
     return path if module and path.is_file() else None
 
 
 @functools.cache
 def closure(module: str) -> tuple[str, ...]:
-    """A kernel module and all those it imports, directly or through others, sorted; relative to `kernels`."""
+    """Return a kernel module and all that it imports, directly or indirectly; sorted, relative to `kernels`."""
     found = {module}
     waiting = [module]
     while waiting:
@@ -100,7 +100,7 @@ def _digest(modules: tuple[str, ...], *more: bytes) -> str:
 
 @functools.cache
 def stamp(module: str) -> str | None:
-    """The stamp of an imported module; None where it has no file, as at a prompt."""
+    """Return the stamp of an imported module; None if it has no file, as in an interactive session."""
     if module.startswith(f"{PACKAGE}.") and _file(module[len(PACKAGE) + 1 :]) is not None:
         return _digest(closure(module[len(PACKAGE) + 1 :]))
     try:
@@ -111,13 +111,13 @@ def stamp(module: str) -> str | None:
 
 
 def stamp_of(source: str) -> str:
-    """The stamp of a source outside `kernels` that imports from it, such as one that the loop compiler wrote."""
+    """Return the stamp of a source outside `kernels` that imports from it, such as a generated one."""
     modules = sorted({name for first in imported(source, "") for name in closure(first)})
     return _digest(tuple(modules), source.encode())
 
 
 @functools.cache
 def everything() -> str:
-    """A stamp of all kernel modules together."""
+    """Return one stamp for all kernel modules together."""
     paths = [path.relative_to(FOLDER) for path in FOLDER.rglob("*.py") if path.name != "__init__.py"]
     return _digest(tuple(sorted(".".join(path.with_suffix("").parts) for path in paths)))

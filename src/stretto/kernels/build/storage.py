@@ -1,12 +1,11 @@
-"""Machine code on disk: one file for each compiled form of a function, found by what it was made from.
+"""Machine code on disk: one file for each compiled form of a function, named by a hash of its inputs.
 
-A file's name is a hash of the function's stamp (its source and all it imports), its options, the types of its
-arguments, the version of Python and the processor. So a file is never stale, only absent or damaged; a damaged one is
-recognised, and its code is compiled and written again. Two processes that compile the same function write the same
-file, each in one step.
+The hash covers the function's stamp (its source and all it imports), its options, its argument types, the version of
+Python and the processor. So a file is never stale, only missing or damaged. A checksum detects damage; the code is
+then compiled and written anew. Two processes that compile the same function write the same file, each atomically.
 
-Files are looked for in two folders: `compiled/` beside the kernels, which a wheel ships (made for levels of x86-64),
-and the user's cache, where what is compiled on this machine is kept.
+Files are searched for in two folders: `compiled/` beside the kernels, which a wheel ships (for levels of x86-64), and
+the user's cache, which holds what was compiled on this machine.
 """
 
 from __future__ import annotations
@@ -32,35 +31,35 @@ from stretto.paths import cache_root
 from . import notice, stamps, targets
 from .linking import HelperLibrary, called
 
-_CHECK = hashlib.sha256().digest_size  # a file begins with a hash of the rest
+_CHECK = hashlib.sha256().digest_size  # a file starts with a hash of the rest
 _PYTHON = f"{sys.implementation.cache_tag}{getattr(sys, 'abiflags', '')}"
 
 
 def folder() -> Path:
-    """Where kernels compiled on this machine are kept."""
+    """The folder of kernels compiled on this machine."""
     return cache_root() / "kernels"
 
 
 def shipped() -> Path:
-    """Where kernels compiled ahead lie, if this installation has any."""
+    """The folder of kernels compiled ahead of time, if this installation has one."""
     return stamps.FOLDER / "compiled"
 
 
 class Stored:
-    """The compiled forms of one function on disk, as a dispatcher of Numba's asks for them.
+    """The compiled forms of one function on disk, with the interface of a Numba cache.
 
     Parameters
     ----------
     fn : function
-        The Python function. One that holds variables of another function is not stored.
+        The Python function. A closure is not stored.
     stamp : str or None
-        A hash of all that its machine code is made from; None: that of its module.
+        A hash of everything that its machine code depends on; None: that of its module.
     options : dict
         Numba's options.
     helper : bool
         Whether it is linked into kernels instead of being called from Python.
     exact : bool
-        Whether its bits do not depend on the processor, so that code for a level may be used.
+        Whether its results do not depend on the processor, so that code for a level may be used.
     """
 
     def __init__(
@@ -72,7 +71,7 @@ class Stored:
 
     @cached_property
     def _made_from(self) -> str | None:
-        """All that its compiled forms share; None where they cannot be stored."""
+        """Return the key that all its compiled forms share; None if they cannot be stored."""
         fn = self._fn
         stamp = stamps.stamp(fn.__module__) if self._given is None else self._given
         if stamp is None or fn.__closure__ is not None:
@@ -82,25 +81,25 @@ class Stored:
 
     @property
     def cache_path(self) -> str:
-        """The folder that is written to."""
+        """The folder that forms are written to."""
         return str(folder())
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """The compiled form for these types, or None."""
+        """Return the compiled form for these types, or None."""
         for path in self._places(sig, target_context.codegen()):
             content = _read(path)
             if content is None:
                 continue
             try:
                 return (_rebuilt_helper if self._helper else _rebuilt)(target_context, pickle.loads(content))
-            except Exception:  # a Numba whose inside changed: compiling is always right
+            except Exception:  # Numba's internals changed: compiling is always correct
                 continue
         if not self._helper:
             notice.compiling(self._name)
         return None
 
     def save_overload(self, sig: Any, cres: Any) -> None:
-        """Keep a compiled form; a failure costs time, not correctness."""
+        """Store a compiled form; a failure costs time, not correctness."""
         if self._made_from is None or cres.library.has_dynamic_globals:
             return
         try:
@@ -115,10 +114,10 @@ class Stored:
             return
 
     def flush(self) -> None:
-        """Numba asks for this before it compiles anew; what is on disk is never stale."""
+        """Do nothing: Numba calls this before it recompiles, but files on disk are never stale."""
 
     def _places(self, sig: Any, codegen: Any, *, save: bool = False) -> Iterator[Path]:
-        """Where a form may be, the most wanted place first; or where it is saved."""
+        """Return the files in which a form may be, the preferred one first; or the file to save it in."""
         if self._made_from is None:
             return
         types = repr(tuple(sig.args) if hasattr(sig, "args") else tuple(sig))
@@ -133,7 +132,7 @@ class Stored:
 
 
 def _read(path: Path) -> bytes | None:
-    """What a file holds; None where there is none, or it is not whole: code with a wrong byte would be run."""
+    """Return the content of a file; None if it is missing or its checksum is wrong, since the code would be run."""
     try:
         found = path.read_bytes()
     except OSError:
@@ -153,7 +152,7 @@ def _reduced(cres: Any) -> tuple[Any, ...]:
 def _rebuilt(target_context: Any, found: tuple[Any, ...]) -> Any:
     name, machine_code, symbols, fndesc, signature, environment, environments = found
     codegen = target_context.codegen()
-    rtsys.initialize(target_context)  # what counts references and allocates; all else that Numba knows is left alone
+    rtsys.initialize(target_context)  # reference counting and allocation; nothing else of Numba is loaded
     library: Any = JITCodeLibrary(codegen, name)
     library.enable_object_caching()
     library._set_compiled_object(machine_code)
@@ -181,14 +180,14 @@ def _rebuilt_helper(target_context: Any, found: tuple[Any, ...]) -> Any:
     library._finalized = True
     held = {one.name for helper in library.helpers for one in helper.own_module().functions if not one.is_declaration}
     lacking = called(library._final_module) - held
-    if lacking:  # written beside other forms of what it calls
+    if lacking:  # it was written with other forms of its callees
         raise LookupError(f"{name} calls {', '.join(sorted(lacking))}")
     cfunc = target_context.get_executable(library, fndesc, environment)
     return _result(target_context, library, cfunc, fndesc, signature, environment, ())
 
 
 def _described(cres: Any) -> tuple[Any, Any]:
-    cres.fndesc.typemap = cres.fndesc.calltypes = None  # not needed again, and large
+    cres.fndesc.typemap = cres.fndesc.calltypes = None  # large, and unused from here on
     return cres.fndesc, cres.signature
 
 

@@ -1,7 +1,7 @@
-"""Processors that machine code is made for: this one, or a level of x86-64 that many have.
+"""Target processors of compiled code: this one, or a level of x86-64 that many processors support.
 
-In profile `exact` a kernel gives the same bits whatever instructions it was compiled to, so code for a level may stand
-in for code for this very processor. Code in profile `fast` may not.
+In profile `exact` a kernel gives the same bits with any instruction set, so code for a level may replace code for this
+very processor. Code in profile `fast` may not.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import numba
 from llvmlite import binding
 
-# What each level needs beyond the one before, in LLVM's names, the best first.
+# LLVM's names of the features that each level adds to the one below, the highest level first.
 LEVELS = ("x86-64-v4", "x86-64-v3")
 _NEEDS = {
     "x86-64-v3": {
@@ -25,18 +25,18 @@ _NEEDS = {
 
 
 def settings(level: str) -> dict[str, str]:
-    """The environment in which Numba compiles for a level, whatever this processor is."""
+    """Return the environment in which Numba compiles for a level, on any processor."""
     return {"NUMBA_CPU_NAME": level, "NUMBA_CPU_FEATURES": ""}
 
 
 def this(codegen: Any) -> str:
-    """What Numba compiles for now, in words that two processors share only if their code may be shared."""
+    """Return Numba's present target as text; two processors have the same text only if they may share code."""
     return ", ".join(map(str, codegen.magic_tuple()))
 
 
 @functools.cache
 def levels() -> tuple[str, ...]:
-    """The levels whose code this processor runs, the best first; none where Numba was asked for another processor."""
+    """Return the levels that this processor supports, the highest first; none if Numba has another target set."""
     asked = numba.config.CPU_NAME is not None or numba.config.CPU_FEATURES is not None or not numba.config.ENABLE_AVX
     if asked or sys.platform != "linux" or not binding.get_process_triple().startswith("x86_64"):
         return ()
@@ -48,7 +48,7 @@ def levels() -> tuple[str, ...]:
 
 
 def supported(features: set[str]) -> tuple[str, ...]:
-    """The levels whose code runs where these features are, the best first."""
+    """Return the levels that a processor with these features supports, the highest first."""
     found: list[str] = []
     for level in reversed(LEVELS):
         if not _NEEDS[level] <= features:
@@ -58,6 +58,6 @@ def supported(features: set[str]) -> tuple[str, ...]:
 
 
 def named(level: str, codegen: Any) -> str:
-    """What `this` says in a process that compiles for a level."""
+    """Return what `this` returns in a process that compiles for a level."""
     triple = codegen.magic_tuple()[0]
     return ", ".join([triple, level, settings(level)["NUMBA_CPU_FEATURES"]])

@@ -1,1 +1,1 @@
-"""What every kernel is built from: compiling, atomics, claims of blocks, scratch space."""
+"""Building blocks of all kernels: compilation, atomics, claiming of blocks, scratch arrays."""

@@ -1,12 +1,12 @@
-"""The few machine operations that let threads share work without a lock.
+"""Atomic operations, the time stamp counter, yield and sleep, for lock-free work sharing between threads.
 
-    load(a, i)                  a[i], not before any write that the writer made earlier becomes visible (acquire)
-    store(a, i, x)              a[i] = x, after everything written earlier (release)
+    load(a, i)                  a[i], with acquire ordering
+    store(a, i, x)              a[i] = x, with release ordering
     claim(a, i)                 turn a[i] from 0 to 1; True for exactly one of all threads that try
-    add(a, i, x)                a[i] += x in one piece; returns the old value
+    add(a, i, x)                atomic a[i] += x; returns the old value
     cycles()                    the processor's time stamp counter
-    rest()                      let another thread run
-    nap(x)                      sleep for x microseconds, a little more as a rule
+    rest()                      yield the processor to another thread
+    nap(x)                      sleep for at least x microseconds
 
 Arrays are one-dimensional, C-contiguous int64; those of `load` and `store` may be int32.
 """
@@ -61,7 +61,7 @@ def store(typingctx, a, i, x):
 
 @intrinsic
 def claim(typingctx, a, i):
-    """Compare-and-swap a[i] from 0 to 1; whether this thread did it."""
+    """Compare-and-swap a[i] from 0 to 1; True if this thread did it."""
     if not _is_counter(a):
         return None
 
@@ -75,7 +75,7 @@ def claim(typingctx, a, i):
 
 @intrinsic
 def add(typingctx, a, i, x):
-    """Atomic a[i] += x; the value before."""
+    """Atomic a[i] += x; return the value before."""
     if not _is_counter(a):
         return None
 
@@ -98,7 +98,7 @@ def cycles(typingctx):
 
 @intrinsic
 def rest(typingctx):
-    """Give the processor to another thread, if one waits for it."""
+    """Yield the processor to another thread, if one is waiting."""
 
     def codegen(context, builder, signature, args):
         fn = cgutils.get_or_insert_function(builder.module, ir.FunctionType(_I32, []), "sched_yield")
@@ -110,7 +110,7 @@ def rest(typingctx):
 
 @intrinsic
 def nap(typingctx, x):
-    """Sleep for x microseconds: for those who wait for another process, which needs the processor more than they do."""
+    """Sleep for x microseconds. For threads that wait for another process, which needs the processor."""
 
     def codegen(context, builder, signature, args):
         fn = cgutils.get_or_insert_function(builder.module, ir.FunctionType(_I32, [_I32]), "usleep")

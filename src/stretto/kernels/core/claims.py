@@ -1,4 +1,4 @@
-"""Who visits which block next, decided inside compiled code.
+"""Lock-free work queue of a pass: compiled workers claim the next ready visit of a block.
 
 A *pass* is a set of visits, each to one row block and one column block. Blocks are visited in the order the plan fixed:
 visit v is the `row_turn[v]`-th of its row block and the `col_turn[v]`-th of its column block, and is **ready** when
@@ -12,8 +12,8 @@ A worker is one compiled call that loops:
         ... visit block v ...
         v = claims.next_visit(pass_, worker, finished=v)
 
-A pass is one array of int64, `Pass.words`, which kernels are given; `Pass` shows Python the parts of it by name. (As a
-tuple of fourteen arrays it took the compiler longer to hand it to a helper than to compile the helper.)
+Kernels receive a pass as one int64 array, `Pass.words`. `Pass` gives Python named views of its parts. (A tuple of
+fourteen arrays took the compiler longer to pass to a helper than the helper took to compile.)
 
 V visits, R row blocks, C column blocks.
 """
@@ -26,37 +26,37 @@ from numpy.typing import NDArray
 from . import atomics
 from .compile import inner
 
-# Slots of `Pass.control`, the first words of a pass. NAP: microseconds that a worker sleeps between two looks when
-# nothing is ready for long, 0 where it only lets others run; WAITED: cycles that workers waited, where they nap.
+# Slots of `Pass.control`, the first words of a pass. NAP: microseconds that a worker sleeps between two checks when
+# nothing is ready for long; 0: it only yields. WAITED: cycles that workers waited, counted where they nap.
 STOP, LEFT, CURSOR, MODE, FAILED, LOGGED, NAP, WAITED = range(8)
 CONTROL_SLOTS = 8
 CLAIMED, SCRIPTED = 0, 1
 _FAR = 1 << 30
-_LOOKS = 32  # looks before the first nap
+_LOOKS = 32  # checks before the first nap
 # Columns of `Pass.log`: visit, worker, start, end (time stamp counter).
 LOG_COLUMNS = 4
-# Words that say where each part of a pass begins, in the order of `Pass.PARTS`, and how long two of them are.
+# Words that hold the offset of each part of a pass, in the order of `Pass.PARTS`, and the lengths of two of them.
 (_ROW_BLOCK, _COL_BLOCK, _ROW_TURN, _COL_TURN, _PRIORITY, _ROW_FIRST, _ROW_VISITS, _ROW_LAST, _ROW_DONE, _COL_DONE,
  _TAKEN, _SCRIPT, _LOG) = range(CONTROL_SLOTS, CONTROL_SLOTS + 13)  # fmt: skip
 _ROWS, _SCRIPTED = CONTROL_SLOTS + 13, CONTROL_SLOTS + 14
 _HEAD = CONTROL_SLOTS + 16
-_LINE = 8  # words of a cache line: no two parts share one
+_LINE = 8  # words of a cache line; no two parts share a line
 
 Ints = NDArray[np.int64]
 
 
 class Pass:
-    """One pass over the blocks: `words` for compiled workers, and its parts by name, as views of the same memory.
+    """One pass over the blocks: `words` for compiled workers, and named views of its parts in the same memory.
 
     Parameters
     ----------
     parts : dict of str to array
-        Every name of `PARTS`.
+        One array for every name of `PARTS`.
 
     Attributes
     ----------
     words : array of int64
-        All of it.
+        The whole pass.
     control : [8]
         Stop flag, visits left, cursor, mode, failed visit + 1, log length, nap, cycles waited.
     """
@@ -66,7 +66,7 @@ class Pass:
         "col_block",  # [V]
         "row_turn",  # [V] how many visits of the row block come before
         "col_turn",  # [V]
-        "priority",  # [V] the work that hangs on each visit: of those that are ready, the one with most goes first
+        "priority",  # [V] the work that depends on each visit; the ready visit with the highest value goes first
         "row_first",  # [R + 1] where each row block's visits begin in row_visits
         "row_visits",  # [V] visits grouped by row block, in turn order
         "row_last",  # [R] the worker that made the row block's last visit, or −1
@@ -74,7 +74,7 @@ class Pass:
         "col_done",  # [C]
         "taken",  # [V] 1 once claimed
         "script",  # [S] visits in the order to run them (SCRIPTED only)
-        "log",  # [V, 4] what ran where and when
+        "log",  # [V, 4] visit, worker, start and end
     )
     row_block: Ints
     col_block: Ints
@@ -105,7 +105,7 @@ class Pass:
 
 
 def stopped() -> Ints:
-    """The words of a pass that was stopped before it began: a worker that is given them returns at once."""
+    """Return the words of a pass that is already stopped: a worker that receives them returns at once."""
     words = np.zeros(_HEAD, np.int64)
     words[STOP] = 1
     return words
@@ -113,7 +113,7 @@ def stopped() -> Ints:
 
 @inner
 def is_stopped(words):
-    """Whether the pass was told to stop."""
+    """Whether the stop flag of the pass is set."""
     return words[STOP] != 0
 
 
@@ -147,13 +147,12 @@ def _waited(words, since):
 
 @inner
 def next_visit(words, worker, finished=-1):
-    """Report `finished` (or −1), then claim and return a ready visit; −1 when nothing is left to do.
+    """Report `finished` (or −1), then claim and return a ready visit; −1 when no work is left.
 
-    Of the ready visits a worker takes, among those whose row block it was the last to visit, the one nearest to the
-    visit just finished: the distance of two blocks is the exclusive or of their numbers, so that aligned groups of
-    blocks, which the exchange order visits together, are worked through while they are in cache, small groups first.
-    Among equals, and where no block is its own, it takes the one on which most work hangs. Who makes a visit changes no
-    number.
+    A worker prefers row blocks that it was the last to visit. Among their ready visits it takes the one nearest to the
+    visit just finished. The distance of two blocks is the exclusive or of their numbers, so aligned groups of blocks,
+    which the exchange order visits together, are processed while they are in cache, small groups first. Ties, and
+    visits of other row blocks, go by priority. Which worker makes a visit does not change the result.
     """
     if finished >= 0:
         _finish(words, finished)
@@ -172,7 +171,7 @@ def next_visit(words, worker, finished=-1):
     row_block, col_block, taken, priority = words[_ROW_BLOCK], words[_COL_BLOCK], words[_TAKEN], words[_PRIORITY]
     col_done, col_turn = words[_COL_DONE], words[_COL_TURN]
     looks = 0
-    since = 0  # when waiting began
+    since = 0  # time at which waiting began
     while True:
         if atomics.load(words, STOP) != 0 or atomics.load(words, LEFT) == 0:
             _waited(words, since)
@@ -187,7 +186,7 @@ def next_visit(words, worker, finished=-1):
             v = words[row_visits + at]
             if atomics.load(words, taken + v) != 0:
                 continue
-            # A block whose rows are still in this worker's cache is worth more than one that has to be fetched.
+            # Prefer a block whose rows are still in this worker's cache.
             if words[row_last + r] != worker:
                 distance = _FAR
             elif finished >= 0:
@@ -217,7 +216,7 @@ def next_visit(words, worker, finished=-1):
 
 @inner
 def fail(words, visit):
-    """Stop the pass because `visit` went wrong; the first failure wins."""
+    """Stop the pass because `visit` failed; the first failure is recorded."""
     if words[FAILED] == 0:
         atomics.store(words, FAILED, visit + 1)
     atomics.store(words, STOP, 1)

@@ -1,4 +1,4 @@
-"""The time stamp counter, for Python to line up what compiled code has logged."""
+"""The time stamp counter for Python, to align the log times of compiled code with Python's clock."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from .compile import kernel
 
 @kernel
 def read_cycles():
-    """The counter now."""
+    """Return the present value of the counter."""
     return cycles()

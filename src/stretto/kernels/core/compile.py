@@ -1,19 +1,17 @@
-"""One way to compile: serial, without the GIL, strict or fast, stored on disk.
+"""The `@kernel`, `@inner` and `@merged` decorators: compile without the GIL, exact or fast, cached on disk.
 
 `@kernel` marks an entry point: a function that Python calls once per worker and pass. It holds two compiled forms of
-the same source, `exact` (no fastmath, nothing is contracted or reordered unless the source says so) and `fast`
-(fastmath). `@inner` marks a helper that kernels call; it must be free of floating-point arithmetic whose order the
-profile could change, or be used by one profile only. `@merged` marks a helper that becomes part of its callers whatever
-its size.
+the same source: `exact` (no fastmath; only an explicit `fma` is contracted) and `fast` (fastmath). `@inner`
+marks a helper that kernels call. A helper must contain no floating-point arithmetic whose order the profile could
+change, or only one profile may use it. `@merged` marks a helper that is always inlined.
 
-    @kernel                         may not allocate: what it needs comes from outside
-    @kernel(allocates=True)         makes arrays of its own (`space`)
+    @kernel                         may not allocate; the caller passes its arrays
+    @kernel(allocates=True)         allocates arrays itself (`scratch`)
 
-Kernels and helpers that do not allocate count no references to arrays. Counting costs an atomic operation, on words
-that all threads share, whenever an array taken from a tuple is given a name, and half of the time that compiling takes.
+Kernels and helpers that do not allocate have no reference counting of arrays. Counting costs an atomic operation on
+shared words whenever an array from a tuple gets a name, and half of the compile time.
 
-How both are compiled is in `build.linking`, where compiled code
-is stored in `build.storage`.
+`build.linking` compiles both; `build.storage` stores the compiled code.
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ from stretto.kernels.build.linking import entry, helper
 
 from .profiles import PROFILES
 
-# Fast may reorder and contract, but NaN and infinity stay visible: a failed visit must be noticed.
+# Fast may reorder and contract, but keeps NaN and infinity: a failed visit must be detected.
 _FAST = frozenset({"nsz", "arcp", "contract", "afn", "reassoc"})
 
 
@@ -41,17 +39,17 @@ def _options(*, fast: bool = False, allocates: bool = False) -> dict[str, Any]:
 
 
 def _stored(made: Any, fn: Callable[..., Any], stamp: str | None, *, helper: bool, fast: bool = False) -> Any:
-    """Let a dispatcher look for its compiled forms on disk."""
-    from stretto.kernels.build.storage import Stored  # here, not above: where code is stored does not change it
+    """Make a dispatcher search for its compiled forms on disk."""
+    from stretto.kernels.build.storage import Stored  # local import: the storage must not be part of the stamp
 
-    if made is not fn:  # as it is where Numba is switched off
+    if made is not fn:  # they are the same where Numba is disabled
         options = made.targetoptions | {"fastmath": sorted(_FAST) if fast else False}
         made._cache = Stored(fn, stamp, options, helper=helper, exact=not fast)
     return made
 
 
 class Kernel:
-    """A compiled entry point in both profiles; `kernel.exact(...)`, `kernel.fast(...)`, or `kernel[profile](...)`."""
+    """A compiled entry point in both profiles: `kernel.exact(...)`, `kernel.fast(...)`, or `kernel[profile](...)`."""
 
     def __init__(self, fn: Callable[..., Any], *, allocates: bool = False, stamp: str | None = None) -> None:
         self.py, self.allocates, self.stamp = fn, allocates, stamp
@@ -75,12 +73,12 @@ class Kernel:
         return self.exact if profile == "exact" else self.fast
 
     def __call__(self, *args: Any) -> Any:
-        """The exact form: what a caller without a profile means."""
+        """Call the exact form, the default profile."""
         return self.exact(*args)
 
 
 def target() -> str:
-    """What profile `fast` gives the same bits for: this Numba and this processor, or the one named in its settings."""
+    """Return the scope in which profile `fast` gives the same bits: Numba's version and the target processor."""
     from numba.core.registry import cpu_target
 
     features = cpu_target.target_context.codegen()._customize_tm_features()
@@ -100,15 +98,15 @@ def kernel(fn: Callable[..., Any] | None = None, *, allocates: bool = False) -> 
 
 
 def inner(fn: Callable[..., Any] | None = None, *, allocates: bool = False, apart: bool = False) -> Any:
-    """Mark a helper that only kernels call. apart: it is never made part of its callers, which it would make longer."""
+    """Mark a helper that only kernels call. apart: never inline it, where inlining would make its callers longer."""
     if fn is None:
         return functools.partial(inner, allocates=allocates, apart=apart)
     return _stored(helper(fn, _options(allocates=allocates), apart=apart), fn, None, helper=True)
 
 
 def merged(fn: Callable[..., Any]) -> Any:
-    """Mark a helper that becomes part of its callers whatever its size.
+    """Mark a helper that is always inlined into its callers.
 
-    A state of twenty arrays in a tuple is two hundred words; as arguments of a call all of them are copied.
+    A tuple of twenty arrays is two hundred words, and a call would copy all of them as arguments.
     """
     return _stored(helper(fn, _options() | {"forceinline": True}), fn, None, helper=True)

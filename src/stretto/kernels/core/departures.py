@@ -1,10 +1,10 @@
-"""Blocks that leave: looking, in compiled code, for column blocks whose next visit is made elsewhere.
+"""Detection, in compiled code, of column blocks whose next visit belongs to another process.
 
-Where the visits of a pass are spread over several processes, a column block is handed on when `col_done` has come to a
-turn that another process makes. `leave_at` [C] says at which turn each block leaves next, −1 where it does not.
+Where several processes share the visits of a pass, a process sends a column block on when `col_done` reaches a turn
+that another process makes. `leave_at` [C] holds the turn at which each block leaves next, −1 where it does not leave.
 
-    n = await_departures.exact(col_done, leave_at, control, ready, 50)      # ready[:n]: blocks that have to leave now
-    arrive.exact(col_done, block, turn)                                     # a block has come: its visits may go on
+    n = await_departures.exact(col_done, leave_at, control, ready, 50)      # ready[:n]: blocks to send now
+    arrive.exact(col_done, block, turn)                                     # a block has arrived: its visits are ready
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from .compile import kernel
 
 @kernel
 def await_departures(col_done, leave_at, control, ready, nap):
-    """Wait until a block has to leave, or the pass is over or stopped; how many are ready, 0 when it is over.
+    """Wait until a block has to leave, or the pass is over or stopped; return how many are ready, 0 at the end.
 
-    col_done, leave_at, ready [C], control as in `claims.Pass`; nap: microseconds between two looks.
+    col_done, leave_at, ready [C], control as in `claims.Pass`; nap: microseconds between two checks.
     """
     while True:
-        # Asked first: what was finished before the pass was over is then seen below.
+        # Read this first: then the loop below sees every visit that finished before the pass ended.
         over = atomics.load(control, STOP) != 0 or atomics.load(control, LEFT) == 0
         found = 0
         for c in range(leave_at.shape[0]):
@@ -35,5 +35,5 @@ def await_departures(col_done, leave_at, control, ready, nap):
 
 @kernel
 def arrive(col_done, block, turn):
-    """The visits of a block from `turn` on may be made: after everything that was written to it before."""
+    """Make the visits of a block from `turn` on ready, after all earlier writes to the block (release)."""
     atomics.store(col_done, block, turn)

@@ -1,10 +1,10 @@
-"""Workers that help one leader through its loops.
+"""A leader thread and helper threads that share the leader's heavy loops, chunk by chunk.
 
-An algorithm that is one long thread of decisions, with a few heavy loops in it, is written for a leader: when it comes
-to such a loop it announces how many pieces there are, and whoever is free takes the next one. Pieces of one loop write
-to different places and read nothing another one writes, so it does not matter who makes which.
+An algorithm that is mostly serial, with a few heavy loops, is written for a leader. The leader announces each heavy
+loop and its number of chunks; every free worker takes the next chunk. Chunks of one loop write to different memory and
+read nothing that another chunk writes, so the result does not depend on which worker processes which chunk.
 
-    leader:   gang.announce(control, kind, pieces)          helper:   while True:
+    leader:   gang.announce(control, kind, chunks)          helper:   while True:
               i = gang.take(control)                                      i = gang.take(control)
               while i >= 0:                                               if i == gang.OVER: return
                   work(kind, i)                                           if i >= 0:
@@ -12,8 +12,8 @@ to different places and read nothing another one writes, so it does not matter w
                   i = gang.take(control)                                      gang.made(control)
               gang.wait(control)                                          else: atomics.rest()
 
-control [CONTROL] int64, zeros at the start. A ticket holds the loop's number, its pieces and the next piece in one
-word, so that a helper who comes late can tell that what it has taken belongs to a loop that is over.
+control [CONTROL] int64, zeros at the start. A ticket holds the loop's number, its chunk count and the next chunk in
+one word, so a late helper detects that its chunk belongs to a loop that is over.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from __future__ import annotations
 from . import atomics
 from .compile import inner
 
-# One cache line each.
+# Each slot is in a cache line of its own.
 LEADER, TICKET, MADE, KIND, ENDED = 0, 8, 16, 24, 32
 CONTROL = 40
 NOTHING, OVER = -1, -2
@@ -31,13 +31,13 @@ _MASK = (1 << _BITS) - 1
 
 @inner
 def lead(control):
-    """Whether this worker is the leader: the first that asks."""
+    """Whether this worker is the leader: the first one that calls this."""
     return atomics.claim(control, LEADER)
 
 
 @inner
 def announce(control, kind, pieces):
-    """Open a loop of `pieces` < 2²⁰ pieces; the loop before is over."""
+    """Open a loop with fewer than 2²⁰ chunks; the loop before must be over."""
     atomics.store(control, KIND, kind)
     atomics.store(control, MADE, 0)
     number = (atomics.load(control, TICKET) >> (2 * _BITS)) + 1
@@ -46,7 +46,7 @@ def announce(control, kind, pieces):
 
 @inner
 def take(control):
-    """The next piece; NOTHING when there is none, OVER when the leader has ended."""
+    """Return the next chunk; NOTHING when none is left, OVER when the leader has ended."""
     ticket = atomics.load(control, TICKET)
     if (ticket & _MASK) < ((ticket >> _BITS) & _MASK):
         ticket = atomics.add(control, TICKET, 1)
@@ -57,24 +57,24 @@ def take(control):
 
 @inner
 def kind(control):
-    """What the loop that a piece was taken from does; it cannot change before that piece is made."""
+    """Return the kind of the loop that a chunk was taken from; it cannot change before that chunk is finished."""
     return atomics.load(control, KIND)
 
 
 @inner
 def made(control):
-    """A piece is made."""
+    """Mark one chunk as finished."""
     atomics.add(control, MADE, 1)
 
 
 @inner
 def wait(control):
-    """The leader waits until every piece of its loop is made."""
+    """Wait, as the leader, until every chunk of the loop is finished."""
     while atomics.load(control, MADE) < ((atomics.load(control, TICKET) >> _BITS) & _MASK):
         atomics.rest()
 
 
 @inner
 def end(control):
-    """Let the helpers go."""
+    """End the helpers."""
     atomics.store(control, ENDED, 1)

@@ -1,8 +1,8 @@
-"""Compiled code from source that the program wrote: kept as files in a private folder, named by what they hold.
+"""Compiled code of generated sources: files in a private folder, named by a hash of their content.
 
-The name is a hash of the source (which holds the body of the loop with all its types), of the user's functions it
-calls, of Numba's version and of every kernel source it imports. So an edited function of the user's gives another
-name, and a file is never wrong, only absent or damaged; damaged ones are written again.
+The hash covers the source (which contains the body of the loop with all its types), the user's functions that it calls,
+Numba's version and every kernel source that it imports. So an edited user function gives another name, and a file is
+never stale, only missing or damaged; damaged files are rewritten.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from .compile import Kernel
 
 
 def folder() -> Path:
-    """Where generated sources are kept."""
+    """The folder of generated sources."""
     return cache_root() / "loops"
 
 
 def name_of(source: str, digests: Sequence[str]) -> str:
-    """The hash that names a source and everything that goes into its machine code."""
+    """Return the hash that names a source and everything that its machine code depends on."""
     found = hashlib.sha256(stamp_of(source).encode())
     for part in digests:
         found.update(b"\0" + part.encode())
@@ -38,7 +38,7 @@ def name_of(source: str, digests: Sequence[str]) -> str:
 
 
 def load(source: str, users: Sequence[Any], digests: Sequence[str]) -> dict[str, Kernel]:
-    """The functions of a source whose names end in `_worker`, as kernels. users[k] is known in it as user{k}."""
+    """Return the functions of a source whose names end in `_worker`, as kernels. It calls users[k] as user{k}."""
     name = name_of(source, digests)
     return _load(name, source, tuple(users))
 
@@ -48,7 +48,7 @@ def _load(name: str, source: str, users: tuple[Any, ...]) -> dict[str, Kernel]:
     path = _kept(name, source)
     module = types.ModuleType(f"stretto_loop_{name}")
     module.__file__ = str(path)
-    sys.modules[module.__name__] = module  # Numba cannot read back what it kept of a module it does not find
+    sys.modules[module.__name__] = module  # Numba's cache can only be read if the module is found
     vars(module).update({f"user{k}": target for k, target in enumerate(users)})
     linecache.cache[str(path)] = (len(source), None, source.splitlines(keepends=True), str(path))
     exec(compile(source, str(path), "exec"), vars(module))
@@ -58,7 +58,7 @@ def _load(name: str, source: str, users: tuple[Any, ...]) -> dict[str, Kernel]:
 
 
 def _kept(name: str, source: str) -> Path:
-    """The file that holds the source, written whole or not at all."""
+    """Return the file of the source; the write is atomic."""
     path = folder() / f"{name}.py"
     try:
         if path.read_text(encoding="utf-8") == source:

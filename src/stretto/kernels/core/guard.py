@@ -1,13 +1,13 @@
-"""Subscripts that could not be proven before the loop started: checked as it runs, without an exception.
+"""Run-time checks of subscripts that the loop compiler could not prove in range; they raise no exception.
 
 A worker has a `bad` array [3] int64: the site of the first subscript out of range (plus one), the subscript, and the
-extent. A bad read gives element 0, a bad write is left out, and the worker stops at the end of the iteration.
+extent. A bad read returns element 0, a bad write is skipped, and the worker stops at the end of the iteration.
 
     at(k, extent, bad, site)                 k, or 0 where it is not in 0 … extent - 1
     span(start, length, extent, bad, site)   start, or 0 where start : start + length is not inside the axis
 
-They are intrinsics because a call that is handed an array counts its references, with atomic additions that cost far
-more than the check: topic models ran at a quarter of their speed.
+They are intrinsics because a call with an array argument counts references, and those atomic additions cost far more
+than the check: topic models ran at a quarter of their speed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ZERO = ir.Constant(_I64, 0)
 
 
 def _note(context, builder, bad_type, bad, k, extent, site):
-    """Keep what was wrong, unless something was wrong before."""
+    """Record an error, unless one is recorded already."""
     data = context.make_array(bad_type)(context, builder, value=bad).data
     slots = [builder.gep(data, [ir.Constant(_I64, slot)]) for slot in range(SLOTS)]
     with builder.if_then(builder.icmp_signed("==", builder.load(slots[SITE]), _ZERO), likely=False):
@@ -35,11 +35,11 @@ def _note(context, builder, bad_type, bad, k, extent, site):
 
 @intrinsic
 def at(typingctx, k, extent, bad, site):
-    """k, or 0 where it is out of range."""
+    """Return k, or 0 where it is out of range."""
 
     def codegen(context, builder, signature, args):
         k, extent, bad, site = args
-        outside = builder.icmp_unsigned(">=", k, extent)  # one comparison: negative numbers are large without a sign
+        outside = builder.icmp_unsigned(">=", k, extent)  # one comparison: a negative k is large as unsigned
         with builder.if_then(outside, likely=False):
             _note(context, builder, signature.args[2], bad, k, extent, site)
         return builder.select(outside, _ZERO, k)
@@ -49,14 +49,14 @@ def at(typingctx, k, extent, bad, site):
 
 @intrinsic
 def span(typingctx, start, length, extent, bad, site):
-    """start, or 0 where start : start + length is not inside the axis."""
+    """Return start, or 0 where start : start + length is not inside the axis."""
 
     def codegen(context, builder, signature, args):
         start, length, extent, bad, site = args
         stop = builder.add(start, length)
         before = builder.icmp_signed("<", start, _ZERO)
         empty = builder.icmp_signed("<", length, _ZERO)
-        after = builder.icmp_signed(">", start, builder.sub(extent, length))  # start + length might wrap around
+        after = builder.icmp_signed(">", start, builder.sub(extent, length))  # start + length might overflow
         outside = builder.or_(builder.or_(before, empty), after)
         with builder.if_then(outside, likely=False):
             last = builder.select(empty, stop, builder.sub(stop, ir.Constant(_I64, 1)))

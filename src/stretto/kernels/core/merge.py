@@ -1,4 +1,4 @@
-"""Folding what the visits of a wave added into the state, visit after visit; every worker has elements of its own."""
+"""Add the changes of a wave's visits to the state, in visit order; each worker takes a range of elements."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .compile import kernel
 
 @kernel
 def add_all(delta, target):
-    """The same by one thread, without a pass: for states so small that starting one costs more."""
+    """Do the same in one thread, without a pass: for states so small that starting a pass costs more."""
     for slot in range(delta.shape[0]):
         for k in range(target.shape[0]):
             target[k] += delta[slot, k]
@@ -17,7 +17,7 @@ def add_all(delta, target):
 
 @kernel
 def add_worker(pass_, worker, out, bounds, delta, target):
-    """target[k] += delta[0, k], then delta[1, k], …; delta is cleared. bounds [V + 1]: elements of each visit."""
+    """target[k] += delta[0, k], then delta[1, k], …; clear delta. bounds [V + 1]: elements of each visit."""
     v = next_visit(pass_, worker)
     while v >= 0:
         for slot in range(delta.shape[0]):

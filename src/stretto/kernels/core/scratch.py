@@ -1,12 +1,12 @@
-"""Arrays that a kernel makes for itself.
+"""Array allocation inside kernels: `empty` and `zeros` without Numba's error paths.
 
     empty(n, np.int32)              like np.empty(n, np.int32)
     empty2(n, m, like.dtype)        like np.empty((n, m), like.dtype)
     zeros(n, np.int64)              like np.zeros(n, np.int64)
     zeros2(n, m, np.float64)        like np.zeros((n, m))
 
-Only in kernels and helpers marked `allocates=True`. They do what NumPy's functions do: Numba compiles those with the
-text of every error they could raise, which takes longer than to compile the kernel. Running out of memory raises
+Only for kernels and helpers marked `allocates=True`. They do what NumPy's functions do. Numba compiles NumPy's with
+the text of every error they could raise, which takes longer than compiling the kernel. Running out of memory raises
 MemoryError here too.
 """
 
@@ -21,7 +21,7 @@ _ALIGNMENT = 64
 
 
 def _array(context, builder, arrtype, shape):
-    """The array, and its size in bytes."""
+    """Return the array and its size in bytes."""
     one = context.get_constant(types.intp, get_itemsize(context, arrtype))
     strides = [one]
     for size in reversed(shape[1:]):
@@ -43,7 +43,7 @@ def _array(context, builder, arrtype, shape):
 
 
 def _made(args, *, cleared):
-    """The type of what `empty` or `zeros` gives back, and how its code is written."""
+    """Return the result type of `empty` or `zeros`, and the code generator."""
     *shape, dtype = args
     if not all(isinstance(size, types.Integer) for size in shape) or parse_dtype(dtype) is None:
         return None
@@ -64,23 +64,23 @@ def _made(args, *, cleared):
 
 @intrinsic
 def empty(typingctx, n, dtype):
-    """[n], with anything in it."""
+    """Uninitialised array [n]."""
     return _made((n, dtype), cleared=False)
 
 
 @intrinsic
 def empty2(typingctx, n, m, dtype):
-    """[n, m], with anything in it."""
+    """Uninitialised array [n, m]."""
     return _made((n, m, dtype), cleared=False)
 
 
 @intrinsic
 def zeros(typingctx, n, dtype):
-    """[n], with zeros in it."""
+    """Array [n] of zeros."""
     return _made((n, dtype), cleared=True)
 
 
 @intrinsic
 def zeros2(typingctx, n, m, dtype):
-    """[n, m], with zeros in it."""
+    """Array [n, m] of zeros."""
     return _made((n, m, dtype), cleared=True)

@@ -1,7 +1,7 @@
-"""The structure of a sparse matrix, verified in one pass: bounds that rise, indices inside the shape.
+"""Validate the structure of a sparse matrix in one pass: indptr not decreasing, indices inside the shape.
 
-Compiled code, SciPy's as well as ours, trusts both. What is found goes to `found` [3] int64: what is wrong (0:
-nothing), where, and whether the entries are in rising order, each once.
+Compiled code, SciPy's as well as ours, relies on both. The result goes to `found` [3] int64: the error code (0: none),
+its position, and whether the entries are sorted without duplicates.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 from .compile import kernel
 
 SOUND, BEGINS, FALLS, ENDS, OUTSIDE, OTHER_AXIS = range(6)
-BLOCK = 4096  # entries looked through together, so that the loop over them has no way out
+BLOCK = 4096  # entries checked together: the loop over them has no early exit and vectorises
 
 
 @kernel
 def compressed(indptr, indices, minor, found):
-    """CSR or CSC: indptr [major + 1], indices [≥ nnz] below `minor`.
+    """Check CSR or CSC: indptr [major + 1], indices [≥ nnz] below `minor`.
 
     BEGINS: indptr does not start at 0. FALLS: indptr[where + 1] is less than indptr[where]. ENDS: beyond the indices.
     OUTSIDE: indices[where] is negative, or not less than `minor`.
@@ -58,7 +58,7 @@ def compressed(indptr, indices, minor, found):
 
 @kernel
 def coordinates(rows, cols, height, width, found):
-    """COO: rows [nnz] below `height`, cols [nnz] below `width`. OUTSIDE: rows[where]. OTHER_AXIS: cols[where]."""
+    """Check COO: rows [nnz] below `height`, cols [nnz] below `width`. OUTSIDE: rows[where]. OTHER_AXIS: cols[where]."""
     found[0], found[1], found[2] = SOUND, 0, 1
     up, left = -1, -1
     for t in range(rows.shape[0]):

@@ -1,19 +1,18 @@
-"""AdaRevision over the blocks of a matrix, in its serial limit: a step of its own for every element.
+"""AdaRevision SGD over the blocks of a matrix, without delays: one adaptive step size for every element.
 
-AdaRevision makes up for what others added between the reading of an element and the arrival of its gradient. On a
-rotating schedule a visit has its rows and columns to itself, so nothing is added in between. What remains of the rule
-for the gradient g of an element is
+AdaRevision corrects for updates that others made between the read of an element and the arrival of its gradient. On a
+rotating schedule a visit owns its rows and columns, so there are no such updates. The rule for the gradient g of an
+element is then
 
     z += g²        w −= α / √z · g        with z = 1 at the start,
 
-and z is all that is kept. The form with delays, which also keeps the sum of all gradients, runs on served tables.
+and z is the only state. The form with delays, which also keeps the sum of all gradients, runs on served tables.
 
-√ and ÷ of rows would take most of the time, so the inverse root is worked out from products. The number's exponent,
-halved, gives a first guess y (an integer shift and a subtraction); then two steps y·(B − z·y²) of Newton's kind follow.
-Each leaves the result off by a known factor, which the learning rate takes back. B and the factors make the largest
-relative error over [1, 4), which stands for all z, as small as can be: 4.5e-7, less than the rounding of the sum z
-leaves. Shifts, products and fused multiply-adds are defined to the last bit: the result is the same on every
-instruction set.
+√ and ÷ of rows would take most of the time, so the inverse root is computed from products. Half the number's exponent
+gives a first guess y (an integer shift and a subtraction); two Newton-like steps y·(B − z·y²) follow. Each step leaves
+a known factor, which the learning rate compensates. B and the factors minimise the largest relative error over [1, 4),
+which represents all z: 4.5e-7, less than the rounding error of the sum z. Shifts, products and fused multiply-adds are
+exactly defined, so the result is the same on every instruction set.
 
 Shapes as in `sgd`; zw [rows, width], zh [cols, width], zb [rows], zc [cols] float32 hold z of W, H, b and c (zb and zc
 of length 0 without biases), never less than 1.
@@ -50,7 +49,7 @@ def _each(value):
 
 
 def _moved(builder, old, pull, z):
-    """old + FACTOR / √z · pull, in sixteen lanes."""
+    """Return old + FACTOR / √z · pull, in sixteen lanes."""
     halved = builder.lshr(builder.bitcast(z, _BITS), _each(1))
     y = builder.bitcast(builder.sub(_each(GUESS), halved), lanes.VEC)
     y = builder.fmul(lanes.fma(builder, builder.fneg(builder.fmul(z, y)), y, _each(FIRST)), y)
@@ -60,8 +59,9 @@ def _moved(builder, old, pull, z):
 
 @intrinsic
 def pull_each(typingctx, W, i, H, j, ZW, ZH, e, lam, a, count):
-    """One step of a pair of rows, a = α / FACTOR: g = e·H[j] − lam·W[i], ZW[i] += g², W[i] += α / √ZW[i] · g; H[j] and
-    ZH[j] likewise.
+    """Update a pair of rows, with a = α / FACTOR and g = e·H[j] − lam·W[i].
+
+    ZW[i] += g², W[i] += α / √ZW[i] · g; H[j] and ZH[j] likewise.
     """
     if not all(map(lanes.is_rows, (W, H, ZW, ZH))):
         return None
@@ -93,7 +93,7 @@ def pull_each(typingctx, W, i, H, j, ZW, ZH, e, lam, a, count):
 
 @intrinsic
 def pull_biases(typingctx, b, i, c, j, zb, zc, e, lam, a):
-    """The same for b[i] and c[j], a = α: one root and one division for both, in two lanes."""
+    """Update b[i] and c[j] likewise, with a = α: one root and one division for both, in two lanes."""
     if not all(isinstance(x, types.Array) and x.ndim == 1 and x.layout == "C" for x in (b, c, zb, zc)):
         return None
     f4, n = types.float32, types.int64
@@ -149,10 +149,10 @@ def adarevision_worker(
     limit,
     count,
 ):
-    """Steps of step / √z for every element; step is α, float32.
+    """Make SGD steps of size step / √z for every element; step is α, float32.
 
-    The product of an entry's rows takes long to arrive, so it is begun before the rows of the entry before are moved,
-    unless that entry moves one of them.
+    The dot product of an entry's rows has a long latency. So it is started before the rows of the previous entry are
+    updated, unless that entry updates one of them.
     """
     biased = b.shape[0] > 0
     limited = limit < np.inf
@@ -163,7 +163,7 @@ def adarevision_worker(
         row_at, col_at = row_base[v], col_base[v]
         end = ptr[v + 1]
         next_x, next_y, next_p = np.int64(-1), np.int64(-1), np.float32(0.0)
-        for t in range(ptr[v] - 1, end):  # the first turn only begins the first product
+        for t in range(ptr[v] - 1, end):  # the first iteration only starts the first product
             x, y, p = next_x, next_y, next_p
             more, apart = t + 1 < end, False
             if more:

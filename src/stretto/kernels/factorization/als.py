@@ -1,4 +1,4 @@
-"""Alternating least squares: with one side's factors fixed, each row of the other side is a small problem of its own.
+"""Alternating least squares: with one side's factors fixed, solve a small least-squares problem for each row.
 
 Row i of X minimises, over its ratings j (CSR arrays of the side being solved),
 
@@ -14,10 +14,10 @@ which is solved by (Σ w_j Y[j] Y[j]ᵀ + G + ridge_i) x = Σ t_j Y[j], with
 so a rating with confidence 1 + c counts c more than the (1, 0) that G already holds for every pair. A row without
 ratings becomes 0.
 
-**Biases.** The kernel knows none. A caller who wants them solves one more unknown: it keeps column `rank` of both
-factors free (width = padded(rank + 1)), writes 1 into Y[:, rank], gives the other side's biases as `offset`, and
-finds the row biases in X[:, rank] afterwards (for cg it puts the old ones there first). That column has a ridge of its
-own, with own_reg in the place of reg: own = rank; own = −1 where there is none.
+**Biases.** The kernel has none. A caller that wants biases solves for one more unknown: it keeps column `rank` of both
+factors free (width = padded(rank + 1)), writes 1 into Y[:, rank], passes the other side's biases as `offset`, and reads
+the row biases from X[:, rank] afterwards (for cg it writes the old ones there first). That column has its own ridge,
+with own_reg instead of reg: own = rank; own = −1 for no such column.
 
 Shapes: bounds [V + 1] row blocks; indptr [m + 1]; indices, values [n]; X [m, width], Y [k, width] float32,
 zero-padded; offset [k] float32 or length 0; mean, reg, own_reg, alpha float32; scratch from `scratch`, one part per
@@ -35,11 +35,10 @@ from stretto.kernels.numeric import lanes
 from stretto.kernels.numeric.cholesky import solve, solve_wide
 from stretto.kernels.numeric.tile import crossprod
 
-# Ratings whose factors are brought together before their products are taken: 32 KiB at width 64, which the nearest
-# cache holds.
+# Ratings whose factors are gathered before they are multiplied: 32 KiB at width 64, which fits in the L1 cache.
 PACKED = 128
 _ZERO, _ONE = np.float32(0.0), np.float32(1.0)
-# Conjugate gradients stop early when the squared residual has fallen this far: float32 gives no more.
+# Conjugate gradients stop early when the squared residual has fallen by this factor, the limit of float32.
 _SOLVED = np.float32(1e-12)
 
 
@@ -50,7 +49,7 @@ def scratch(workers: int, width: int) -> np.ndarray:
 
 @inner
 def _terms(value, base, implicit, alpha):
-    """Weight and pull (w, t) of one rating; base = mean + offset[j]."""
+    """Return weight and target (w, t) of one rating; base = mean + offset[j]."""
     if implicit:
         c = alpha * abs(value)
         return c, (_ONE + c if value > _ZERO else _ZERO)
@@ -59,7 +58,7 @@ def _terms(value, base, implicit, alpha):
 
 @inner
 def _weight(first, last, values, implicit, alpha):
-    """What the penalty of a row is multiplied with: its ratings, or the confidence of all its entries."""
+    """Return the factor of a row's penalty: its number of ratings, or the total confidence of its entries."""
     total = np.float32(last - first)
     if implicit:
         for t in range(first, last):
@@ -69,7 +68,7 @@ def _weight(first, last, values, implicit, alpha):
 
 @inner
 def _penalty(X, i, ridge, own, own_ridge):
-    """The penalty of row i; its own column apart from the others, as a strong ridge and a weak one may be far apart."""
+    """Return the penalty of row i; its own column separately, as a strong ridge and a weak one may be far apart."""
     if own < 0:
         return np.float64(ridge) * lanes.dot(X, i, X, i)
     last = X[i, own]
@@ -81,7 +80,7 @@ def _penalty(X, i, ridge, own, own_ridge):
 
 @inner
 def _normal(S, first, last, indices, values, Y, gram, offset, mean, ridge, own, own_ridge, alpha):
-    """Rows 0 … n − 1 of S: the normal matrix (j ≥ i); row n: the right-hand side."""
+    """Build the normal matrix (j ≥ i) in rows 0 … n − 1 of S, and the right-hand side in row n."""
     n = Y.shape[1]
     implicit, shifted = gram.shape[0] > 0, offset.shape[0] > 0
     for k in range(n):
@@ -107,7 +106,7 @@ def _normal(S, first, last, indices, values, Y, gram, offset, mean, ridge, own, 
 
 @inner(allocates=True)
 def _solve_wide(X, i, first, last, indices, values, Y, gram, offset, mean, ridge, own, own_ridge, alpha):
-    """The row again, in float64 and term by term: rare, so plain."""
+    """Solve the row once more in float64, term by term; rarely called, so not optimised."""
     n = Y.shape[1]
     implicit, shifted = gram.shape[0] > 0, offset.shape[0] > 0
     A = zeros2(n, n, np.float64)
@@ -136,7 +135,7 @@ def _solve_wide(X, i, first, last, indices, values, Y, gram, offset, mean, ridge
 def cholesky_worker(
     pass_, worker, out, bounds, indptr, indices, values, X, Y, gram, offset, mean, reg, own, own_reg, alpha, scratch
 ):
-    """Each row of X becomes the exact solution. out [V]: the penalty Σ ridge_i ‖x_i‖² of a block."""
+    """Set each row of X to the exact solution. out [V]: the penalty Σ ridge_i ‖x_i‖² of a block."""
     n = Y.shape[1]
     S = scratch[worker]
     v = next_visit(pass_, worker)
@@ -215,7 +214,7 @@ def cg_worker(
     steps,
     scratch,
 ):
-    """Each row of X takes `steps` conjugate-gradient steps from where it is. out [V]: as for `cholesky_worker`."""
+    """Make `steps` conjugate-gradient steps on each row of X. out [V]: as for `cholesky_worker`."""
     S = scratch[worker]
     residual, along, image = 0, 1, 2
     v = next_visit(pass_, worker)
@@ -311,7 +310,7 @@ def squared_worker(pass_, worker, out, bounds, indptr, indices, values, X, Y, ro
 def implicit_worker(pass_, worker, out, bounds, indptr, indices, values, X, Y, gram, alpha, scratch):
     """out [V]: Σ confidence·(preference − x·y)² over *every* pair of a block's rows, in O(n width + rows width²).
 
-    Over all pairs with confidence 1 and preference 0 it is Σ xᵀ G x; a rating trades its share s² for (1 + c)(p − s)².
+    Over all pairs with confidence 1 and preference 0 it is Σ xᵀ G x; for a rating, s² is replaced by (1 + c)(p − s)².
     """
     S = scratch[worker]
     v = next_visit(pass_, worker)

@@ -1,13 +1,13 @@
 """Cyclic coordinate descent in rank-one sweeps (CCD++; Yu, Hsieh, Si, Dhillon 2012).
 
-One latent column at a time, its vectors u [m] and v [n] are fitted to what all the others leave over. With r̂ = r +
-u_i v_j (the residual with the column's own old part put back), the best u for a fixed v is, row by row,
+Each latent column in turn, its vectors u [m] and v [n], is fitted to the residual of all other columns. With r̂ = r +
+u_i v_j (the residual with the column's own old part added back), the best u for a fixed v is, row by row,
 
     u_i = Σ_j r̂_ij v_j / (ridge_i + Σ_j v_j²)          ridge_i = reg · n_i if weighted else reg
 
-and v likewise from the columns. The residual is kept twice, in row order (CSR) and in column order (CSC), so that
-both sweeps read memory from end to end. Taking the last column's new part off, putting this one's old part back and
-the sums are one pass:
+and v likewise from the columns. The residual is stored twice, in row order (CSR) and in column order (CSC), so that
+both sweeps read memory sequentially. One pass subtracts the last column's new part, adds this column's old part back,
+and computes the sums:
 
     for t in range(rank):                # last_u, last_v: the final vectors of the column before, zeros at first
         old_u = u.copy()
@@ -15,13 +15,13 @@ the sums are one pass:
         turn_worker(columns: x=v, y=u, old_y=old_u, last_x=last_v, last_y=last_u)
         sweep_worker(rows: x=u, y=v)     # further inner iterations: the residual stays as it is
         sweep_worker(columns: x=v, y=u)
-    settle_worker(rows), settle_worker(columns)       # the last column's part comes off
+    settle_worker(rows), settle_worker(columns)       # subtract the last column's part
 
-Entry n of a row goes to lane n mod 16; lanes are folded as in `lanes`, so the sums are fast and have one order.
+Entry n of a row goes to lane n mod 16; lanes are reduced as in `lanes`, so the sums are fast and have one fixed order.
 
 Shapes: bounds [V + 1] row blocks; ptr [m + 1], idx [n], residual [n] float32: the side's compressed rows; x, last_x
 [m], y, old_y, last_y [columns] float32, contiguous. Factors are stored one latent column after another, U [rank, m];
-`to_rows` turns them over.
+`to_rows` transposes them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _I32, _I64, _F4 = ir.IntType(32), ir.IntType(64), ir.FloatType()
 
 
 def to_rows(columns: np.ndarray) -> np.ndarray:
-    """[rank, n] latent columns as [n, padded(rank)] rows with zero padding.
+    """Convert [rank, n] latent columns to [n, padded(rank)] rows with zero padding.
 
     >>> to_rows(np.ones((2, 3), dtype=np.float32)).shape
     (3, 16)
@@ -51,7 +51,7 @@ def to_rows(columns: np.ndarray) -> np.ndarray:
 
 
 def to_columns(rows: np.ndarray, rank: int) -> np.ndarray:
-    """[n, width] rows as [rank, n] latent columns."""
+    """Convert [n, width] rows to [rank, n] latent columns."""
     return np.ascontiguousarray(rows[:, :rank].T)
 
 
@@ -63,18 +63,18 @@ def _data(context, builder, array_type, value):
 
 
 def _index(builder, idx, at):
-    """idx[at] as a 64-bit number."""
+    """Return idx[at] as a 64-bit number."""
     one = builder.load(builder.gep(idx, [at]))
     return one if idx.type.pointee == _I64 else builder.sext(one, _I64)
 
 
 def _indices(builder, idx, at):
-    """idx[at], …, idx[at + 15]."""
+    """Return idx[at], …, idx[at + 15]."""
     return [_index(builder, idx, builder.add(at, ir.Constant(_I64, c))) for c in range(lanes.LANES)]
 
 
 def _gather(builder, pointer, indices):
-    """pointer[indices[c]] in lane c; plain loads took two thirds of the time of the gather instruction."""
+    """Load pointer[indices[c]] into lane c; plain loads took two thirds of the time of the gather instruction."""
     vec = ir.Constant(lanes.VEC, ir.Undefined)
     for c, at in enumerate(indices):
         vec = builder.insert_element(vec, builder.load(builder.gep(pointer, [at])), ir.Constant(_I32, c))
@@ -82,7 +82,7 @@ def _gather(builder, pointer, indices):
 
 
 def _walk(builder, first, last, count, sixteen, single):
-    """Sum `count` things over entries first … last − 1, entry n in lane n mod 16; the folded sums.
+    """Compute `count` sums over entries first … last − 1, entry n in lane n mod 16; return the reduced sums.
 
     sixteen(at, sums) and single(at, sums) add the entries at[0:16] or the entry at to the running sums and return them.
     """
@@ -91,7 +91,7 @@ def _walk(builder, first, last, count, sixteen, single):
     with cgutils.for_range_slice(builder, first, whole, ir.Constant(_I64, lanes.LANES), _I64) as (at, _):
         for place, value in zip(sums, sixteen(at, [builder.load(s) for s in sums]), strict=True):
             builder.store(value, place)
-    # The rest addresses lanes by number, which needs memory; the loop above stays in registers.
+    # The remainder indexes lanes, which needs memory; the loop above stays in registers.
     spread = [cgutils.alloca_once_value(builder, builder.load(s)) for s in sums]
     flat = [builder.bitcast(s, _F4.as_pointer()) for s in spread]
     with cgutils.for_range_slice(builder, whole, last, ir.Constant(_I64, 1), _I64) as (at, _):
@@ -179,14 +179,14 @@ def _turned_sums(typingctx, residual, idx, first, last, y, on, old_y, off, last_
 
 @inner
 def _best(above, below, reg, weighted, count):
-    """The minimiser for one row; 0 when nothing determines it."""
+    """Return the minimiser for one row; 0 if the row is undetermined."""
     below += reg * np.float32(count) if weighted else reg
     return above / below if below > _ZERO else _ZERO
 
 
 @kernel
 def sweep_worker(pass_, worker, out, bounds, ptr, idx, residual, x, y, reg, weighted):
-    """x[i] = the best for fixed y; the residual must hold the column's own part. out [V]: Σ x² of a block."""
+    """x[i] = the minimiser for fixed y; the residual must include the column's own part. out [V]: Σ x² of a block."""
     v = next_visit(pass_, worker)
     while v >= 0:
         total = 0.0
@@ -202,7 +202,7 @@ def sweep_worker(pass_, worker, out, bounds, ptr, idx, residual, x, y, reg, weig
 
 @kernel
 def turn_worker(pass_, worker, out, bounds, ptr, idx, residual, x, y, old_y, last_x, last_y, reg, weighted):
-    """From the last column to this one: residual += x old_yᵀ − last_x last_yᵀ, then x[i] = the best for fixed y.
+    """Go from the last column to this one: residual += x old_yᵀ − last_x last_yᵀ, then x[i] = the minimiser for y.
 
     out [V]: Σ x² of a block.
     """
@@ -221,7 +221,7 @@ def turn_worker(pass_, worker, out, bounds, ptr, idx, residual, x, y, old_y, las
 
 @kernel
 def settle_worker(pass_, worker, out, bounds, ptr, idx, residual, last_x, last_y):
-    """residual −= last_x last_yᵀ: the column is done. out [V]: Σ residual² of a block, which is the squared loss."""
+    """Finish a column: residual −= last_x last_yᵀ. out [V]: Σ residual² of a block, which is the squared loss."""
     v = next_visit(pass_, worker)
     while v >= 0:
         total = 0.0
@@ -239,7 +239,7 @@ def settle_worker(pass_, worker, out, bounds, ptr, idx, residual, last_x, last_y
 
 @kernel
 def residual_worker(pass_, worker, out, bounds, ptr, idx, values, W, H, row_bias, col_bias, mean, residual):
-    """residual[t] = value − prediction, afresh (W, H as rows): to begin, or to be rid of gathered rounding errors.
+    """Recompute residual[t] = value − prediction (W, H as rows): at the start, or to remove rounding errors.
 
     out [V]: Σ residual² of a block.
     """

@@ -1,4 +1,4 @@
-"""Rows of ratings in one piece: from scattered entries to compressed rows, and from those to compressed columns."""
+"""Conversion of rating entries to compressed rows (CSR), and of compressed rows to compressed columns."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from stretto.kernels.core.compile import kernel
 
 @kernel
 def group_by(key, other, values, at, indices, sorted_values):
-    """Stable counting sort of entries by key: indices, sorted_values [n] = other, values grouped by key.
+    """Sort entries by key (stable counting sort): indices, sorted_values [n] = other, values grouped by key.
 
-    at [m] int64: where the next entry of each key goes; moved on, so that entries may come in several calls. values and
-    sorted_values may have length 0.
+    at [m] int64: where the next entry of each key goes; it is updated, so that entries may come in several calls.
+    values and sorted_values may have length 0.
     """
     valued = values.shape[0] > 0
     for t in range(key.shape[0]):
@@ -23,7 +23,7 @@ def group_by(key, other, values, at, indices, sorted_values):
 
 @kernel
 def turn(indptr, indices, values, turned_indptr, at, turned_indices, turned_values):
-    """Compressed rows to compressed columns; inside each column the rows are in rising order."""
+    """Convert compressed rows to compressed columns; in each column the rows are ascending."""
     for k in range(at.shape[0]):
         at[k] = turned_indptr[k]
     for row in range(indptr.shape[0] - 1):
@@ -36,7 +36,7 @@ def turn(indptr, indices, values, turned_indptr, at, turned_indices, turned_valu
 
 @kernel
 def order_repeats(indptr, indices, values):
-    """Put entries that repeat an index of their sorted row in the order of their values; how many there are."""
+    """Order entries that repeat an index of their sorted row by value; return how many there are."""
     found = 0
     for row in range(indptr.shape[0] - 1):
         for t in range(indptr[row] + 1, indptr[row + 1]):
@@ -49,8 +49,8 @@ def order_repeats(indptr, indices, values):
     return found
 
 
-@kernel(allocates=True)  # Numba's sort does
+@kernel(allocates=True)  # Numba's sort allocates
 def sort_rows(indptr, indices):
-    """Put the indices of each compressed row in rising order."""
+    """Sort the indices of each compressed row."""
     for row in range(indptr.shape[0] - 1):
         indices[indptr[row] : indptr[row + 1]].sort()

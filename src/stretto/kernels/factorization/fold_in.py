@@ -1,10 +1,10 @@
-"""Rows of factors for a loss other than the squared one, the other side being fixed: Newton steps, row by row.
+"""Fold-in of factor rows for any loss, with the other side fixed: damped Newton steps, row by row.
 
 Row i of X minimises, over its ratings j with values r_j,
 
     Σ loss(r_j, offset[j] + x·Y[j])  +  n_i / 2 · (reg ‖x‖² + (own_reg − reg)·x[own]²)
 
-whose gradient is what the SGD kernels follow. With pull = −∂loss/∂p and a curvature w, one step is x += s·d, where
+whose gradient the SGD kernels follow. With pull = −∂loss/∂p and a curvature w, one step is x += s·d, where
 
     (Σ w Y[j] Y[j]ᵀ + ridge) d = Σ pull·Y[j] − ridge·x
 
@@ -13,11 +13,11 @@ squared     r − p                   1                          exact after one
 absolute    e / max(|e|, _NEAR)     1 / max(|e|, _NEAR)        iteratively reweighted least squares; e = r − p
 logistic    y⁺ − σ(p)               σ(p)(1 − σ(p))             Newton
 
-and s = 1, ½, ¼, … is the first that lowers the objective. In float64: rows are few and hard. A row without ratings
-becomes 0. Near 0 the absolute loss is a parabola of width _NEAR, so that it has a curvature.
+and s = 1, ½, ¼, … is the first that lowers the objective. The arithmetic is float64: rows are few and ill-conditioned.
+A row without ratings becomes 0. Near 0 the absolute loss is a parabola of width _NEAR, so that it has a curvature.
 
 Shapes: bounds [V + 1] row blocks; indptr [m + 1]; indices, values [n]; X [m, width], Y [k, width] float32; offset [k]
-float32 or length 0; reg, own_reg float32; own: the column with a ridge of its own, −1 for none; loss: a code of
+float32 or length 0; reg, own_reg float32; own: the column with its own ridge, −1 for none; loss: a code of
 `losses`.
 """
 
@@ -50,7 +50,7 @@ def _cost(loss, y, p):
 
 @inner
 def _slope(loss, y, p):
-    """(pull, curvature) of one rating."""
+    """Return (pull, curvature) of one rating."""
     e = np.float64(y) - p
     if loss == SQUARED:
         return e, 1.0
@@ -81,7 +81,7 @@ def _objective(x, first, last, indices, values, Y, offset, ridges, loss):
 
 @kernel(allocates=True)
 def newton_worker(pass_, worker, out, bounds, indptr, indices, values, X, Y, offset, reg, own, own_reg, loss):
-    """Each row of X becomes the minimiser. out [V]: Σ of the objectives of a block."""
+    """Set each row of X to the minimiser. out [V]: Σ of the objectives of a block."""
     n = Y.shape[1]
     A, b = zeros2(n, n, np.float64), zeros(n, np.float64)
     x, d = zeros(n, np.float64), zeros(n, np.float64)

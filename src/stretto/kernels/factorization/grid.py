@@ -1,17 +1,16 @@
-"""Sorting ratings into blocks, and inside a block into the order they are visited in.
+"""Partition ratings into blocks, and sort each block into its visiting order.
 
 Four passes, each over fixed parts of the input (never over threads):
 
-    survey_worker    counts of every row and column, the sum and the digest of a part
-    count_worker     how many entries of a part fall into each block
+    survey_worker    counts of every row and column, sums and the digest of a part
+    count_worker     how many entries of a part belong to each block
     scatter_worker   each entry goes to its block, in input order
-    arrange_worker   inside each block: by row and column, then rows are interleaved
+    arrange_worker   inside each block: by row and column, then interleaved
 
-**Why interleave.** Two consecutive entries of one row wait for each other (the second needs the row the first has just
-written): about 64 cycles each. Sixteen rows are taken at a time and their entries dealt out in turn, so that sixteen
-independent updates overlap, while their rows stay in the first-level cache. Measured on one core, rank 64: 40 M
-ratings/s by row, 57 interleaved. The order inside a block does not depend on the order of the input, unless a pair
-occurs twice.
+**Why interleave.** Two consecutive entries of one row are dependent (the second needs the row that the first has just
+written): about 64 cycles each. The entries of sixteen rows at a time are interleaved, so that sixteen independent
+updates overlap while their rows stay in the L1 cache. Measured on one core, rank 64: 40 M ratings/s by row, 57
+interleaved. The order inside a block does not depend on the order of the input, unless a pair occurs twice.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ ROWS_DEALT = 16
 
 @kernel
 def survey_worker(pass_, worker, out, bounds, rows, cols, values, shift, grain, row_counts, col_counts, about, digest):
-    """Look at each entry once.
+    """Collect statistics in one pass over the entries.
 
-    bounds [V + 1]: parts of the input, whole grains each. row_counts [V, m], col_counts [V, n] int32: what a part
-    holds. about [grains, 4]: Σ (value − shift), Σ (value − shift)², the smallest and the largest value of each grain.
-    digest [V] uint64: sum of the entries' hashes, whatever their order. A NaN among the values shows in `about`.
+    bounds [V + 1]: parts of the input, whole grains each. row_counts [V, m], col_counts [V, n] int32: entries of a part
+    by row and column. about [grains, 4]: Σ (value − shift), Σ (value − shift)², the smallest and the largest value of
+    each grain. digest [V] uint64: sum of the entries' hashes, in any order. A NaN among the values shows in `about`.
     """
     bits = values.view(np.uint32)
     v = next_visit(pass_, worker)
@@ -95,7 +94,7 @@ def scatter_worker(
     i,
     r,
 ):
-    """Write each entry of a part to its block. at [V, visits]: where part v writes next in each block; it is moved on.
+    """Write each entry of a part to its block. at [V, visits]: where part v writes next in each block; it is updated.
 
     u, i [nnz]: indices local to the block; r [nnz]: (value − mean)·scale.
     """
@@ -115,7 +114,7 @@ def scatter_worker(
 
 @inner
 def _sort_by(key, size, order, n, first, result):
-    """Stable counting sort: result[:n] = order[:n] by key[order]; key < size; first is scratch."""
+    """Sort by key (stable counting sort): result[:n] = order[:n] by key[order]; key < size; first is scratch."""
     for k in range(size + 1):
         first[k] = 0
     for t in range(n):
@@ -130,7 +129,7 @@ def _sort_by(key, size, order, n, first, result):
 
 @inner(allocates=True)
 def _deal(u, order, n, result):
-    """Deal out sixteen rows at a time, one entry of each in turn. order is sorted by u."""
+    """Interleave the entries of sixteen rows at a time. order is sorted by u."""
     begin = empty(ROWS_DEALT + 1, np.int64)
     s = 0
     filled = 0
@@ -158,7 +157,7 @@ def _deal(u, order, n, result):
 def arrange_worker(pass_, worker, out, ptr, rows_in, cols_in, u, i, r):
     """Put the entries of each block in visiting order; out [V]: pairs that occur more than once.
 
-    ptr [V + 1]: where each block's entries lie; rows_in, cols_in [V]: size of its row and column block.
+    ptr [V + 1]: bounds of each block's entries; rows_in, cols_in [V]: size of its row and column block.
     """
     longest = 0
     widest = 0
@@ -181,7 +180,7 @@ def arrange_worker(pass_, worker, out, ptr, rows_in, cols_in, u, i, r):
         for t in range(1, n):
             if old_u[one[t]] == old_u[one[t - 1]] and old_i[one[t]] == old_i[one[t - 1]]:
                 repeats += 1
-                # A pair that occurs again goes by its values, so that the order of the input does not show.
+                # Repeated pairs are sorted by value, so that the order of the input has no effect.
                 at = t
                 while (
                     at > 0

@@ -1,4 +1,4 @@
-"""Losses of a prediction p against a rating y: what it costs, and which way the prediction should move.
+"""Losses of a prediction p against a rating y, and their negative derivatives.
 
 code          loss            −∂loss/∂p (up to a factor)
 0 squared     (y − p)²        y − p
@@ -19,7 +19,7 @@ CODES = {"squared": SQUARED, "absolute": ABSOLUTE, "logistic": LOGISTIC}
 
 @inner
 def pull_of(code, y, p):
-    """−∂loss/∂p as float32 (half of it for the squared loss)."""
+    """Return −∂loss/∂p as float32 (half of it for the squared loss)."""
     if code == SQUARED:
         return y - p
     if code == ABSOLUTE:
@@ -29,7 +29,7 @@ def pull_of(code, y, p):
 
 @inner
 def cost_of(code, y, p):
-    """The loss as float64."""
+    """Return the loss as float64."""
     e = np.float64(y) - np.float64(p)
     if code == SQUARED:
         return e * e

@@ -1,8 +1,8 @@
-"""What the model says about pairs: predictions, and how far they are from the truth.
+"""Predictions of the factor model for (row, column) pairs, and their loss against known values.
 
-The model is p = mean + row_bias[i] + col_bias[j] + W[i]·H[j]. A bias array of length 0 means there is none. An index
-outside the factors (−1 is the usual one) stands for a row or column that was never seen: it adds nothing, so that
-what is left is the mean and the bias of the side that is known.
+The model is p = mean + row_bias[i] + col_bias[j] + W[i]·H[j]. A bias array of length 0 means no biases. An index
+outside the factors (usually −1) is an unknown row or column: it adds nothing, and the mean and the bias of the known
+side remain.
 
 Shapes, with V chunks and n pairs: bounds [V + 1] where each chunk begins; rows, cols [n] integers; W [m, width], H
 [k, width] float32; row_bias [m], col_bias [k] float32; mean float32.
@@ -53,7 +53,7 @@ def predict_worker(pass_, worker, out, bounds, rows, cols, W, H, row_bias, col_b
 def cost_worker(pass_, worker, out, bounds, rows, cols, values, W, H, row_bias, col_bias, mean, loss):
     """out [V]: Σ loss(values[t], prediction) over a chunk; `loss` is a code of `losses`.
 
-    The root of fsum(out) / n with the squared loss is the RMSE.
+    With the squared loss, √(fsum(out) / n) is the RMSE.
     """
     row_biased, col_biased = row_bias.shape[0] > 0, col_bias.shape[0] > 0
     v = next_visit(pass_, worker)

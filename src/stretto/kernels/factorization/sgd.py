@@ -1,11 +1,11 @@
 """Stochastic gradient descent over the blocks of a matrix, one worker call per thread and epoch.
 
-The model is p = W[i]·H[j] + b[i] + c[j]. One visit walks the entries of a block in their stored order and moves both
-rows (and both biases) down the gradient of loss + λ(‖W[i]‖² + ‖H[j]‖²) of that entry alone.
+The model is p = W[i]·H[j] + b[i] + c[j]. One visit processes the entries of a block in their stored order. For each
+entry it moves both rows (and both biases) down the gradient of loss + λ(‖W[i]‖² + ‖H[j]‖²) of that entry alone.
 
 Shapes, with V visits and n entries: ptr [V + 1]; u, i [n] indices local to the block, r [n] float32; row_base, col_base
 [V] where the visit's blocks begin in W [rows, width] and H [cols, width] float32; b [rows], c [cols] float32, of length
-0 without biases. limit: an error of the squared loss pulls no harder than this (float32, infinity for no limit). out
+0 without biases. limit: errors of the squared loss are clipped to this (float32, infinity for no limit). out
 [V]: Σ loss before each update.
 """
 
@@ -26,7 +26,7 @@ _ONE = np.float32(1.0)
 def sgd_worker(
     pass_, worker, out, ptr, u, i, r, row_base, col_base, W, H, b, c, step, lam, lam_bias, loss, limit, count
 ):
-    """Plain steps of size `step` (float32)."""
+    """SGD with steps of size `step` (float32)."""
     biased = b.shape[0] > 0
     limited = limit < np.inf
     shrink = _ONE - step * lam

@@ -1,15 +1,14 @@
-"""The best n items of every user, without ever writing down all scores.
+"""Top-n items of every user by score, without storing all scores.
 
-Item factors are laid out once in *panels* of 64 items (`pack_worker`). A visit takes a block of users; each panel,
-while it is in the nearest cache, meets four users at a time in a register tile, and the 64 scores of a user are
-compared with the worst of the n that the user has so far: one word with a bit for each item that is better. Most
-words are soon empty. Items seen before (sorted, as in a CSR matrix) and items not allowed are taken out of the word
-before anything else looks at them.
+`pack_worker` packs item factors once into *panels* of 64 items. A visit takes a block of users. While a panel is in the
+L1 cache, it is multiplied with four users at a time in a register tile. The 64 scores of a user are compared with the
+worst of the user's n best so far; the result is one word with a bit for each item that is better. Most words are
+soon empty. Items seen before (sorted, as in a CSR matrix) and items not allowed are removed from the word first.
 
     score(u, j) = bias[j] + Σ_k W[u, k]·H[j, k]      one chain of fused multiply-adds; base[u] is added at the very end
 
-Equal scores go to the lower index, so the result is one sequence and no accident of the search. Cosine neighbours are
-the same search over rows of length one (`normalise_worker`), with each item as its own seen item.
+Of equal scores the lower index comes first, so the result is deterministic. Cosine neighbours are the same search over
+rows of length one (`normalise_worker`), with each item as its own seen item.
 
 Shapes, with P = ⌈items / 64⌉: panels [P · width, 64], bias [P, 64] float32 (`panels_for`); allowed [P] int64
 (`allowed_words`); users [m] rows of W; seen_ptr [rows + 1], seen [n] (length 0: nothing is filtered); ids [m, n]
@@ -32,7 +31,7 @@ _INF = np.float32(np.inf)
 
 
 def panels_for(items: int, width: int) -> tuple[np.ndarray, np.ndarray]:
-    """Empty panels and their biases for `pack_worker` to fill."""
+    """Allocate panels and their biases for `pack_worker` to fill."""
     count = -(-items // COLUMNS)
     return lanes.aligned((count * width, COLUMNS)), lanes.aligned((count, COLUMNS))
 
@@ -53,7 +52,7 @@ def allowed_words(items: int, mask: np.ndarray | None = None) -> np.ndarray:
 def pack_worker(pass_, worker, out, bounds, H, item_bias, panels, bias):
     """Fill panels bounds[v] … bounds[v + 1] − 1 from H [items, width] and item_bias [items] (or length 0).
 
-    out [V]: Σ of all numbers moved.
+    out [V]: Σ of all packed numbers.
     """
     width = H.shape[1]
     v = next_visit(pass_, worker)
@@ -95,10 +94,10 @@ def normalise_worker(pass_, worker, out, bounds, H, unit):
 
 @inner
 def _insert(ids, scores, u, S, r, live, first_item):
-    """Put the items of `live`, lowest first, into the sorted list where they belong; returns the new worst score.
+    """Insert the items of `live`, lowest first, into the sorted list; return the new worst score.
 
-    Items come in rising order, so one that equals an entry goes behind it. A list beats a heap here: its branches are
-    predictable, and after a few panels hardly anything gets in.
+    Items come in ascending order, so an item goes behind entries with an equal score. A list is faster than a heap
+    here: its branches are predictable, and after a few panels few items are inserted.
     """
     last = ids.shape[1] - 1
     while live != 0:
@@ -118,9 +117,10 @@ def _insert(ids, scores, u, S, r, live, first_item):
 
 @kernel(allocates=True)
 def recommend_worker(pass_, worker, out, bounds, users, W, base, panels, bias, allowed, seen_ptr, seen, ids, scores):
-    """The best ids.shape[1] items of each of `users`. out [V]: how many were found in a block.
+    """Find the best ids.shape[1] items of each of `users`. out [V]: how many were found in a block.
 
-    A user outside W (−1) has no factors and nothing seen: the items with the highest bias. base [rows] or length 0.
+    A user outside W (−1) has no factors and no seen items, and gets the items with the highest bias. base [rows] or
+    length 0.
     """
     width = W.shape[1]
     largest = ROWS

@@ -1,7 +1,7 @@
-"""What is known of a matrix's columns before anything is learned: sums, norms, where row blocks cut them, a sample.
+"""Column statistics of a matrix: sums, norms, row-block bounds, a sample of rows; products with a vector.
 
-A matrix is `values` column by column: sparse with `indices` (rows, rising) and `indptr`, or dense with no indices,
-where column j begins at j·rows. Sums go along a column in order.
+A matrix is stored in `values`, column by column: sparse with `indices` (rows, ascending) and `indptr`, or dense with
+empty indices, where column j begins at j·rows. Sums run along a column in order.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from stretto.kernels.core.compile import inner, kernel
 from stretto.kernels.numeric.random import mix
 
 _KEY_ROW = 106
-_CONSTANT = 1e-12  # a centred norm² below this share of the uncentred one is rounding: the column does not vary
+_CONSTANT = 1e-12  # a centred norm² below this share of the uncentred one is rounding error: the column is constant
 
 
 @inner
 def _ends(indptr, rows, j):
-    """Where column j begins and ends in `values`."""
+    """Return where column j begins and ends in `values`."""
     return (j * rows, (j + 1) * rows) if indptr.shape[0] == 0 else (indptr[j], indptr[j + 1])
 
 
 @kernel
 def measure_worker(control, values, indptr, rows, centred, total, square, norm, peak):
-    """For every column: total, Σx², norm (of the centred column where centred, 0 where it does not vary), max|x|.
+    """Compute for every column: sum, Σx², norm (of the centred column if centred, 0 if it is constant), max|x|.
 
-    control [≥ 1] int64: the next chunk of columns to take. Dense: indptr is empty.
+    control [≥ 1] int64: counter of the next chunk of columns. Dense: indptr is empty.
     """
     columns = total.shape[0]
     chunk = 64
@@ -57,16 +57,16 @@ def measure_worker(control, values, indptr, rows, centred, total, square, norm, 
 
 @kernel
 def hash_rows(seed, out):
-    """out [rows] uint64: random bits for each row; the rows with the smallest are a sample of any size."""
+    """out [rows] uint64: random bits for each row; the n rows with the smallest bits are a sample of size n."""
     for row in range(out.shape[0]):
         out[row] = mix(seed, _KEY_ROW, row, 0)
 
 
 @kernel
 def sample_columns(values, indices, indptr, rows, place, starts, size, out):
-    """out[starts[j] + k]: column j in the k-th sampled row, for the columns with starts[j] ≥ 0.
+    """out[starts[j] + k] = column j in the k-th sampled row, for the columns with starts[j] ≥ 0.
 
-    place [rows] int32: a row's number in the sample of `size`, or −1. out must be zero.
+    place [rows] int32: a row's index in the sample of `size` rows, or −1. out must be zero.
     """
     for j in range(starts.shape[0]):
         if starts[j] >= 0:
@@ -79,7 +79,7 @@ def sample_columns(values, indices, indptr, rows, place, starts, size, out):
 
 @kernel
 def cut_columns(indices, indptr, bounds, cuts):
-    """cuts [columns, blocks + 1] int32: how many entries of a column lie in the row blocks before each block."""
+    """cuts [columns, blocks + 1] int32: how many entries of a column are in the row blocks before each block."""
     blocks = bounds.shape[0] - 1
     for j in range(cuts.shape[0]):
         e = indptr[j]
@@ -91,7 +91,7 @@ def cut_columns(indices, indptr, bounds, cuts):
 
 @kernel
 def times(values, indices, indptr, rows, scale, x, out):
-    """out [rows] = A (scale ∘ x): columns one after another."""
+    """out [rows] = A (scale ∘ x), one column after another."""
     out[:] = 0.0
     for j in range(x.shape[0]):
         c = scale[j] * x[j]
@@ -103,7 +103,7 @@ def times(values, indices, indptr, rows, scale, x, out):
 
 @kernel
 def times_transposed_worker(control, values, indices, indptr, rows, scale, shift, x, out):
-    """out [columns] = scale ∘ (Aᵀ x − shift): chunks of columns are claimed through control [≥ 1]."""
+    """out [columns] = scale ∘ (Aᵀ x − shift); workers claim chunks of columns through control [≥ 1]."""
     columns = out.shape[0]
     chunk = 64
     while True:

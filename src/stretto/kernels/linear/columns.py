@@ -1,8 +1,8 @@
 """Passes over the columns of a design matrix: means and norms, products with a vector, sums of columns.
 
 Dense: XT [p, n], the columns of X as rows, float64 or float32. Sparse: indptr [p + 1], indices, values by columns. Sums
-are float64. A visit takes the columns `which[bounds[v]] … which[bounds[v + 1]]`, so one kernel serves all columns and a
-chosen few.
+are float64. A visit takes the columns `which[bounds[v]] … which[bounds[v + 1]]`, so one kernel serves all columns and
+any subset.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _ZERO = np.float64(0.0)
 
 @inner
 def dot(XT, j, v):
-    """XT[j] · v in four chains of sixteen lanes."""
+    """XT[j] · v, with four accumulators of sixteen lanes."""
     n = v.shape[0]
     at = j * n
     s0, s1, s2, s3 = splat(0.0), splat(0.0), splat(0.0), splat(0.0)
@@ -60,13 +60,13 @@ def _spread(XT, j, weight, m):
 
 @inner
 def _spread_sparse(indptr, indices, values, j, weight, mass, m):
-    """Σ weight_i (x_ij − m)²: what is not stored is zero, and its distance to m counts."""
+    """Σ weight_i (x_ij − m)², where entries that are not stored count as zeros."""
     held, square = 0.0, 0.0
     for t in range(indptr[j], indptr[j + 1]):
         away = np.float64(values[t]) - m
         held += weight[indices[t]]
         square += weight[indices[t]] * away * away
-    # What is not stored weighs what the others leave; a difference that is only rounding is nothing.
+    # Zeros have the weight that the stored entries leave; a difference within rounding error is 0.
     absent = mass - held
     if indptr[j + 1] - indptr[j] == weight.shape[0] or absent <= 1e-12 * mass:
         return square
@@ -75,9 +75,9 @@ def _spread_sparse(indptr, indices, values, j, weight, mass, m):
 
 @kernel
 def survey_dense_worker(pass_, worker, out, bounds, XT, weight, mass, centred, v, mean, norm, product):
-    """For every column: its mean under the weights (0 unless centred), √Σ weight (x − mean)², and its product with v.
+    """Compute for every column its weighted mean (0 unless centred), √Σ weight (x − mean)², and its product with v.
 
-    weight, v [n]; mass = Σ weight; mean, norm, product [p]. out [V]: a sum that is finite when all of it is.
+    weight, v [n]; mass = Σ weight; mean, norm, product [p]. out [V]: a sum that is finite if all entries are.
     """
     visit = next_visit(pass_, worker)
     while visit >= 0:

@@ -1,7 +1,7 @@
-"""Conjugate gradients for the normal equations of weighted sparse columns, one pass over the rows an iteration.
+"""Conjugate gradients for the normal equations of weighted sparse columns, one pass over the rows per iteration.
 
-Solves (XᵀDX + ridge) way = slack, X [n, k] centred by `mean`, D = diag(d): a row gives its product with the step and
-takes its part of the result back while it is in the cache, so the entries are read once.
+Solves (XᵀDX + ridge) way = slack, X [n, k] centred by `mean`, D = diag(d). Each row is multiplied with the step and
+adds its part of the result while it is in the cache, so each iteration reads the entries once.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def _apply(start, whose, value, d, mean, ridge, step, out, back):
 
 @inner
 def _small(left, unit, most, largest):
-    """Whether what is left sums to `most` units, or is at most `largest` units everywhere."""
+    """Whether the residual sums to at most `most` units, or is at most `largest` units everywhere."""
     total, top = 0.0, 0.0
     for j in range(left.shape[0]):
         size = abs(left[j]) / unit[j]
@@ -49,10 +49,10 @@ def _small(left, unit, most, largest):
 def conjugate(
     start, whose, value, d, mean, ridge, curve, unit, most, largest, iterations, way, left, step, back, product, out
 ):  # fmt: skip
-    """way [k] and product = X way [n], both zero before; returns iterations made.
+    """Solve for way [k] and product = X way [n], both zero on entry; return the number of iterations.
 
-    start [n + 1], whose, value: the entries by rows, whose [·] numbers in 0 … k − 1; curve [k]: the diagonal of the
-    matrix; left [k]: slack before, the residual afterwards; step, back [k] and out [n]: scratch.
+    start [n + 1], whose, value: the entries by rows, whose [·] are columns in 0 … k − 1; curve [k]: the diagonal of the
+    matrix; left [k]: slack on entry, the residual on return; step, back [k] and out [n]: scratch.
     """
     k, n = left.shape[0], d.shape[0]
     size = 0.0

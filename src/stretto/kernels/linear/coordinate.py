@@ -1,19 +1,19 @@
-"""Coordinate descent in rounds: what one task of a round does to the arrays.
+"""Coordinate descent in rounds: the gather, update and apply tasks of a round.
 
-The objective is Σ loss(y, z) + l1·‖β‖₁ + ½·l2·‖β‖², z = Xβ + intercept. Each row has a *pull* v, minus the derivative
-of its loss: y − z for the squared loss, y·σ(−y z) for the logistic one. A round of jobs, columns j, goes
+The objective is Σ loss(y, z) + l1·‖β‖₁ + ½·l2·‖β‖², z = Xβ + intercept. The *pull* v of a row is the negative
+derivative of its loss: y − z for the squared loss, y·σ(−y z) for the logistic one. A round updates jobs (columns j):
 
-    gather    partial sums of x_j · v over a block of rows (or over all of them, for some of the jobs)
-    renew     fold them in a fixed tree; new = soft(h·old + x_j·v, l1) / (h + l2), h the curvature of column j
+    gather    partial sums of x_j · v over a block of rows (or over all rows, for some of the jobs)
+    renew     add them by a fixed tree; new = soft(h·old + x_j·v, l1) / (h + l2), h the curvature of column j
     apply     add the changes to the rows of a block
 
 Round t gathers from v after round t − s, and `old` is β after round t − s; the change goes to β after round t − 1.
 
-With an intercept columns count as centred, without being touched: x_j·v loses its mean part through one number per
-round, `level`. Squared: v is kept as y − Xβ, and level is its mean, the best intercept. Logistic: z is kept as Xβ, and
-level is what is added to it; the mean of v drives it.
+With an intercept, columns count as centred, but the stored columns do not change: one number per round, `level`, takes
+the mean's part off x_j·v. Squared: v holds y − Xβ, and level is its mean, the best intercept. Logistic: z holds Xβ, and
+level is the intercept; the mean of v updates it.
 
-p columns, n rows, B row blocks, rings of D rounds: what belongs to round t stands at t mod D.
+p columns, n rows, B row blocks, ring buffers of D rounds: the data of round t is at index t mod D.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ COUNTS = 3
 
 
 class CoordinateProblem(NamedTuple):
-    """The data, what is learned, and the rounds under way. Dense: `values` column by column, the next three empty."""
+    """The data, the coefficients, and the rounds in progress. Dense: `values` by columns, the next three empty."""
 
-    facts: Any  # [5] int64
+    facts: Any  # [5] int64: see the slots above
     penalty: Any  # [2] l1, l2
     values: Any  # [entries]
     indices: Any  # [entries] int32
@@ -50,18 +50,18 @@ class CoordinateProblem(NamedTuple):
     curvature: Any  # [p] h
     mean: Any  # [p] mean of a column; 0 without an intercept
     beta: Any  # [p]
-    moved: Any  # [p] int64: the last round that updated it
+    moved: Any  # [p] int64: the last round that updated the column
     z: Any  # [n] Xβ; logistic only
     v: Any  # [n] pulls
     touched: Any  # [n] int64: the last round that changed the row; logistic only
-    jobs: Any  # [D, width] int64
-    count: Any  # [D] int64
-    partial: Any  # [D, parts, width]
-    change: Any  # [D, width]
+    jobs: Any  # [D, width] int64: columns of each round
+    count: Any  # [D] int64: how many columns
+    partial: Any  # [D, parts, width] partial sums of x_j · v
+    change: Any  # [D, width] change of β
     before: Any  # [D, width] β before the change
-    level: Any  # [D]
+    level: Any  # [D] see above
     pulls: Any  # [D, B] sums of v; logistic with an intercept only
-    counts: Any  # [3] int64: entries of the columns updated, updates, first round with a number that is not finite
+    counts: Any  # [3] int64: entries of the columns updated, updates, first round with a non-finite number
 
 
 @merged
@@ -84,7 +84,7 @@ def _dot_dense(values, start, v, low, high):
 
 @merged
 def _dot_sparse(values, indices, begin, end, v):
-    a, b, c, d = 0.0, 0.0, 0.0, 0.0  # four sums that do not wait for each other
+    a, b, c, d = 0.0, 0.0, 0.0, 0.0  # four independent sums
     e = begin
     while e + 4 <= end:
         a += vector.get(values, e) * vector.get(v, np.int64(vector.get(indices, e)))
@@ -100,7 +100,7 @@ def _dot_sparse(values, indices, begin, end, v):
 
 @merged
 def gather_rows(problem, slot, b):
-    """Partial sums of all jobs over the rows of block b."""
+    """Compute the partial sums of all jobs over the rows of block b."""
     values, indices, indptr, cuts = problem.values, problem.indices, problem.indptr, problem.cuts
     jobs, partial, v = problem.jobs, problem.partial, problem.v
     rows, low, high = problem.facts[ROWS], problem.bounds[b], problem.bounds[b + 1]
@@ -116,7 +116,7 @@ def gather_rows(problem, slot, b):
 
 @merged
 def gather_columns(problem, slot, first, step):
-    """Whole sums of the jobs first, first + step, …"""
+    """Compute the whole sums of the jobs first, first + step, …"""
     values, indices, indptr = problem.values, problem.indices, problem.indptr
     jobs, partial, v = problem.jobs, problem.partial, problem.v
     rows, dense = problem.facts[ROWS], problem.facts[DENSE] != 0
@@ -130,7 +130,7 @@ def gather_columns(problem, slot, first, step):
 
 @merged
 def _fold(partial, slot, parts, k):
-    """The sum over parts by a fixed tree, in place: neighbours first, then neighbours of those."""
+    """Add the parts by a fixed binary tree, in place: neighbours first."""
     step = 1
     while step < parts:
         for b in range(0, parts - step, 2 * step):
@@ -141,7 +141,7 @@ def _fold(partial, slot, parts, k):
 
 @merged
 def _value_before(problem, j, t, depth):
-    """β_j after round t − depth, for a j that a round since then has changed."""
+    """Return β_j after round t − depth, for a j that a later round has changed."""
     ring = problem.count.shape[0]
     for u in range(max(1, t - depth + 1), t):
         for k in range(problem.count[u % ring]):
@@ -152,7 +152,7 @@ def _value_before(problem, j, t, depth):
 
 @merged
 def renew(problem, t, depth):
-    """Fold the sums of round t, change β and remember by how much."""
+    """Add up the sums of round t, update β and record the changes."""
     facts, jobs, partial, change, before = problem.facts, problem.jobs, problem.partial, problem.change, problem.before
     beta, moved, curvature, mean, indptr = problem.beta, problem.moved, problem.curvature, problem.mean, problem.indptr
     ring, rows, parts = problem.count.shape[0], facts[ROWS], partial.shape[1]
@@ -239,7 +239,10 @@ def apply_changes(problem, t, b):
 
 @merged
 def _refresh(problem, t, b, met):
-    """Pulls of the rows of block b after round t, where `met` entries changed; and their sum, for the intercept."""
+    """Recompute the pulls of the rows of block b after round t, and their sum for the intercept.
+
+    `met` is the number of entries that changed.
+    """
     indices, indptr, cuts = problem.indices, problem.indptr, problem.cuts
     y, z, v, touched = problem.y, problem.z, problem.v, problem.touched
     facts, jobs, change = problem.facts, problem.jobs, problem.change
@@ -268,7 +271,7 @@ def _refresh(problem, t, b, met):
 
 @kernel
 def pull_rows(problem):
-    """v and its sums before the first round."""
+    """Compute v and its sums before the first round."""
     for b in range(problem.facts[BLOCKS]):
         total = 0.0
         for row in range(problem.bounds[b], problem.bounds[b + 1]):
@@ -280,7 +283,9 @@ def pull_rows(problem):
 
 @kernel
 def losses(problem, support, z, level, out):
-    """out [B, 2]: of each block Σ loss and Σ (y − z) at β, worked out afresh. support: the j with β_j ≠ 0; z [n]: room.
+    """out [B, 2]: Σ loss and Σ (y − z) of each block, computed anew from β.
+
+    support: the j with β_j ≠ 0; z [n]: scratch.
 
     Squared losses are (y − Xβ − level)²/2, logistic ones log(1 + exp(−y(Xβ + level))).
     """

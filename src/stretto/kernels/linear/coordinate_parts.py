@@ -1,7 +1,7 @@
-"""Rounds of coordinate descent whose stages run in several memories: kernels around the stages of `coordinate`.
+"""Kernels that run the stages of `coordinate` separately, for rounds that several processes share.
 
-A node holds a `Problem` of its own part of the data: some rows and all columns, or all rows and some columns. The
-driver holds one with the rings of all parts. The arithmetic is that of the engine in one memory, and so are the bits.
+A node holds a `CoordinateProblem` of its own part of the data: some rows and all columns, or all rows and some columns.
+The driver holds one with the ring buffers of all parts. Arithmetic and bits are those of the engine in one process.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ def rows_round(problem, slot):
 
 @kernel
 def columns_round(problem, slot):
-    """Gather all jobs of a round, columns of a part."""
+    """Gather all jobs of a round over the columns of a part."""
     coordinate.gather_columns(problem, slot, 0, 1)
 
 
 @kernel
 def renew_round(problem, t, depth):
-    """Fold the sums of round t and change β."""
+    """Add up the sums of round t and update β."""
     coordinate.renew(problem, t, depth)
 
 

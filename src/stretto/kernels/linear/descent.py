@@ -1,11 +1,11 @@
-"""Coordinate descent over the data itself, for working sets too large for a table of inner products.
+"""Coordinate descent on the data itself, for working sets too large for a Gram matrix.
 
-Minimises a quadratic model of the loss: u [n] is the pull −∂/∂z of every sample, d [n] its curvature, and moving b_j
-by δ takes d_i (x_ij − m_j) δ off u_i. The mean's part is the same multiple of d for all samples, so it is kept aside as
-one number, lag[0]: the true pull is u_i + d_i·lag, and sparse columns stay sparse.
+Minimises a quadratic model of the loss: u [n] is the pull −∂/∂z of every sample, d [n] its curvature. Moving b_j by δ
+subtracts d_i (x_ij − m_j) δ from u_i. The mean's part is the same multiple of d for all samples, so it is kept as one
+number, lag[0]: the true pull is u_i + d_i·lag, and sparse columns stay sparse.
 
-which [k] columns; b, l1, ridge, unit, mean [k]; curve [k] = Σ d (x − m)² + ridge; mass = Σ d. said [3]: the largest
-violation met in the last sweep, sweeps made, coordinates that entered or left in the last one.
+which [k] columns; b, l1, ridge, unit, mean [k]; curve [k] = Σ d (x − m)² + ridge; mass = Σ d. said [3], the results:
+the largest violation of the last sweep, the number of sweeps, coordinates that became zero or nonzero in the last one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ WORST, SWEPT, MOVED = range(3)
 
 @inner
 def _visit(pull, b, l1, ridge, curve, unit, positive, said):
-    """The new value of a coordinate whose pull is known."""
+    """Return the new value of a coordinate from its pull."""
     said[WORST] = max(said[WORST], violation(b, pull - ridge * b, l1, positive) / unit)
     new = soft(pull - ridge * b + curve * b, l1, positive) / curve
     if new != b and new * b <= 0.0:
@@ -32,7 +32,7 @@ def _visit(pull, b, l1, ridge, curve, unit, positive, said):
 
 @inner
 def _steady(said, steady):
-    """A sweep is over: how many in a row nothing entered or left in."""
+    """End a sweep; return for how many sweeps in a row the support has not changed."""
     said[SWEPT] += 1.0
     return steady + 1 if said[MOVED] == 0.0 else 0
 
@@ -42,8 +42,8 @@ def sweep_sparse(
     which, indptr, indices, values, b, l1, ridge, unit, mean, curve, u, d, mass, lag, tolerance, sweeps,
     positive, said,
 ):  # fmt: skip
-    """Sweep until the largest violation met is at most the tolerance, nothing enters or leaves three times in a row, or
-    so many sweeps are made.
+    """Sweep until the largest violation is at most the tolerance, the support has not changed for three sweeps, or the
+    limit of sweeps is reached.
     """
     steady = 0
     for _ in range(sweeps):

@@ -1,4 +1,4 @@
-"""Entries in the order of a file, put where columns have them."""
+"""Append matrix entries in file order to column-major (CSC) arrays."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from stretto.kernels.core.compile import kernel
 
 @kernel
 def place(rows, cols, values, first, reached, indices, into):
-    """Append entries to their columns: those of columns first … first + k − 1, the others being left out.
+    """Append entries to their columns, for columns first … first + k − 1; skip the others.
 
-    rows, cols, values [entries]; reached [k]: where the next entry of a column goes in indices and into, counted up.
+    rows, cols, values [entries]; reached [k]: next free position of a column in `indices` and `into`; updated.
     """
     k = reached.shape[0]
     for t in range(cols.shape[0]):

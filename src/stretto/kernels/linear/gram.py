@@ -1,11 +1,11 @@
-"""Inner products of columns: G[a, b] = Σ_i d_i (x_ia − m_a)(x_ib − m_b) for the columns of a working set.
+"""Gram matrix of a working set's columns: G[a, b] = Σ_i d_i (x_ia − m_a)(x_ib − m_b).
 
-Columns stand in *slots*; G [slots, slots] is kept, and what is new is worked out against everything that is there.
+Columns are assigned to *slots*. G [slots, slots] is kept; only products of new columns with all others are computed.
 
-Dense columns, and sparse ones that are not very sparse, are packed, sixteen to a panel, P [panels, n, 16] with
-√d_i (x − m) in it, and multiplied tile by tile: a visit makes sixteen rows of G. Other sparse columns use what they
-have in common and nothing else: with the entries also by rows, a column's entries each add their row to one row of G.
-The means are taken off at the end: Σ d x_a x_b − D·m_a m_b, D = Σ d.
+Dense columns, and sparse ones that are not very sparse, are packed sixteen to a panel, P [panels, n, 16] with
+√d_i (x − m) in it, and multiplied tile by tile: a visit computes sixteen rows of G. For very sparse columns only common
+rows count: the entries are also stored by rows, and each entry of a column adds its row to one row of G. The means are
+subtracted at the end: Σ d x_a x_b − D·m_a m_b, D = Σ d.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ from stretto.kernels.numeric.tile64 import add_tile
 from stretto.kernels.numeric.vector import get, put
 
 PANEL = 16
-ROWS = 512  # rows of sparse data taken at a time
-DEPTH = 512  # rows of the data taken at a time: two panels of them stay in the second-level cache
+ROWS = 512  # rows of sparse data processed together
+DEPTH = 512  # rows of dense data processed together: two panels of them fit in the L2 cache
 
 
 @kernel
 def pack_worker(pass_, worker, out, bounds, XT, column, mean, root, P):
-    """Fill the panels bounds[v] … bounds[v + 1]. XT [p, n]: columns of X as rows; column [slots] int64, −1 where a slot
-    is empty; mean [p], root [n] = √d.
+    """Fill the panels bounds[v] … bounds[v + 1].
+
+    XT [p, n]: columns of X as rows; column [slots] int64, −1 where a slot is empty; mean [p], root [n] = √d.
     """
     n = XT.shape[1]
     v = next_visit(pass_, worker)
@@ -49,7 +50,7 @@ def pack_worker(pass_, worker, out, bounds, XT, column, mean, root, P):
 
 @kernel(allocates=True)
 def pack_sparse_worker(pass_, worker, out, bounds, indptr, indices, values, column, mean, root, P):
-    """`pack_worker` for sparse columns, those that are dense enough to be treated as such."""
+    """`pack_worker` for sparse columns that are dense enough to be packed."""
     n = P.shape[1]
     reached = empty(PANEL, np.int64)
     v = next_visit(pass_, worker)
@@ -75,8 +76,9 @@ def pack_sparse_worker(pass_, worker, out, bounds, indptr, indices, values, colu
 
 @kernel
 def dense_worker(pass_, worker, out, bounds, P, G):
-    """Visit v: the sixteen rows of G of the panels bounds[v] … bounds[v + 1] against all columns up to their own, and
-    the mirror image.
+    """Compute in visit v sixteen rows of G for each of the panels bounds[v] … bounds[v + 1].
+
+    Against all columns up to their own, and the mirror image.
     """
     n, slots = P.shape[1], G.shape[1]
     size = n * PANEL
@@ -106,8 +108,9 @@ def dense_worker(pass_, worker, out, bounds, P, G):
 
 @kernel
 def by_rows(indptr, indices, values, column, count, name, start, whose, value):
-    """The entries of column[0] … column[count − 1] by rows, in each row in that order: start [n + 1], whose and value
-    [entries]; an entry of column[s] is called name[s].
+    """Store the entries of column[0] … column[count − 1] by rows, in each row in that order.
+
+    start [n + 1], whose and value [entries]; an entry of column[s] has the label name[s].
     """
     n = start.shape[0] - 1
     start[:] = 0
@@ -134,10 +137,10 @@ def sparse_worker(
     pass_, worker, out, bounds, indptr, indices, values, column, place, sorted_, weight, total, mean, start, whose,
     value, G
 ):  # fmt: skip
-    """Visit v: rows bounds[v] … bounds[v + 1] of G against all slots up to their own, and the mirror image.
+    """Compute in visit v the rows bounds[v] … bounds[v + 1] of G, against all slots up to their own, and mirror them.
 
-    weight [n] = d; total = D, or 0 where nothing is to be taken off; mean [p]. sorted_: `whose` are slots, and rise
-    within a row; else they are columns, and place [p] says which slot a column has, −1 for none.
+    weight [n] = d; total = D, or 0 where no means are subtracted; mean [p]. sorted_: `whose` are slots, ascending
+    within a row; else they are columns, and place [p] holds the slot of a column, −1 for none.
     """
     n, slots = weight.shape[0], G.shape[1]
     v = next_visit(pass_, worker)
@@ -148,7 +151,7 @@ def sparse_worker(
             reached[a - first] = indptr[column[a]]
             for b in range(a + 1):
                 G[a, b] = 0.0
-        # Some rows of the data at a time for all columns of the visit, so that those rows stay in the cache.
+        # A block of rows at a time for all columns of the visit, so that those rows stay in the cache.
         for edge in range(ROWS, n + ROWS, ROWS):
             for a in range(first, last):
                 t, stop, base = reached[a - first], indptr[column[a] + 1], a * slots

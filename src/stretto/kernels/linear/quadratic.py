@@ -1,19 +1,19 @@
-"""min ½ bᵀH b − qᵀb + Σ l1_j|b_j|, over b or over b ≥ 0: sweeps first, then Newton steps that change the support.
+"""Solve min ½ bᵀH b − qᵀb + Σ l1_j|b_j|, over b or b ≥ 0, by coordinate descent, then semismooth Newton steps.
 
-A sweep of coordinate descent is cheap and soon right about which coordinates matter, but on columns that nearly hang
-together thousands of them are needed to settle how much. So after a few sweeps the proximal point method takes over:
-each step minimises the same plus ‖b − b₀‖²/2σ, by semismooth Newton steps on the dual (as Li, Sun and Toh do for the
-Lasso). Its iterate a is a vector of coefficients too, since everything happens in the range of H:
+Coordinate descent finds the right support after a few cheap sweeps, but on nearly collinear columns it needs thousands
+of sweeps for the values. So after a few sweeps the proximal point method takes over. Each step minimises the same
+objective plus ‖b − b₀‖²/2σ, by semismooth Newton steps on the dual (as Li, Sun and Toh do for the Lasso). Its iterate a
+is a vector of coefficients too, since all vectors are in the range of H:
 
     v = b₀ − σ(H a − q)      p = soft(v, σ·l1)      J = {p ≠ 0}
     (H_JJ + I/σ) s = (H(a − p))_J          a ← a + t(p + s − a)     until H(a − p) is small, then b₀ ← p
 
-A Newton step can bring in and throw out any number of coordinates; σ grows, and steps near the end are exact. H enters
-by the factor of H_JJ and by products with rows of it; the heavy loops are shared with the gang.
+A Newton step can add and remove any number of coordinates; σ grows, and the last steps are exact. H is used through the
+factor of H_JJ and products with its rows; the gang shares the heavy loops.
 
 Shapes: H [w, step] float64, step a multiple of 16 and w ≤ step; vectors [step], zero beyond w; U [size, size], size a
-multiple of 64 and at least step. A `QuadraticWorkspace` is a few arrays rather than one for each vector, which would
-take longer to compile.
+multiple of 64 and at least step. A `QuadraticWorkspace` has a few arrays instead of one for each vector, because more
+arrays take longer to compile.
 """
 
 from __future__ import annotations
@@ -26,30 +26,29 @@ from stretto.kernels.core.compile import inner, kernel
 from stretto.kernels.numeric import blocked_cholesky
 
 GATHER, FINISH, TRAIL, COMBINE = range(4)
-# Places in `QuadraticWorkspace.words` after those of the gang: rows of the block that is being factorised, size of the
-# system, length of J; then J itself [step].
+# Offsets in `QuadraticWorkspace.words` after those of the gang: rows of the block being factorised, size of the system,
+# length of J; then J itself [step].
 TOP, LAST, SIZE, COUNT = range(gang.CONTROL, gang.CONTROL + 4)
 J = gang.CONTROL + 8
-# Rows of `QuadraticWorkspace.vectors`. UNIT: a violation counts in these units; HA = H a; G = H (a − p); KEPT: b
-# before a step that may fail; K: coefficients of a combination of rows of H, and MADE: the combination; INVERSE: of
-# the pivots.
+# Rows of `QuadraticWorkspace.vectors`. UNIT: the unit of each violation; HA = H a; G = H (a − p); KEPT: b before a step
+# that may fail; K: coefficients of a combination of rows of H; MADE: that combination; INVERSE: 1 / pivots.
 Q, B, L1, UNIT, HA, A, P, G, S, KEPT, K, MADE, INVERSE = range(13)
 VECTORS = 13
-# Places in `QuadraticWorkspace.numbers`: what is asked for, and what came of it.
+# Slots of `QuadraticWorkspace.numbers`: parameters and results.
 TOLERANCE, SIGMA, GROWTH, SWEEPS, NEWTONS, POSITIVE, WORST, SWEPT, STEPPED, SHORTENED = range(10)
 NUMBERS = 10
 _LANES_OF_PIECE = 512
-_SMALL = 96  # systems below this are not worth announcing
+_SMALL = 96  # smaller systems are solved without the gang
 
 
 class QuadraticWorkspace(NamedTuple):
-    """Everything the workers share."""
+    """Memory that all workers share."""
 
-    words: Any  # [J + step] int64
-    H: Any  # [w, step]
-    vectors: Any  # [VECTORS, size]
-    U: Any  # [size, size]
-    numbers: Any  # [NUMBERS]
+    words: Any  # [J + step] int64: gang control, sizes, J
+    H: Any  # [w, step] the quadratic form
+    vectors: Any  # [VECTORS, size] see the rows above
+    U: Any  # [size, size] Cholesky factor
+    numbers: Any  # [NUMBERS] parameters and results
 
 
 @inner
@@ -63,7 +62,7 @@ def soft(v, t, positive):
 
 @inner
 def violation(b, pull, l1, positive):
-    """How far 0 is from the subdifferential; pull = −∂(smooth part)."""
+    """Return the distance of 0 from the subdifferential; pull = −∂(smooth part)."""
     if b > 0.0:
         return abs(pull - l1)
     if b < 0.0:
@@ -108,7 +107,7 @@ def _work(room, kind, piece):
 
 @inner(apart=True)
 def _all(room, kind, pieces, alone):
-    """Make every piece: alone where that is quicker than telling others."""
+    """Process every chunk: alone where that is faster than announcing the loop to helpers."""
     if alone:
         for piece in range(pieces):
             _work(room, kind, piece)
@@ -147,7 +146,7 @@ def _combine(room, count):
 
 @inner(apart=True)
 def _solve(room, count, ridge):
-    """s_J: the solution of (H_JJ + ridge) s = g_J, at places 0 … count − 1 of s."""
+    """Solve (H_JJ + ridge) s = g_J; the solution is in s[0 … count − 1]."""
     words, U = room.words, room.U
     g, s, inverse = room.vectors[G], room.vectors[S], room.vectors[INVERSE]
     size = (count + 63) // 64 * 64
@@ -172,7 +171,7 @@ def _solve(room, count, ridge):
 
 @inner(apart=True)
 def _worst(room, w, positive):
-    """The largest violation at b, given HA = H b."""
+    """Return the largest violation at b, given HA = H b."""
     q, b, l1, unit, h = room.vectors[Q], room.vectors[B], room.vectors[L1], room.vectors[UNIT], room.vectors[HA]
     worst = 0.0
     for j in range(w):
@@ -182,7 +181,7 @@ def _worst(room, w, positive):
 
 @inner(apart=True)
 def _objective(room, w):
-    """The objective at b, given HA = H b."""
+    """Return the objective at b, given HA = H b."""
     q, b, l1, h = room.vectors[Q], room.vectors[B], room.vectors[L1], room.vectors[HA]
     value = 0.0
     for j in range(w):
@@ -192,7 +191,7 @@ def _objective(room, w):
 
 @inner(apart=True)
 def _refresh(room, w):
-    """HA = H b."""
+    """Compute HA = H b."""
     words, b, k, h, made = room.words, room.vectors[B], room.vectors[K], room.vectors[HA], room.vectors[MADE]
     count = 0
     for j in range(w):
@@ -207,7 +206,7 @@ def _refresh(room, w):
 
 @inner
 def _sweep(room, w, positive):
-    """One pass over all coordinates; how many changed sign or came from or went to zero. Keeps HA = H b."""
+    """Make one sweep over all coordinates; return how many signs (−, 0, +) changed. Keeps HA = H b."""
     H, q, b, l1, h = room.H, room.vectors[Q], room.vectors[B], room.vectors[L1], room.vectors[HA]
     moved = 0
     for j in range(w):
@@ -228,7 +227,7 @@ def _sweep(room, w, positive):
 
 @inner
 def _step(room, w, sigma, positive):
-    """One Newton step for the proximal problem at b. False: a is as near to its solution p as is worth while."""
+    """Make one Newton step for the proximal problem at b. False: a is close enough to its solution p."""
     words, vectors = room.words, room.vectors
     q, b, l1, h = vectors[Q], vectors[B], vectors[L1], vectors[HA]
     a, p, g, s, k, made = vectors[A], vectors[P], vectors[G], vectors[S], vectors[K], vectors[MADE]
@@ -254,7 +253,7 @@ def _step(room, w, sigma, positive):
     for u in range(count):
         k[u] += s[u]
     _combine(room, count)
-    # Towards a = p + s, whose product with H is `made`; the way there is d = p + s − a.
+    # Line search towards a = p + s, whose product with H is `made`; the direction is d = p + s − a.
     for u in range(count):
         p[words[J + u]] += s[u]
     slope = 0.0
@@ -268,7 +267,7 @@ def _step(room, w, sigma, positive):
             product = h[j] + t * (made[j] - h[j])
             there = soft(b[j] - sigma * (product - q[j]), sigma * l1[j], positive)
             now += 0.5 * at * product + there * there / (2.0 * sigma)
-        # The last term is what rounding may add to two sums that are the same.
+        # The last term is the rounding error of two equal sums.
         if now <= value + 1e-4 * t * slope + 1e-14 * abs(value):
             break
         if t < 1e-3:
@@ -284,8 +283,9 @@ def _step(room, w, sigma, positive):
 
 @inner(apart=True)
 def _straight(room, w, sigma, positive):
-    """Where the support and its signs are right, what is left is a linear system: solve it. Whether b moved; where a
-    coordinate would change sign it does not.
+    """Solve the linear system that is left once the support and its signs are right; return whether b moved.
+
+    b does not move if a coordinate would change sign.
     """
     words, q, b, l1 = room.words, room.vectors[Q], room.vectors[B], room.vectors[L1]
     h, g, s = room.vectors[HA], room.vectors[G], room.vectors[S]
@@ -295,7 +295,7 @@ def _straight(room, w, sigma, positive):
             words[J + count] = j
             count += 1
             g[j] = q[j] - h[j] - (l1[j] if b[j] > 0.0 else -l1[j])
-    # As good as no ridge at all, but enough for columns that are the same.
+    # A negligible ridge, but enough for identical columns.
     _solve(room, count, 1e-9 / sigma)
     for u in range(count):
         j = words[J + u]
@@ -322,7 +322,7 @@ def _minimise(pass_, room):
         moved = _sweep(room, w, positive)
         numbers[SWEPT] += 1.0
         numbers[WORST] = _worst(room, w, positive)
-        # Nothing enters or leaves any more: what is left is a linear system.
+        # The support does not change any more: a linear system is left.
         steady = steady + 1 if moved == 0 else 0
         if steady == 3:
             break
@@ -354,7 +354,7 @@ def _minimise(pass_, room):
             if not changed and numbers[WORST] > tolerance and not _straight(room, w, numbers[SIGMA], positive):
                 failures += 1
         else:
-            # The proximal problem was not solved well enough to be of use: an easier one.
+            # The proximal problem was not solved accurately enough: use an easier one.
             for j in range(w):
                 b[j] = kept[j]
             _refresh(room, w)
@@ -364,7 +364,7 @@ def _minimise(pass_, room):
 
 @kernel
 def minimise_worker(pass_, worker, out, room):
-    """The first worker leads, the others help. b of the room is the start and becomes the solution."""
+    """Solve the problem: the first worker leads, the others help. Row b of the workspace is start and solution."""
     if gang.lead(room.words):
         visit = next_visit(pass_, worker)
         if visit >= 0:

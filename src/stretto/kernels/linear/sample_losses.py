@@ -1,8 +1,8 @@
-"""What every sample of a regression says at given predictions: its loss, its pull on them, its curvature.
+"""Per-sample loss, negative gradient (pull) and curvature of a regression at given predictions.
 
 y, z, weight [n] float64; z are the predictions without the intercept b. `look_*` fill v [n] = −weight·∂loss/∂z and, for
 the logistic loss, d [n] = weight·∂²loss/∂z², and return (Σ weight·loss, Σ v, Σ d). The squared loss is ½(y − z)², the
-logistic one log(1 + e^(−y z)) with y = ±1. All sums are one chain in the order of the samples. cost [n] is scratch.
+logistic one log(1 + e^(−y z)) with y = ±1. All sums run in the order of the samples. cost [n] is scratch.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 from stretto.kernels.core.compile import inner, kernel
 from stretto.kernels.numeric.scalar import log
 
-_FAR = 700.0  # e^−700 is as good as nothing
+_FAR = 700.0  # e^−700 is negligible
 _LOG2E = 1.4426950408889634
 _LN2_HIGH, _LN2_LOW = 0.6931471803691238, 1.9082149292705877e-10  # ln 2; k times the first is exact
 _HALVES = 0.5 ** np.arange(1012.0)
@@ -30,7 +30,7 @@ def look_squared(y, z, weight, b, v):
     return value, pull
 
 
-# Written out: a loop over the terms would keep the compiler from taking many samples at once.
+# Written out: with a loop over the terms the compiler would not vectorise over samples.
 
 
 @inner
@@ -61,11 +61,11 @@ def _atanh_over(ss):
 
 @inner
 def _look(y, z, weight, b, v, d, cost):
-    """Σ weight·loss, Σ v, Σ d. The first loop has neither branches nor sums, so that it runs many samples at once."""
+    """Return Σ weight·loss, Σ v, Σ d. The first loop has neither branches nor sums, so that it vectorises."""
     for i in range(y.shape[0]):
         t = y[i] * (z[i] + b)
         size = abs(t)
-        size = size if size < _FAR else _FAR  # not a number counts as far here, and shows in the loss
+        size = size if size < _FAR else _FAR  # NaN becomes _FAR here, and shows in the loss
         # e = exp(−size): a power of two times a series, as in `scalar`.
         k = np.floor(size * _LOG2E + 0.5)
         r = k * _LN2_HIGH - size + k * _LN2_LOW
@@ -93,10 +93,13 @@ def look_logistic(y, z, weight, b, v, d, cost):
 
 @kernel
 def settle_logistic(y, z, weight, b, v, d, cost):
-    """The intercept at which Σ v = 0, from b on, (loss, Σ d) there; v and d are filled. Newton, kept in brackets."""
+    """Find the intercept at which Σ v = 0, starting from b, by bracketed Newton steps.
+
+    Returns the intercept and (loss, Σ d) there; v and d are filled.
+    """
     low, high = -np.inf, np.inf
     value, pull, bend = _look(y, z, weight, b, v, d, cost)
-    # Where all samples are far out the slope says nothing of the distance: twice as far every time.
+    # Where all samples are saturated the slope gives no distance: double the step each time.
     reach = 8.0
     for _ in range(120):
         size = 0.0
@@ -122,7 +125,7 @@ def settle_logistic(y, z, weight, b, v, d, cost):
 
 @kernel
 def dual_squared(y, weight, v, b, scale):
-    """−Σ conj(−θ) for θ = scale·v: Σ θ (y − b) − θ²/2 weight; b moves nothing where Σ θ = 0, and keeps digits."""
+    """−Σ conj(−θ) for θ = scale·v: Σ θ (y − b) − θ²/2 weight; where Σ θ = 0, b has no effect and saves digits."""
     value = 0.0
     for i in range(y.shape[0]):
         if weight[i] > 0.0:
@@ -133,7 +136,7 @@ def dual_squared(y, weight, v, b, scale):
 
 @kernel
 def dual_logistic(y, weight, v, scale):
-    """−Σ conj(−θ) for θ = scale·v, 0 ≤ scale ≤ 1: the entropy of a = θ y / weight, which lies in [0, 1]."""
+    """−Σ conj(−θ) for θ = scale·v, 0 ≤ scale ≤ 1: the entropy of a = θ y / weight, which is between 0 and 1."""
     value = 0.0
     for i in range(y.shape[0]):
         if weight[i] > 0.0:

@@ -1,12 +1,12 @@
-"""Coordinate descent over sparse columns in random order, which leaves out columns that stay at zero.
+"""Coordinate descent over sparse columns in random order, with shrinking: columns that stay at zero are skipped.
 
 Minimises the same quadratic model as `kernels/linear/descent.py`, with the same arrays. A sweep visits the columns in
-a new random order: on a text set the stored order needed fifteen times as many sweeps.
-A column at zero whose pull is clearly below its penalty is left out of the sweeps that follow (shrinking, as in
-newGLMNET: Yuan, Ho and Lin 2012); before the end all columns are visited once more.
+a new random order; on a text data set the stored order needed fifteen times as many sweeps.
+A column at zero whose pull is clearly below its penalty is skipped in later sweeps (shrinking, as in newGLMNET: Yuan,
+Ho and Lin 2012); before the end all columns are visited once more.
 
-order [k]: the numbers 0 … k − 1 in any order. said [4]: the largest violation met in the last sweep, the sum of them,
-sweeps made, coordinates that entered or left in the last one.
+order [k]: any permutation of 0 … k − 1. said [4], the results: the largest violation of the last sweep, the sum of its
+violations, the number of sweeps, coordinates that became zero or nonzero in the last one.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ def sweep_shuffled(
     which, indptr, indices, values, b, l1, ridge, unit, mean, curve, u, d, mass, lag, order, seed, most, largest,
     sweeps, positive, said,
 ):  # fmt: skip
-    """Sweep until the violations of all columns sum to `most` or the largest is at most `largest`, nothing enters or
-    leaves three times in a row, or `sweeps` sweeps are made.
+    """Sweep until the violations of all columns sum to at most `most`, the largest is at most `largest`, the support
+    has not changed for three sweeps, or `sweeps` sweeps are made.
     """
     k = which.shape[0]
     active, steady, margin = k, 0, np.inf

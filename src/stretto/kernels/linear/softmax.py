@@ -1,21 +1,21 @@
-"""Softmax regression: the loss of k classes, its gradient and its curvature, over dense rows or CSR.
+"""Softmax regression: loss of k classes, gradient and Hessian products, over dense rows or CSR.
 
     z_i = x_i W + b        p_i = softmax(z_i)        loss = Σ_i s_i (log Σ_c e^z_ic − z_iy)        s: sample weights
 
-Weights stand by features: W [p + 1, K], row j the k classes of feature j, the last row the intercepts b, K = k padded
-to whole fours or sixteens (`softmax_tiles.strips`) with zeros. Gradients have the same shape. What is summed is in W's
-type: float64, or float32, which is twice as quick and good to six digits; losses are float64.
+Weights are stored by features: W [p + 1, K], row j the k classes of feature j, the last row the intercepts b, K = k
+padded with zeros to a multiple of four or sixteen (`softmax_tiles.strips`). Gradients have the same shape. Sums have
+W's type: float64, or float32, which is twice as fast and accurate to six digits; losses are float64.
 
-A pass over dense data is one kernel: some rows of X are scored, turned into residuals and added to the gradient while
-they are in the cache. Each visit has a gradient of its own and `fold_worker` adds them up in the order of the visits. A
-pass over sparse data is two: by rows to the residuals R [n, K], then by columns (CSC) to the gradient, so that no two
-visits write to the same place and no gradient but one is needed.
+A pass over dense data is one kernel: a block of rows of X is scored, turned into residuals and added to the gradient
+while it is in the cache. Each visit has its own gradient, and `fold_worker` adds them in the order of the visits. A
+pass over sparse data is two kernels: by rows to the residuals R [n, K], then by columns (CSC) to the gradient, so that
+no two visits write to the same memory and one gradient is enough.
 
     look_dense_worker    look_sparse_worker       loss, probabilities P [n, K], and gradient or residuals
     curve_dense_worker   curve_sparse_worker      the same for a product of the Hessian with V [p + 1, K], from P
     back_worker                                   the gradient of given residuals, by columns
     mixed_entropy                                 the samples' part of the dual objective
-    softmax_gradient                              a mini-batch, for those who bring their own weights
+    softmax_gradient                              loss and gradient of a mini-batch, at the caller's weights
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from stretto.kernels.numeric.scalar import log
 
 from .softmax_tiles import add_listed, add_rows1, add_rows4, strips
 
-_FAR = 700.0  # e^−700 is as good as nothing
+_FAR = 700.0  # e^−700 is negligible
 _LOG2E = 1.4426950408889634
 _LN2_HIGH, _LN2_LOW = 0.6931471803691238, 1.9082149292705877e-10  # ln 2; k times the first is exact
 _HALVES = 0.5 ** np.arange(1012.0)
-_CACHE = 1 << 18  # bytes of X that are looked at together
+_CACHE = 1 << 18  # bytes of X that are processed together
 _ROWS = 64
 
 
 @inner
 def _block(p, size):
-    """Rows of X, size bytes a number, that go through a pass together."""
+    """Return how many rows of X are processed together; a number has `size` bytes."""
     return max(4, min(_ROWS, _CACHE // (p * size) & ~3))
 
 
@@ -57,10 +57,10 @@ def _series(r):
 
 @inner
 def _settle(z, e, rows, k, top, y, weight, P, R, at, wrong, spread):
-    """From scores z [rows·K] to probabilities P[top …] and residuals weight·(p − 1 of the class) at R[at …], flat.
+    """Turn scores z [rows·K] into probabilities P[top …] and residuals weight·(p − 1 of the class) at R[at …], flat.
 
-    Also wrong[top …], the probability of the other classes, and spread[top …], the entropy of p; Σ weight·loss comes
-    back. e [rows·K] is scratch; what is beyond the k classes becomes zero.
+    Also wrong[top …], the probability of the other classes, and spread[top …], the entropy of p. Returns Σ weight·loss.
+    e [rows·K] is scratch; columns beyond the k classes become zero.
     """
     K = P.shape[1]
     for r in range(rows):
@@ -69,11 +69,11 @@ def _settle(z, e, rows, k, top, y, weight, P, R, at, wrong, spread):
             most = max(most, z[r * K + c])
         for c in range(K):
             z[r * K + c] -= most
-    # Neither branches nor sums, so that it runs many numbers at once.
+    # Neither branches nor sums, so that it vectorises.
     for i in range(rows * K):
         size = -z[i]
-        size = size if size < _FAR else _FAR  # not a number counts as far here, and shows in the loss
-        size = size if size > 0.0 else 0.0  # beyond the k classes, or beside what is not a number, it may be below 0
+        size = size if size < _FAR else _FAR  # NaN becomes _FAR here, and shows in the loss
+        size = size if size > 0.0 else 0.0  # may be negative in padding, or in a row with NaN
         n = np.floor(size * _LOG2E + 0.5)
         e[i] = _series(n * _LN2_HIGH - size + n * _LN2_LOW) * _HALVES[np.uint64(n)]
     loss = 0.0
@@ -91,7 +91,7 @@ def _settle(z, e, rows, k, top, y, weight, P, R, at, wrong, spread):
         for c in range(k, K):
             P[i, c] = 0.0
             R[at + r * K + c] = 0.0
-        # The class's own residual from what the others have: 1 − p would lose the digits of a p near 1.
+        # The class's own residual is the sum of the others: 1 − p would lose digits for p near 1.
         own = y[i]
         others = 0.0
         for c in range(k):
@@ -106,7 +106,7 @@ def _settle(z, e, rows, k, top, y, weight, P, R, at, wrong, spread):
 
 @inner
 def _bend(a, rows, k, top, weight, P, R, at):
-    """From products a [rows·K] to weight·(p∘a − p·(p·a)) at R[at …], flat."""
+    """Turn products a [rows·K] into weight·(p∘a − p·(p·a)) at R[at …], flat."""
     K = P.shape[1]
     for r in range(rows):
         i, s = top + r, weight[top + r]
@@ -255,8 +255,9 @@ def look_sparse_worker(
 
 @kernel(allocates=True)
 def curve_sparse_worker(pass_, worker, out, bounds, indptr, indices, values, weight, P, V, k, strip, R, gb):
-    """Visit v: what the rows bounds[v] … bounds[v + 1] give to the product of the Hessian at P with V, before it is
-    summed by columns.
+    """Compute in visit v the residuals of the Hessian product at P with V, for the rows bounds[v] … bounds[v + 1].
+
+    `back_worker` then sums them by columns.
     """
     K = V.shape[1]
     a = empty(_ROWS * K, np.float64)
@@ -291,7 +292,7 @@ def back_worker(pass_, worker, out, bounds, indptr, indices, values, R, strip, G
 
 @kernel
 def mixed_entropy(wrong, spread, weight, share):
-    """Σ weight·entropy of share·p + (1 − share)·(all on the sample's own class), from what `look_*` says of p."""
+    """Σ weight·entropy of share·p + (1 − share)·(all on the sample's own class), from the output of `look_*`."""
     total = 0.0
     for i in range(wrong.shape[0]):
         here = share * spread[i]
@@ -330,7 +331,7 @@ def gradient_dense_inner(X, y, weight, W, k, strip, G):
 
 @inner(allocates=True)
 def gradient_sparse_inner(indptr, indices, values, y, weight, W, k, strip, G):
-    """`gradient_dense_inner` for the rows of CSR. Only rows of G whose feature occurs are touched, and the last."""
+    """`gradient_dense_inner` for CSR rows. Only the rows of G whose feature occurs, and the last, are changed."""
     n, p, K = indptr.shape[0] - 1, W.shape[0] - 1, W.shape[1]
     z, e, R = empty(_ROWS * K, np.float64), empty(_ROWS * K, np.float64), empty(_ROWS * K, W.dtype)
     P, wrong, spread = empty2(n, K, W.dtype), empty(n, np.float64), empty(n, np.float64)
@@ -351,18 +352,18 @@ def gradient_sparse_inner(indptr, indices, values, y, weight, W, k, strip, G):
 
 @kernel(allocates=True)
 def gradient_dense(X, y, weight, W, k, strip, G):
-    """`gradient_dense_inner`, for Python to call."""
+    """`gradient_dense_inner` as an entry point for Python."""
     return gradient_dense_inner(X, y, weight, W, k, strip, G)
 
 
 @kernel(allocates=True)
 def gradient_sparse(indptr, indices, values, y, weight, W, k, strip, G):
-    """`gradient_sparse_inner`, for Python to call."""
+    """`gradient_sparse_inner` as an entry point for Python."""
     return gradient_sparse_inner(indptr, indices, values, y, weight, W, k, strip, G)
 
 
 def padded(coef, intercept, dtype=np.float64):
-    """(W [p + 1, K], strip) as the kernels want them, from coef [p, k] and intercept [k]."""
+    """Return (W [p + 1, K], strip) in the kernels' layout, from coef [p, k] and intercept [k]."""
     features, classes = coef.shape
     width, strip = strips(classes)
     W = np.zeros((features + 1, width), dtype)
@@ -371,14 +372,33 @@ def padded(coef, intercept, dtype=np.float64):
 
 
 def softmax_gradient(batch, y, coef, intercept, weight=None, profile="exact"):
-    """Loss and gradient of a mini-batch: what a worker computes between reading weights and adding updates.
+    """Compute loss and gradient of a mini-batch, as a worker does between reading weights and adding updates.
 
-    batch: dense [n, p] in C order, or CSR as a SciPy matrix or (indptr, indices, values); y [n]: numbers of the
-    classes, 0 … k − 1; coef [p, k] by features, as rows of a table hold them, and intercept [k]; weight [n] or None for
-    ones. Returns (loss, gradient of coef [p, k], gradient of intercept [k]), sums over the batch and not means, without
-    any penalty. The arithmetic is that of coef: float64, or float32. For CSR whose columns are mostly absent, number
-    the features that occur 0 … m − 1 and give their m rows of coef alone.
+    Sums over the batch, not means, without a penalty. The arithmetic is in the type of coef: float64 or float32. For
+    CSR with many empty columns, number the features that occur 0 … m − 1 and pass only their m rows of coef.
 
+    Parameters
+    ----------
+    batch : array [n, p], SciPy CSR matrix, or tuple (indptr, indices, values)
+        The samples; a dense array in C order.
+    y : array [n]
+        Classes, 0 … k − 1.
+    coef : array [p, k]
+        Weights by features, as rows of a table hold them.
+    intercept : array [k]
+        One intercept for each class.
+    weight : array [n] or None
+        Sample weights; None: ones.
+    profile : str, default "exact"
+        Numeric profile of the kernel.
+
+    Returns
+    -------
+    tuple
+        Loss, gradient of coef [p, k], gradient of intercept [k].
+
+    Examples
+    --------
     >>> X, y = np.array([[1.0, 0.0], [0.0, 2.0]]), np.array([0, 1])
     >>> loss, slope, bias = softmax_gradient(X, y, np.zeros((2, 2)), np.zeros(2))
     >>> round(float(loss), 4), slope.tolist(), bias.tolist()

@@ -1,9 +1,9 @@
-"""A table of inner products of features, factorised, as the metric of a quasi-Newton method on dense data.
+"""Gram matrix of the features and its Cholesky factor: the metric of a quasi-Newton method on dense data.
 
-Rows of X, some of them or all, are packed into panels of sixteen features (`pack_rows_worker`) and multiplied by
-`gram.dense_worker`. A metric A = share·G + diagonal is factorised into UᵀU, one for all classes or one for each
-(`factorise_worker`); `solve_worker` turns gradients and steps [p + 1, K] into the coordinates in which A is the
-identity, and back. The last feature of a panel's row is a one where there is an intercept.
+Some or all rows of X are packed into panels of sixteen features (`pack_rows_worker`) and multiplied by
+`gram.dense_worker`. `factorise_worker` factorises a metric A = share·G + diagonal into UᵀU, one for all classes or one
+for each. `solve_worker` transforms gradients and steps [p + 1, K] to the coordinates in which A is the identity, and
+back. With an intercept, the last feature of a panel's row is 1.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def factorise_worker(pass_, worker, out, bounds, G, share, extra, U, inverse):
 def solve_worker(pass_, worker, out, bounds, U, inverse, forth, back, A, B):
     """B [p + 1, K] = U⁻¹U⁻ᵀA, class by class; without `back` U⁻ᵀA, without `forth` U⁻¹A. A and B may be one array.
 
-    Class c has the factor U[c], or U[0] where there is but one.
+    Class c has the factor U[c], or U[0] if there is only one.
     """
     size, used = U.shape[2], A.shape[0]
     x = empty(size, np.float64)

@@ -1,15 +1,15 @@
-"""Stochastic steps of softmax regression by logical workers: rounds of mini-batches, the same at any number of threads.
+"""Mini-batch SGD of softmax regression by logical workers, in rounds: the same result with any number of threads.
 
-In a round every logical worker w takes the next samples of the epoch's order and works out their gradient at the
-weights as the round found them (`batch_dense_worker`, `batch_sparse_worker`). Then the gradients are applied one worker
-after another (`apply_worker`), each visit for the features of its shard. So a worker's gradient is out of date by as
-many updates as there are workers before it, which is what AdaRevision corrects for.
+In a round every logical worker w takes the next samples of the epoch's order and computes their gradient at the weights
+at the start of the round (`batch_dense_worker`, `batch_sparse_worker`). Then `apply_worker` applies the gradients one
+worker after another; each visit updates the features of its shard. So the gradient of worker w is w updates out of
+date, which AdaRevision corrects.
 
-A worker's gradient is G[w] [m, K] for its features listed in names[w] [m], counts[w] of them; dense data name them all.
-State, by features, float32: W [p + 1, K]; square [p + 1, K], the sum of squared gradients; for AdaRevision also past
-[p + 1, K], the sum of gradients, seen [p + 1, K], that sum at the start of the round, and most [p + 1, K]. The penalty
-of a feature is due for every update of the run, and paid when the feature is touched, or by `pay_worker` for all: due
-[p + 1] says up to which update it was paid.
+The gradient of worker w is G[w] [m, K], for the features listed in names[w] [m], counts[w] of them; dense data list all
+features. State, by features, float32: W [p + 1, K]; square [p + 1, K], the sum of squared gradients; for AdaRevision
+also past [p + 1, K], the sum of gradients, seen [p + 1, K], that sum at the start of the round, and most [p + 1, K],
+the largest sum of squares so far. The penalty of a feature is due for every update of the run. It is applied lazily:
+when the feature changes, or by `pay_worker` for all. due [p + 1]: the update up to which it was applied.
 """
 
 from __future__ import annotations
@@ -47,8 +47,9 @@ def batch_dense_worker(pass_, worker, out, bounds, X, y, weight, order, W, k, st
 def batch_sparse_worker(
     pass_, worker, out, bounds, indptr, indices, values, y, weight, order, W, k, strip, mark, names, counts, G
 ):  # fmt: skip
-    """`batch_dense_worker` for CSR: G[w] has a row for every feature that occurs, named in names[w], and one for the
-    intercepts at the end. mark [V, p] int32, −1 everywhere before and after.
+    """`batch_dense_worker` for CSR: G[w] has a row for every feature that occurs, and a last one for the intercepts.
+
+    names[w] lists the features. mark [V, p] int32: −1 everywhere before and after.
     """
     p, K = W.shape[0] - 1, W.shape[1]
     visit = next_visit(pass_, worker)
@@ -88,7 +89,7 @@ def batch_sparse_worker(
 
 @inner
 def _pay(W, j, c, rate, times, l1, ridge):
-    """The penalty of `times` updates at once, as a proximal step."""
+    """Apply the penalty of `times` updates at once, as a proximal step."""
     w = np.float64(W[j, c])
     size = abs(w) - rate * times * l1
     if size <= 0.0:
@@ -107,7 +108,7 @@ def apply_worker(
     pass_, worker, out, bounds, kind, step, scale, update, first, last, names, counts, G, W, square, past, seen, most,
     due, l1, ridge, free, shards
 ):  # fmt: skip
-    """Visit s: apply scale·G[w] of the workers first … last, in that order, to the features of shard s.
+    """Apply in visit s scale·G[w] of the workers first … last, in that order, to the features of shard s.
 
     update: the number of the first of these updates. l1, ridge [p + 1] in the units of the scaled gradient. free:
     whether the intercepts, the last row, are learned.
@@ -132,7 +133,7 @@ def apply_worker(
                 due[j] = now
                 for c in range(K):
                     if behind > 0 and j < p:
-                        # AdaRevision's sum may fall, even below zero; its steps go by the largest so far.
+                        # AdaRevision's sum may decrease, even below zero; its steps use the largest so far.
                         size = np.float64(most[j, c] if kind == ADAREVISION else square[j, c])
                         _pay(W, j, c, _rate(kind, step, size), behind, l1[j], ridge[j])
                     g = scale * G[w, f, c]
@@ -154,7 +155,7 @@ def apply_worker(
 
 @kernel
 def pay_worker(pass_, worker, out, bounds, kind, step, update, W, square, due, l1, ridge):
-    """Pay what is due of the penalty up to `update`, for the features bounds[v] … bounds[v + 1]."""
+    """Apply the penalties due up to `update`, for the features bounds[v] … bounds[v + 1]."""
     visit = next_visit(pass_, worker)
     while visit >= 0:
         for j in range(bounds[visit], min(bounds[visit + 1], W.shape[0] - 1)):

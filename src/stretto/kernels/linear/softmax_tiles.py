@@ -1,19 +1,20 @@
-"""Weighted sums of rows that are a few numbers wide, kept in registers while they grow.
+"""Weighted sums of narrow rows (one number per class), accumulated in registers.
 
-A linear model of k classes keeps its weights by features, k numbers side by side, padded to a width of whole fours (see
-`strips`). Everything it does is then one of two sums. Over the numbers of a dense matrix L, four sums at a time:
+A linear model of k classes stores its weights by features, k numbers side by side, padded to a multiple of four (see
+`strips`). All its passes are then one of two sums. Over the numbers of a dense matrix L, four sums at a time:
 
     add_rows4(C, c, c_step, L, at, row, step, count, R, r, width, strip)       and add_rows1, a single one
         C[c + i·c_step + j] += Σ_t L[at + i·row + t·step] · R[r + t·width + j]       i = 0 … 3, t = 0 … count − 1
 
-where j runs over the lanes of a strip. With R the weights and t the features these are the scores of four samples; with
-R the residuals and t the samples, the gradients of four features. And over the entries of a sparse row or column:
+where j runs over the lanes of a strip. If R holds the weights and t runs over features, these are the scores of four
+samples; if R holds the residuals and t runs over samples, the gradients of four features. And over the entries of a
+sparse row or column:
 
     add_listed(C, c, indices, values, first, last, R, r, width, strip)
         C[c + j] += Σ_t values[t] · R[r + indices[t]·width + j]                      t = first … last − 1
 
-Arithmetic is that of R's type, by fused multiply-adds, whatever the types of L and C. Every sum is one chain over t
-(`add_listed`: two, of every other entry, added at the end), so registers decide the speed and nothing else. Places are
+The arithmetic is in R's type, with fused multiply-adds, for all types of L and C. Every sum is one chain over t
+(`add_listed`: two, of every other entry, added at the end), so the use of registers affects the speed only. Offsets are
 counted in elements from the start of an array.
 """
 
@@ -30,8 +31,10 @@ _SEVERAL = 16  # the width of a strip where there is more than one
 
 
 def strips(classes: int) -> tuple[int, tuple[int, ...]]:
-    """(width, strip): the padded length of a row for so many classes, and the value that tells kernels how wide a strip
-    is: a tuple whose length, known to the compiler, is its number of fours. A row is a whole number of strips.
+    """Return (width, strip) for a number of classes: the padded length of a row, and the width of a strip.
+
+    strip is a tuple whose length, known to the compiler, is the strip's width in fours. A row is a whole number of
+    strips.
 
     >>> strips(10), strips(40)
     ((12, (0, 0, 0)), (48, (0, 0, 0, 0)))
@@ -47,7 +50,7 @@ def _i64(n):
 
 
 def _pieces(strip):
-    """(offset, lanes) of the vectors that make up a strip: sixteens, then an eight, then a four."""
+    """Return (offset, lanes) of the vectors that make up a strip: sixteens, then an eight, then a four."""
     found, at, left = [], 0, strip.count * _QUAD
     for lanes in (16, 8, 4):
         while left >= lanes:
@@ -57,7 +60,7 @@ def _pieces(strip):
 
 
 def _together(context, strip, element):
-    """How many sums of a strip's width fit in the registers beside what is loaded: speed hangs on it, no number."""
+    """Return how many sums of a strip's width fit in the registers beside the operands; affects speed only."""
     wide = "+avx512f" in context.codegen().magic_tuple()[2]
     size = 8 if isinstance(element, ir.DoubleType) else 4
     each = -(-strip.count * _QUAD * size // (64 if wide else 32))
@@ -66,7 +69,7 @@ def _together(context, strip, element):
 
 
 def _convert(builder, value, element):
-    """A float, or sixteen, as another type of float."""
+    """Convert a float, or a vector of sixteen, to another float type."""
     scalar = value.type.element if isinstance(value.type, ir.VectorType) else value.type
     if scalar == element:
         return value
@@ -88,7 +91,7 @@ def _fma(builder, x, y, z):
 
 
 def _vector(builder, pointer, lanes):
-    """A pointer to a vector, and how it is aligned."""
+    """Return a pointer to a vector, and its alignment."""
     element = pointer.type.pointee
     size = 8 if isinstance(element, ir.DoubleType) else 4
     return builder.bitcast(pointer, ir.VectorType(element, lanes).as_pointer()), size
@@ -100,7 +103,7 @@ def _load(builder, pointer, offset, lanes):
 
 
 def _add_to(builder, pointer, offset, total):
-    """pointer[offset:] += total, in the type that stands there."""
+    """pointer[offset:] += total, in the type of the array."""
     at, align = _vector(builder, builder.gep(pointer, [_i64(offset)]), total.type.count)
     here = builder.load(at, align=align)
     builder.store(builder.fadd(here, _convert(builder, total, here.type.element)), at, align=align)

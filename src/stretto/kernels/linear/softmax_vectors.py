@@ -1,12 +1,12 @@
-"""Long vectors of a quasi-Newton method over weights [p + 1, K]: all that happens between two passes over the data.
+"""Vector operations of a quasi-Newton method over weights [p + 1, K]: the work between two passes over the data.
 
 H [m, N] holds the last steps and changes of gradient, N = (p + 1)·K numbers each, float32 where there are many.
-Visits of `products_worker` and `mix_worker` take the places bounds[v] … bounds[v + 1], those of the others features.
-Sums are one number for each visit, which the caller adds up in the order of the visits.
+Visits of `products_worker` and `mix_worker` take the elements bounds[v] … bounds[v + 1], those of the others features.
+Each visit returns one partial sum, and the caller adds them in the order of the visits.
 
 The penalty of feature j is l1[j]|w| + ½ridge[j]w²; l1 and ridge [p + 1], zero for the intercepts. With round > 0 the
-corner of |w| is rounded, √(w² + round²); with round = 0 steps stay inside an orthant: a weight ends at zero rather than
-change its sign, and one at zero moves as its slope says.
+kink of |w| is smoothed, √(w² + round²); with round = 0 steps stay inside an orthant: a weight stops at zero instead of
+changing its sign, and a weight at zero moves by the sign of its slope.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _BLOCK = 2048
 
 @kernel
 def products_worker(pass_, worker, out, bounds, H, count, X, made):
-    """made[v, i, r] = H[i]·X[r] over the places of visit v, i < count; X [r, N] float64."""
+    """made[v, i, r] = H[i]·X[r] over the elements of visit v, i < count; X [r, N] float64."""
     size = H.shape[1]
     visit = next_visit(pass_, worker)
     while visit >= 0:
@@ -71,8 +71,8 @@ def mix_worker(pass_, worker, out, bounds, H, count, factor, scale, x, made):
 def trial_worker(pass_, worker, out, bounds, W, d, t, slope, l1, ridge, round_, free, there, cast_, sums):
     """there = W + t·d, and cast_ the same in the type of the next pass.
 
-    In an orthant weights whose step goes up their slope stay where they are; free: no orthants. sums [V, 3]: the
-    penalty, slope·(there − W), and the penalty with the corner as it is.
+    In an orthant, weights whose step goes up their slope do not move; free: no orthants. sums [V, 3]: the penalty,
+    slope·(there − W), and the penalty without smoothing.
     """
     visit = next_visit(pass_, worker)
     while visit >= 0:
@@ -107,10 +107,10 @@ def turn_worker(
     pass_, worker, out, bounds, W, there, G, l1, ridge, round_, scale, g, slope, step, change, scaled,
     share, G0, mass, tilt, sums
 ):  # fmt: skip
-    """After a step from W to `there`, where the gradient of the loss is G.
+    """Update gradient, slope and step pair after a step from W to `there`, where the gradient of the loss is G.
 
-    g: the gradient of all that is smooth, replaced by that at `there`; slope: the same, and where |w| has its corner
-    that of the steepest descent. step = (there − W) / scale, change = scale·(change of g), scaled = scale·slope, with
+    g: the gradient of the smooth part, replaced by that at `there`; slope: the same, but at a kink of |w| that of
+    steepest descent. step = (there − W) / scale, change = scale·(change of g), scaled = scale·slope, with
     scale [p + 1].
 
     sums [V, 2] are of the dual point whose pull on the weights is u = −(1 − share)·G + share·(mass·tilt − G0), G0

@@ -1,1 +1,1 @@
-"""Compiled loops of the memory planner."""
+"""Compiled loops of the memory planner: timelines, recomputation costs, instructions, addresses."""

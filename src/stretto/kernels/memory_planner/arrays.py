@@ -56,7 +56,7 @@ class PlanArrays(NamedTuple):
 
 @inner
 def interval_at(p, s, position):
-    """The interval of storage s just before a position runs; NEXT if it is used at this position or the one before."""
+    """Return the interval of storage s just before a position runs; NEXT if this position or the one before uses it."""
     low, high = p.touch_at[s], p.touch_at[s + 1]
     first = low
     while low < high:

@@ -60,7 +60,7 @@ def _emit(w, counts, what, which):
 
 @inner
 def _push(w, counts, time, s):
-    """Add to the heap: the earliest on top, of equal ones the storage with the smaller number."""
+    """Add to the heap: the earliest on top; of equal ones the storage with the smaller number."""
     at = counts[LEAVING]
     counts[LEAVING] += 1
     while at:
@@ -74,7 +74,7 @@ def _push(w, counts, time, s):
 
 @inner
 def _pop(w, counts):
-    """Remove the earliest from the heap: its storage; its time is in w.copied_out_at."""
+    """Remove the earliest from the heap and return its storage; its time is in w.copied_out_at."""
     found = w.leaving_storage[0]
     counts[LEAVING] -= 1
     count = counts[LEAVING]
@@ -128,7 +128,7 @@ def _early(p, w, counts, clocks, k, i, horizon, into, latency):
         s = p.swap_in[i]
         size, need = p.size[s], p.swap_in_need[i]
         if p.swap_in_since[i] > k or w.copied_out_at[s] >= 0.0:
-            counts[BLOCKED] = max(k + 1, min(p.swap_in_since[i], need))  # it is still on the device: try again later
+            counts[BLOCKED] = max(k + 1, min(p.swap_in_since[i], need))  # still on the device: retry later
             break
         short = need - 1
         while short >= k and w.free_bytes[short] >= size:
@@ -158,7 +158,7 @@ def lowered(p, w, counts, clocks, link):
         w.copied_out_at[s] = -1.0
         w.host_copy_at[s] = 0.0
     count, comes = p.node.shape[0], p.swap_in.shape[0]
-    latest = 1e300  # so that all are in time, one after another on the link
+    latest = 1e300  # latest start times at which all copies are in time, one after another on the link
     for i in range(comes - 1, -1, -1):
         w.issued[i] = 0
         latest = min(latest, p.expected[p.swap_in_need[i]]) - (latency + p.size[p.swap_in[i]] / into)

@@ -1,5 +1,6 @@
-"""Place items one after another, each at the lowest address that is free during its lifetime: the compiled loop of
-`memory.addresses.placement`.
+"""Assign addresses to items in order, each the lowest that is free during its lifetime.
+
+The compiled loop of `memory.addresses.placement`.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ def _sort(low, high, count):
 
 @kernel
 def packed(order, bounds, since, until, bottom, top, placed, low, high, base):
-    """Place items in an order; the bytes that they take.
+    """Place items in an order; return the bytes that they need.
 
     Parameters
     ----------

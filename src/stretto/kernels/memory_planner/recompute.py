@@ -59,7 +59,7 @@ def _take(heap, count):
 
 @inner
 def _found(p, choice, kept_until, g, hold, launch, most, w, counts):
-    """Seconds, or -1.0 if it cannot be recomputed or is too expensive; the rest is in w and counts."""
+    """Return seconds, or -1.0 if it cannot be recomputed or is too expensive; other results are in w and counts."""
     s = p.interval_storage[g]
     b, size = p.interval_end[g], p.size[s]
     counts[STAMP] += 1
@@ -124,13 +124,13 @@ def _found(p, choice, kept_until, g, hold, launch, most, w, counts):
 
 @kernel
 def recompute_cost(p, choice, kept_until, interval, hold, launch, most, w, counts):
-    """Seconds to recompute the storage of one interval, or -1.0; see `_found`."""
+    """Return the seconds to recompute the storage of one interval, or -1.0; see `_found`."""
     return _found(p, choice, kept_until, interval, hold, launch, most, w, counts)
 
 
 @kernel
 def recompute_seconds(p, choice, kept_until, intervals, hold, launch, most, w, counts, seconds):
-    """Seconds [len(intervals)] to recompute the storages of some intervals, NO_WAY where that is not possible."""
+    """Return seconds [len(intervals)] to recompute the storages of some intervals, NO_WAY if impossible."""
     for k in range(intervals.shape[0]):
         found = _found(p, choice, kept_until, intervals[k], hold, launch, most, w, counts)
         seconds[k] = found if found >= 0.0 else NO_WAY

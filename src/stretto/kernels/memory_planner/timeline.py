@@ -76,7 +76,7 @@ def _free(p, w, out, counts, s):
 
 @inner
 def _swap_out(p, w, out, counts, s, k):
-    """Storage s leaves the device after step k, with a copy unless the host has one."""
+    """Remove storage s from the device after step k, with a copy to the host unless it has one."""
     if w.on_host_copy[s]:
         _free(p, w, out, counts, s)
         return
@@ -95,7 +95,7 @@ def _swap_out(p, w, out, counts, s, k):
 
 @inner
 def _swap_in(p, w, out, counts, s, k):
-    """Storage s comes from the host before step k."""
+    """Copy storage s from the host before step k."""
     at = counts[SWAP_INS]
     if at == out.swap_in.shape[0]:
         counts[FULL] = 1
@@ -125,10 +125,10 @@ def _from_host(w, choice, s):
 
 @inner
 def _maker(p, w, counts, s, position):
-    """The node to recompute for storage s, or -1.
+    """Return the node to recompute for storage s, or -1.
 
-    A storage that can neither be recomputed nor copied back should have been kept. It is noted and counts as resident
-    from here on; this timeline will not be used.
+    A storage that can neither be recomputed nor copied back should have been kept. It is recorded and counts as
+    resident from then on; this timeline will not be used.
     """
     n = p.maker[s]
     if n >= 0 and p.recomputable[n] and p.recompute_until[n] >= position:
@@ -143,7 +143,7 @@ def _maker(p, w, counts, s, position):
 
 @inner
 def _closure(p, w, choice, counts, lost, position):
-    """Collect the nodes to recompute in w.order, makers before readers; their number."""
+    """Collect the nodes to recompute in w.order, makers before readers; return how many."""
     counts[STAMP] += 1
     stamp, found = counts[STAMP], 0
     for k in range(lost):
@@ -319,7 +319,7 @@ def timeline(p, choice, kept_until, reuse_window, w, out, counts):
     kept_until : array [S]
         The position up to which a storage is kept after its last use; -1: it is not.
     counts : array [COUNTS] of int64
-        Result: lengths of the lists, and flags. All else is as in `memory.planner.timeline`.
+        Result: lengths of the lists, and flags. The other parameters are as in `memory.planner.timeline`.
     """
     for k in range(counts.shape[0]):
         counts[k] = 0

@@ -1,1 +1,1 @@
-"""Arithmetic with the same bits on every processor: lanes, vectors, random numbers, small linear algebra."""
+"""Arithmetic with the same bits on every processor: vectors, random numbers, small linear algebra."""

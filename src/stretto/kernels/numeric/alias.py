@@ -1,9 +1,9 @@
-"""Alias tables: a number in proportion to any weights, in the same time however many there are.
+"""Alias tables (Vose): draw an index with probability proportional to its weight, in constant time.
 
-A table of n weights is two arrays: `chance` that slot j keeps its own number, and the number it gives otherwise.
+A table of n weights is two arrays: `chance`, the probability that slot j returns j, and the index returned otherwise.
 
     weights 1, 3:    chance [0.5, 1.0], other [1, 1]
-    slot 0 half of the time: 0, or 1 as often; slot 1 the other half: 1. So 1 comes three times as often.
+    slot 0 (half of the draws) returns 0 or 1, equally often; slot 1 returns 1. So 1 is three times as frequent.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _S32 = np.uint64(32)
 
 @merged
 def alias(weights, n, whole, chance, other, left):
-    """Fill an alias table for weights [n] that add up to `whole`. Vose's method: no slot holds more than two."""
+    """Fill an alias table for weights [n] with the sum `whole`, by Vose's method."""
     small = 0
     large = n
     scale = np.float32(n) / whole
@@ -52,7 +52,7 @@ def alias(weights, n, whole, chance, other, left):
 
 @merged
 def alias_draw(n, chance, other, random):
-    """A slot or its alias, from 64 random bits."""
+    """Return a slot or its alias, from 64 random bits."""
     slot = np.int64(((random >> _S32) * np.uint64(n)) >> _S32)
     unit = np.float32(np.int64(random & _LOW)) * _HALF
     return slot if unit < chance[slot] else np.int64(other[slot])
@@ -60,5 +60,5 @@ def alias_draw(n, chance, other, random):
 
 @kernel
 def fill_alias(weights, whole, chance, other, left):
-    """`alias`, for those who are not compiled."""
+    """`alias` as an entry point for Python."""
     alias(weights, weights.shape[0], whole, chance, other, left)

@@ -1,10 +1,11 @@
-"""Cholesky factors of large symmetric systems, by blocks, with a gang's help.
+"""Blocked Cholesky factorisation of large symmetric systems, shared by the threads of a gang.
 
 U [size, step] float64, row-major: on entry the upper triangle of A (rows and columns 0 … size − 1, size a multiple of
 32, step ≥ size), on return U with A = UᵀU. `inverse` [size]: on entry the diagonal of A, on return 1 / U[k, k].
-Sixty-four rows at a time: the diagonal block by the leader, the rest of its rows by columns (FINISH), then what they
-take off the rows below, tile by tile (TRAIL). A pivot that is lost in rounding belongs to a column that hangs on those
-before it: its unknown is set to zero and leaves the others alone, which solves the system as well as it can be solved.
+Sixty-four rows at a time: the leader factorises the diagonal block; the rest of its rows is computed by columns
+(FINISH); then their products are subtracted from the rows below, tile by tile (TRAIL). A pivot that is lost in rounding
+belongs to a column that depends on earlier ones: its unknown is set to zero and does not affect the others, which
+solves the system as well as possible.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from .tile64 import COLUMNS, ROWS, add_tile
 from .vector import add, fma, get, load, mul, splat, store, total
 
 BLOCK = 64
-STRIP = 16  # rows of a piece of TRAIL
-CHUNK = 64  # columns of a piece of FINISH
+STRIP = 16  # rows of a chunk of TRAIL
+CHUNK = 64  # columns of a chunk of FINISH
 _LOST = 1e-13
 
 
@@ -29,7 +30,7 @@ def diagonal(U, inverse, top, last, size):
         pivot = U[k, k]
         for m in range(top, k):
             pivot -= U[m, k] * U[m, k]
-        # inverse[k] still holds the number that stood here before the rows above took anything off.
+        # inverse[k] still holds the diagonal of A, before the subtractions.
         if not pivot > _LOST * inverse[k]:
             U[k, k] = 1.0
             inverse[k] = 0.0
@@ -45,7 +46,7 @@ def diagonal(U, inverse, top, last, size):
 
 @inner
 def finish(U, inverse, top, last, piece, size):
-    """The rows top … last of U in the columns of one piece to the right of the block."""
+    """Compute the rows top … last of U in the columns of one chunk to the right of the block."""
     step = U.shape[1]
     left = last + piece * CHUNK
     for c in range(left, min(left + CHUNK, size), 16):
@@ -58,7 +59,7 @@ def finish(U, inverse, top, last, piece, size):
 
 @inner
 def trail(U, top, last, piece, size):
-    """What the rows top … last take off sixteen rows below."""
+    """Subtract the products of the rows top … last from sixteen rows below."""
     step = U.shape[1]
     first = last + piece * STRIP
     for p in range(first, min(first + STRIP, size), ROWS):
@@ -69,7 +70,7 @@ def trail(U, top, last, piece, size):
 
 @inner
 def forward(U, inverse, x, size):
-    """x [size] becomes the solution of Uᵀ x = x."""
+    """Solve Uᵀ x = x in place; x [size]."""
     step = U.shape[1]
     for k in range(size):
         x[k] *= inverse[k]
@@ -85,7 +86,7 @@ def forward(U, inverse, x, size):
 
 @inner
 def backward(U, inverse, x, size):
-    """x [size] becomes the solution of U x = x."""
+    """Solve U x = x in place; x [size]."""
     step = U.shape[1]
     for k in range(size - 1, -1, -1):
         rest = x[k]
@@ -106,6 +107,6 @@ def backward(U, inverse, x, size):
 
 @inner
 def substitute(U, inverse, x, size):
-    """x [size] becomes the solution of UᵀU x = x."""
+    """Solve UᵀU x = x in place; x [size]."""
     forward(U, inverse, x, size)
     backward(U, inverse, x, size)

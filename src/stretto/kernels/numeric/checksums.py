@@ -1,4 +1,4 @@
-"""Sums over the bytes of an array, by which a change is noticed: Fletcher's two sums, in sixteen lanes of 64 bits."""
+"""Checksums of an array's bytes, to detect changes: Fletcher's two sums, in sixteen lanes of 64 bits."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _sums(words, lo, hi, made, to):
 def sums(words, made):
     """made [1, 32] uint64: for each lane the sum of words [n] uint64, and then the sum of its running sums.
 
-    A lane takes every sixteenth word. Two words that change places change the sums of their lanes, or, in one lane, its
+    A lane takes every sixteenth word. Exchanging two words changes the sums of their lanes or, within one lane, its
     running sum.
     """
     _sums(words, 0, words.shape[0], made, 0)

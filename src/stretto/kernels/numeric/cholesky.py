@@ -1,12 +1,12 @@
-"""Small symmetric systems A x = b, solved where they lie.
+"""In-place Cholesky solver for small symmetric systems A x = b in float32, with a float64 fallback.
 
-A worker keeps one scratch array S [n + 3 + …, n] float32: rows 0 … n − 1 hold A (only the part j ≥ i is read, in
-whole sixteens), row n holds b and later x, rows n + 1 and n + 2 are ours. A becomes Uᵀ U: sixteen rows of U at a
-time, then their tile products are taken off the rows below.
+A worker has one scratch array S [n + 3 + …, n] float32: rows 0 … n − 1 hold A (only the part j ≥ i is read, in whole
+sixteens), row n holds b and later x, rows n + 1 and n + 2 are scratch. A becomes Uᵀ U: sixteen rows of U at a time,
+then their tile products are subtracted from the rows below.
 
-A column that nothing touches (zero padding) has an empty row and a zero on the diagonal; its unknown is 0. A pivot
-that has lost nearly all of its digits means float32 is too short for this system: `solve` says so, and `solve_wide`
-does it again in float64.
+A column of zero padding has an empty row and a zero on the diagonal; its unknown is 0. If a pivot has lost nearly all
+of its digits, float32 is not accurate enough for the system: `solve` returns False, and `solve_wide` solves it in
+float64.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from . import lanes
 from .tile import ROWS, VECTORS, outer_minus
 
 _ZERO, _ONE = np.float32(0.0), np.float32(1.0)
-# A pivot below this part of its diagonal is rounding error: float32 has 24 bits, long sums lose 4 of them.
+# A pivot below this fraction of its diagonal is rounding error: float32 has 24 bits, long sums lose 4 of them.
 _LOST = np.float32(1e-6)
 _FIRST_JITTER, _LAST_JITTER = 1e-12, 1e-2
 
@@ -120,15 +120,15 @@ def _factorise(S, n):
 
 @inner
 def solve(S, n):
-    """Turn b (row n of S) into x, using up A. False when float32 is too short; S is then spoilt."""
+    """Turn b (row n of S) into x and overwrite A. False if float32 is not accurate enough; S is then invalid."""
     if not _factorise(S, n):
         return False
     b, inverse, z = S[n], S[n + 1], S[n + 2]
-    # Uᵀ z = b. Single numbers go to a row of their own: written into b, they would hold up the next vector read of b.
+    # Uᵀ z = b. Single numbers go to a separate row: written into b, they would delay the next vector read of b.
     for k in range(n):
         z[k] = b[k] * inverse[k]
         _axpy_from(S, n, -z[k], k, k & ~15)
-    # U x = z, from below; inside a block from the oldest x to the newest, so that only one product waits for it.
+    # U x = z, from below; inside a block from the oldest x to the newest, so that only one product depends on it.
     for k in range(n - 1, -1, -1):
         end = (k & ~15) + 16
         rest = z[k] - _dot_from(S, k, n, end)
@@ -140,7 +140,7 @@ def solve(S, n):
 
 @inner(allocates=True)
 def _try_wide(A, b, x, jitter):
-    """Cholesky of A + jitter·diag(A) in float64, row by row, and x. False when it is not positive definite."""
+    """Solve (A + jitter·diag(A)) x = b by Cholesky in float64, row by row. False if it is not positive definite."""
     n = b.shape[0]
     U = zeros2(n, n, np.float64)
     for k in range(n):
@@ -172,7 +172,7 @@ def _try_wide(A, b, x, jitter):
 
 @inner(allocates=True)
 def solve_wide(A, b, x):
-    """x of A x = b, all float64, with as little added to the diagonal as works. False when nothing does."""
+    """Solve A x = b in float64, with the smallest jitter on the diagonal that works. False if none does."""
     jitter = _FIRST_JITTER
     while jitter <= _LAST_JITTER:
         if _try_wide(A, b, x, jitter):

@@ -1,20 +1,20 @@
-"""Operations that LLVM leaves undefined in some cases, with one answer in all of them, on every processor.
+"""Shifts and float-to-integer conversions that LLVM leaves undefined, with NumPy's result on every processor.
 
     shl(x, n)       x << n      0 where n is not in 0 … bits - 1, as in NumPy
-    shr(x, n)       x >> n      there 0, or -1 of a negative x
-    whole(x, kind)  a float as an integer: the fraction is dropped; see below for what no integer fits
+    shr(x, n)       x >> n      likewise 0, or -1 for a negative x
+    whole(x, kind)  a float as an integer: truncated; see below for values out of range
     each(v, kind)   the same for the sixteen lanes of a vector
 
 LLVM calls the result of such a shift or conversion poison: it may differ between the body of a vectorised loop and
-its tail, and from one processor to the next. A float that has no integer of the wanted type (NaN, infinite, too large
-or too small) becomes what NumPy makes of it on x86-64, one at a time:
+its tail, and from one processor to the next. A float that is out of range of the integer type (NaN, infinite, too large
+or too small) becomes what NumPy returns on x86-64 for a scalar:
 
     int64, int32            the least integer of the type
     int8, int16, uint8, uint16      as int32 first, then the lowest bits of that
     uint32                  as int64 first, then the lowest bits of that
     uint64                  below 2⁶³ as int64; from there on, 2⁶³ less as int64, and 2⁶³ more of that
 
-They are a module of their own, which only loops that need one of them import.
+They are a separate module, which only the loops that need one of them import.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from .vector_memory import Vec
 
 
 def _constant(kind, value):
-    """A number, or a vector of it in every lane."""
+    """Return a constant, or a vector with it in every lane."""
     return ir.Constant(kind, [value] * LANES if isinstance(kind, ir.VectorType) else value)
 
 
 def _inside(builder, x, n):
-    """n, whether it is a number of bits to shift by, and the bits there are."""
+    """Return whether n is a valid shift of x, and the width of x in bits."""
     bits = x.type.width
     return builder.icmp_unsigned("<", n, ir.Constant(n.type, bits)), bits
 
 
 @intrinsic
 def shl(typingctx, x, n):
-    """x shifted to the left by n bits."""
+    """Shift x to the left by n bits."""
     kind = types.unliteral(x)
     if not isinstance(kind, types.Integer):
         return None
@@ -56,7 +56,7 @@ def shl(typingctx, x, n):
 
 @intrinsic
 def shr(typingctx, x, n):
-    """x shifted to the right by n bits; of a signed x the sign fills up."""
+    """Shift x to the right by n bits; arithmetic for a signed x."""
     kind = types.unliteral(x)
     if not isinstance(kind, types.Integer):
         return None
@@ -64,7 +64,7 @@ def shr(typingctx, x, n):
     def codegen(context, builder, signature, args):
         x, n = args
         fits, bits = _inside(builder, x, n)
-        if kind.signed:  # by all the bits but one, only the sign is left
+        if kind.signed:  # a shift by all bits but one leaves the sign
             return builder.ashr(x, builder.select(fits, n, ir.Constant(n.type, bits - 1)))
         zero = ir.Constant(x.type, 0)
         return builder.select(fits, builder.lshr(x, builder.select(fits, n, zero)), zero)
@@ -76,14 +76,14 @@ def shr(typingctx, x, n):
 
 
 def _like(kind, element):
-    """A type, of as many lanes as another."""
+    """Return a type, as a vector if another one is a vector."""
     return ir.VectorType(element, LANES) if isinstance(kind, ir.VectorType) else element
 
 
 def _least_beyond(builder, x, bits):
-    """x as a signed integer of so many bits; the least of them where it does not fit."""
+    """Convert x to a signed integer with a number of bits; the least integer if it does not fit."""
     wanted = _like(x.type, ir.IntType(bits))
-    # -2ⁿ and 2ⁿ are exact in every type of floats; comparisons with NaN are false.
+    # -2ⁿ and 2ⁿ are exact in every float type; comparisons with NaN are false.
     low, past = _constant(x.type, -(2.0 ** (bits - 1))), _constant(x.type, 2.0 ** (bits - 1))
     fits = builder.and_(builder.fcmp_ordered(">=", x, low), builder.fcmp_ordered("<", x, past))
     safe = builder.select(fits, x, _constant(x.type, 0.0))
@@ -91,7 +91,7 @@ def _least_beyond(builder, x, bits):
 
 
 def _to_integer(builder, x, kind):
-    """x, a float or a vector of them, as integers of a Numba type."""
+    """Convert x, a float or a vector of floats, to integers of a Numba type."""
     bits, signed = kind.bitwidth, kind.signed
     if bits == 64 and not signed:
         half = _constant(x.type, 2.0**63)
@@ -107,7 +107,7 @@ def _to_integer(builder, x, kind):
 
 @intrinsic
 def whole(typingctx, x, kind):
-    """A number as an integer of the type of the number `kind`, such as np.int64(0)."""
+    """Convert a number to an integer of the type of `kind`, such as np.int64(0)."""
     wanted, given = types.unliteral(kind), types.unliteral(x)
     if not (isinstance(given, types.Number | types.Boolean) and isinstance(wanted, types.Integer)):
         return None
@@ -122,7 +122,7 @@ def whole(typingctx, x, kind):
 
 @intrinsic
 def each(typingctx, x, kind):
-    """Sixteen floats as integers of the type of the number `kind`."""
+    """Convert sixteen floats to integers of the type of `kind`."""
     wanted = types.unliteral(kind)
     if not (isinstance(x, Vec) and isinstance(x.dtype, types.Float) and isinstance(wanted, types.Integer)):
         return None

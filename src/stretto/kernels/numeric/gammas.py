@@ -1,14 +1,14 @@
-"""lnΓ and its derivative ψ (digamma) with the same bits everywhere.
+"""lnΓ and its derivative ψ (digamma), with the same bits on every processor.
 
-Like `scalar` they use additions, multiplications, divisions and our own logarithm in a fixed order, and nothing of the
-machine's mathematics library. Small arguments are first carried up by Γ(x + 1) = x Γ(x) to where Stirling's series is
-exact to the last bits:
+Like `scalar` they use additions, multiplications, divisions and our own logarithm in a fixed order, not the machine's
+mathematics library. Small arguments are first increased by Γ(x + 1) = x Γ(x) to where Stirling's series is accurate to
+the last bits:
 
     lnΓ(x) = (x − ½) ln x − x + ½ ln 2π + 1/12x − 1/360x³ + …
     ψ(x)   = ln x − 1/2x − 1/12x² + 1/120x⁴ − …
 
 Both are for x > 0. Their error is below 1e-14, or 2e-15 of the value where that is more. lnΓ is 0 at 1 and 2, ψ at
-1.4616…; near there it is the absolute error that is small.
+1.4616…; near there only the absolute error is small.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from stretto.kernels.core.compile import inner
 
 from .scalar import log
 
-_FAR = 10.0  # from here on seven terms of the series reach 1e-16
+_FAR = 10.0  # from this x on seven terms of the series reach 1e-16
 _HALF_LOG_2PI = 0.9189385332046728
 
 
 @inner
 def lgamma(x):
-    """lnΓ(x) of a float64; +∞ of zero and of infinity, NaN of a negative number."""
+    """Return lnΓ(x) of a float64; +∞ for zero and infinity, NaN for a negative number."""
     if not x > 0.0:
         return np.inf if x == 0.0 else np.nan
     if x == np.inf:
         return x
-    # One logarithm of the product instead of one for each factor: there are at most ten, all below 10.
+    # One logarithm of the product instead of one per factor: at most ten factors, all below 10.
     below = 1.0
     while x < _FAR:
         below *= x
@@ -47,7 +47,7 @@ def lgamma(x):
 
 @inner
 def digamma(x):
-    """ψ(x) of a float64; −∞ of zero, +∞ of infinity, NaN of a negative number."""
+    """Return ψ(x) of a float64; −∞ for zero, +∞ for infinity, NaN for a negative number."""
     if not x > 0.0:
         return -np.inf if x == 0.0 else np.nan
     if x == np.inf:

@@ -1,9 +1,9 @@
-"""Numbers as a 16-bit float would have them, in one pass and without leaving their own dtype.
+"""Round float32 and float64 arrays to float16 precision in one pass, without changing their dtype.
 
-A 16-bit float has 11 significant bits, down to steps of 2^−24; numbers are rounded to the nearest, ties to even. What
-would overflow becomes ±65504, the largest there is: the caller keeps what was lost. Infinity and NaN stay as they are.
+A 16-bit float has 11 significant bits, down to steps of 2^−24. Numbers are rounded to nearest, ties to even. Overflow
+becomes ±65504, the largest float16; the caller keeps the difference. Infinity and NaN do not change.
 
-Adding a power of two whose last bit is worth one step of the result, and taking it away again, rounds to such steps;
+Adding a power of two whose last bit is one step of the result, and subtracting it again, rounds to such steps;
 for 2^e ≤ |x| < 2^(e+1) that is 2^(e+13) in float32 and 2^(e+42) in float64, and never less than the one of e = −14.
 """
 

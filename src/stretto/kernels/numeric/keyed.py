@@ -1,7 +1,7 @@
-"""Random numbers for any number of integer keys, absorbed one at a time.
+"""Counter-based random numbers for any number of integer keys, absorbed one at a time.
 
 `uniform(t, i, j)` in a user's loop becomes `unit(absorb(absorb(absorb(UNIFORM, t), i), j))`. Each kind of number has
-its own start, so that a uniform and a normal number with the same keys have nothing to do with each other. The chain
+its own start, so that a uniform and a normal number with the same keys are independent. The chain
 is SplitMix64's finaliser; every step depends on all keys before it, so (1, 2) and (1, 2, 0) are different keys.
 `stretto.keyed` holds the same functions in plain Python, with the same bits.
 """
@@ -26,27 +26,27 @@ _S11, _S12 = np.uint64(11), np.uint64(12)
 
 @inner
 def absorb(state, key):
-    """The state after one more key; a negative key counts as its 64-bit two's complement."""
+    """Return the state after one more key; a negative key counts as its 64-bit two's complement."""
     return scramble(state ^ (np.uint64(key) + _GOLDEN))
 
 
 @inner
 def unit(state):
-    """A float64 in [0, 1): the upper 53 bits."""
+    """Return a float64 in [0, 1), from the upper 53 bits."""
     return np.float64(state >> _S11) * (1.0 / 9007199254740992.0)
 
 
 @inner
 def below(state, n):
-    """An int64 in 0..n-1, for 1 <= n <= 2**31: no value is more than n / 2**53 likelier than it should be."""
+    """Return an int64 in 0..n-1, for 1 <= n <= 2**31; probabilities are off by at most n / 2**53."""
     return np.int64(unit(state) * np.float64(n))
 
 
 @inner
 def gauss(state):
-    """A standard normal float64: the inverse distribution function at the middle of one of 2**52 equal steps.
+    """Return a standard normal float64: the inverse distribution function at the middle of one of 2**52 equal steps.
 
-    Three ratios of polynomials, for the body and two parts of the tail, with the coefficients of Wichura (1988,
+    Three rational functions, for the body and two parts of the tail, with the coefficients of Wichura (1988,
     algorithm AS 241); relative error below 1e-14 with our own logarithm.
     """
     u = (np.float64(state >> _S12) + 0.5) * (1.0 / 4503599627370496.0)  # never 0 or 1

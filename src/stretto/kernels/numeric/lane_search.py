@@ -1,13 +1,13 @@
-"""Finding things among sixteen lanes: running sums, the lane a number falls into, elements collected from anywhere.
+"""Search among sixteen lanes: prefix sums, mask bits, gathered elements.
 
     collect(A, rows, at, shift)   A[rows[at + lane] >> shift] in every lane
-    shift_right(x, n)             every lane shifted
+    shift_right(x, n)             every lane shifted right
     running(x)                    lane l: x[0] + … + x[l], by a fixed tree
     lane(x, l)                    one lane
     bits(mask)                    lane l of the mask as bit l;  count_bits(n), lowest_bit(n)
 
-Elements are collected by sixteen plain loads. The processor's own gather instruction was measured a third slower here
-(it was slowed down on many processors for safety), and a load may follow a store to the same element at once.
+Elements are gathered by sixteen plain loads. The processor's gather instruction was measured a third slower here
+(security fixes slowed it down on many processors), and a load may directly follow a store to the same element.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def _is_flat(ty):
 
 @intrinsic
 def collect(typingctx, A, rows, at, shift):
-    """A[rows[at + lane] >> shift] in every lane; rows are whole numbers without a sign."""
+    """Load A[rows[at + lane] >> shift] into every lane; rows are unsigned integers."""
     if not (_is_flat(A) and _is_flat(rows)):
         return None
 
@@ -53,7 +53,7 @@ def collect(typingctx, A, rows, at, shift):
 
 @intrinsic
 def shift_right(typingctx, x, n):
-    """Every lane, a whole number, shifted right by n bits; zeros come in."""
+    """Shift every lane, an integer, right by n bits; zeros are shifted in."""
     if not isinstance(x, Vec) or is_floating(x.dtype):
         return None
 
@@ -67,7 +67,7 @@ def shift_right(typingctx, x, n):
 
 @intrinsic
 def running(typingctx, x):
-    """Lane l holds the sum of lanes 0 to l, added by doubling distances."""
+    """Return prefix sums: lane l holds the sum of lanes 0 to l, added by doubling distances."""
     if not isinstance(x, Vec) or x.dtype == types.boolean:
         return None
 
@@ -86,7 +86,7 @@ def running(typingctx, x):
 
 @intrinsic
 def lane(typingctx, x, place):
-    """One lane."""
+    """Return one lane."""
     if not isinstance(x, Vec):
         return None
 
@@ -98,7 +98,7 @@ def lane(typingctx, x, place):
 
 @intrinsic
 def bits(typingctx, mask):
-    """A mask as a number: bit l is lane l."""
+    """Return a mask as a number: bit l is lane l."""
     if not (isinstance(mask, Vec) and mask.dtype == types.boolean):
         return None
 
@@ -110,7 +110,7 @@ def bits(typingctx, mask):
 
 @intrinsic
 def count_bits(typingctx, n):
-    """How many bits are set."""
+    """Return how many bits are set."""
 
     def codegen(context, builder, signature, args):
         kind = ir.FunctionType(_I64, [_I64])
@@ -121,7 +121,7 @@ def count_bits(typingctx, n):
 
 @intrinsic
 def lowest_bit(typingctx, n):
-    """The place of the lowest bit that is set; 64 when none is."""
+    """Return the position of the lowest set bit; 64 if none is set."""
 
     def codegen(context, builder, signature, args):
         return builder.cttz(args[0], ir.Constant(ir.IntType(1), 0))

@@ -1,10 +1,10 @@
-"""Sixteen fixed lanes: row arithmetic whose bits do not depend on the instruction set.
+"""Row arithmetic in sixteen fixed lanes, with the same bits on every instruction set.
 
 A row is a C-contiguous run of float32 whose length is a multiple of 16 (rows are padded with zeros, see `padded`).
-Element c belongs to lane c mod 16. A reduction keeps one partial sum per lane, in column order, and folds the lanes
+Element c belongs to lane c mod 16. A reduction keeps one partial sum per lane, in column order, and adds the lanes
 by a fixed tree (8 + 8, 4 + 4, 2 + 2, 1 + 1). Products are added with an explicit fused multiply-add, which IEEE 754
 defines to the last bit, so the compiler may use 512-, 256- or 128-bit registers (or a library call where the machine
-has no such instruction) and the result is the same. Nothing here carries a fast-math flag; compiled under profile
+has no such instruction) and the result is the same. No operation here has a fast-math flag; under profile
 `fast` Numba adds them.
 
     dot(W, i, H, j)                          W[i] · H[j]
@@ -41,32 +41,32 @@ def padded(width: int) -> int:
 
 
 def aligned(shape: tuple[int, ...]) -> np.ndarray:
-    """Zeros, float32, beginning at a cache line, so that sixteen lanes never straddle two (a third faster)."""
+    """Return float32 zeros aligned to a cache line, so that sixteen lanes never straddle two (a third faster)."""
     length = int(np.prod(shape))
     room = np.zeros(length + LANES, dtype=np.float32)
     skip = (-room.ctypes.data // room.itemsize) % LANES
     return room[skip : skip + length].reshape(shape)
 
 
-# --- pieces of IR, shared by the intrinsics here and in tile.py -----------------------------------------------------
+# --- IR fragments, shared by the intrinsics here and in tile.py -----------------------------------------------------
 
 
 def fma(builder, x, y, z):
-    """x·y + z, rounded once."""
+    """Return x·y + z, rounded once."""
     name = f"llvm.fma.v{LANES}f32" if isinstance(x.type, ir.VectorType) else "llvm.fma.f32"
     fn = cgutils.get_or_insert_function(builder.module, ir.FunctionType(x.type, [x.type] * 3), name)
     return builder.call(fn, [x, y, z])
 
 
 def splat(builder, scalar):
-    """One scalar, of any type, in every lane."""
+    """Return a vector with one scalar, of any type, in every lane."""
     blank = ir.Constant(ir.VectorType(scalar.type, LANES), ir.Undefined)
     one = builder.insert_element(blank, scalar, ir.Constant(_I32, 0))
     return builder.shuffle_vector(one, blank, ir.Constant(ir.VectorType(_I32, LANES), [0] * LANES))
 
 
 def tree(builder, vec):
-    """Fold sixteen lanes, of any type, by halves."""
+    """Add sixteen lanes, of any type, by halves."""
     size = LANES
     add = builder.fadd if isinstance(vec.type.element, ir.FloatType | ir.DoubleType) else builder.add
     while size > 1:
@@ -81,25 +81,25 @@ def tree(builder, vec):
 
 
 def row_pointer(context, builder, array_type, value, index):
-    """Address of row `index` of a C-contiguous 2-D float32 array, and its length."""
+    """Return the address of row `index` of a C-contiguous 2-D float32 array, and its length."""
     array = context.make_array(array_type)(context, builder, value=value)
     width = cgutils.unpack_tuple(builder, array.shape)[1]
     return builder.gep(array.data, [builder.mul(index, width)]), width
 
 
 def load(builder, pointer, offset):
-    """Sixteen floats at pointer[offset:]."""
+    """Load sixteen floats from pointer[offset:]."""
     at = builder.bitcast(builder.gep(pointer, [offset]), VEC.as_pointer())
     return builder.load(at, align=4)
 
 
 def store(builder, vec, pointer, offset):
-    """Write sixteen floats at pointer[offset:]."""
+    """Store sixteen floats at pointer[offset:]."""
     builder.store(vec, builder.bitcast(builder.gep(pointer, [offset]), VEC.as_pointer()), align=4)
 
 
 def chunks(builder, width):
-    """A loop over offsets 0, 16, … below width; yields (offset, _)."""
+    """Emit a loop over offsets 0, 16, … below width; yields (offset, _)."""
     return cgutils.for_range_slice(builder, ir.Constant(_I64, 0), width, ir.Constant(_I64, LANES), _I64)
 
 
@@ -129,16 +129,17 @@ def dot(typingctx, W, i, H, j):
 
 
 def unrolled(width: int) -> tuple[int, ...]:
-    """The `count` that `dot_of`, `pull` and `pull_squares` take for rows of this width: its length is how many chunks
-    they are written out for, so that the compiler keeps both rows in registers from the product to the update (a fifth
-    faster). Wider rows are walked in a loop; that is the empty tuple.
+    """Return the `count` that `dot_of`, `pull` and `pull_squares` take for rows of this width.
+
+    Its length is the number of unrolled chunks, so that the compiler keeps both rows in registers from the product to
+    the update (a fifth faster). Wider rows use a loop; their count is the empty tuple.
     """
     chunks_in = width // LANES
     return (0,) * chunks_in if chunks_in <= MOST_UNROLLED else ()
 
 
 def over_chunks(builder, width, count, body):
-    """body(offset) for every chunk of a row: written out when the type of `count` says how many there are."""
+    """Emit body(offset) for every chunk of a row: unrolled if the type of `count` has a length."""
     if isinstance(count, types.UniTuple) and count.count:
         for c in range(count.count):
             body(ir.Constant(_I64, c * LANES))
@@ -148,7 +149,7 @@ def over_chunks(builder, width, count, body):
 
 
 def row_of(context, builder, array_type, value, index, count):
-    """`row_pointer`, with a width known to the compiler where `count` tells it."""
+    """`row_pointer`, with a width known to the compiler if `count` specifies it."""
     if not (isinstance(count, types.UniTuple) and count.count):
         return row_pointer(context, builder, array_type, value, index)
     array = context.make_array(array_type)(context, builder, value=value)
@@ -157,7 +158,7 @@ def row_of(context, builder, array_type, value, index, count):
 
 
 def store_pairs(builder, pieces, p, q):
-    """Write the gathered (offset, new chunk of p, new chunk of q) and forget them."""
+    """Store the collected (offset, new chunk of p, new chunk of q) and clear the list."""
     for at, new_p, new_q in pieces:
         store(builder, new_p, p, at)
         store(builder, new_q, q, at)
@@ -205,8 +206,8 @@ def pull(typingctx, W, i, H, j, cw, gw, ch, gh, count):
             if not isinstance(at, ir.Constant):
                 store_pairs(builder, pieces, p, q)
 
-        # Written out, all loads come before all stores: for all the compiler knows W and H are the same memory, and it
-        # may take over the rows loaded for the product only if nothing was stored in between.
+        # If unrolled, all loads come before all stores: to the compiler W and H may be the same memory, so it reuses
+        # the rows loaded for the product only if nothing was stored in between.
         over_chunks(builder, width, count, body)
         store_pairs(builder, pieces, p, q)
         return context.get_dummy_value()
@@ -281,9 +282,9 @@ def fma32(typingctx, x, y, z):
 
 
 def trees(builder, vecs):
-    """Fold several vectors at once; lane n of the result is what `tree` gives for vecs[n], addition for addition.
+    """Add the lanes of several vectors at once; lane n of the result equals `tree` of vecs[n], addition for addition.
 
-    Two vectors are folded into the halves of one, so four cost five additions instead of sixteen.
+    Two vectors are reduced into the halves of one, so four cost five additions instead of sixteen.
     """
     size = LANES
     while size > 1:
@@ -307,7 +308,7 @@ def trees(builder, vecs):
 
 @intrinsic
 def dot4(typingctx, Y, j0, j1, j2, j3, P, i):
-    """(Y[j0]·P[i], Y[j1]·P[i], Y[j2]·P[i], Y[j3]·P[i]), each as `dot` gives it."""
+    """(Y[j0]·P[i], Y[j1]·P[i], Y[j2]·P[i], Y[j3]·P[i]), each with the bits of `dot`."""
     if not (is_rows(Y) and is_rows(P)):
         return None
     n = types.int64

@@ -1,7 +1,7 @@
-"""Random numbers without a stream: the same key gives the same number, wherever and whenever it is asked for.
+"""Counter-based random numbers: the same key gives the same number, in any thread and order.
 
-`mix` is SplitMix64 applied to a key of four integers. A model keys its numbers by what they are for (seed, purpose,
-row, column, epoch), never by thread or order, so the answer cannot depend on who computes it.
+`mix` is SplitMix64 applied to a key of four integers. A model keys its numbers by their purpose (seed, purpose, row,
+column, epoch), never by thread or order, so the result does not depend on which thread computes it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def _scramble(x):
 
 @inner
 def mix(a, b, c, d):
-    """64 random bits for the key (a, b, c, d)."""
+    """Return 64 random bits for the key (a, b, c, d)."""
     x = _scramble(np.uint64(a) + _GOLDEN)
     x = _scramble(x ^ (np.uint64(b) + _GOLDEN))
     x = _scramble(x ^ (np.uint64(c) + _GOLDEN))
@@ -35,20 +35,20 @@ def mix(a, b, c, d):
 
 @inner
 def entry_hash(row, col, bits):
-    """64 random bits for one entry of a matrix: cheaper than `mix`, for digests."""
+    """Return 64 random bits for one entry of a matrix: cheaper than `mix`, for digests."""
     x = _scramble((np.uint64(row) << _S32) + np.uint64(col) + _GOLDEN)
     return _scramble(x ^ np.uint64(bits))
 
 
 @inner
 def uniform(a, b, c, d):
-    """A float64 in [0, 1) for the key."""
+    """Return a float64 in [0, 1) for the key."""
     return np.float64(mix(a, b, c, d) >> _S11) * (1.0 / 9007199254740992.0)
 
 
 @kernel
 def fill_worker(pass_, worker, out, bounds, rows, seed, axis, low, high, width, W):
-    """W[p, c] uniform in [low, high) for c < width and zero beyond, keyed by the row rows[p] that stands at position p.
+    """W[p, c] uniform in [low, high) for c < width and zero beyond, keyed by rows[p], the row at position p.
 
     bounds [V + 1]: positions of each visit; rows [n] int64; W [n, padded] float32.
     """

@@ -1,8 +1,7 @@
-"""exp and log with the same bits everywhere.
+"""exp and log with the same bits on every processor.
 
-The mathematics library of the machine may differ in the last bit from one processor to the next; these use only
-additions, multiplications and divisions in a fixed order. Relative error below 1e-14, which is more than the float32
-states can hold.
+The machine's mathematics library may differ in the last bit from one processor to the next; these use only additions,
+multiplications and divisions in a fixed order. The relative error is below 1e-14, below that of the float32 states.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _TERMS = tuple(1.0 / math.factorial(n) for n in range(13, -1, -1))
 
 @inner
 def exp(x):
-    """eˣ of a float64."""
+    """Return eˣ of a float64."""
     if np.isnan(x):
         return x
     if x < _TINY_EXP:
@@ -42,7 +41,7 @@ def exp(x):
 
 @inner
 def log(x):
-    """Natural logarithm of a float64; −∞ of zero, NaN of a negative number."""
+    """Return the natural logarithm of a float64; −∞ for zero, NaN for a negative number."""
     if not x > 0.0:
         return -np.inf if x == 0.0 else np.nan
     if x == np.inf:

@@ -1,20 +1,20 @@
-"""Register tiles: many dot products at once, each in one fixed order.
+"""Register tiles in float32: many dot products at once, each summed in one fixed order.
 
 A tile is 4 rows by 64 columns of running sums, held in registers while k advances:
 
     sum[r, c] ±= left[k, p + r] · right[k, q + c]        r = 0 … 3, c = 0 … 63
 
-Each step loads four numbers of `left` and 64 of `right` and uses them in 256 products, so the arithmetic units and
-not the loads set the speed. Every sum is one chain of fused multiply-adds over k: how the columns are spread over
-registers cannot change a bit. So a machine with 32 wide registers (AVX-512) takes all 64 columns at once, any other
-takes them 16 at a time.
+Each step loads four numbers of `left` and 64 of `right` and uses them in 256 products, so the speed is limited by the
+arithmetic units, not by the loads. Every sum is one chain of fused multiply-adds over k, so the assignment of columns
+to registers changes no bits. A machine with 32 wide registers (AVX-512) takes all 64 columns at once, any other takes
+them 16 at a time.
 
     outer(A, p, q, vectors, L, R, first, last)    A[p:p+4, q:q+w] += L[f:l, p:p+4]ᵀ R[f:l, q:q+w], w = 16·vectors
     outer_minus(…)                                the same, subtracted
     crossprod(A, P, first, last)                  upper triangle of A += P[first:last]ᵀ P[first:last]
     scores(S, bias, b, L, i, R, j, depth)         S[0:4, :] = bias[b] + L[i:i+depth, 0:4]ᵀ R[j:j+depth, 0:64]
     above(S, r, limit)                            64 bits: bit c is set where S[r, c] > limit
-    lowest_bit(word)                              the place of the lowest bit that is set
+    lowest_bit(word)                              the position of the lowest set bit
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ def _i64(n):
 
 
 def _at_once(context):
-    """How many vectors of a tile's width are kept in registers together; it decides speed and nothing else."""
+    """Return how many vectors of a tile's width are kept in registers together; it affects speed only."""
     return VECTORS if "+avx512f" in context.codegen().magic_tuple()[2] else 1
 
 
 def _fill(context, builder, vectors, start, finish, left, left_step, right, right_step, count, *, negate=False):
-    """Run a tile of `vectors` vectors: start(r, v) gives the first sums, finish(r, v, sum) takes the last ones."""
+    """Emit a tile of `vectors` vectors: start(r, v) returns the initial sums, finish(r, v, sum) takes the results."""
     group = _at_once(context)
     for begin in range(0, vectors, group):
         here = range(begin, min(begin + group, vectors))
@@ -104,7 +104,7 @@ outer_minus = intrinsic(_outer(negate=True))
 
 @inner
 def crossprod(A, P, first, last):
-    """A[i, j] += Σ P[k, i]·P[k, j] over k = first … last − 1, for the sixteen-wide pieces that hold j ≥ i."""
+    """A[i, j] += Σ P[k, i]·P[k, j] over k = first … last − 1, for the chunks of sixteen columns with some j ≥ i."""
     width = P.shape[1]
     for p in range(0, width, ROWS):
         q = p & ~15
@@ -142,7 +142,7 @@ def scores(typingctx, S, bias, b, L, left_at, R, right_at, depth):
 
 @intrinsic
 def above(typingctx, S, r, limit):
-    """A word whose bit c is set where S[r, c] > limit, c = 0 … 63."""
+    """Return a word whose bit c is set if S[r, c] > limit, c = 0 … 63."""
     if not lanes.is_rows(S):
         return None
 
@@ -162,7 +162,7 @@ def above(typingctx, S, r, limit):
 
 @intrinsic
 def lowest_bit(typingctx, word):
-    """Place of the lowest set bit of an int64; 64 if none is set."""
+    """Return the position of the lowest set bit of an int64; 64 if none is set."""
 
     def codegen(context, builder, signature, args):
         return builder.cttz(args[0], ir.Constant(ir.IntType(1), 0))

@@ -3,9 +3,9 @@
     add_tile(C, at, step, sign, L, la, ls, R, ra, rb, rs, depth)
         C[at + r·step + c] += sign · Σ_k L[la + k·ls + r] · R[…]     r = 0 … 3, c = 0 … 31, k = 0 … depth − 1
 
-with R's first sixteen columns at ra + k·rs and its next sixteen at rb + k·rs; places are counted in elements. Each step
-uses four numbers of L and 32 of R in 128 products. The order of every sum is that of k, so neither the instruction set
-nor how the tiles are given out can change a bit. sign is 1.0 or −1.0.
+with R's first sixteen columns at ra + k·rs and its next sixteen at rb + k·rs; offsets are counted in elements. Each
+step uses four numbers of L and 32 of R in 128 products. Every sum is in the order of k, so neither the instruction set
+nor the distribution of tiles over threads changes a bit. sign is 1.0 or −1.0.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""Sixteen numbers of one type as a value of compiled code: what row expressions of a user's loop are made of.
+"""Numba type of a sixteen-lane vector and its arithmetic, used for the row expressions of users' loops.
 
-`Vec` is a Numba type that LLVM sees as a vector of sixteen lanes; the intrinsics below are its whole arithmetic. A lane
-computes exactly what the scalar would, nothing is contracted unless `fma` says so, and a reduction folds the lanes by
-the fixed tree of `lanes`, so the bits do not depend on the instruction set. Arrays are C-contiguous, of any number of
-axes; places in them are counted in elements from the start.
+LLVM sees `Vec` as a vector of sixteen lanes; the intrinsics below are all its operations. A lane computes exactly what
+the scalar operation would, nothing is contracted except by `fma`, and a reduction adds the lanes by the fixed tree of
+`lanes`, so the bits do not depend on the instruction set. Arrays are C-contiguous, with any number of axes; positions
+are counted in elements from the start.
 
     load(A, at)         load_part(A, at, n)             the first n lanes, zero in the others
     store(A, at, x)     store_part(A, at, n, x)
-    get(A, at)          put(A, at, x)                   one element;  ahead(A, at): it will be needed soon
+    get(A, at)          put(A, at, x)                   one element;  ahead(A, at): prefetch it
     splat(s)            add sub mul div neg absolute root fma       smaller larger      less less_equal equal …
     cast(x, kind)       kind is a number of the wanted type, such as np.float32(0)
     pick(mask, x, y)    both either invert of masks;  first(n) is the mask of the first n lanes
@@ -27,7 +27,7 @@ from .lanes import LANES, tree
 from .lanes import splat as spread
 from .scalar import exp, log
 from .vector_memory import I1, I32, Vec, first_lanes, is_floating, mangled, zero
-from .vector_memory import ahead as ahead  # noqa: PLC0414  loops find all of it under one name
+from .vector_memory import ahead as ahead  # noqa: PLC0414  re-exported: loops use one module
 from .vector_memory import get as get  # noqa: PLC0414
 from .vector_memory import load as load  # noqa: PLC0414
 from .vector_memory import load_part as load_part  # noqa: PLC0414
@@ -40,7 +40,7 @@ from .vector_memory import store_part as store_part  # noqa: PLC0414
 
 @intrinsic
 def splat(typingctx, s):
-    """One number in every lane."""
+    """Return a vector with one number in every lane."""
     if not isinstance(s, types.Number | types.Boolean):
         return None
 
@@ -52,7 +52,7 @@ def splat(typingctx, s):
 
 
 def _pairwise(floating, whole):
-    """An intrinsic of two vectors of one type; `floating` and `whole` build the instruction."""
+    """Create an intrinsic of two vectors of one type; `floating` and `whole` build the instruction."""
 
     @intrinsic
     def operation(typingctx, x, y):
@@ -86,7 +86,7 @@ def _ordered(builder, op, x, y, dtype):
 
 
 def _extreme(op):
-    """NumPy's minimum or maximum: NaN wherever it stands wins, otherwise the left one when they are equal."""
+    """NumPy's minimum or maximum: NaN if either is NaN, the left one if they are equal."""
 
     def build(builder, x, y, dtype):
         chosen = builder.select(_ordered(builder, op, y, x, dtype), y, x)
@@ -124,7 +124,7 @@ less, less_equal, equal, unequal = (_comparing(op) for op in ("<", "<=", "==", "
 
 @intrinsic
 def pick(typingctx, mask, x, y):
-    """x where the mask is set, else y."""
+    """Return x where the mask is set, else y."""
     if not (isinstance(mask, Vec) and mask.dtype == types.boolean and isinstance(x, Vec) and x == y):
         return None
 
@@ -136,7 +136,7 @@ def pick(typingctx, mask, x, y):
 
 @intrinsic
 def keep(typingctx, x, n, s):
-    """The first n lanes of x, and the number s in those beyond."""
+    """Return the first n lanes of x, and the number s in the others."""
     if not (isinstance(x, Vec) and types.unliteral(s) == x.dtype):
         return None
 
@@ -155,7 +155,7 @@ def _call_float(builder, name, args):
 
 
 def _floats_alone(name):
-    """An intrinsic of one vector of floats, by LLVM's own operation, which rounds correctly."""
+    """Create an intrinsic of one float vector from LLVM's own operation, which rounds correctly."""
 
     @intrinsic
     def operation(typingctx, x):
@@ -175,7 +175,7 @@ root, down, up = (_floats_alone(name) for name in ("sqrt", "floor", "ceil"))
 
 @intrinsic
 def fma(typingctx, x, y, z):
-    """x·y + z, rounded once."""
+    """Return x·y + z, rounded once."""
     if not (isinstance(x, Vec) and x == y == z and is_floating(x.dtype)):
         return None
 
@@ -187,7 +187,7 @@ def fma(typingctx, x, y, z):
 
 @intrinsic
 def neg(typingctx, x):
-    """−x; the sign bit alone changes."""
+    """Return −x; only the sign bit changes."""
     if not isinstance(x, Vec) or x.dtype == types.boolean:
         return None
 
@@ -199,7 +199,7 @@ def neg(typingctx, x):
 
 @intrinsic
 def absolute(typingctx, x):
-    """|x|."""
+    """Return |x|."""
     if not isinstance(x, Vec) or x.dtype == types.boolean:
         return None
 
@@ -214,7 +214,7 @@ def absolute(typingctx, x):
 
 @intrinsic
 def invert(typingctx, x):
-    """Every bit turned; of a mask, every lane."""
+    """Invert every bit; of a mask, every lane."""
     if not isinstance(x, Vec) or is_floating(x.dtype):
         return None
 
@@ -226,7 +226,7 @@ def invert(typingctx, x):
 
 @intrinsic
 def cast(typingctx, x, kind):
-    """Every lane converted to the type of the number `kind`, as NumPy's astype does."""
+    """Convert every lane to the type of the number `kind`, as NumPy's astype does."""
     dtype = types.unliteral(kind)
     if not isinstance(x, Vec) or not isinstance(dtype, types.Number | types.Boolean):
         return None
@@ -262,7 +262,7 @@ def cast(typingctx, x, kind):
 
 @intrinsic
 def total(typingctx, x):
-    """The lanes added up by halves: 8 + 8, 4 + 4, 2 + 2, 1 + 1."""
+    """Add the lanes by halves: 8 + 8, 4 + 4, 2 + 2, 1 + 1."""
     if not isinstance(x, Vec) or x.dtype == types.boolean:
         return None
 
@@ -273,7 +273,7 @@ def total(typingctx, x):
 
 
 def _neutral(vec_type, dtype, op):
-    """The number, in every lane, that no other replaces under `larger` (op '>') or `smaller` (op '<')."""
+    """Return the neutral element of `larger` (op '>') or `smaller` (op '<') in every lane."""
     greatest = op == "<"
     if is_floating(dtype):
         value = math.inf if greatest else -math.inf
@@ -285,7 +285,7 @@ def _neutral(vec_type, dtype, op):
 
 
 def _folding(op):
-    """The extreme of the first n lanes, by halves; what lies beyond them counts as the neutral number."""
+    """Return the extreme of the first n lanes, by halves; the other lanes count as the neutral element."""
 
     @intrinsic
     def operation(typingctx, x, n):

@@ -1,7 +1,7 @@
-"""Sixteen lanes and memory: the Numba type of a vector, and how it comes from and goes to arrays.
+"""Numba type of a sixteen-lane vector: its data model, and loads and stores between vectors and arrays.
 
-Part of `vector`, which says what it is all for. Arrays are C-contiguous, of any number of axes; places in them are
-counted in elements from the start, and are not negative.
+Part of `vector`, which has the overview. Arrays are C-contiguous, with any number of axes; positions are counted in
+elements from the start, and are not negative.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _is_array(ty):
 
 
 def _address(context, builder, array_type, value, at):
-    """Pointer to element `at` of an array, as a pointer to sixteen of them, and the vector type in memory."""
+    """Return a pointer to element `at` of an array, as a pointer to sixteen of them, and the vector type in memory."""
     array = context.make_array(array_type)(context, builder, value=value)
     memory = context.get_data_type(array_type.dtype)
     vec = ir.VectorType(memory, LANES)
@@ -60,7 +60,7 @@ def _align(context, array_type):
 
 
 def first_lanes(builder, n):
-    """A mask of the first n lanes."""
+    """Return a mask of the first n lanes."""
     count = builder.trunc(n, I32)
     many = builder.insert_element(ir.Constant(ir.VectorType(I32, LANES), ir.Undefined), count, ir.Constant(I32, 0))
     many = builder.shuffle_vector(
@@ -100,7 +100,7 @@ def _from_memory(builder, dtype, value):
 
 @intrinsic
 def load(typingctx, A, at):
-    """Sixteen elements from place `at` on."""
+    """Load sixteen elements from position `at` on."""
     if not _is_array(A):
         return None
 
@@ -113,7 +113,7 @@ def load(typingctx, A, at):
 
 @intrinsic
 def load_part(typingctx, A, at, n):
-    """The first n elements from place `at` on; zero in the lanes beyond."""
+    """Load the first n elements from position `at` on; zero in the other lanes."""
     if not _is_array(A):
         return None
 
@@ -128,7 +128,7 @@ def load_part(typingctx, A, at, n):
 
 @intrinsic
 def store(typingctx, A, at, x):
-    """Write sixteen elements from place `at` on."""
+    """Store sixteen elements from position `at` on."""
     if not (_is_array(A) and isinstance(x, Vec) and x.dtype == A.dtype):
         return None
 
@@ -142,7 +142,7 @@ def store(typingctx, A, at, x):
 
 @intrinsic
 def store_part(typingctx, A, at, n, x):
-    """Write the first n lanes from place `at` on."""
+    """Store the first n lanes from position `at` on."""
     if not (_is_array(A) and isinstance(x, Vec) and x.dtype == A.dtype):
         return None
 
@@ -158,7 +158,7 @@ def store_part(typingctx, A, at, n, x):
 
 @intrinsic
 def get(typingctx, A, at):
-    """The element at place `at`, which is not negative: Numba's own subscript would allow for that, at some cost."""
+    """Return the element at position `at`, which must not be negative: Numba's own subscript checks that, at a cost."""
     if not _is_array(A):
         return None
 
@@ -171,7 +171,7 @@ def get(typingctx, A, at):
 
 @intrinsic
 def put(typingctx, A, at, x):
-    """Write the element at place `at`."""
+    """Store the element at position `at`."""
     if not _is_array(A) or not typingctx.can_convert(x, A.dtype):
         return None
 
@@ -186,7 +186,7 @@ def put(typingctx, A, at, x):
 
 @intrinsic
 def ahead(typingctx, A, at):
-    """Ask for the cache line of place `at`, which will be read and written soon. Any place is allowed."""
+    """Prefetch the cache line of position `at`, which will be read and written soon. Any position is allowed."""
     if not _is_array(A):
         return None
 

@@ -1,1 +1,1 @@
-"""Kernels of schedules: which jobs make the next round, and the engine that runs rounds."""
+"""Kernels of schedules: selection of the jobs of the next round, and the engine that runs rounds."""

@@ -1,7 +1,7 @@
-"""Which jobs make the next round, for every kind of schedule.
+"""Selection of the jobs of the next round, for every kind of schedule.
 
-`choose` writes a round and `learn` takes note of how far its jobs moved. Both are called from Python round by round (a
-program of the user's) and by the compiled engine (`rounds`) many times a call, so both give the same rounds.
+`choose` writes a round, and `learn` records how far its jobs moved. Python calls both round by round (for a user's
+program); the compiled engine (`engine`) calls both many times in one call. Both get the same rounds.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _below(n, a, b, c, d):
 
 @merged
 def shuffle(order, seed, purpose, number):
-    """order = a permutation of 0 … len − 1 that belongs to the key."""
+    """order = the permutation of 0 … len − 1 that belongs to the key."""
     for i in range(order.shape[0]):
         order[i] = i
     for i in range(order.shape[0] - 1, 0, -1):
@@ -55,7 +55,7 @@ def shuffle(order, seed, purpose, number):
 
 @merged
 def _choose_in_turn(choice, out):
-    """The next `width` of a sweep; a round ends where the sweep ends."""
+    """Take the next `width` jobs of a sweep; a round ends where the sweep ends."""
     size, place = choice.plan[SIZE], choice.place
     at = place[0, WALK]
     if choice.plan[KIND] == SHUFFLED and at == 0:
@@ -69,7 +69,7 @@ def _choose_in_turn(choice, out):
 
 @merged
 def _choose_drawn(choice, out):
-    """`width` different jobs, every set of so many with the same probability (Floyd's algorithm)."""
+    """Draw `width` different jobs, every set of that size with the same probability (Floyd's algorithm)."""
     size = choice.plan[SIZE]
     width, t = min(choice.plan[WIDTH], size), round_of(choice, 0)
     for k in range(width):
@@ -84,7 +84,7 @@ def _choose_drawn(choice, out):
 
 @merged
 def _choose_parts(choice, out):
-    """One job of each part; every part goes round by itself."""
+    """Take one job of each part; every part cycles through its jobs independently."""
     made, count = choice.place[0, MADE], 0
     for part in range(choice.bounds.shape[0] - 1):
         first, size = choice.bounds[part], choice.bounds[part + 1] - choice.bounds[part]
@@ -96,7 +96,7 @@ def _choose_parts(choice, out):
 
 @merged
 def choose(choice, table, q, out):
-    """Write the next round of scheduler q into out [≥ width]; how many jobs it has."""
+    """Write the next round of scheduler q into out [≥ width]; return how many jobs it has."""
     kind = choice.plan[KIND]
     if kind == PRIORITISED:
         priority.find_candidates(choice, q)
@@ -120,7 +120,7 @@ def choose(choice, table, q, out):
 
 @merged
 def learn(choice, job, change):
-    """A job of an earlier round moved so far."""
+    """Record how far a job of an earlier round moved."""
     if choice.plan[KIND] == PRIORITISED:
         priority.learn(choice, job, change * change)
 
@@ -149,7 +149,7 @@ def find_round(choice, q):
 
 @kernel
 def under_way(choice, q, out):
-    """Jobs under way that candidates must be independent of, if they move. out [≥ m]; how many."""
+    """Write jobs in progress that moving candidates must be independent of to out [≥ m]; return how many."""
     if choice.place[q, SORT] != MOVING:
         return 0
     count = find_under_way(choice, q)
@@ -160,9 +160,9 @@ def under_way(choice, q, out):
 
 @kernel
 def keep_round(choice, q, conflicts, before):
-    """Keep an independent set of the candidates by a matrix of conflicts [before + count, before + count].
+    """Keep an independent set of the candidates, by a matrix of conflicts [before + count, before + count].
 
-    The first `before` are under way. Where nobody fits the walk goes on instead.
+    The first `before` are in progress. If no candidate is independent, the walk provides the round.
     """
     width = min(choice.plan[WIDTH], own_jobs(choice, q))
     if independent_by(conflicts, choice.share[1], width, before, choice.place[q, COUNT], choice.taken, q) == 0:

@@ -1,9 +1,9 @@
-"""Which iterations touch a common element, worked out without ever writing the pairs down.
+"""Conflicts between loop iterations: levels, connected components and visits, in linear time.
 
-Touches are given as for a sparse matrix: iteration s touches keys[ptr[s]] to keys[ptr[s + 1]], and a key is twice the
-number of an element, plus one where it is written. Two iterations *conflict* when they touch an element that at least
-one of them writes. A hot element makes a number of conflicts that is the square of its iterations; everything here is
-linear in the number of keys.
+Accesses are given as in a sparse matrix: iteration s accesses keys[ptr[s]] to keys[ptr[s + 1]], and a key is twice the
+number of an element, plus one if it is written. Two iterations *conflict* when they access an element that at least one
+of them writes. The conflicts of one element grow with the square of its iterations, so pairs are never stored;
+everything here is linear in the number of keys.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from stretto.kernels.core.claims import next_visit
 from stretto.kernels.core.compile import inner, kernel
 from stretto.kernels.core.scratch import empty, zeros
 
-_BIG = 8  # a component of more than 1/8 of a visit's share is placed by size, the others in a row
+_BIG = 8  # a component of more than 1/8 of a visit's share is placed by size, the others in order
 
 
 @kernel
 def settle(ptr, keys, last):
-    """Keep each element once for every iteration, as written if it is written at all. Works in place; the keys left.
+    """Keep each element once per iteration, as written if any access writes it. In place; return how many keys remain.
 
-    ptr [N + 1] int64, keys [K] int64; last [E] int64, all −1: where the element was kept last.
+    ptr [N + 1] int64, keys [K] int64; last [E] int64, all −1: the last position of the element.
     """
     kept = 0
     start = ptr[0]
@@ -44,7 +44,7 @@ def settle(ptr, keys, last):
 
 @kernel
 def sharers(ptr, keys, count, written):
-    """count [E]: how many iterations touch each element; written [E]: whether any of them writes it. Settled keys."""
+    """count [E]: how many iterations access each element; written [E]: whether any writes it. Needs unique keys."""
     for p in range(ptr[ptr.shape[0] - 1]):
         count[keys[p] >> 1] += 1
         written[keys[p] >> 1] |= keys[p] & 1
@@ -52,7 +52,7 @@ def sharers(ptr, keys, count, written):
 
 @kernel
 def levels(ptr, keys, wrote, read, level):
-    """level [N] int32: one more than the highest level of the earlier iterations it conflicts with. How many there are.
+    """level [N] int32: one more than the highest level of earlier conflicting iterations; return the number of levels.
 
     wrote, read [E] int32 zeros: the level, counted from one, of the last iterations that wrote and read an element.
     """
@@ -86,14 +86,14 @@ def _root(parent, q):
 
 @kernel(allocates=True)
 def pack(order, bounds, ptr, keys, work, width, owner, parent, size, place, path):
-    """Connected components of every batch, packed into visits of nearly equal work.
+    """Find the connected components of every batch, and pack them into visits of nearly equal work.
 
     order [N]: the iterations; batch b holds positions bounds[b] to bounds[b + 1] of it. work [N] of each iteration.
-    owner [E] int32, all −1, parent [N] int32, size [N] int64: room to work in. place [N]: to which of its batch's
-    visits a position goes. path [B]: the work of the heaviest visit of each batch.
+    owner [E] int32, all −1, parent [N] int32, size [N] int64: scratch. place [N]: the visit of its batch to which a
+    position is assigned. path [B]: the work of the heaviest visit of each batch.
 
-    A component is known by its first position. The large ones go, heaviest first, to the visit with least work; the
-    others follow in order, filling one visit after the other, so that neighbours stay together.
+    A component is identified by its first position. Large components go, heaviest first, to the visit with least work.
+    The others follow in order and fill one visit after the other, so that neighbours stay together.
     """
     load = zeros(width, np.int64)
     large = empty(_BIG * width + 1, np.int64)
@@ -107,7 +107,7 @@ def pack(order, bounds, ptr, keys, work, width, owner, parent, size, place, path
             place[q] = -1
             for p in range(ptr[s], ptr[s + 1]):
                 if keys[p] & 1:
-                    owner[keys[p] >> 1] = -2 - b  # somebody in this batch writes it
+                    owner[keys[p] >> 1] = -2 - b  # an iteration of this batch writes it
         for q in range(lo, hi):
             s = order[q]
             mine = q
@@ -161,11 +161,11 @@ def pack(order, bounds, ptr, keys, work, width, owner, parent, size, place, path
         path[b] = load.max()
 
 
-@kernel(allocates=True)  # Numba's sort does
+@kernel(allocates=True)  # Numba's sort allocates
 def distinct_worker(pass_, worker, out, bounds, keys, marks, kept, count):
-    """The elements of each visit, once each and in order: kept[bounds[v]] to kept[bounds[v] + count[v]].
+    """List the elements of each visit, unique and sorted: kept[bounds[v]] to kept[bounds[v] + count[v]].
 
-    keys of visit v: bounds[v] to bounds[v + 1]. marks [workers, E] uint8 zeros, and zeros again afterwards.
+    keys of visit v: bounds[v] to bounds[v + 1]. marks [workers, E] uint8 zeros, before and after.
     """
     mark = marks[worker]
     v = next_visit(pass_, worker)

@@ -1,21 +1,21 @@
-"""Which of some columns may be updated together: those whose correlations are all below a threshold.
+"""Selection of columns that may be updated together: all their correlations are below a threshold.
 
-Two sparse columns of up to `SHORT` entries are compared exactly. Longer ones are held densely on a fixed sample of the
-rows, no more numbers than they have entries, and compared there; dense columns likewise. Of a short and a long one,
-entries of the short one are looked up in the long one: as many as it takes for an error well below the threshold. Where
-no column is longer than SHORT, and for dense columns with no more rows than the sample, everything is exact. A column
-without variation has norm 0 and disturbs nobody.
+Two sparse columns of up to `SHORT` entries are compared exactly. Longer ones are stored densely on a fixed sample of
+the rows, with no more numbers than they have entries, and compared there; dense columns likewise. For a short and a
+long column, entries of the short one are searched for in the long one: as many as keep the error well below the
+threshold. If no column is longer than SHORT, and for dense columns with no more rows than the sample, everything is
+exact. A constant column has norm 0 and conflicts with no other.
 
-There are two ways through the candidates. Columns that move come again and again: what was found of two of them is kept
-as a bit by pair (`verdicts`), and a candidate is compared with all taken at once, 64 to a word; what is kept changes no
-answer. Columns that come by once in a while have nothing kept. Short ones are compared through the rows they share: the
-entries of the columns already taken hang in a list at their row, so that a candidate meets only what it shares with
-them. Before a long one is looked at a bound is tried,
+There are two algorithms. Columns that move are candidates often: the result for a pair of them is kept as a bit
+(`pair_verdicts`), and a candidate is compared with all taken columns at once, 64 to a word; the bits change no result.
+For columns that are candidates rarely nothing is kept. Short ones are compared through the rows they share: each row
+has a list of the entries of the columns already taken, so a candidate meets only the entries it shares with them. For a
+long one a bound is tried first,
 
     |a·b| ≤ min(√entries(a) · ‖a‖ · size(b), √entries(b) · ‖b‖ · size(a))
 
-which settles most pairs of a rare and a frequent feature. size is the largest entry; where columns are sampled anyway
-it is the size of a typical one.
+which decides most pairs of a rare and a frequent feature. size is the largest entry; where columns are sampled anyway
+it is the size of a typical entry.
 
 p columns, n rows, S sampled rows, Q schedulers (each has its own lists and bits).
 """
@@ -33,40 +33,40 @@ from stretto.kernels.numeric import vector
 MODE, ROWS, SAMPLED = range(3)
 FACTS = 3
 SHORT = 512  # entries of a short column at most
-FREE, CHECKED = 0, 1  # modes: nothing disturbs anything; correlations are looked at
-# Entries of a short column looked up in a long one: enough that the standard error is half the threshold at most.
+FREE, CHECKED = 0, 1  # modes: no conflicts at all; correlations are checked
+# Entries of a short column searched for in a long one: enough that the standard error is at most half the threshold.
 _LEAST_LOOKS, _LOOKS = 4, 1.0
-_AHEAD = 6  # memory is asked for when it is needed so many candidates later
+_AHEAD = 6  # prefetch distance, in candidates
 
 
 # Columns of `CorrelationTable.facts_of`: 1 / norm, of the centred column if the program has an intercept (0 for a
-# column without any); √n · mean / norm, 0 where columns are not centred; √entries · (uncentred norm) / norm; size of
-# an entry / norm; the first two on the sample; where a long column begins in it, or −1; entries.
+# constant column); √n · mean / norm, 0 where columns are not centred; √entries · (uncentred norm) / norm; size of an
+# entry / norm; the first two on the sample; where a long column begins in the sample, or −1; entries.
 INVERSE, SHIFT, SPREAD, PEAK, S_INVERSE, S_SHIFT, S_PLACE, LENGTH = range(8)
 FACTS_OF = 8
 
 
 class CorrelationTable(NamedTuple):
-    """What correlations are worked out from. Dense: `values` is the matrix column by column, `indices` is empty."""
+    """The data that correlations are computed from. Dense: `values` by columns, `indices` is empty."""
 
-    facts: Any  # [3] int64
+    facts: Any  # [3] int64: see the slots above
     values: Any  # [entries]
     indices: Any  # [entries] int32
     indptr: Any  # [p + 1] int64
-    facts_of: Any  # [p, 8] what is known of each column, side by side so that it is one cache line; see below
+    facts_of: Any  # [p, 8] statistics of each column in one cache line; see the columns above
     sampled: Any  # [L · S] the long columns on the sampled rows; dense and exact: `values`
-    filled: Any  # [Q, n / 64] uint64: a bit for each row whose list is not empty; small enough to stay at hand
+    filled: Any  # [Q, n / 64] uint64: a bit for each row whose list is not empty; small enough to stay in the cache
     head: Any  # [Q, n] int32: the first node of such a list
     link: Any  # [Q, nodes] int32: the next node, or −1
-    owner: Any  # [Q, nodes] int32: which of the taken columns
-    entry: Any  # [Q, nodes] its value there
-    dots: Any  # [Q, width] zero between two candidates
+    owner: Any  # [Q, nodes] int32: index of the taken column
+    entry: Any  # [Q, nodes] the value of the entry
+    dots: Any  # [Q, width] products with a candidate; zero between two candidates
     met: Any  # [Q, nodes] int32: taken columns that a candidate shares rows with
 
 
 @inner
 def _between_short_and_long(values, indices, indptr, rows, a, b, looks):
-    """a·b from every so many entries of a looked up in b, about `looks` of them."""
+    """Estimate a·b from about `looks` evenly spaced entries of a, searched for in b."""
     dot = 0.0
     begin, end = indptr[b], indptr[b + 1]
     low = begin
@@ -74,7 +74,7 @@ def _between_short_and_long(values, indices, indptr, rows, a, b, looks):
     step = max(1, size // looks)
     for e in range(indptr[a], indptr[a + 1], step):
         row = indices[e]
-        # Rows are spread about evenly: go from where this one should be, by longer and longer steps.
+        # Rows are spread about evenly: start at the expected position, then search with growing steps.
         at = max(low, begin + np.int64(row) * (end - begin) // rows)
         stride = 8
         if at < end and indices[at] < row:
@@ -105,7 +105,7 @@ def _between_short_and_long(values, indices, indptr, rows, a, b, looks):
 
 @inner
 def _between_dense(values, rows, left, right):
-    """The product of two runs of `rows` numbers, in sixteen lanes."""
+    """Return the product of two runs of `rows` numbers, in sixteen lanes."""
     kind = np.float64(0.0)
     total = vector.splat(kind)
     whole = rows - rows % 16
@@ -120,7 +120,7 @@ def _between_dense(values, rows, left, right):
 
 @merged
 def correlation_of(table, a, b, threshold):
-    """The correlation of columns a and b as float32, from a sample where one is long; see above."""
+    """Return the correlation of columns a and b as float32, from a sample if one is long; see above."""
     indptr, of = table.indptr, table.facts_of
     if min(of[a, S_PLACE], of[b, S_PLACE]) < 0.0:
         few, many = (a, b) if indptr[a + 1] - indptr[a] <= indptr[b + 1] - indptr[b] else (b, a)
@@ -137,7 +137,7 @@ def correlation_of(table, a, b, threshold):
 
 @merged
 def _near(of, a, b):
-    """A bound of the correlation of two columns."""
+    """Return an upper bound of the correlation of two columns."""
     most = min(of[a, SPREAD] * of[b, PEAK], of[b, SPREAD] * of[a, PEAK])
     return most + abs(of[a, SHIFT] * of[b, SHIFT])
 
@@ -154,7 +154,7 @@ def too_close(table, a, b, threshold):
 def independent(table, q, queues, threshold, width, count, candidates, chosen, taken):
     """Take the candidates [count] in order, each if it is independent of all taken before; at most `width`.
 
-    Candidates are numbers within scheduler q: column number · queues + q. taken [Q, ≥ count]: 1 where taken; chosen
+    Candidates are numbered within scheduler q: column number · queues + q. taken [Q, ≥ count]: 1 where taken; chosen
     [Q, ≥ width]: the columns.
     """
     checked = table.facts[MODE] == CHECKED
@@ -163,7 +163,7 @@ def independent(table, q, queues, threshold, width, count, candidates, chosen, t
     dots, met = table.dots, table.met
     limit = np.float32(threshold)
     kept, nodes = 0, 0
-    # The largest of each among the taken, and the largest shift of a short one.
+    # The largest values among the taken columns, and the largest shift of a short one.
     most_spread, most_peak, most_shift, most_short = 0.0, 0.0, 0.0, 0.0
     for word in range(filled.shape[1]):
         filled[q, word] = 0
@@ -176,7 +176,7 @@ def independent(table, q, queues, threshold, width, count, candidates, chosen, t
     for i in range(count):
         if kept >= width:
             break
-        if checked and i + _AHEAD < count:  # nearly all of the time would go into waiting for memory
+        if checked and i + _AHEAD < count:  # prefetch: memory latency would dominate
             j = candidates[q, i + _AHEAD] * queues + q
             if of[j, LENGTH] <= SHORT:
                 vector.ahead(indices, indptr[j])
@@ -187,7 +187,7 @@ def independent(table, q, queues, threshold, width, count, candidates, chosen, t
             slope = abs(of[j, SHIFT])
             if of[j, LENGTH] <= SHORT:
                 n_met = 0
-                for e in range(indptr[j], indptr[j + 1]):  # most are taken: hang its entries in the lists at once
+                for e in range(indptr[j], indptr[j + 1]):  # most are taken: add its entries to the lists at once
                     row, x = np.int64(vector.get(indices, e)), np.float64(vector.get(values, e))
                     bit, at = np.uint64(1) << np.uint64(row & 63), -1
                     if filled[q, row >> 6] & bit:
@@ -205,7 +205,7 @@ def independent(table, q, queues, threshold, width, count, candidates, chosen, t
                         dots[q, k] += x * entry[q, at]
                         at = link[q, at]
                 if slope * most_short >= threshold:
-                    n_met = 0  # columns that share no row may be too close as well: look at all
+                    n_met = 0  # columns without common rows may conflict too: check all
                     for k in range(kept):
                         if of[chosen[q, k], LENGTH] <= SHORT:
                             met[q, n_met] = k
@@ -225,7 +225,7 @@ def independent(table, q, queues, threshold, width, count, candidates, chosen, t
                         fits = False
                         break
         if not fits:
-            for node in range(first, nodes):  # out of the lists again
+            for node in range(first, nodes):  # remove them from the lists
                 row = np.int64(indices[indptr[j] + node - first])
                 if link[q, node] >= 0:
                     head[q, row] = link[q, node]
@@ -256,7 +256,7 @@ def correlations(table, columns, threshold, out):
 
 @merged
 def independent_by(conflicts, threshold, width, before, count, taken, q):
-    """`independent` from a matrix of conflicts instead, whose first `before` rows are jobs under way; how many."""
+    """`independent` from a matrix of conflicts, whose first `before` rows are jobs in progress; return how many."""
     kept = 0
     for i in range(count):
         fits = kept < width

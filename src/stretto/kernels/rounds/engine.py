@@ -1,19 +1,19 @@
-"""The engine of rounds: every worker takes the next task of a fixed sequence and waits for what it needs.
+"""The engine of rounds: every worker takes the next task of a fixed sequence and waits for its inputs.
 
-Round t is chosen (S), gathered (U, several tasks), renewed (A) and applied (R, one task for each row block). With
+Round t is chosen (S), gathered (U, several tasks), updated (A) and applied (R, one task for each row block). With
 pipeline depth s
 
-    S(t)     needs A(t − s): it first learns the changes of its last round up to t − s
+    S(t)     needs A(t − s): it first records the changes of its last round up to t − s
     U(t, k)  needs S(t) and R(t − s), all of it or, by rows, its own block
     A(t)     needs U(t) and A(t − 1)
-    R(t, b)  needs A(t) and U(t + s − 1), R(1, b) all U before it: nobody reads the rows as they were before
+    R(t, b)  needs A(t) and U(t + s − 1), R(1, b) all U before it: the old values of the rows are unused from then on
 
-so round t sees the parameters exactly as they were after round t − s, whoever runs what and when. Tasks are numbered in
-an order that respects all of this, step by step (step u: U(u), A(u − s + 1), S(u + 1), R(u − s + 1)), and are taken by
-number: the task a worker waits for has been taken by another one, so there is always one that goes on. The sequence may
-be cut between any two steps; all that is under way stays in the arrays.
+so round t reads the parameters exactly as they were after round t − s, for any assignment of tasks to workers. Tasks
+are numbered in an order that respects these dependencies, step by step (step u: U(u), A(u − s + 1), S(u + 1),
+R(u − s + 1)), and are taken by number. A worker waits only for tasks that other workers have taken already, so there is
+no deadlock. The sequence may be interrupted between any two steps; the arrays hold all rounds in progress.
 
-A worker who has nothing to do spins for a moment, then lets others run.
+A worker without a task spins for a moment, then yields.
 """
 
 from __future__ import annotations
@@ -29,35 +29,35 @@ from . import choosing
 # Slots of `Engine.plan`.
 DEPTH, BY_ROWS, TASKS, BLOCKS, QUEUES = range(5)
 PLAN = 5
-# Slots of `Engine.span`: steps from … up to, and the last round there is.
+# Slots of `Engine.span`: first step, end of the steps, last round of the run.
 FIRST, END, LAST = range(3)
-# Slots of `Engine.control`, each in a cache line of its own: the next task, the last round renewed.
+# Slots of `Engine.control`, each in a cache line of its own: the next task, the last round whose update is done.
 LINE = 8
 NEXT, RENEWED = 0, LINE
 CONTROL = 2 * LINE
-# Columns of `Engine.cycles`: spent in choosing, and in all tasks.
+# Columns of `Engine.cycles`: cycles spent in choosing, and in all tasks.
 CHOOSING, ALL = range(2)
 _SPINS = 200
 
 
 class Engine(NamedTuple):
-    """How rounds are run, and how far they are. Counters stand a cache line apart."""
+    """Plan and progress of the rounds. Counters are a cache line apart."""
 
-    plan: Any  # [5] int64
-    span: Any  # [3] int64
-    control: Any  # [16] int64
-    chosen: Any  # [8 Q] int64: the last round of each scheduler
-    gathered: Any  # [8 D] int64: gathering tasks done so far in rounds of this place in the ring
+    plan: Any  # [5] int64: see the slots above
+    span: Any  # [3] int64: see the slots above
+    control: Any  # [16] int64: see the slots above
+    chosen: Any  # [8 Q] int64: the last round that each scheduler chose
+    gathered: Any  # [8 D] int64: gathering tasks done so far in the rounds of this ring index
     applied: Any  # [8 B] int64: the last round applied to each row block
-    cycles: Any  # [workers, 8] int64
-    read_jobs: Any  # [rounds, width] int64: the record of this call, or no rounds: jobs of each round
-    read_count: Any  # [rounds] int64
-    read_from: Any  # [rounds, tasks, 2] int64: the oldest and newest state of the rows each gathering task has seen
+    cycles: Any  # [workers, 8] int64: see the columns above
+    read_jobs: Any  # [rounds, width] int64: record of this call (length 0: none): jobs of each round
+    read_count: Any  # [rounds] int64: how many jobs
+    read_from: Any  # [rounds, tasks, 2] int64: oldest and newest round of the rows that each gathering task read
 
 
 @merged
 def _wait(counter, at, value):
-    """Until counter[at] is at least `value`."""
+    """Wait until counter[at] is at least `value`."""
     spins = 0
     while atomics.load(counter, at) < value:
         spins += 1
@@ -67,7 +67,7 @@ def _wait(counter, at, value):
 
 @merged
 def _rows_seen(engine, k):
-    """The oldest and the newest round that the rows of a gathering task are after."""
+    """Return the oldest and the newest round that was applied to the rows of a gathering task."""
     if engine.plan[BY_ROWS] != 0:
         at = atomics.load(engine.applied, LINE * k)
         return at, at
@@ -80,7 +80,7 @@ def _rows_seen(engine, k):
 
 @merged
 def _gathering_done(engine, t, ring):
-    """What the counter of a round's place in the ring says when its gathering is over."""
+    """Return the value of a ring index's counter when the gathering of a round is over."""
     return engine.plan[TASKS] * ((t - 1) // ring + 1)
 
 
@@ -145,7 +145,7 @@ def _apply(engine, problem, t, b):
     ring, newest = problem.count.shape[0], min(t + engine.plan[DEPTH] - 1, engine.span[LAST])
     _wait(engine.control, RENEWED, t)
     _wait(engine.applied, LINE * b, t - 1)
-    # The first rounds all read the rows as they were at the start; later ones have waited for their readers before.
+    # The first rounds all read the initial rows; later rounds have waited for their readers before.
     for reader in range(1 if t == 1 else newest, newest + 1):
         _wait(engine.gathered, LINE * (reader % ring), _gathering_done(engine, reader, ring))
     began = atomics.cycles()
@@ -156,12 +156,12 @@ def _apply(engine, problem, t, b):
 
 @kernel
 def rounds_worker(engine, choice, table, problem, worker):
-    """Take tasks until those of the span are given out."""
+    """Take tasks until all tasks of the span are taken."""
     plan, last = engine.plan, engine.span[LAST]
     depth, tasks, blocks = plan[DEPTH], plan[TASKS], plan[BLOCKS]
     each = tasks + blocks + 2
     size = (engine.span[END] - engine.span[FIRST]) * each
-    # Renewing waits for the gathering of its own step only without a pipeline; otherwise it can go first.
+    # The update waits for the gathering of its own step only without a pipeline; otherwise it can go first.
     gathers_from = 0 if depth == 1 else 2
     renews_at = tasks if depth == 1 else 0
     while True:

@@ -1,9 +1,9 @@
-"""What is known of pairs of jobs that move: may they go together? Two bits a pair, 64 pairs to a word.
+"""Cache of pairwise conflict checks between moving jobs: two bits per pair, 64 pairs to a word.
 
-Jobs that move hold the first leaves of the tree of priorities (`priority`), so pairs are kept by leaf: bit b of row a
-of `sure` says that leaves a and b have been compared, the same bit of `close` that they are too close. A candidate is
-compared with all jobs taken so far by a few words of one row. Where a job moves to another leaf its bits move with it.
-Leaves from M on have no bits and are compared anew each time.
+Jobs that move hold the first leaves of the tree of priorities (`priority`), so pairs are stored by leaf. Bit b of row a
+of `sure`: leaves a and b were compared; the same bit of `close`: they conflict. A candidate is compared with all jobs
+taken so far by a few words of one row. When a job moves to another leaf, its bits move too. Leaves from M on have no
+bits and are compared each time.
 
 sure, close [Q, M, M / 64] uint64; mask [Q, M / 64] uint64: the leaves taken.
 """
@@ -20,7 +20,7 @@ from .chooser_state import COUNT, LEAF, LEAVES, QUEUES, WIDTH, own_jobs
 from .correlation import too_close
 
 _ONE = np.uint64(1)
-_AHEAD = 4  # candidates whose bits are asked for before they are needed
+_AHEAD = 4  # prefetch distance, in candidates
 
 
 @merged
@@ -36,7 +36,7 @@ def _copy_bit(bits, q, row, source, target):
 
 @merged
 def forget_leaf(choice, q, leaf):
-    """A leaf has a new holder, of whom nothing is known."""
+    """Clear the bits of a leaf that has a new job."""
     sure = choice.sure
     rows = sure.shape[1]
     if leaf < rows:
@@ -49,7 +49,7 @@ def forget_leaf(choice, q, leaf):
 
 @merged
 def move_leaf(choice, q, source, target):
-    """The holder of leaf `source` moves to leaf `target`, and takes along what is known of it."""
+    """Move the bits of the job of leaf `source` to leaf `target`."""
     sure, close = choice.sure, choice.close
     rows = sure.shape[1]
     if source >= rows:
@@ -65,7 +65,7 @@ def move_leaf(choice, q, source, target):
 
 @merged
 def _compare(choice, table, q, a, b, leaf, other):
-    """Whether jobs a and b, at these leaves, are too close; kept where there is room."""
+    """Whether jobs a and b, at these leaves, conflict; the result is stored if both leaves have bits."""
     queues = choice.plan[QUEUES]
     found = too_close(table, a * queues + q, b * queues + q, choice.share[1])
     sure, close = choice.sure, choice.close
@@ -79,7 +79,7 @@ def _compare(choice, table, q, a, b, leaf, other):
 
 @merged
 def find_under_way(choice, q):
-    """The jobs that move and are under way: their leaves have no weight. Written to chosen; how many there are."""
+    """Write the moving jobs in progress, whose leaves have no weight, to chosen; return how many there are."""
     tree, n = choice.tree, 0
     for leaf in range(choice.place[q, LEAVES]):
         if leaf_weight(tree, q, leaf) == 0.0:
@@ -90,9 +90,9 @@ def find_under_way(choice, q):
 
 @merged
 def independent_moving(choice, table, q):
-    """`correlation.independent` for candidates that all have a leaf; how many are taken.
+    """`correlation.independent` for candidates that all have a leaf; return how many are taken.
 
-    They are independent of the jobs under way as well: those would not see each other's changes.
+    They are independent of the jobs in progress too, which do not see their changes.
     """
     candidates, taken, chosen, state = choice.candidates, choice.taken, choice.chosen, choice.state
     sure, close, mask, leaves = choice.sure, choice.close, choice.mask, choice.leaves

@@ -1,8 +1,8 @@
-"""Prioritised rounds, step by step: who might be in the next one, who is, and what is learned from it.
+"""Prioritised rounds, step by step: find candidates, settle the round, learn the new priorities.
 
-Between `find_candidates` and `settle` somebody decides which of the candidates are taken (`correlation.independent`, or
-a function of the user's). Jobs with a priority hold the first leaves of a sum tree, without gaps, so that the tree is
-as deep as jobs move, however many there are.
+Between `find_candidates` and `settle` a filter decides which candidates are taken (`correlation.independent`, or a
+function of the user's). Jobs with a priority hold the first leaves of a sum tree, without gaps, so the depth of the
+tree depends on the number of moving jobs only.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ from .chooser_state import (
 )
 from .pair_verdicts import forget_leaf, move_leaf
 
-_TIMES = 16  # with up to so many times more leaves than are wanted, a pass over them is quicker than drawing
+_TIMES = 16  # up to this many times more leaves than wanted, a pass over them is faster than drawing
 
 
 @merged
 def _put_priority(choice, q, job, priority):
-    """Give a job its priority. Jobs with one hold the first leaves of the tree, without gaps."""
+    """Set the priority of a job. Jobs with one hold the first leaves of the tree, without gaps."""
     tree, holder, state, place = choice.tree, choice.holder, choice.state, choice.place
     leaves, root, leaf = tree.shape[1] // 2, place[q, ROOT], np.int64(state[q, job, LEAF])
     if priority > 0.0:
@@ -73,14 +73,14 @@ def _put_priority(choice, q, job, priority):
             state[q, mover, LEAF] = leaf
             move_leaf(choice, q, last, leaf)
         put_leaf(tree, q, root, last, 0.0)
-        if root < leaves and 4 * last * root < leaves:  # few are left: a level less
+        if root < leaves and 4 * last * root < leaves:  # few are left: remove a level
             root *= 2
     place[q, ROOT] = root
 
 
 @merged
 def _sort(leaves, urgency, q, count):
-    """Leaves 0 … count − 1 by urgency, the highest first, then by number (Shell's sort: they are few)."""
+    """Sort leaves 0 … count − 1 by priority, highest first, then by number (Shell sort: they are few)."""
     for gap in (57, 23, 10, 4, 1):
         for i in range(gap, count):
             leaf, weight, at = leaves[q, i], urgency[q, i], i
@@ -94,10 +94,10 @@ def _sort(leaves, urgency, q, count):
 
 @merged
 def _sample(tree, q, size, wanted, u, leaves, urgency):
-    """`wanted` of `size` leaves, each with a probability in proportion to its weight, by steps of equal weight.
+    """Draw `wanted` of `size` leaves with probability proportional to weight, by systematic sampling.
 
-    Leaves that weigh more than a step are taken for sure, and the steps become shorter. One pass over the weights costs
-    less than drawing, as long as there are not many times more of them than are wanted.
+    Leaves heavier than a sampling step are always taken, and the step becomes shorter. One pass over the weights costs
+    less than drawing, as long as there are not many times more leaves than wanted.
     """
     base, total = tree.shape[1] // 2, 0.0
     for leaf in range(size):
@@ -109,7 +109,7 @@ def _sample(tree, q, size, wanted, u, leaves, urgency):
             if tree[q, base + leaf] >= step:
                 heavy += tree[q, base + leaf]
                 count += 1
-        # Fewer than before is rounding: what is left of the total is no longer known.
+        # Fewer than before is rounding error: the rest of the total is inaccurate.
         if count <= sure or count >= wanted:
             break
         sure = count
@@ -130,13 +130,13 @@ def _sample(tree, q, size, wanted, u, leaves, urgency):
 
 @merged
 def _draw(choice, q, t, wanted):
-    """`wanted` leaves drawn one after the other, without replacement."""
+    """Draw `wanted` leaves one after the other, without replacement."""
     tree, leaves, urgency, drawn, root = choice.tree, choice.leaves, choice.urgency, choice.drawn, choice.place[q, ROOT]
     n, draws = 0, 0
     while n < wanted and tree[q, root] > 0.0:
         leaf = draw(tree, q, root, uniform(choice.plan[SEED], KEY_DRAW, t, draws))
         draws += 1
-        if drawn[q, leaf] != 0:  # a second time: out of the tree, or it would come again and again
+        if drawn[q, leaf] != 0:  # drawn twice: remove it from the tree, or it would be drawn often
             put_leaf(tree, q, root, leaf, 0.0)
             continue
         drawn[q, leaf] = 1
@@ -150,7 +150,7 @@ def _draw(choice, q, t, wanted):
 
 @merged
 def _find_moving(choice, q, t, before):
-    """Candidates without replacement by priority, the highest first, after those there are; how many in all."""
+    """Append candidates drawn by priority without replacement, the highest first; return the number of candidates."""
     tree, leaves, urgency, size = choice.tree, choice.leaves, choice.urgency, choice.place[q, LEAVES]
     wanted, n = choice.plan[CANDIDATES], 0
     if size <= wanted:
@@ -170,7 +170,7 @@ def _find_moving(choice, q, t, before):
 
 @merged
 def go_on_with_walk(choice, q):
-    """The next group of the walk, but for jobs under way: it was an independent set, and so is any part of it."""
+    """Take the next group of the walk without jobs in progress; a subset of an independent set is independent."""
     place, candidates, taken, walk, state = choice.place, choice.candidates, choice.taken, choice.walk, choice.state
     n = 0
     for _ in range(place[q, GROUPS]):
@@ -185,7 +185,7 @@ def go_on_with_walk(choice, q):
                 n += 1
         if n > 0:
             break
-    if n == 0:  # all are under way: one is chosen once more, since a round is never empty
+    if n == 0:  # all are in progress: choose one once more, since a round is never empty
         candidates[q, 0], taken[q, 0] = walk[q, choice.ends[q, place[q, WALK]] - 1], 1
         place[q, WALK] = (place[q, WALK] + 1) % place[q, GROUPS]
         n = 1
@@ -194,10 +194,10 @@ def go_on_with_walk(choice, q):
 
 @merged
 def find_candidates(choice, q):
-    """Who might be in the next round of scheduler q, the most urgent first.
+    """Find the candidates of the next round of scheduler q, the highest priority first.
 
-    Jobs never tried come first, then those drawn by priority. A share of the rounds after the first sweep, and all
-    where nothing moves, go on with the walk over all jobs instead; it goes through the rounds of the first sweep again.
+    Jobs never tried come first, then those drawn by priority. A fraction of the rounds after the first sweep, and all
+    rounds when nothing moves, continue the walk over all jobs instead, which repeats the rounds of the first sweep.
     """
     place, candidates, fresh = choice.place, choice.candidates, choice.fresh
     own, made, share = own_jobs(choice, q), place[q, MADE], choice.share[0]
@@ -206,7 +206,7 @@ def find_candidates(choice, q):
         candidates[q, k] = fresh[q, at]
         at = at + 1 if at + 1 < own else 0
     n = new
-    # In the first sweep they join in where the last round was not full, unless they could disturb a round under way.
+    # In the first sweep, moving jobs are added if the last round was not full and no job is in progress.
     if (
         (place[q, ROOM] and place[q, FLYING] == 0)
         if new > 0
@@ -221,7 +221,7 @@ def find_candidates(choice, q):
 
 @merged
 def settle(choice, q, out):
-    """Make those taken the round, the most urgent first; how many there are."""
+    """Turn the candidates taken into the round, the highest priority first; return how many there are."""
     place, candidates, taken, state = choice.place, choice.candidates, choice.taken, choice.state
     queues, new, walked, n = choice.plan[QUEUES], place[q, NEW], place[q, WALKED], 0
     for k in range(place[q, COUNT]):
@@ -240,7 +240,7 @@ def settle(choice, q, out):
         choice.ends[q, place[q, GROUPS]] = place[q, WALKED]
         place[q, GROUPS] += 1
         place[q, ROOM] = n < choice.plan[WIDTH]
-        # A ring: those who did not fit go to its end, where they may meet others.
+        # Ring buffer: jobs that were not taken go to its end, to be combined with others.
         own = own_jobs(choice, q)
         head = (place[q, FRESH] + new) % own
         at = (head + own - walked - new) % own
@@ -255,7 +255,7 @@ def settle(choice, q, out):
 
 @merged
 def learn(choice, job, priority):
-    """A job of an earlier round is done, and has this priority from now on."""
+    """Set the new priority of a job of an earlier round, which is no longer in progress."""
     queues = choice.plan[QUEUES]
     _put_priority(choice, job % queues, job // queues, priority)
     choice.place[job % queues, FLYING] -= choice.state[job % queues, job // queues, BUSY]

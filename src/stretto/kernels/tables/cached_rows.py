@@ -1,14 +1,14 @@
-"""Rows by key: finding their places, reading, adding, installing; what caches and update buffers do with them.
+"""Operations on cached rows by key: index lookup, read, add, install; for caches and update buffers.
 
-An index leads from keys to slots: index_keys [size] int64 and index_slots [size] int32, −1 where there is nothing, by
-open addressing with linear steps; the size is a power of two, at least twice the number of entries. Where every row has
-a place of its own from the start, a row's slot is its key and no index is needed.
+An index maps keys to slots: index_keys [size] int64 and index_slots [size] int32, −1 where empty, by open addressing
+with linear probing; the size is a power of two, at least twice the number of entries. Where every row has a fixed
+place from the start, a row's slot is its key and no index is needed.
 
 Columns of a cache: values [slots, width], through [slots] int64 (−1: not held), shard [slots] int32, witness [slots, W]
-int32. Those of a slip: see `slips`. W may be 0, and an array that a caller has no use for may be empty.
+int32. Those of an update buffer (slip): see `pending_changes`. W may be 0, and an unused array may be empty.
 
-locks [a power of two] int64: whoever changes or copies a row that threads share holds lock slot & (size − 1) while it
-does; never two at once. Empty where nothing is shared, and for reads in exact runs: no other value is written to a row
+locks [a power of two] int64: a thread that changes or copies a shared row holds lock slot & (size − 1) meanwhile, and
+never two locks at once. Empty where nothing is shared, and for reads in exact runs: no other value is written to a row
 that may be read before the reader ends its clock.
 """
 
@@ -25,14 +25,14 @@ from stretto.kernels.numeric.vector_memory import ahead
 
 _ODD = np.uint64(0xD6E8FEB86659FD93)
 _HALF = np.uint64(32)
-_SPINS = 64  # looks at a lock that is taken before the processor is given away
-BINS = 32  # of a histogram of staleness
-_AHEAD, _LINES = 6, 8  # rows that are asked for ahead, and how many cache lines of each
+_SPINS = 64  # attempts to take a lock before the thread yields
+BINS = 32  # bins of a histogram of staleness
+_AHEAD, _LINES = 6, 8  # prefetch distance in rows, and cache lines of each row
 
 
 @intrinsic
 def _elsewhere(typingctx, like, address):
-    """An array of the type and shape of `like` at an address. It has no owner: use it inside the call only."""
+    """Array view with the type and shape of `like` at an address. It has no owner: use it inside the call only."""
     if not (isinstance(like, Array) and like.layout == "C"):
         return None
 
@@ -59,7 +59,7 @@ def hold(locks, i):
 
 @merged
 def _start(key, mask):
-    """Where the search for a key begins."""
+    """Return where the search for a key begins."""
     x = np.uint64(key)
     x = (x ^ (x >> _HALF)) * _ODD
     return np.int64(x >> _HALF) & mask
@@ -67,7 +67,7 @@ def _start(key, mask):
 
 @merged
 def home(index_keys, index_slots, key):
-    """The position of a key in an index, or the empty one that it would take."""
+    """Return the position of a key in an index, or the empty position that it would take."""
     mask = index_keys.shape[0] - 1
     at = _start(key, mask)
     while index_slots[at] >= 0 and index_keys[at] != key:
@@ -77,13 +77,13 @@ def home(index_keys, index_slots, key):
 
 @merged
 def find(index_keys, index_slots, key):
-    """What an index has for a key, −1 if nothing."""
+    """Return the slot of a key, −1 if it has none."""
     return index_slots[home(index_keys, index_slots, key)]
 
 
 @merged
 def put(index_keys, index_slots, key, slot):
-    """Let the index have `slot` for a key from now on. There must be room."""
+    """Set the slot of a key. The index must not be full."""
     at = home(index_keys, index_slots, key)
     index_keys[at] = key
     index_slots[at] = slot
@@ -91,13 +91,15 @@ def put(index_keys, index_slots, key, slot):
 
 @kernel
 def find_all(index_keys, index_slots, wanted, out):
-    """out[i] = find(wanted[i]), also while another thread is in `place`: what that adds is found or not. Returns how
-    many were not found."""
+    """out[i] = find(wanted[i]), safe while another thread is in `place`: its new keys are found or not.
+
+    Returns how many were not found.
+    """
     mask = index_keys.shape[0] - 1
     missing = 0
     for i in range(wanted.shape[0]):
         at = _start(wanted[i], mask)
-        slot = load(index_slots, at)  # before the key: `place` writes the key first
+        slot = load(index_slots, at)  # read before the key: `place` writes the key first
         while slot >= 0 and index_keys[at] != wanted[i]:
             at = (at + 1) & mask
             slot = load(index_slots, at)
@@ -108,7 +110,7 @@ def find_all(index_keys, index_slots, wanted, out):
 
 @kernel
 def rehash(index_keys, index_slots, old_keys, old_slots):
-    """Put everything from an index into another one."""
+    """Copy all entries of an index into another one."""
     index_slots[:] = -1
     for at in range(old_keys.shape[0]):
         if old_slots[at] >= 0:
@@ -117,9 +119,9 @@ def rehash(index_keys, index_slots, old_keys, old_slots):
 
 @kernel
 def place(index_keys, index_slots, keys, count, wanted, out):
-    """out[i] = the place of wanted[i], the next free one where it had none; returns how many are taken now.
+    """out[i] = the place of wanted[i], the next free one if it has none; return how many are in use now.
 
-    keys [places]: the key at each place. There must be room for every key to be new.
+    keys [places]: the key at each place. There must be enough free places for all keys.
     """
     for i in range(wanted.shape[0]):
         at = home(index_keys, index_slots, wanted[i])
@@ -134,8 +136,11 @@ def place(index_keys, index_slots, keys, count, wanted, out):
 
 @kernel
 def place_marked(index_keys, index_slots, keys, marks, before, count, wanted, wanted_marks, out):
-    """`place` for pairs of a key and a mark: the index leads to the last place of a key, and before [places] from there
-    to the one before it, −1 at the first. marks [places]: the mark at each place."""
+    """`place` for pairs of a key and a mark; a key may have several places, in a linked list.
+
+    The index maps a key to its last place, and before [places] maps a place to the one before it, −1 at the first.
+    marks [places]: the mark at each place.
+    """
     for i in range(wanted.shape[0]):
         at = home(index_keys, index_slots, wanted[i])
         p = np.int64(index_slots[at])
@@ -155,29 +160,30 @@ def place_marked(index_keys, index_slots, keys, marks, before, count, wanted, wa
 
 @merged
 def _fresh(slot, through, shard, known, need, own):
-    """Whether a row is held and through `need`, by itself or (unless `own`) by what its shard said last."""
+    """Whether a row is held and valid through `need`, by itself or (unless `own`) by its shard's last report."""
     if slot < 0:
         return False
-    # Acquired: `install` releases it after it has written the row, which exact runs read without a lock.
+    # Acquire-load: `install` stores it with release after the row, which exact runs read without a lock.
     at = load(through, slot)
     return at >= 0 and (at >= need or (not own and known[shard[slot]] >= need))
 
 
 @kernel
 def read(slots, through, shard, known, need, own, values, out, witness, seen, locks, used, clock, ages):
-    """Copy rows to out [n, width], and their witness to seen [n, W] unless that is empty; False, with nothing written,
-    when a row is not held or not through `need`.
+    """Copy rows to out [n, width], and their witness to seen [n, W] unless that is empty.
 
-    known [shards] int64: what each shard said last. used [slots]: when each row was last used, unless empty.
-    ages [BINS]: counts rows by clock − what they are through.
+    Returns False, with nothing written, if a row is not held or not valid through `need`.
+
+    known [shards] int64: the last clock that each shard reported. used [slots]: when each row was last used, unless
+    empty. ages [BINS]: histogram of clock − the clock that a row is valid through.
     """
     for i in range(slots.shape[0]):
         if not _fresh(slots[i], through, shard, known, need, own):
             return False
     width, columns, mask = values.shape[1], seen.shape[1], locks.shape[0] - 1
-    # A single number is read in one piece anyway.
+    # A single number is read atomically without a lock.
     locked = mask >= 0 and (width > 1 or columns > 0)
-    age, run = 0, 0  # rows of one age in a row: counting each by itself takes a third of the time
+    age, run = 0, 0  # run length of rows of one age: counting each row takes a third of the time
     for i in range(slots.shape[0]):
         s = slots[i]
         c = through[s]
@@ -204,7 +210,7 @@ def read(slots, through, shard, known, need, own, values, out, witness, seen, lo
 
 @kernel
 def unmet(slots, through, shard, known, need, own, out):
-    """out[: returned] = the i for which the row at slots[i] is not held or not through `need`."""
+    """out[: returned] = the i for which the row at slots[i] is not held or not valid through `need`."""
     count = 0
     for i in range(slots.shape[0]):
         if not _fresh(slots[i], through, shard, known, need, own):
@@ -215,7 +221,7 @@ def unmet(slots, through, shard, known, need, own, out):
 
 @kernel
 def change(places, deltas, worker, into, counts, changed, slots, own, values, through, witness, locks):
-    """Add deltas [n, width] to a slip at `places`, and if `own` to the rows of the cache that are held; in their order.
+    """Add deltas [n, width] to a slip at `places`, and if `own` to the cached rows that are held; in their order.
 
     worker: whose column of the witness grows by one for each row (where W > 0).
     """
@@ -225,7 +231,7 @@ def change(places, deltas, worker, into, counts, changed, slots, own, values, th
     for i in range(places.shape[0]):
         p = places[i]
         s = slots[i]
-        if i + _AHEAD < places.shape[0]:  # two rows that are anywhere: have them fetched meanwhile
+        if i + _AHEAD < places.shape[0]:  # prefetch both rows
             for k in range(0, first, line):
                 ahead(into, places[i + _AHEAD] * width + k)
             if own:
@@ -297,16 +303,17 @@ def install(
     counted,
     number,
 ):
-    """Put fresh [n, width] rows that are through `now` into the cache; returns how many were not held before.
+    """Put fresh [n, width] rows that are valid through `now` into the cache; return how many were not held before.
 
     slots [n] are those of the keys; unless the index is empty they are searched for and written here.
 
-    To each row are added the entries of its key in a log whose number is above `number` (see `slips.log`), unless the
-    index of the log is empty: changes that were sent and are not in the row.
+    Unless the index of the log is empty, the log entries of a row's key with a number above `number` are added to it
+    (see `pending_changes.log`): changes that were sent and are not in the row.
 
-    A row without a slot, or not held and not asked for (`reply`), is left out. To each is added what the shared slips
-    hold for it: slips [k, 3] int64 are addresses of their `places` (as long as through), deltas (the shape of values)
-    and witness (that of witness), read while the row's lock is held, so that no change made meanwhile is lost.
+    A row without a slot is skipped, and so is a row that is neither held nor requested (`reply`). The changes of the
+    shared slips are added too: slips [k, 3] int64 are addresses of their `places` (as long as through), deltas (the
+    shape of values) and witness (that of witness). They are read while the row's lock is held, so that no concurrent
+    change is lost.
     """
     width, columns, mask = values.shape[1], seen.shape[1], locks.shape[0] - 1
     search, flying = index_keys.shape[0] > 0, log_keys.shape[0] > 0

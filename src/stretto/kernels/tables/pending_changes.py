@@ -1,7 +1,7 @@
-"""Changes that wait to be sent or are on their way: their places, taking them out, what rounding leaves of them.
+"""Buffers of pending changes (slips): allocate places, take changes out, keep rounding residuals, log sent changes.
 
 A slip holds the changes of one clock, by place: keys, changed [places], deltas [places, width], witness [places, W]
-int32; W may be 0. locks as in `served`: whoever touches a row that threads share holds the lock of its key.
+int32; W may be 0. locks as in `cached_rows`: a thread that accesses a shared row holds the lock of its key.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .cached_rows import find, hold, home
 
 @kernel
 def reserve(places, keys, count, wanted, locks, out):
-    """`place` for a slip that threads share: places [rows] int64 is the place of every row, −1 without; count [1]."""
+    """`place` for a slip that threads share: places [rows] int64 is the place of every row, −1 if none; count [1]."""
     mask = locks.shape[0] - 1
     for i in range(wanted.shape[0]):
         key = wanted[i]
@@ -36,8 +36,10 @@ def reserve(places, keys, count, wanted, locks, out):
 
 @kernel
 def lift(places, keys, deltas, counts, changed, locks, keep, out, seen):
-    """Copy rows of a slip to out [n, width] and their witness to seen [n, W], and mark them unchanged; unless `keep`,
-    they are zero afterwards."""
+    """Copy rows of a slip to out [n, width] and their witness to seen [n, W], and mark them unchanged.
+
+    Unless `keep`, the rows are zero afterwards.
+    """
     width, columns, mask = out.shape[1], seen.shape[1], locks.shape[0] - 1
     for i in range(places.shape[0]):
         p = places[i]
@@ -58,7 +60,7 @@ def lift(places, keys, deltas, counts, changed, locks, keep, out, seen):
 
 @kernel
 def put_back(places, keys, deltas, locks, rows):
-    """Add rows [n, width] to a slip again without marking them changed."""
+    """Add rows [n, width] back to a slip without marking them changed."""
     mask = locks.shape[0] - 1
     for i in range(places.shape[0]):
         p = places[i]
@@ -72,7 +74,7 @@ def put_back(places, keys, deltas, locks, rows):
 
 @kernel
 def absorb(places, rows, out):
-    """out[i] += rows[places[i]], which is zero afterwards; −1 is passed over."""
+    """out[i] += rows[places[i]], and clear that row; −1 is skipped."""
     for i in range(places.shape[0]):
         p = places[i]
         if p >= 0:
@@ -96,7 +98,7 @@ def take(rows, order, out):
 
 @kernel
 def lose(rows, sent):
-    """rows −= sent, in place: what is left of each number after a rounded one was sent; 0 of what is not finite."""
+    """rows −= sent, in place: the rounding residual of each number sent; 0 for non-finite numbers."""
     for i in range(rows.shape[0]):
         for k in range(rows.shape[1]):
             rows[i, k] -= sent[i, k]
@@ -106,8 +108,10 @@ def lose(rows, sent):
 
 @kernel
 def log(index_keys, index_slots, before, count, wanted):
-    """Append entries for `wanted` to a log in which a key may stand often: the index leads to its last one, and
-    before [entries] from there to the one before it, −1 at the first. Returns how many there are now."""
+    """Append entries for `wanted` to a log in which a key may occur often; return how many entries it has now.
+
+    The index maps a key to its last entry, and before [entries] maps an entry to the one before it, −1 at the first.
+    """
     for i in range(wanted.shape[0]):
         at = home(index_keys, index_slots, wanted[i])
         before[count] = index_slots[at]
@@ -119,7 +123,7 @@ def log(index_keys, index_slots, before, count, wanted):
 
 @kernel
 def add_logged(index_keys, index_slots, before, numbers, rows, counts, wanted, number, out, seen):
-    """out[i] += every entry of wanted[i] in a log whose number is above `number`; they ascend along the log."""
+    """out[i] += every log entry of wanted[i] whose number is above `number`; numbers ascend along the log."""
     width, columns = out.shape[1], seen.shape[1]
     for i in range(wanted.shape[0]):
         p = np.int64(find(index_keys, index_slots, wanted[i]))
@@ -133,8 +137,10 @@ def add_logged(index_keys, index_slots, before, numbers, rows, counts, wanted, n
 
 @kernel
 def row_bytes(rows, value, extra, out):
-    """out[i] = bytes of row i in a message: `extra`, and the shorter of all its values and the nonzero ones with their
-    columns, of `value` bytes each."""
+    """out[i] = bytes of row i in a message: `extra` plus the shorter of its dense and sparse encodings.
+
+    Dense: all values; sparse: the nonzero values with their columns; `value` bytes each.
+    """
     width = rows.shape[1]
     column = 2 if width <= 65536 else 4
     for i in range(rows.shape[0]):

@@ -1,7 +1,7 @@
-"""Which rows go first: how much each has changed, and the largest of many without sorting them all.
+"""Rank rows by the size of their changes, and select the largest without a full sort.
 
-Scores are [m] float64, or uint64 where they are drawn or counted; the larger goes first, and of equals the earlier. A
-row that holds NaN scores infinity: whatever is wrong with it should be seen soon.
+Scores are [m] float64, or uint64 if they are random or counts. The larger score goes first, and of equal ones the
+earlier row. A row that contains NaN scores infinity, so that the error shows soon.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import numpy as np
 from stretto.kernels.core.compile import inner, kernel
 from stretto.kernels.numeric.random import mix
 
-_DRAW = 0x72616E6B  # keeps these draws apart from everybody else's
+_DRAW = 0x72616E6B  # key that separates these random numbers from others
 
 
 @inner
 def _length(rows, i):
-    """Σ |rows[i, k]| in float64, as four chains: the same bits everywhere, and not one long wait for each addition."""
+    """Return Σ |rows[i, k]| in float64, with four accumulators: the same bits everywhere, and short dependencies."""
     width = rows.shape[1]
     if width == 1:
         return abs(np.float64(rows[i, 0]))
@@ -58,7 +58,7 @@ def relative(deltas, rows, held, scores):
 
 @kernel
 def effective(deltas, scale, scores):
-    """scores[i] = |scale[i]| · Σ |deltas[i]|: what the change will come to."""
+    """scores[i] = |scale[i]| · Σ |deltas[i]|: the size of the change after scaling."""
     for i in range(deltas.shape[0]):
         scores[i] = _seen(_length(deltas, i) * abs(np.float64(scale[i])))
 
@@ -72,7 +72,7 @@ def drawn(seed, draw, keys, scores):
 
 @inner
 def _sink(scores, heap, at, end):
-    """Put heap[at] where it belongs among heap[at … end − 1]: none of its children goes after it."""
+    """Sift heap[at] down in heap[at … end − 1], so that none of its children goes after it."""
     moving = heap[at]
     score = scores[moving]
     while True:
@@ -93,9 +93,9 @@ def _sink(scores, heap, at, end):
 
 @kernel
 def best(scores, chosen):
-    """Fill chosen [n] int64 with the indices of the n ≤ m largest of scores [m], in their order.
+    """Fill chosen [n] int64 with the indices of the n ≤ m largest of scores [m], in descending order.
 
-    `chosen` is a heap with the last of them at its top, so that most scores are compared with one number and left.
+    `chosen` is a heap with the smallest on top, so that most scores need one comparison.
     """
     n = chosen.shape[0]
     for i in range(n):

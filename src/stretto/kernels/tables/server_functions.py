@@ -1,8 +1,8 @@
-"""Compiled loops of server functions: the rules that ship, and loops around the row functions of users.
+"""Compiled loops of server functions: the built-in update rules, and loops around users' row functions.
 
-A batch is slots [n] int64 and deltas [n, cols]; a slot may occur more than once, and entries are taken in order. For
-entry i with row w = values[slots[i]], states of the row state[slots[i]] [states, cols], and old[i] what the state kept
-for the version of the row held when the change was computed (versioned rules; otherwise old has no rows):
+A batch is slots [n] int64 and deltas [n, cols]; a slot may occur more than once, and entries are applied in order. For
+entry i: row w = values[slots[i]], states state[slots[i]] [states, cols], and old[i], the state's snapshot for the
+version of the row from which the change was computed (versioned rules; otherwise old has no rows):
 
     ADD           w += g
     AVERAGE       w += g / params[0]
@@ -12,9 +12,9 @@ for the version of the row held when the change was computed (versioned rules; o
                   w += −ηg + (η₀ − η)b,  G += g                          α = params[0]; states: G, z, z′
 
 where soft(x, t) moves x towards zero by t. All arithmetic is in the dtype of the arrays, one operation after the other,
-so a NumPy twin has the same bits. params have the dtype of state. scale [cap] takes the mean factor a change was last
-multiplied with; moved [cap] float64 gains how far the row went, Σ|w after − w before|, and size [cap] takes Σ|w|. Where
-nobody asks, scale is empty, and so are moved and size.
+so a NumPy implementation has the same bits. params have the dtype of state. scale [cap] receives the mean factor of the
+last change; moved [cap] float64 is increased by the distance that the row moved, Σ|w after − w before|; size [cap]
+receives Σ|w|. Unused outputs are empty: scale, or moved and size.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def _mean_step(state, s, which, rate):
 
 @kernel(allocates=True)
 def apply_rows(kind, values, state, slots, deltas, old, params, scale, moved, size):
-    """One of the rules above, for every entry in order."""
+    """Apply one of the rules above to every entry in order."""
     cols = values.shape[1]
     scaled, tracked = scale.shape[0] > 0, moved.shape[0] > 0
     before = empty(cols, values.dtype)
@@ -116,8 +116,8 @@ def apply_rows(kind, values, state, slots, deltas, old, params, scale, moved, si
             size[s] = total
 
 
-# Functions of users. A subscript out of range must not write into somebody else's row, so they are compiled anew with
-# checks, whatever their own decorator says.
+# Users' functions. A subscript out of range must not write into another row, so they are recompiled with bounds checks,
+# whatever their own decorator requests.
 
 
 def _row_function(function: Callable[..., Any]) -> Any:
@@ -127,9 +127,9 @@ def _row_function(function: Callable[..., Any]) -> Any:
 
 @functools.lru_cache(maxsize=256)
 def user_apply(function: Callable[..., Any]) -> Callable[..., None]:
-    """apply(values, state, slots, deltas, old, params, scale [n]): the row function for every entry in order.
+    """Build apply(values, state, slots, deltas, old, params, scale [n]): the row function for every entry in order.
 
-    deltas, old and params are given read-only, so that a function that writes to them does not compile.
+    deltas, old and params are read-only, so a function that writes to them does not compile.
     """
     row = _row_function(function)
 
@@ -145,7 +145,7 @@ def user_apply(function: Callable[..., Any]) -> Callable[..., None]:
 
 @functools.lru_cache(maxsize=256)
 def user_create(function: Callable[..., Any]) -> Callable[..., None]:
-    """create(values, state, keys): the row function for every new row."""
+    """Build create(values, state, keys): the row function for every new row."""
     row = _row_function(function)
 
     def each(values, state, keys):

@@ -1,13 +1,13 @@
-"""A shard's rows, in batches: who holds them, who has to be told of a change, what was kept for which version.
+"""Batch operations on a shard's rows: their holders, the notification of changes, versions and snapshots.
 
-    holders  [cap, nodes] uint8    0: not held; 1: held, and as it was sent; 2: held, and changed since it was sent
-    standing [cap] int64           how many holders are at 1; a change of a row without any has nobody new to mark
-    fresh    [cap] uint8           changed since the row was last given a version
-    dirty    [cap] int64           the slots that may have a holder at 2, in order of their first change; `listed` [cap]
-                                   uint8 says which slots are in it. How many there are is handed in and returned
+    holders  [cap, nodes] uint8    0: not held; 1: held and up to date; 2: held and changed since it was sent
+    standing [cap] int64           how many holders are at 1; if 0, a change marks no new holder
+    fresh    [cap] uint8           1 if the row changed since it last got a version
+    dirty    [cap] int64           slots that may have a holder at 2, in order of their first change; `listed` [cap]
+                                   uint8: whether a slot is in it. Functions take and return its length
 
-A snapshot is what a state held when a row was sent as some version. It lies at a place: data [places, cols], and refs
-[places, bytes] uint8 with one bit for each node that may still refer to it. Without any it is gone.
+A snapshot is the value of a state when a row was sent as some version. It is stored at a place: data [places, cols],
+and refs [places, bytes] uint8 with one bit for each node that may still refer to it. Without references it is freed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ HELD, CHANGED = 1, 2
 
 @kernel
 def mark_changed(slots, holders, standing, fresh, listed, dirty, count):
-    """These rows changed: all their holders have to be told. Returns the new count of dirty rows."""
+    """Mark these rows as changed for all their holders. Return the new count of dirty rows."""
     for i in range(slots.shape[0]):
         s = slots[i]
         fresh[s] = 1
@@ -40,7 +40,7 @@ def mark_changed(slots, holders, standing, fresh, listed, dirty, count):
 
 @kernel
 def hold(slots, node, holders, standing):
-    """The node is sent these rows as they are now."""
+    """Mark these rows as up to date at a node to which they are sent."""
     for i in range(slots.shape[0]):
         s = slots[i]
         if holders[s, node] != HELD:
@@ -50,7 +50,7 @@ def hold(slots, node, holders, standing):
 
 @kernel
 def let_go(slots, node, holders, standing):
-    """The node holds these rows no more."""
+    """Remove a node from the holders of these rows."""
     for i in range(slots.shape[0]):
         s = slots[i]
         if holders[s, node] == HELD:
@@ -60,8 +60,10 @@ def let_go(slots, node, holders, standing):
 
 @kernel
 def waiting_holders(dirty, count, holders, open_, slots, pairs):
-    """Of the dirty rows those some open [nodes] bool holder of which has to be told: slots [m], pairs [m] (how many
-    such holders); returns m."""
+    """List the dirty rows that have an open holder to notify; open [nodes] bool.
+
+    slots [m], pairs [m] (how many such holders). Returns m.
+    """
     m = 0
     for i in range(count):
         s = dirty[i]
@@ -78,8 +80,11 @@ def waiting_holders(dirty, count, holders, open_, slots, pairs):
 
 @kernel(allocates=True)
 def tell_holders(chosen, holders, standing, listed, moved, open_):
-    """Every open holder of these rows is told of their changes. Returns ends [nodes + 1] and slots: those for node k
-    are slots[ends[k] : ends[k + 1]], in the order of `chosen`. Rows that are settled leave the list (see `relist`)."""
+    """List the rows to send to every open holder, and mark them as up to date there.
+
+    Returns ends [nodes + 1] and slots: those for node k are slots[ends[k] : ends[k + 1]], in the order of `chosen`.
+    Rows without further holders to notify leave the list (see `relist`).
+    """
     nodes = holders.shape[1]
     ends = zeros(nodes + 1, np.int64)
     for i in range(chosen.shape[0]):
@@ -113,7 +118,7 @@ def tell_holders(chosen, holders, standing, listed, moved, open_):
 
 @kernel
 def relist(dirty, count, listed):
-    """Close the gaps that settled rows left; returns the new count."""
+    """Compact the list of dirty rows; return the new count."""
     kept = 0
     for i in range(count):
         s = dirty[i]
@@ -134,8 +139,10 @@ def add_counts(slots, counts, witness):
 
 @kernel
 def last_of_each(slots, ends, mark, base, keep):
-    """keep[i] = whether entry i is the last one of its slot in its group, entries ends[g] … ends[g + 1] − 1 being group
-    g. mark [cap] int64 holds nothing above base. Returns how many are kept."""
+    """keep[i] = whether entry i is the last one of its slot in its group; return how many are kept.
+
+    Group g has the entries ends[g] … ends[g + 1] − 1. mark [cap] int64 holds nothing above base.
+    """
     kept = 0
     for g in range(ends.shape[0] - 1):
         for i in range(ends[g + 1] - 1, ends[g] - 1, -1):
@@ -149,8 +156,10 @@ def last_of_each(slots, ends, mark, base, keep):
 
 @kernel
 def open_rows(slots, clock, opened, source, before, old):
-    """Rows whose first change of this clock is among these: keep source [cap, cols] as it was, in `before`. opened
-    [cap] int64: the clock before[slot] belongs to. old[i] = before[slots[i]]."""
+    """Save source [cap, cols] in `before` for rows whose first change of this clock is among these.
+
+    opened [cap] int64: the clock of before[slot]. old[i] = before[slots[i]].
+    """
     for i in range(slots.shape[0]):
         s = slots[i]
         if opened[s] != clock:
@@ -166,7 +175,7 @@ def open_rows(slots, clock, opened, source, before, old):
 
 @kernel
 def give_versions(slots, fresh, version):
-    """Rows that changed since they were given a version get the next one; they are about to be sent."""
+    """Give the next version to the rows that changed since their last one; they are about to be sent."""
     for i in range(slots.shape[0]):
         s = slots[i]
         if fresh[s] != 0:
@@ -184,8 +193,10 @@ def _anybody(refs, at):
 
 @kernel
 def refer(ends, nodes, places, slots, source, data, refs):
-    """nodes[k] is sent rows slots[ends[k] : ends[k + 1]]: from now on it refers to their snapshots, which lie at places
-    and are made of source [cap, cols] where there are none. Returns how many were made."""
+    """Record that nodes[k] refers to the snapshots of the rows slots[ends[k] : ends[k + 1]], which it is sent.
+
+    Snapshots are stored at `places`; missing ones are copied from source [cap, cols]. Returns how many were created.
+    """
     made = 0
     for k in range(nodes.shape[0]):
         byte, bit = nodes[k] >> 3, np.uint8(1 << (nodes[k] & 7))
@@ -201,7 +212,7 @@ def refer(ends, nodes, places, slots, source, data, refs):
 
 @kernel
 def give_back(places, node, refs):
-    """The node does not refer to the snapshots at these places (−1: none) any more. Returns how many went with that."""
+    """Remove a node's references to the snapshots at these places (−1: none). Return how many snapshots were freed."""
     byte, bit = node >> 3, np.uint8(1 << (node & 7))
     gone = 0
     for i in range(places.shape[0]):
@@ -215,8 +226,10 @@ def give_back(places, node, refs):
 
 @kernel
 def recall(places, slots, versions, source, data, refs, old):
-    """old[i] = the snapshot at places[i]; where versions[i] is negative, source[slots[i]] as it is now. Returns the
-    first entry whose snapshot is not there, or −1."""
+    """old[i] = the snapshot at places[i]; if versions[i] is negative, the present source[slots[i]].
+
+    Returns the first entry whose snapshot is missing, or −1.
+    """
     for i in range(places.shape[0]):
         at = places[i]
         if versions[i] < 0:

@@ -1,1 +1,1 @@
-"""Kernels of readers: text to numbers, ids to indices."""
+"""Kernels of readers: parsing text to numbers, mapping ids to indices."""

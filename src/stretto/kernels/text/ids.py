@@ -1,7 +1,7 @@
-"""Walking over ids: numbering texts, and counting, marking and renumbering integers through tables.
+"""Mapping of ids to indices: numbering distinct strings; counting, marking and renumbering integers by lookup table.
 
-Each loop does one table access per record and no arithmetic to speak of; they are compiled because NumPy's ways to
-the same end widen, copy or sort the whole column.
+Each loop makes one table access per record and almost no arithmetic. They are compiled because the equivalent NumPy
+operations widen, copy or sort the whole column.
 """
 
 from __future__ import annotations
@@ -13,12 +13,14 @@ from stretto.kernels.core.compile import kernel
 
 @kernel
 def intern(buf, starts, lengths, k, slots, hashes, offsets, count, text, codes):
-    """Give every distinct piece of text a number, in the order of first meeting; the table lives on across calls.
+    """Number distinct strings in the order of their first occurrence; the table persists across calls.
 
-    starts (n,) int64, lengths (n,) int32 : the pieces, from the k-th on;  codes (n,) int32 : their numbers, out
-    slots (a power of two,) int32 : open addressing, number + 1, 0 is free;  hashes, offsets (+ 1) : one per number
-    text : all distinct pieces, one after another
-    Returns (pieces done, distinct pieces); done < n means the table or the text is full and must grow.
+    starts (n,) int64, lengths (n,) int32 : the strings, from the k-th on
+    codes (n,) int32 : result: their numbers
+    slots (a power of two,) int32 : open addressing, number + 1, 0 is free
+    hashes, offsets (+ 1) : one per number
+    text : all distinct strings, one after another
+    Returns (strings done, distinct strings); done < n means the table or the text is full and must grow.
     """
     mask = len(slots) - 1
     while k < len(starts):
@@ -71,14 +73,14 @@ def rehash(slots, hashes, count):
 
 @kernel
 def tally(ids, low, counts):
-    """`counts[id - low] += 1` for every id; all of them lie inside."""
+    """`counts[id - low] += 1` for every id; all of them must be in range."""
     for k in range(len(ids)):
         counts[ids[k] - low] += 1
 
 
 @kernel
 def mark(ids, low, seen):
-    """`seen[id - low] = 1` for every id; all of them lie inside."""
+    """`seen[id - low] = 1` for every id; all of them must be in range."""
     for k in range(len(ids)):
         seen[ids[k] - low] = 1
 

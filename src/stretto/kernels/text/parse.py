@@ -1,15 +1,15 @@
-"""Text to numbers: the compiled loops behind the readers.
+"""Parsers of delimited and LIBSVM text: the compiled loops behind the readers.
 
-Each kernel walks a buffer of whole lines (the last byte is a newline, which ends every inner scan) and fills flat
-arrays. What it cannot settle alone it notes, one row of `notes` each, and goes on with the next line; the caller
-decides what a note means:
+Each kernel scans a buffer of whole lines (the last byte is a newline, which ends every inner scan) and fills flat
+arrays. A problem that it cannot handle becomes a row of `notes`, and it goes on with the next line; the caller handles
+the notes:
 
     notes[k] = (code, entry, start, end, line)    buf[start:end] is the text concerned, `line` counts from 0 in this
     buffer
 
 SLOW_* notes mark numbers whose nearest float needs more than one 64-bit operation; the entry is in place and the
-caller overwrites it with Python's own conversion. All other codes mean the line was dropped. A kernel returns early,
-at a line boundary, when an output or the notes are full; the caller drains them and calls again from there.
+caller overwrites it with Python's own conversion. All other codes mean that the line was dropped. A kernel returns
+early, at a line boundary, when an output or the notes are full; the caller empties them and calls again from there.
 """
 
 # ruff: noqa: PLR1714, SIM109  (chains of comparisons compile to branches; membership tests build tuples)
@@ -20,16 +20,16 @@ import numpy as np
 
 from stretto.kernels.core.compile import inner, kernel
 
-# What a note says.
+# Codes of notes.
 SLOW_VALUE, SLOW_LABEL = 1, 2
 FEW_FIELDS, MANY_FIELDS, BAD_ID, BAD_VALUE, BAD_LABEL, BAD_INDEX, BAD_QUOTE = 10, 11, 12, 13, 14, 15, 16
-FULL = 20  # never noted: an output ended in the middle of a line
+FULL = 20  # never in a note: an output was full in the middle of a line
 
 NEWLINE, RETURN, SPACE, TAB, QUOTE, HASH, PERCENT, COLON = 10, 13, 32, 9, 34, 35, 37, 58
 
-POWERS = 10.0 ** np.arange(23)  # exact in 64 bits, all of them
+POWERS = 10.0 ** np.arange(23)  # all exact in float64
 LARGEST = 3.4028234e38
-SMALLEST = 1.1754944e-38  # below it 32-bit floats lose bits: left to the slow way
+SMALLEST = 1.1754944e-38  # smaller float32 numbers lose bits: left to the slow conversion
 EXACT = 2**53
 
 FINE, SLOW, BAD = 0, 1, 2
@@ -37,7 +37,7 @@ FINE, SLOW, BAD = 0, 1, 2
 
 @inner
 def digits_at(buf, p, mantissa):
-    """Append the decimal digits at `p` to `mantissa`: (mantissa, where they end)."""
+    """Append the decimal digits at `p` to `mantissa`; return (mantissa, end of the digits)."""
     while True:
         d = np.uint8(buf[p] - 48)
         if d > 9:
@@ -48,7 +48,7 @@ def digits_at(buf, p, mantissa):
 
 @inner
 def number(buf, p, single):
-    """Read a decimal number at `p`: (value, FINE | SLOW | BAD, where it ends).
+    """Read a decimal number at `p`; return (value, FINE | SLOW | BAD, end of the number).
 
     FINE is the float64 nearest to the text, or, with `single`, a float64 that rounds to the nearest float32.
     """
@@ -58,9 +58,9 @@ def number(buf, p, single):
     first = p
     mantissa, p = digits_at(buf, p, np.uint64(0))
     whole = p - first
-    kept = 0 if mantissa == 0 and whole < 20 else whole  # digits that use room in 64 bits; 19 always fit
+    kept = 0 if mantissa == 0 and whole < 20 else whole  # significant digits; 19 always fit in 64 bits
     c = buf[p]
-    if c != 46 and c != 101 and c != 69 and 0 < kept < 9:  # a small whole number, as most are
+    if c != 46 and c != 101 and c != 69 and 0 < kept < 9:  # a small integer, the most common case
         value = np.float64(np.int64(mantissa))
         if mantissa <= 16777216 or not single:
             return (-value if negative else value), FINE, p
@@ -91,8 +91,8 @@ def number(buf, p, single):
         value = value * POWERS[scale]
     state = FINE
     if single:
-        # Two roundings in a row go wrong only next to the middle between two 32-bit floats, where the lower 29 bits of
-        # the 64-bit pattern are close to one half.
+        # Rounding twice is wrong only next to the middle between two float32 numbers, where the lower 29 bits of the
+        # 64-bit pattern are close to one half.
         near = (np.float64(value).view(np.int64) & 0x1FFFFFFF) - 0x10000000
         if mantissa != 0 and (-4 < near < 4 or value > LARGEST or value < SMALLEST):
             state = SLOW
@@ -103,7 +103,7 @@ def number(buf, p, single):
 
 @inner
 def end_of_line(buf, p):
-    """Where the newline at or after `p` is."""
+    """Return the position of the newline at or after `p`."""
     while buf[p] != NEWLINE:
         p += 1
     return p
@@ -125,7 +125,7 @@ def note(notes, m, code, entry, start, end, line):
 
 @inner
 def token_end(buf, p, s1, s2, spaces):
-    """Where the field that holds `p` ends: its separator or the newline."""
+    """Return the end of the field that contains `p`: its separator or the newline."""
     while True:
         c = buf[p]
         if c == NEWLINE or (spaces and (c == SPACE or c == TAB)):
@@ -137,7 +137,7 @@ def token_end(buf, p, s1, s2, spaces):
 
 @inner
 def after_field(buf, p, spaces):
-    """Where what follows a field begins: blanks are skipped, and carriage returns if they end the line."""
+    """Return where the text after a field begins: skips blanks, and carriage returns at the end of the line."""
     while buf[p] == SPACE or (spaces and buf[p] == TAB):
         p += 1
     if buf[p] == RETURN:
@@ -151,8 +151,9 @@ def after_field(buf, p, spaces):
 
 @inner
 def rest_of_line(buf, p, s1, s2, spaces):
-    """Count the fields from `p`, where one begins, to the end of the line: (fields, where it ends); no fields where a
-    quoted one does not end where the next begins.
+    """Count the fields from `p`, where one begins, to the end of the line; return (fields, end of the line).
+
+    0 fields if a quoted field does not end where the next begins.
     """
     n = 1
     while True:
@@ -201,13 +202,18 @@ def triples(
     lines,
     notes,
 ):
-    """Delimited lines to row, column and value.
+    """Parse delimited lines to row, column and value.
 
-    s1, s2 : the separator's bytes (s2 = 0 for one byte); spaces: any run of blanks and tabs separates at_row, at_col,
-    at_val : which fields to take (at_val = -1: every value is 1) row_text, col_text : take the id as text: `rows`
-    gets where it starts in `buf`, `row_len` its length; else an integer width : how many fields a line has, another
-    number being an error; 0 for any rows, cols (cap,) int64; row_len, col_len (cap,) int32, unused unless text; values
-    (cap,) float32; lines (cap,) int32 Returns (entries, lines walked, notes, where it stopped).
+    s1, s2 : the separator's bytes (s2 = 0 for one byte)
+    spaces : any run of blanks and tabs separates
+    at_row, at_col, at_val : which fields to take (at_val = -1: every value is 1)
+    row_text, col_text : take the id as text: `rows` gets its start in `buf`, `row_len` its length; else an integer
+    width : how many fields a line has, another number being an error; 0 for any
+    rows, cols (cap,) int64
+    row_len, col_len (cap,) int32, unused unless text
+    values (cap,) float32
+    lines (cap,) int32
+    Returns (entries, lines read, notes, where it stopped).
     """
     n = 0
     m = 0
@@ -273,7 +279,7 @@ def triples(
                     first = p
                     size, p = digits_at(buf, p, np.uint64(0))
                     x = np.int64(size)
-                    # "007" and "-0" are names, not numbers: two names must not become one
+                    # "007" and "-0" are text ids: they must not become the ids 7 and 0
                     if p == first or p - first > 18 or (buf[first] == 48 and (negative or p - first > 1)):
                         code = BAD_ID
                         break
@@ -353,12 +359,12 @@ def triples(
 
 @kernel
 def svmlight(buf, p, end, row, rows, cols, values, labels, lines, notes):
-    """`label [qid:n] index:value ... [# comment]` lines to entries.
+    """Parse `label [qid:n] index:value ... [# comment]` lines to entries.
 
-    rows (cap,) int32, counted from `row`; cols (cap,) int64 as written; values (cap,) float32 labels (rows
-    cap,) float64 and lines (rows cap,) int32, one per row Returns (entries, rows, lines walked, notes, where it
-    stopped). A line that does not fit is left for the next call; where nothing was walked, the outputs are too small
-    for one line.
+    rows (cap,) int32, counted from `row`; cols (cap,) int64 as written; values (cap,) float32
+    labels (rows cap,) float64 and lines (rows cap,) int32, one per row
+    Returns (entries, rows, lines read, notes, where it stopped). A line that does not fit is left for the next call; if
+    no line was read, the outputs are too small for one line.
     """
     n = 0
     r = 0

@@ -1,6 +1,6 @@
-"""Collapsed Gibbs sampling for few topics: every document has K plain counts, and a draw looks at all of them.
+"""Collapsed Gibbs sampling for few topics: every document has K dense counts, and a draw reads all of them.
 
-Up to some 256 topics sixteen multiplications at a time are faster than collecting the topics a document has (twice as
+Up to about 256 topics, sixteen multiplications at a time are faster than collecting the topics of a document (twice as
 fast at 100). The draws are the same as those of `kernels.topics.packed`: exact, the token itself not counted.
 """
 
@@ -24,7 +24,7 @@ MOST_TOPICS = 256
 
 @merged
 def _change(model, room, k, by, listed):
-    """n_wk and n_k move by one; returns how many topics are listed."""
+    """Change n_wk and n_k by one; return how many topics are listed."""
     n = room.count[k] + by
     room.count[k] = n
     if by > 0 and n == 1 and listed >= 0:

@@ -1,16 +1,15 @@
-"""Topic shares of documents whose topics' words are known: a deterministic fixed point, document by document.
+"""Topic proportions of documents for fixed topics (dense φ): a deterministic EM fixed point, document by document.
 
-With φ_wk fixed, a document of counts c_w has shares θ = a / Σ a, where a_k = α_k + N_k and
+With φ_wk fixed, a document of counts c_w has proportions θ = a / Σ a, where a_k = α_k + N_k and
 
     N_k = Σ_w c_w · φ_wk a_k / z_w,        z_w = Σ_k φ_wk a_k                         (one pass)
 
 This is expectation maximisation. Its fixed point is the maximum of Σ_w c_w ln Σ_k θ_k φ_wk + Σ_k α_k ln θ_k, which is
-concave: there is one answer, whatever the start, and no random numbers are needed. A step longer by half than a pass
-asks for converges too (it does up to twice as long) and saves up to a third of the passes. A document is done when no
-more than `tol` of its tokens would change their topic in another pass. All of it is float32 in sixteen fixed lanes:
-same bits everywhere.
+concave: the solution is unique and needs no random numbers. Steps 1.5 times as long as an EM step converge too (any
+factor below 2 does) and save up to a third of the passes. A document is done when at most `tol` of its tokens would
+change their topic in another pass. The arithmetic is float32 in sixteen fixed lanes: same bits everywhere.
 
-Here the rows of φ are dense, which is best for up to a few hundred topics; `infer_sparse` is for more.
+The rows of φ are dense here, which is best for up to a few hundred topics; `infer_sparse` is for more.
 
 Shapes, with D documents, V words and K topics, `wide` = K rounded up to whole lanes: bounds [visits + 1] documents;
 indptr [D + 1] int64, words [n] int32, counts [n] float32: the documents; phi [V, wide], alpha [wide] float32, zero
@@ -30,32 +29,32 @@ from stretto.kernels.numeric.lanes import LANES, axpy4, dot, dot4
 from stretto.kernels.numeric.scalar import log
 from stretto.kernels.numeric.vector import absolute, add, fma, larger, load, splat, store, sub, total
 
-LONGER = np.float32(1.5)  # how much longer than a pass asks for a step is
+LONGER = np.float32(1.5)  # over-relaxation: step length relative to an EM step
 _ZERO = np.float32(0.0)
 _FOUR = 4
 
 
 class TrainedTopics(NamedTuple):
-    """φ_wk = value_wk + floor_k in sparse rows: word w has entries ptr[w] to ptr[w + 1]. For `infer_sparse`."""
+    """Sparse rows of φ_wk = value_wk + floor_k: word w has entries ptr[w] to ptr[w + 1]. For `infer_sparse`."""
 
-    ptr: np.ndarray  # [V + 1] int64
-    topic: np.ndarray  # [nnz] int32
+    ptr: np.ndarray  # [V + 1] int64: entries of each word
+    topic: np.ndarray  # [nnz] int32: topic of each entry
     value: np.ndarray  # [nnz] float32, n_wk / (n_k + Vβ)
     reach: np.ndarray  # [V] float32, Σ_k α_k φ_wk
     floor: np.ndarray  # [K] float32, β / (n_k + Vβ)
-    alpha: np.ndarray  # [K] float32
+    alpha: np.ndarray  # [K] float32: the prior
 
 
 class InferScratch(NamedTuple):
-    """Scratch of every worker."""
+    """Scratch memory of all workers."""
 
-    vectors: np.ndarray  # [workers, 2, wide] float32: a, and what a pass makes of it
-    words: np.ndarray  # [workers, 2, most] float32: count, mass elsewhere
-    rows: np.ndarray  # [workers, most] int32
+    vectors: np.ndarray  # [workers, 2, wide] float32: a, and its value after a pass
+    words: np.ndarray  # [workers, 2, most] float32: count, mass of other topics
+    rows: np.ndarray  # [workers, most] int32: row of φ of each word
 
 
 def room_for(workers: int, most: int, wide: int) -> InferScratch:
-    """Room for documents of at most `most` different words; words come in fours.
+    """Allocate scratch for documents of at most `most` different words; words are padded to fours.
 
     >>> room_for(2, 10, 32).words.shape
     (2, 2, 16)
@@ -70,11 +69,11 @@ def room_for(workers: int, most: int, wide: int) -> InferScratch:
 
 @inner
 def settle(Y, row, count, rest, m, alpha, vectors, n, passes, tol):
-    """Pass after pass over m words until they settle; vectors[0] comes as the start and leaves as α + N.
+    """Repeat passes over m words until convergence; vectors[0] is the start on entry and α + N on return.
 
     Word t has the row Y[row[t]] of φ, count[t] tokens, and rest[t] of its z in topics that are not among the columns of
-    Y. row, count and rest have three places to spare. alpha [wide]; vectors [2, wide]; n: Σ count. Returns the
-    passes made.
+    Y. row, count and rest have three spare elements. alpha [wide]; vectors [2, wide]; n: Σ count. Returns the number of
+    passes.
     """
     wide = Y.shape[1]
     whole = (m + _FOUR - 1) // _FOUR * _FOUR
@@ -111,13 +110,13 @@ def settle(Y, row, count, rest, m, alpha, vectors, n, passes, tol):
 
 @inner
 def share(count, z):
-    """count / z; a word that no topic can say (its φ are too small for float32) says nothing."""
+    """Return count / z; 0 for a word that no topic can generate (its φ are too small for float32)."""
     return count / z if z > _ZERO else _ZERO
 
 
 @inner
 def write_shares(theta, d, a):
-    """theta[d] = a / Σ a; of an empty document a is α."""
+    """theta[d] = a / Σ a; for an empty document a is α."""
     mass = 0.0
     for k in range(theta.shape[1]):
         mass += a[k]
@@ -128,7 +127,7 @@ def write_shares(theta, d, a):
 
 @kernel
 def dense_worker(pass_, worker, out, bounds, indptr, words, counts, phi, alpha, passes, tol, theta, room):
-    """theta[d] for the documents of each visit. out [visits]: Σ tokens · passes."""
+    """Compute theta[d] for the documents of each visit. out [visits]: Σ tokens · passes."""
     wide = phi.shape[1]
     K = theta.shape[1]
     vectors, count, rest, row = room.vectors[worker], room.words[worker, 0], room.words[worker, 1], room.rows[worker]

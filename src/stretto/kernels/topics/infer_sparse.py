@@ -1,18 +1,18 @@
-"""Topic shares of documents among many topics: the fixed point of `infer`, on each document's best topics alone.
+"""Topic proportions of documents for many topics (sparse φ): the fixed point of `infer` on each document's best topics.
 
-A trained word has few of many topics, so φ is kept as its sparse part: φ_wk = value_wk + floor_k, where floor_k is
+A trained word has few of many topics, so φ is stored by its sparse part: φ_wk = value_wk + floor_k, where floor_k is
 β/(n_k + Vβ). A document is done in four stages:
 
 1. A pass from the prior over every topic, along the sparse rows of its words, finds Σ_w c_w φ_wk / z_w of each topic k.
-2. The topics for which this times √α_k is highest become *active*: 256 for a document of up to 256 different words,
-   more for longer ones. (Times α_k it is the share after that pass, which hides rare topics that come up later.)
-3. φ of its words at the active topics is gathered into a small matrix that stays in the nearer caches, and `settle`
-   iterates on it. The others stay at their prior, a_k = α_k, and take part in every z_w by their exact sum, which is
-   reach_w = Σ_k α_k φ_wk less the part of the active ones.
-4. A last pass over every topic gives the inactive ones their part, too.
+2. The topics with the highest product of this and √α_k become *active*: 256 for a document of up to 256 different
+   words, more for longer ones. (Its product with α_k is the proportion after that pass, which hides rare topics.)
+3. φ of its words at the active topics is gathered into a small matrix that stays in the cache, and `settle` iterates on
+   it. The inactive topics stay at their prior, a_k = α_k, and contribute to every z_w by their exact sum, which is
+   reach_w = Σ_k α_k φ_wk minus the part of the active ones.
+4. A last pass over every topic updates the inactive ones too.
 
-The matrix of a document of more than LONG different words would be large: its passes go over the sparse rows instead,
-and are exact for every topic. Which way a document goes depends on nothing but itself.
+For a document of more than LONG different words the matrix would be large: its passes use the sparse rows instead, and
+are exact for every topic. The choice depends on the document only.
 
 Shapes are those of `infer`, alpha [K].
 """
@@ -40,18 +40,18 @@ _ZERO = np.float32(0.0)
 
 
 class SparseInferScratch(NamedTuple):
-    """Scratch of every worker."""
+    """Scratch memory of all workers."""
 
     matrix: np.ndarray  # [workers, (most + 1) · active] float32: φ of the document's words at its active topics
-    vectors: np.ndarray  # [workers, 4 · active] float32: of the active topics: a, scratch, alpha, floor
+    vectors: np.ndarray  # [workers, 4 · active] float32: a, scratch, alpha, floor of the active topics
     topics: np.ndarray  # [workers, 4, padded K] float32: scores, a, sums, √α
     slots: np.ndarray  # [workers, 2, K + spare] int32: the column of each topic; the topic of each column
     words: np.ndarray  # [workers, 2, most + spare] float32: count, mass of inactive topics
-    rows: np.ndarray  # [workers, most + spare] int32
+    rows: np.ndarray  # [workers, most + spare] int32: row of φ of each word
 
 
 def active_most(m: int) -> int:
-    """How many topics may be active in a document of m different words.
+    """Return how many topics may be active in a document of m different words.
 
     >>> active_most(80), active_most(700)
     (256, 384)
@@ -60,7 +60,7 @@ def active_most(m: int) -> int:
 
 
 def room_for(workers: int, most: int, K: int) -> SparseInferScratch:
-    """Scratch for documents of at most `most` different words: 4 MiB for each worker at the most, and 24 bytes a topic.
+    """Allocate scratch for documents of at most `most` different words: up to 4 MiB per worker, and 24 bytes a topic.
 
     >>> room_for(1, 80, 1000).matrix.shape
     (1, 20736)
@@ -87,7 +87,7 @@ def _product(trained, e, a):
 
 @inner
 def _along(trained, w, a):
-    """Σ_k value_wk a_k, in four chains: a single one would wait for every addition."""
+    """Return Σ_k value_wk a_k, with four accumulators, since a single one would wait for every addition."""
     e, last = trained.ptr[w], trained.ptr[w + 1]
     s0, s1, s2, s3 = _ZERO, _ZERO, _ZERO, _ZERO
     while e + 4 <= last:
@@ -112,7 +112,7 @@ def _scatter(trained, w, s, sums):
 
 @inner
 def _higher(score, K, edge):
-    """How many scores lie above `edge`."""
+    """Count the scores above `edge`."""
     found = 0
     for k in range(K):
         found += score[k] > edge
@@ -121,11 +121,12 @@ def _higher(score, K, edge):
 
 @inner
 def _choose(score, K, most, slot, chosen):
-    """Choose the `most` highest of score [K], none that is 0, of equals the lower topic; all if there are no more.
+    """Choose the `most` highest of score [K], none that is 0, of equal ones the lower topic; all if there are no more.
 
-    The scores are not negative and come as the bits of float32, which sort like the numbers themselves. slot[k]: the
-    place of topic k among the chosen; for the others, the number of the chosen rounded up to whole lanes. A choice that
-    is short by less than a vector of lanes will do: to look on takes longer than it is worth. Returns how many.
+    The scores are not negative and are given as the bits of float32, which sort like the numbers. slot[k]: the index of
+    topic k among the chosen; for other topics, the number of the chosen rounded up to whole lanes. The search stops
+    when the choice is short by less than a vector of lanes, since finding the rest costs more than it gains. Returns
+    how many are chosen.
     """
     edge, ties = np.int32(0 if most < K else -1), 0
     if _higher(score, K, edge) > most:
@@ -158,13 +159,16 @@ def _choose(score, K, most, slot, chosen):
 
 @inner
 def _gather(trained, row, rest, m, wide, slot, matrix, vectors):
-    """φ of words row[:m] at the active topics to matrix [m, wide], the others' part of z_w to rest, t to row[t]."""
+    """Gather φ of words row[:m] at the active topics into matrix [m, wide], the others' part of z_w into rest.
+
+    Sets row[t] = t.
+    """
     for t in range(m):
         w, at = row[t], t * wide
         for c in range(0, wide, LANES):
             store(matrix, at + c, splat(_ZERO))
         for e in range(trained.ptr[w], trained.ptr[w + 1]):
-            # What is not active goes to the first place of the next row, which is yet to be filled.
+            # Inactive topics are written to the start of the next row, which is filled later.
             j = np.int64(get(slot, np.int64(get(trained.topic, e))))
             put(matrix, at + j, get(trained.value, e))
         mass = splat(_ZERO)
@@ -178,7 +182,10 @@ def _gather(trained, row, rest, m, wide, slot, matrix, vectors):
 
 @inner
 def _on_active(trained, m, n, active, passes, tol, room, worker):
-    """Stage 3: a comes as the first pass left it, and leaves settled; rest[t] leaves as z. Returns the passes made."""
+    """Run stage 3: a is the result of the first pass on entry, converged on return; rest[t] returns z.
+
+    Returns the number of passes.
+    """
     a, chosen, slot = room.topics[worker, 1], room.slots[worker, 1], room.slots[worker, 0]
     count, rest, row = room.words[worker, 0], room.words[worker, 1], room.rows[worker]
     matrix, vectors = room.matrix[worker], room.vectors[worker]
@@ -201,7 +208,7 @@ def _on_active(trained, m, n, active, passes, tol, room, worker):
 
 @inner
 def _whole_pass(trained, first, m, words, counts, z, a, fresh, sums):
-    """One pass over every topic: fresh = α + a · Σ_w c_w φ_wk / z_w; z [m], or length 0: it is Σ_k φ_wk a_k."""
+    """Make one pass over every topic: fresh = α + a · Σ_w c_w φ_wk / z_w; z [m], or length 0: it is Σ_k φ_wk a_k."""
     known = z.shape[0] > 0
     below, seen = 0.0, 0.0
     for k in range(0 if known else trained.alpha.shape[0]):
@@ -218,7 +225,10 @@ def _whole_pass(trained, first, m, words, counts, z, a, fresh, sums):
 
 @inner
 def _on_all(trained, first, m, words, counts, n, a, fresh, sums, passes, tol):
-    """A long document: passes over every topic. a comes as the start and leaves as α + N. Returns the passes made."""
+    """Make passes over every topic for a long document; a is the start on entry and α + N on return.
+
+    Returns the number of passes.
+    """
     made, done = 0, False
     while not done:
         _whole_pass(trained, first, m, words, counts, sums[:0], a, fresh, sums)
@@ -234,7 +244,7 @@ def _on_all(trained, first, m, words, counts, n, a, fresh, sums, passes, tol):
 
 @kernel
 def sparse_worker(pass_, worker, out, bounds, indptr, words, counts, trained, passes, tol, theta, room):
-    """theta[d] for the documents of each visit. out [visits]: Σ tokens · passes."""
+    """Compute theta[d] for the documents of each visit. out [visits]: Σ tokens · passes."""
     alpha = trained.alpha
     K = alpha.shape[0]
     score, a = room.topics[worker, 0], room.topics[worker, 1]

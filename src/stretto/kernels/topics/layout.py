@@ -1,7 +1,7 @@
-"""From entries (document, word, count) grouped by visit to tokens in runs of one word.
+"""Expand entries (document, word, count), grouped by visit, to tokens in runs of one word.
 
-Inside a visit tokens lie by word and, for each word, by document, whatever the order of the input was; a word that
-occurs five times in a document is five tokens.
+Inside a visit tokens are sorted by word and, for each word, by document, for any order of the input; a word that occurs
+five times in a document is five tokens.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from stretto.kernels.factorization.grid import _sort_by as sort_by
 
 @kernel(allocates=True)
 def measure_worker(pass_, worker, out, ptr, words_in, word, count, tokens, runs, longest):
-    """What the entries of each visit will take: tokens [V], runs [V], tokens of the longest run [V] (int64).
+    """Count what the entries of each visit need: tokens [V], runs [V], tokens of the longest run [V] (int64).
 
     ptr [V + 1]: entries of each visit; words_in [V]: words of its column block.
     """
@@ -68,7 +68,7 @@ def spread_worker(
             at = lo + np.int64(one[e])
             w = np.int64(word[at])
             if np.int64(count[at]) == 0:
-                continue  # a stored zero is no token, and no run was counted for it
+                continue  # a stored zero gives no token, and no run was counted for it
             if w != last:
                 if last >= 0:
                     run += 1

@@ -1,18 +1,18 @@
-"""Metropolis-Hastings sampling for topic models: each proposal costs the same however many topics there are.
+"""Metropolis-Hastings sampling for topic models: the cost of a proposal does not depend on the number of topics.
 
-A token's topic s meets proposals in turn, `steps` times one from its word and one from its document:
+For a token with topic s, proposals alternate `steps` times between its word and its document:
 
-- **word**: k in proportion to stale_k, the weights (n_wk + beta) / (n_k + V beta) as they were when the word was
-  opened. Where a run has many tokens they are drawn from an alias table over the word's own topics; the part every
-  word has, beta / (n_k + V beta), from one alias table for the visit. Accepted with chance
-  (n_dk + alpha_k) weight_k stale_s / ((n_ds + alpha_s) weight_s stale_k): what is stale is corrected.
-  The stale weights still count the token itself, at its topic `old`. A proposal that knows where a token comes from
-  leads to wrong chances (for a word with few tokens, far off), so what is drawn too often is drawn again: `old` is
-  kept with chance stale without the token / stale with it.
-- **document**: k in proportion to n_dk + alpha_k, counted now. Accepted with chance weight_k / weight_s.
+- **word**: k in proportion to stale_k, the weights (n_wk + beta) / (n_k + V beta) at the time when the word was opened.
+  If a run has many tokens, k is drawn from an alias table over the word's own topics. The part common to all words,
+  beta / (n_k + V beta), has one alias table for the visit. The acceptance probability
+  (n_dk + alpha_k) weight_k stale_s / ((n_ds + alpha_s) weight_s stale_k) corrects for the stale weights.
+  The stale weights still count the token itself, at its topic `old`. A proposal that depends on the token's own topic
+  gives wrong probabilities (far off for a word with few tokens). So a draw of `old` is kept only with probability
+  stale without the token / stale with it, and repeated otherwise.
+- **document**: k in proportion to the present n_dk + alpha_k. Accepted with probability weight_k / weight_s.
 
-Counts leave the token itself out. The counts of a document are found by comparing sixteen entries of its packed row at
-a time, so the cost follows the distinct topics of a document a little, and K not at all.
+Counts exclude the token itself. The counts of a document are found by comparing sixteen entries of its packed row at a
+time, so the cost depends slightly on the distinct topics of a document, and not on K.
 """
 
 from __future__ import annotations
@@ -33,32 +33,33 @@ from .rows import GROUP, apart, begin_visit, close_word, end_visit, open_word, r
 
 _NIL, _ONE = np.float32(0.0), np.float32(1.0)
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-# A table is made for a run of at least as many tokens, times this, as it would have entries.
+# A run gets an alias table if it has at least this many tokens for each entry of the table.
 _WORTH = 1
 _TINY = np.float32(1e-30)
-# Redrawing ends by itself, after 1 / (K beta) times for a word that occurs once; this is for priors next to nothing.
+# Limit of redraws, for tiny beta. Otherwise they end by themselves, after about 1 / (K beta) draws for a word that
+# occurs once.
 _TRIES = 256
 
 
 class Tables(NamedTuple):
     """Alias tables and stale weights of one worker."""
 
-    stale: Any  # [KP] float32: weights when the word was opened
-    bare: Any  # [KP] float32: the part every word has, when the visit began
-    bare_chance: Any  # [KP] float32
-    bare_other: Any  # [KP] int32
-    chance: Any  # [KP] float32: of the word's own part
-    other: Any  # [KP] int32
+    stale: Any  # [KP] float32: weights at the time when the word was opened
+    bare: Any  # [KP] float32: part common to all words, at the start of the visit
+    bare_chance: Any  # [KP] float32: alias table of `bare`
+    bare_other: Any  # [KP] int32: its aliases
+    chance: Any  # [KP] float32: alias table of the word's own part
+    other: Any  # [KP] int32: its aliases
     own: Any  # [KP] float32: weights of the word's own part, then their running sums
     left: Any  # [KP] int32: scratch
-    opened: Any  # [KP] float32: n_wk of the word's own topics when it was opened
+    opened: Any  # [KP] float32: n_wk of the word's own topics at that time
     inverse: Any  # [KP] float32: their 1 / (n_k + V beta)
     counted: Any  # int32: running counts of a document's chunks
 
 
 @merged
 def _next(state):
-    """The next 64 random bits of a token and the state after them."""
+    """Return the next 64 random bits of a token, and the state after them."""
     state += _GOLDEN
     x = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -72,14 +73,14 @@ def _unit(random):
 
 @merged
 def _tokens_of(rows, at, chunks, model, topic):
-    """n_dk of a packed row."""
+    """Return n_dk of a packed row."""
     place = find_entry(rows, at, chunks, model.shift, topic)
     return np.int64(rows[at + place] & np.uint32((1 << model.shift) - 1)) if place >= 0 else np.int64(0)
 
 
 @merged
 def _nth_token(rows, at, chunks, model, old, n, counted):
-    """The topic of a document's n-th token, tokens ordered by their entries' lanes; one token of `old` left out."""
+    """Return the topic of a document's n-th token, ordered by their entries' lanes, without one token of `old`."""
     low, wanted = splat(np.uint32((1 << model.shift) - 1)), splat(np.uint32(old))
     gathered = splat(np.int32(0))
     for chunk in range(chunks):
@@ -99,9 +100,9 @@ def _nth_token(rows, at, chunks, model, old, n, counted):
 
 @merged
 def _word_tables(model, room, tables, listed, run):
-    """Stale weights of the word just opened; an alias table of its own part where the run is long enough for one.
+    """Compute the stale weights of the word just opened, and an alias table of its own part if the run is long enough.
 
-    Returns (entries of the own part, its sum, whether there is a table).
+    Returns (entries of the own part, its sum, whether a table was built).
     """
     n = model.topics if listed < 0 else listed
     whole = _NIL
@@ -125,14 +126,14 @@ def _word_tables(model, room, tables, listed, run):
 
 @merged
 def _propose_word(room, tables, listed, n, whole, tabled, bare_whole, topics, one, two):
-    """A topic in proportion to the stale weights."""
+    """Draw a topic in proportion to the stale weights."""
     x = _unit(one) * (whole + bare_whole)
     if x >= whole:
         return alias_draw(topics, tables.bare_chance, tables.bare_other, two)
     if tabled:
         j = alias_draw(n, tables.chance, tables.other, two)
     else:
-        # Sixteen running sums at a time: for the few entries of a word without a table, faster than halving.
+        # Sixteen running sums at a time: faster than bisection for the few entries of a word without a table.
         j = np.int64(0)
         passed = count_bits(bits(less_equal(load(tables.own, 0), splat(x))))
         while passed == 16:
@@ -144,14 +145,14 @@ def _propose_word(room, tables, listed, n, whole, tabled, bare_whole, topics, on
 
 @merged
 def _stale_without(model, tables, old):
-    """The stale weight of a token's own topic as it would be without the token, which has had it since then."""
+    """Return the stale weight of a token's own topic without the token itself."""
     bare = model.beta * tables.bare[old] / max(model.beta - tables.bare[old], _TINY)
     inverse = tables.inverse[old] / max(_ONE - tables.inverse[old], _TINY)
     return bare + (tables.opened[old] - _ONE) * inverse
 
 
 def make_tables(workers: int, topics: int, longest: int) -> Tables:
-    """Tables of all workers, [workers, ...] each."""
+    """Allocate the tables of all workers, [workers, ...] each."""
     width = (topics + GROUP) // GROUP * GROUP
     real, whole = np.float32, np.int32
     kinds = (real, real, real, whole, real, whole, real, whole, real, real, whole)
@@ -184,7 +185,7 @@ def mh_worker(pass_, worker, out, tokens, counts, model, rooms, every, steps, do
     for k in range(model.topics):
         alphas += model.alpha[k]
     rows = counts.doc_rows
-    last = counts.doc_at.shape[0] - 1  # a token ahead may belong to the next visit, whose documents begin elsewhere
+    last = counts.doc_at.shape[0] - 1  # a prefetched token may belong to the next visit, with another first document
     v = next_visit(pass_, worker)
     while v >= 0:
         begin_visit(tokens, counts, model, room, v)
@@ -216,7 +217,7 @@ def mh_worker(pass_, worker, out, tokens, counts, model, rooms, every, steps, do
                     s = _propose_word(room, tables, opened, n, whole, tabled, bare_whole, model.topics, one, two)
                     one, state = _next(state)
                     two, state = _next(state)
-                held = np.int64(doc_tokens[d]) - 1  # tokens that have a topic beside this one
+                held = np.int64(doc_tokens[d]) - 1  # other tokens that have a topic
                 if model.first:
                     held = np.int64(0)
                     for j in range(length):
@@ -289,7 +290,7 @@ def mh_worker(pass_, worker, out, tokens, counts, model, rooms, every, steps, do
 
 
 def prior_table(prior: Any) -> tuple[Any, Any]:
-    """(chance float32 [K], other int32 [K]): the alias table of a prior."""
+    """Return (chance float32 [K], other int32 [K]): the alias table of a prior."""
     n = len(prior)
     weights = np.asarray(prior, np.float32)
     chance, other, left = np.zeros(n, np.float32), np.zeros(n, np.int32), np.zeros(n, np.int32)

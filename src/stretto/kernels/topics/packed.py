@@ -1,16 +1,16 @@
-"""Collapsed Gibbs sampling for any number of topics: exact draws, in time that follows the document, not K.
+"""Collapsed Gibbs sampling for any number of topics: exact draws; the time depends on the document, not on K.
 
-The chance of topic k for a token of word w in document d, the token itself not counted, is in proportion to
+The probability of topic k for a token of word w in document d, the token itself not counted, is in proportion to
 
     (n_dk + alpha_k) (n_wk + beta) / (n_k + V beta) = n_dk weight_k + alpha_k weight_k.
 
-Tokens are visited word by word, so `weight` stays in the nearest cache. The first part is summed over the topics the
-document has, sixteen at a time: their entries lie together. The second, which all tokens of the word share, is kept as
-sums over groups of 64 topics: when a draw falls there, the group is found first and the topic in it then.
+Tokens are visited word by word, so `weight` stays in the L1 cache. The first part is summed over the document's topics,
+sixteen at a time, which are contiguous in memory. The second part is common to all tokens of the word. It is kept as
+sums over groups of 64 topics: a draw from it finds the group first, then the topic in it.
 
-The sum of the document's part is kept lane by lane: sums[c, l] holds what lane l has gathered up to chunk c. A draw
-finds its lane in the running sums of the last chunk, and then the chunk in which that lane passed it: one look across
-the lanes however long the row is.
+The sum of the document's part is kept lane by lane: sums[c, l] holds the sum of lane l up to chunk c. A draw finds its
+lane in the running sums of the last chunk, then the chunk in which that lane exceeds it: one search across the lanes
+for any length of the row.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _LOW24 = np.uint64(0xFFFFFF)
 
 @merged
 def find_topic(model, room, x, old, weight_old):
-    """The topic k at which the running sum of alpha_k weight_k passes x, with weight_old in the place of old's."""
+    """Return the topic at which the running sum of alpha_k weight_k exceeds x, with weight_old for the topic old."""
     places = load(_PLACES, 0)
     old_group = old // GROUP
     lift = model.alpha[old] * (weight_old - room.weight[old])
@@ -90,7 +90,7 @@ def find_topic(model, room, x, old, weight_old):
 
 @merged
 def find_entry(rows, at, chunks, shift, topic):
-    """The place of a topic in a packed row of so many chunks, or -1."""
+    """Return the place of a topic in a packed row with a given number of chunks, or -1."""
     wanted = splat(np.uint32(topic))
     for chunk in range(chunks):
         found = bits(equal(shift_right(load(rows, at + chunk * 16), shift), wanted))
@@ -101,9 +101,9 @@ def find_entry(rows, at, chunks, shift, topic):
 
 @merged
 def move_entry(rows, at, length, model, place_old, place_new, new):
-    """One token of a document's row from one entry to another (place_new -1: one that is not there yet).
+    """Move one token of a document's row from one entry to another (place_new -1: append a new entry).
 
-    place_old -1: the token had no topic. Returns the new length. An entry without tokens gives its place to the last.
+    place_old -1: the token had no topic. Returns the new length. An entry without tokens is replaced by the last.
     """
     if place_new >= 0:
         rows[at + place_new] += np.uint32(1)
@@ -123,7 +123,7 @@ def move_entry(rows, at, length, model, place_old, place_new, new):
 
 @merged
 def draw(counts, model, room, d, old, random):
-    """(new topic, its place in the document's row or -1, the place of old) for a token whose topic was old."""
+    """Return (new topic, its place in the document's row or -1, the place of old) for a token whose topic was old."""
     rows, at = counts.doc_rows, counts.doc_at[d]
     chunks = (np.int64(counts.doc_length[d]) + 15) // 16
     weight_old = _NIL
@@ -163,8 +163,8 @@ def draw(counts, model, room, d, old, random):
         tokens = np.int64(entry & np.uint32((1 << model.shift) - 1)) - np.int64(place == place_old)
         if tokens > 0:
             return np.int64(entry >> np.uint32(model.shift)), place, place_old
-        # Rounding led to an entry without tokens, once in millions of draws: the shared part takes it.
-    # Other bits say where in the shared part: the steps of those above are wider than many a topic there.
+        # Rounding led to an entry without tokens, once in millions of draws: draw from the common part.
+    # The common part uses other bits: the resolution of those above is coarser than many of its topics.
     x = np.float32(np.int64(random & _LOW24)) * _UNIT * shared
     new = find_topic(model, room, x, old, weight_old)
     return new, find_entry(rows, at, chunks, model.shift, new), place_old
@@ -174,7 +174,7 @@ def draw(counts, model, room, d, old, random):
 def gibbs_packed_worker(pass_, worker, out, tokens, counts, model, rooms):
     """Draw a topic for every token of each visit. out [V]: tokens whose topic changed."""
     room = room_of(rooms, worker)
-    last = counts.doc_at.shape[0] - 1  # a token ahead may belong to the next visit, whose documents begin elsewhere
+    last = counts.doc_at.shape[0] - 1  # a prefetched token may belong to the next visit, with another first document
     v = next_visit(pass_, worker)
     while v >= 0:
         begin_visit(tokens, counts, model, room, v)

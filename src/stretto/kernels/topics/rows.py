@@ -1,16 +1,16 @@
-"""What the samplers of topic models share: rows of counts, the totals a visit sees, opening and closing a word.
+"""Shared by the topic samplers: count rows (packed or dense), topic totals of a visit, opening and closing a word.
 
-**Packed rows** hold the topics that occur: entries topic << shift | count, uint32. A document's row has room for as
-many entries as it can need, in whole sixteens; what is not used holds the padding PAD = K << shift, whose count is 0.
-A word's row is packed where the word has fewer tokens than four times the topics (length[w] entries), else K plain
-counts (length[w] = -1). K + 1 topics fit above `shift`, so the padding is no topic.
+**Packed rows** hold the topics that occur: entries topic << shift | count, uint32. A document's row has capacity for
+all entries it can need, in whole sixteens; unused entries hold the padding PAD = K << shift, whose count is 0. A word's
+row is packed if the word has fewer tokens than four times the topics (length[w] entries), else it has K dense counts
+(length[w] = -1). K + 1 topics fit above `shift`, so the padding is not a topic.
 
-**Totals.** A visit sees the totals at the start of the epoch plus what the earlier visits of its two blocks changed:
-total[k] + row_moved[r, k] + col_moved[c, k]. No other visit of this epoch shares a block with both, so nothing is
-counted twice, and what is seen follows from the plan alone. While a visit runs, its own changes are seen at once.
+**Totals.** A visit reads the totals at the start of the epoch plus the changes of the earlier visits of its two blocks:
+total[k] + row_moved[r, k] + col_moved[c, k]. No other visit of this epoch has both blocks, so nothing is counted twice,
+and the totals depend on the plan alone. A running visit sees its own changes at once.
 
-A worker's own numbers, one `SamplerScratch` each: weight[k] = (n_wk + beta) / (n_k + V beta) of the word at hand;
-bare[k] the same for a word without tokens; their sums over groups of 64 topics, times alpha: mass[g] and bare_mass[g].
+Each worker has a `SamplerScratch`: weight[k] = (n_wk + beta) / (n_k + V beta) of the current word; bare[k] the same for
+a word without tokens; their sums over groups of 64 topics, times alpha: mass[g] and bare_mass[g].
 """
 
 from __future__ import annotations
@@ -28,33 +28,33 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 class Tokens(NamedTuple):
-    """Tokens of the visits at hand, n of them in m runs; a run is the tokens of one word, by document."""
+    """Tokens of the visits, n of them in m runs; a run is the tokens of one word, by document."""
 
     ptr: Any  # [V + 1] int64: tokens of each visit
-    doc: Any  # [n + 64] uint16 or int32: document, counted from the first of the visit's row block
-    topic: Any  # [n] uint16 or int32
+    doc: Any  # [n + 64] uint16 or int32: document, relative to the first of the visit's row block
+    topic: Any  # [n] uint16 or int32: topic of each token
     run_ptr: Any  # [V + 1] int64: runs of each visit
-    run_word: Any  # [m] uint16 or int32: word, counted from the first of the visit's column block
+    run_word: Any  # [m] uint16 or int32: word, relative to the first of the visit's column block
     run_length: Any  # [m] int32: tokens
-    key: Any  # [V] int64: the plan's number of each visit; random numbers are keyed by it and the place in the visit
-    row_block: Any  # [V] int64: where row_moved is
-    col_block: Any  # [V] int64
+    key: Any  # [V] int64: the plan's number of each visit; with the position in the visit, the key of random numbers
+    row_block: Any  # [V] int64: index in row_moved
+    col_block: Any  # [V] int64: index in col_moved
     doc_base: Any  # [V] int64: the first document of the row block, in `TopicCounts`
-    word_base: Any  # [V] int64
+    word_base: Any  # [V] int64: the first word of the column block
 
 
 class TopicCounts(NamedTuple):
-    """Documents and words at hand, and the totals of all topics."""
+    """Counts of documents and words, and the totals of all topics."""
 
     doc_at: Any  # [D] int64: where a document's row begins
     doc_length: Any  # [D] int32: entries of packed rows
     doc_rows: Any  # uint32 packed, or uint16 with K counts (and zeros to whole sixteens) for each document
-    word_at: Any  # [W] int64
+    word_at: Any  # [W] int64: where a word's row begins
     word_length: Any  # [W] int32: entries of a packed row, or -1
-    word_rows: Any  # uint32
+    word_rows: Any  # uint32: packed entries or K counts
     total: Any  # [K] int64: at the start of the epoch
     row_moved: Any  # [R, K] int32: changes made this epoch by the visits of each row block
-    col_moved: Any  # [C, K] int32
+    col_moved: Any  # [C, K] int32: likewise of each column block
 
 
 class TopicModel(NamedTuple):
@@ -70,23 +70,24 @@ class TopicModel(NamedTuple):
 
 
 class SamplerScratch(NamedTuple):
-    """Scratch of one worker; KP is K + 1 in whole groups. Arrays may be longer than said."""
+    """Scratch of one worker; KP is K + 1 in whole groups. Arrays may be longer than given here."""
 
     seen: Any  # [KP] int64: totals as this visit sees them
     inverse: Any  # [KP] float32: 1 / (n_k + V beta)
-    weight: Any  # [KP] float32
-    bare: Any  # [KP] float32
-    count: Any  # [KP] int32: n_wk of the word at hand
+    weight: Any  # [KP] float32: of the current word, see above
+    bare: Any  # [KP] float32: of a word without tokens
+    count: Any  # [KP] int32: n_wk of the current word
     listed: Any  # [LIST] int64: its topics
-    mass: Any  # [G] float32, G in whole sixteens
-    bare_mass: Any  # [G] float32
+    mass: Any  # [G] float32, G in whole sixteens: group sums of alpha x weight
+    bare_mass: Any  # [G] float32: group sums of alpha x bare
     sums: Any  # float32: running sums of a document's chunks
-    wide: Any  # [2] float64: sum of mass, of bare_mass; single precision would lose the small changes of many topics
+    wide: Any  # [2] float64: sum of mass, of bare_mass; float32 would lose the small changes of many topics
 
 
 def make_rooms(workers: int, topics: int, longest: int, most: int) -> SamplerScratch:
-    """Rooms of all workers, [workers, ...] each: for K topics, documents of up to `longest` entries, runs of up to
-    `most` tokens.
+    """Allocate the scratch of all workers, [workers, ...] each.
+
+    For K topics, documents of up to `longest` entries, runs of up to `most` tokens.
     """
     width = (topics + GROUP) // GROUP * GROUP
     sizes = {
@@ -105,14 +106,14 @@ def make_rooms(workers: int, topics: int, longest: int, most: int) -> SamplerScr
 
 
 def apart(workers: int, size: int, dtype: Any) -> Any:
-    """[workers, size] zeros; rows a few cache lines apart, so that workers do not write to each other's."""
+    """Return [workers, size] zeros; rows are a few cache lines apart, to avoid false sharing."""
     padded = -(-(size * np.dtype(dtype).itemsize) // 256) * 256 + 256
     return np.zeros((workers, padded // np.dtype(dtype).itemsize), dtype)
 
 
 @merged
 def room_of(rooms, worker):
-    """One worker's room."""
+    """Return the scratch of one worker."""
     return SamplerScratch(
         rooms.seen[worker],
         rooms.inverse[worker],
@@ -129,7 +130,7 @@ def room_of(rooms, worker):
 
 @merged
 def group_masses(alpha, weight, mass):
-    """mass[g] = sum of alpha x weight over group g; returns the sum of all."""
+    """mass[g] = sum of alpha x weight over group g; return the sum of all."""
     whole = 0.0
     for g in range(alpha.shape[0] // GROUP):
         at = g * GROUP
@@ -144,7 +145,7 @@ def group_masses(alpha, weight, mass):
 
 @merged
 def begin_visit(tokens, counts, model, room, v):
-    """The totals as visit v sees them, and the weights of a word without tokens."""
+    """Compute the totals that visit v sees, and the weights of a word without tokens."""
     r, c = tokens.row_block[v], tokens.col_block[v]
     for k in range(model.topics):
         n = counts.total[k] + counts.row_moved[r, k] + counts.col_moved[c, k]
@@ -158,7 +159,7 @@ def begin_visit(tokens, counts, model, room, v):
 
 @merged
 def end_visit(tokens, counts, model, room, v):
-    """Leave the changes of the totals with both blocks."""
+    """Add the changes of the totals to both blocks."""
     r, c = tokens.row_block[v], tokens.col_block[v]
     for k in range(model.topics):
         moved = np.int32(room.seen[k] - (counts.total[k] + counts.row_moved[r, k] + counts.col_moved[c, k]))
@@ -168,7 +169,7 @@ def end_visit(tokens, counts, model, room, v):
 
 @merged
 def open_word(counts, model, room, w):
-    """Counts and weights of word w into the room; returns how many topics are listed, or -1 for a plain row."""
+    """Load counts and weights of word w into the scratch; return how many topics are listed, or -1 for a dense row."""
     at, length = counts.word_at[w], np.int64(counts.word_length[w])
     if length < 0:
         for k in range(model.topics):
@@ -198,7 +199,7 @@ def open_word(counts, model, room, w):
 
 @merged
 def close_word(counts, model, room, w, listed):
-    """Write the counts of word w back, and leave the room as it was without a word."""
+    """Write the counts of word w back, and reset the scratch."""
     at = counts.word_at[w]
     if listed < 0:
         for k in range(model.topics):
@@ -210,7 +211,7 @@ def close_word(counts, model, room, w, listed):
     for j in range(listed):
         k = room.listed[j]
         n = room.count[k]
-        if n > 0:  # a topic that went and came back is listed twice, and written once
+        if n > 0:  # a topic that was removed and added again is listed twice, and written once
             counts.word_rows[at + kept] = (np.uint32(k) << np.uint32(model.shift)) | np.uint32(n)
             kept += 1
         room.count[k] = 0
@@ -220,7 +221,7 @@ def close_word(counts, model, room, w, listed):
 
 @merged
 def shift_topic(model, room, k, by, listed):
-    """n_wk and n_k move by one (by is 1 or -1), with all that follows from them; returns how many topics are listed."""
+    """Change n_wk and n_k by one (by is 1 or -1), and all that depends on them; return how many topics are listed."""
     n = room.count[k] + by
     room.count[k] = n
     if by > 0 and n == 1 and listed >= 0:
@@ -245,7 +246,7 @@ def shift_topic(model, room, k, by, listed):
 
 @merged
 def token_bits(seed, key, place):
-    """64 random bits for a token: by the epoch's seed, its visit, and its place in the visit."""
+    """Return 64 random bits for a token: by the epoch's seed, its visit, and its position in the visit."""
     x = seed + np.uint64(key) * np.uint64(0xD1B54A32D192ED03)
     x = (x ^ (x >> np.uint64(32))) * np.uint64(0xD6E8FEB86659FD93)
     return _finish(x + np.uint64(place) * _GOLDEN)

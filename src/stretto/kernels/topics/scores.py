@@ -1,22 +1,22 @@
-"""What counts of topics say of the priors over them: histograms of the counts, and sums over those.
+"""Likelihood of Dirichlet priors given topic counts, and its gradient: histograms of the counts, and sums over them.
 
-`histogram_worker` and `large_worker` walk over *rows of counts*: row r, of a document or of a word, says how many
-tokens have each of K topics. rows [size] uint32 or uint16, flat; at [n] int64 where each row begins; length [n] int32:
+`histogram_worker` and `large_worker` read *rows of counts*: row r, of a document or of a word, holds the number of
+tokens of each of K topics. rows [size] uint32 or uint16, flat; at [n] int64 where each row begins; length [n] int32:
 
-    length[r] ≥ 0    so many packed entries, topic << shift | count; one with count 0 says nothing, whatever its topic
+    length[r] ≥ 0    number of packed entries, topic << shift | count; entries with count 0 are ignored
     length[r] = −1   K counts, one for each topic
 
 A visit v is the rows bounds[v] … bounds[v + 1].
 
 `rises`, `pulls`, `length_fall` and `length_pull` are sums over a histogram: the log-likelihood of a Dirichlet prior and
-its slope. They need no table of lnΓ, since
+its derivative. They need no table of lnΓ, since
 
     lnΓ(n + a) − lnΓ(a) = ln a + ln (a + 1) + … + ln (a + n − 1)
     ψ(n + a) − ψ(a)     = 1/a + 1/(a + 1) + … + 1/(a + n − 1)
 
 and all counts of more than i share the term of a + i: one logarithm, or one division, for each i and topic. above
 [C − 1, width] int64: how many counts, of those that are less than C, are more than i. topic, count [m] int64: the
-larger ones, one by one. prior [width] float64; a width of 1 takes all topics for one.
+larger ones, one by one. prior [width] float64; a width of 1 treats all topics as one.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _DENSE = -1
 
 @kernel
 def histogram_worker(pass_, worker, out, bounds, at, length, rows, shift, topics, mask, tally):
-    """tally[worker, n, topic & mask] += the entries of a visit with count n; out [V]: those of C or more, left out.
+    """tally[worker, n, topic & mask] += the entries of a visit with count n; out [V]: those of C or more, skipped.
 
-    tally [workers, C, width] int64. Whole numbers add up to the same whoever counts them. A mask of −1 keeps topics
-    apart, and width is K + 1 for the padding of packed rows, which is topic K. A small mask is for those who do not ask
-    for topics; it still spreads neighbours over several counters, so that one addition need not wait for the last.
+    tally [workers, C, width] int64. Sums of integers do not depend on which worker counts. A mask of −1 keeps topics
+    separate, and width is K + 1 for the padding of packed rows, which is topic K. A small mask is for callers that need
+    no topics; it still spreads neighbours over several counters, so that additions do not wait for each other.
     """
     mine = tally[worker]
     rare = mine.shape[0]
@@ -105,7 +105,7 @@ def rises(above, topic, count, prior, start, rise):
 
 @kernel
 def pulls(above, topic, count, prior, start, pull):
-    """pull[k] = Σ ψ(n + prior[k]) − ψ(prior[k]) over all counts n of topic k: the slope of `rises`."""
+    """pull[k] = Σ ψ(n + prior[k]) − ψ(prior[k]) over all counts n of topic k: the derivative of `rises`."""
     each = 1 if prior.shape[0] > 1 else 0
     for k in range(prior.shape[0]):
         pull[k] = 0.0
@@ -130,7 +130,7 @@ def length_fall(size, number, mass):
 
 @kernel
 def length_pull(size, number, mass):
-    """Σ_i number[i] (ψ(mass + size[i]) − ψ(mass)): by so much `length_fall` falls as mass grows."""
+    """Σ_i number[i] (ψ(mass + size[i]) − ψ(mass)): the negative derivative of `length_fall` with respect to mass."""
     alone = digamma(mass)
     total = 0.0
     for i in range(size.shape[0]):
