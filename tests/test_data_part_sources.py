@@ -433,7 +433,7 @@ def test_copies_are_compared_by_their_records(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="its census counted 1667 records, and it has 1666"):
         list(parts[1].entries(numbering))
     put(tmp_path, body.replace("\n3000 4 3\n", "\n3000 9 3\n"))
-    with pytest.raises(DataError, match="ids that were not there"):
+    with pytest.raises(DataError, match="ids that it did not hold"):
         list(parts[1].entries(numbering))
     put(tmp_path, body.replace("3", "4", 1))
     with pytest.raises(DataError, match="its contents are different"):

@@ -334,7 +334,7 @@ def test_a_function_is_loops_and_the_lines_between_them() -> None:
         Setup(5, ("half",), "half = n // 2"),
         Setup(8, ("half",), "half += LIMIT"),
     ]
-    assert [type(step).__name__ for step in function.steps] == ["Setup", "Setup", "Loop", "Setup", "Loop"]
+    assert [type(step).__name__ for step in function.steps] == ["Setup", "Setup", "LoopNest", "Setup", "LoopNest"]
     assert function.captured == ("LIMIT", "TABLE")
     assert function.lines[0].startswith("def f(A,")
     assert function.lines[-1] == "    return None"

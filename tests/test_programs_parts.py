@@ -102,7 +102,7 @@ def test_errors_on_nodes_name_round_job_and_part(runtime: Any) -> None:
     with pytest.raises(RunError, match=r"round 1, job 1 of 3: \d, part 1 of 5: NotPicklable: it returned a generator"):
         st.run(unsent, rounds=2, runtime=runtime)
     jobs = type("Jobs", (Cut,), {"schedule": lambda self, state: [lambda: 0]})()
-    with pytest.raises(RunError, match=r"jobs of round 1 cannot be pickled to be sent to nodes: .*let the schedule"):
+    with pytest.raises(RunError, match=r"jobs of round 1 cannot be pickled to be sent to nodes: .*have the schedule"):
         st.run(jobs, rounds=2, runtime=runtime)
     writes = type("Writes", (Cut,), {"update": lambda self, job, part, params: params["beta"].fill(1.0)})()
     with pytest.raises(RunError, match="`update` may not write params: return the result"):
