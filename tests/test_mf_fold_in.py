@@ -194,7 +194,7 @@ def test_logistic_regression_of_scikit_learn_agrees() -> None:
     k = int(np.argmax(np.diff(liked.indptr)))
     cols, y = liked[k].indices, liked[k].data > 0
     theirs = LogisticRegression(C=1 / (0.05 * len(y)), fit_intercept=False, tol=1e-8)
-    theirs.fit(fitted.item_factors_[cols], y)
+    theirs.fit(fitted.item_factors_[cols].astype(float), y)
     np.testing.assert_allclose(fitted.transform(liked)[k], theirs.coef_[0], atol=1e-3)
 
 
