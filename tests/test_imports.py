@@ -208,7 +208,7 @@ BELOW: dict[str, set[str]] = {
 }
 
 # Small modules at the top of the package, which import nothing of ours but each other.
-EVERYWHERE = {"cached", "checks", "deprecation", "errors", "pages"}
+EVERYWHERE = {"cached", "checks", "deprecation", "errors", "pages", "ranges"}
 
 # Methods that users call on a value, and that lead to where things are done: State.save and State.load.
 LEADS_ON = {"stretto.state.state": {"runtime"}}

@@ -12,10 +12,11 @@ from scipy import optimize, special
 
 from kernelrun import WAYS, cut, run
 from linear_problems import loss_of
+from stretto.kernels.linear import column_statistics as statistics
 from stretto.kernels.linear import columns as kernels
 from stretto.kernels.linear import sample_losses
 from stretto.runtime.runtimes import Serial, Threads
-from stretto.solvers.linear.columns import _cut
+from stretto.solvers.linear.columns import column_bounds
 from stretto.solvers.linear.loss import Logistic, Squared
 from working_made import STORAGES, Floats, columns_of, numbers
 
@@ -100,7 +101,7 @@ def test_the_order_of_visits_changes_no_bit(storage: str, way: str) -> None:
         mass = float(weight.sum())
         parts = columns.parts
         made: list[Any] = [np.full(40, np.nan) for _ in range(3)]
-        survey = getattr(kernels, f"survey_{kind}_worker")
+        survey = getattr(statistics, f"survey_{kind}_worker")
         said = run(survey, cut(40, 7), *parts, weight, mass, True, v, *made, way=way)
         for one, other in zip(made, (mean, norm, product), strict=True):
             np.testing.assert_array_equal(one, other)
@@ -108,7 +109,7 @@ def test_the_order_of_visits_changes_no_bit(storage: str, way: str) -> None:
         priced, squared, added = np.zeros(40), np.empty(30), np.zeros(150)
         run(getattr(kernels, f"price_{kind}_worker"), cut(30, 50), which, *parts, v, priced, way=way)
         np.testing.assert_array_equal(priced[which], product[which])
-        squares = getattr(kernels, f"square_{kind}_worker")
+        squares = getattr(statistics, f"square_{kind}_worker")
         run(squares, cut(30, 4), which, *parts, weight, mass, mean[which], squared, way=way)
         np.testing.assert_array_equal(squared, square)
         rows = cut(150, 6 if storage == "dense" else 1)
@@ -120,7 +121,7 @@ def test_the_order_of_visits_changes_no_bit(storage: str, way: str) -> None:
 @given(entries=some.lists(some.integers(0, 200_000), min_size=1, max_size=300))
 def test_visits_cover_all_columns_and_are_about_equal(entries: list[int]) -> None:
     counts = np.array(entries, np.int64)
-    bounds = _cut(counts)
+    bounds = column_bounds(counts)
     assert (bounds[0], bounds[-1]) == (0, len(counts))
     assert np.all(np.diff(bounds) > 0)
     work = np.add.reduceat(counts, bounds[:-1])
@@ -137,7 +138,7 @@ def test_many_visits_on_many_threads(storage: str) -> None:
     found: list[Any] = []
     for runtime in (Serial(), Threads(1), Threads(3)):
         with columns_of(X, storage, runtime) as columns:
-            assert len(_cut(columns.entries)) > 3
+            assert len(column_bounds(columns.entries)) > 3
             z = np.zeros(700)
             columns.add(np.arange(500), v[:500], z)
             found.append((*columns.survey(weight, True, v), z))

@@ -19,6 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from stretto.ranges import join_ranges
+
 LEAST = 1 << 20  # bytes that are worth releasing
 # Python has the name since 3.13. Without the flag Linux refuses arrays that are larger than all memory.
 _LINUX = sys.platform == "linux" and platform.machine() in ("x86_64", "aarch64")
@@ -111,9 +113,7 @@ class Pages:
             return np.arange(len(self.array))
         first, last = pages * mmap.PAGESIZE // row, -(-np.minimum((pages + 1) * mmap.PAGESIZE, nbytes) // row)
         first[1:] = np.maximum(first[1:], last[:-1])  # a row that is in two pages is named once
-        counts = last - first
-        before = np.cumsum(counts) - counts
-        return np.repeat(first - before, counts) + np.arange(int(counts.sum()))
+        return join_ranges(first, last - first)[0]
 
     def _in_memory(self) -> NDArray[np.int64] | None:
         """[n] which pages of the array are in memory or swapped out, ascending; None where the system does not say."""

@@ -17,6 +17,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from stretto.ranges import join_ranges
 from stretto.schedule.orders.order import Ints, Order
 
 from .arrays import Array
@@ -58,10 +59,7 @@ class Touched:
 
 def _joined(ptr: Ints, visits: Ints) -> Ints:
     """Concatenated indices ptr[v] to ptr[v + 1] of some visits."""
-    first, count = ptr[:-1][visits], np.diff(ptr)[visits]
-    ends = np.cumsum(count)
-    found: Ints = np.arange(ends[-1] if len(ends) else 0) + np.repeat(first - (ends - count), count)
-    return found
+    return join_ranges(ptr[:-1][visits], np.diff(ptr)[visits])[0]
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,18 +8,28 @@ from which compiled code computes correlations (see `stretto.kernels.rounds.corr
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stretto.cached import cached_property
 from stretto.errors import PlanError
+from stretto.ranges import join_ranges
 
 from .spec import Floats, Ints
 
 Array = NDArray[Any]
 SPARSE_SAMPLE, DENSE_SAMPLE = 512, 256  # default number of rows on which long columns are compared
+
+
+class ColumnStatistics(NamedTuple):
+    """Statistics of p columns, [p] each."""
+
+    total: Floats  # Σx
+    square: Floats  # Σx²
+    norm: Floats  # of the centred columns if they are centred; 0 for a constant one
+    peak: Floats  # max |x|
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,18 +48,38 @@ class Columns:
         return len(self.indptr) == 0
 
     @cached_property
-    def measured(self) -> dict[str, Floats]:
-        """[p] each: total, square (Σx²), norm (centred if `centred`, 0 for constant columns), peak (max|x|)."""
+    def statistics(self) -> ColumnStatistics:
+        """Sums, norms and peaks of the columns."""
         from stretto.kernels.linear.column_statistics import measure_worker
 
-        found = {name: np.zeros(self.size) for name in ("total", "square", "norm", "peak")}
-        measure_worker(np.zeros(1, np.int64), self.values, self.indptr, self.rows, self.centred, *found.values())
+        found = ColumnStatistics(*(np.zeros(self.size) for _ in ColumnStatistics._fields))
+        measure_worker(np.zeros(1, np.int64), self.values, self.indptr, self.rows, self.centred, *found)
         return found
+
+    @property
+    def mean(self) -> Floats:
+        """[p] what is subtracted from each column: its mean, or 0 if columns are not centred."""
+        return self.statistics.total / self.rows if self.centred else np.zeros(self.size)
+
+    @property
+    def inverse_norm(self) -> Floats:
+        """[p] 1 / norm of each column; 0 for a norm of 0."""
+        norm = self.statistics.norm
+        return np.divide(1.0, norm, out=np.zeros_like(norm), where=norm > 0)
 
     @cached_property
     def length(self) -> Ints:
         """[p] number of stored entries of each column."""
         return np.full(self.size, self.rows, np.int64) if self.dense else np.diff(self.indptr)
+
+    def pick(self, which: Ints | slice) -> Columns:
+        """These columns alone, in this order."""
+        if self.dense:
+            picked = self.values.reshape(self.size, self.rows)[which]
+            return Columns(self.rows, len(picked), picked.ravel(), self.indices, self.indptr, self.centred)
+        entries, indptr = join_ranges(self.indptr[:-1][which], self.length[which])
+        values, indices = self.values[entries], self.indices[entries]
+        return Columns(self.rows, len(indptr) - 1, values, indices, indptr, self.centred)
 
 
 def columns_of(data: Any, *, centred: bool = False) -> Columns:
@@ -121,7 +151,7 @@ def table(
     """
     from stretto.kernels.rounds.correlation import CHECKED, FACTS, FACTS_OF, SHORT, CorrelationTable
 
-    found, rows = columns.measured, columns.rows
+    found, rows = columns.statistics, columns.rows
     inverse, shift = _scaled(columns)
     short = np.zeros(columns.size, bool) if columns.dense else columns.length <= SHORT
     sampled, starts = sampled_rows(columns, short, seed, sample, any_long)
@@ -132,9 +162,9 @@ def table(
     if not exact:
         s_inverse, s_shift = np.zeros_like(inverse), np.zeros_like(shift)
         s_inverse[~short], s_shift[~short] = _scaled(sampled)
-    size = found["peak"] if exact or columns.dense else np.sqrt(found["square"] / np.maximum(1, columns.length))
+    size = found.peak if exact or columns.dense else np.sqrt(found.square / np.maximum(1, columns.length))
     known = (
-        inverse, shift, np.sqrt(columns.length * found["square"]) * inverse, size * inverse, s_inverse, s_shift, starts,
+        inverse, shift, np.sqrt(columns.length * found.square) * inverse, size * inverse, s_inverse, s_shift, starts,
         np.inf if columns.dense else columns.length,
     )  # fmt: skip
     padded = np.empty((columns.size + 1) * FACTS_OF)
@@ -156,9 +186,9 @@ def table(
 
 def _scaled(columns: Columns) -> tuple[Floats, Floats]:
     """1 / norm (0 for a norm of 0), and √rows · mean / norm (0 if columns are not centred)."""
-    norm, total = columns.measured["norm"], columns.measured["total"]
-    inverse = np.divide(1.0, norm, out=np.zeros_like(norm), where=norm > 0)
-    return inverse, total / np.sqrt(columns.rows) * inverse if columns.centred else np.zeros_like(norm)
+    inverse = columns.inverse_norm
+    total = columns.statistics.total
+    return inverse, total / np.sqrt(columns.rows) * inverse if columns.centred else np.zeros_like(inverse)
 
 
 def sampled_rows(
@@ -168,7 +198,7 @@ def sampled_rows(
 
     Returns the columns themselves if there are no more rows than the sample has, or no long columns.
     """
-    from stretto.kernels.linear.column_statistics import hash_rows, sample_columns
+    from stretto.kernels.linear.columns import hash_rows, sample_columns
 
     size = min(sample or (DENSE_SAMPLE if columns.dense else SPARSE_SAMPLE), columns.rows)
     if not (not short.all() if any_long is None else any_long) or (columns.dense and columns.rows == size):

@@ -65,19 +65,8 @@ def own_columns(columns: Columns, first: int, step: int) -> OwnColumns:
     """The columns first, first + step, … of a matrix."""
     from stretto.kernels.rounds.correlation import SHORT
 
-    which = range(first, columns.size, step)
-    if columns.dense:
-        values = columns.values.reshape(columns.size, columns.rows)[first::step].ravel()
-        own = Columns(columns.rows, len(which), values, columns.indices, columns.indptr, columns.centred)
-    else:
-        starts, length = columns.indptr[:-1][first::step], columns.length[first::step]
-        indptr = np.concatenate([[0], np.cumsum(length)]).astype(np.int64)
-        entries = np.repeat(starts - indptr[:-1], length) + np.arange(indptr[-1])
-        own = Columns(
-            columns.rows, len(which), columns.values[entries], columns.indices[entries], indptr, columns.centred
-        )
     any_long = columns.dense or bool((columns.length > SHORT).any())
-    return OwnColumns(columns.size, first, step, own, any_long)
+    return OwnColumns(columns.size, first, step, columns.pick(slice(first, None, step)), any_long)
 
 
 @dataclass(frozen=True, eq=False)

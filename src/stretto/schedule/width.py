@@ -43,12 +43,10 @@ def spectral_radius(
     >>> round(st.schedule.spectral_radius(np.array([[1.0, 1.0], [0.0, 0.0]])), 3)
     2.0
     """
-    from stretto.kernels.linear.column_statistics import times, times_transposed_worker
+    from stretto.kernels.linear.columns import times, times_transposed_worker
 
     columns = columns_of(X, centred=centred)
-    found = columns.measured
-    scale = np.divide(1.0, found["norm"], out=np.zeros(columns.size), where=found["norm"] > 0)
-    mean = found["total"] / columns.rows if columns.centred else np.zeros(columns.size)
+    scale, mean = columns.inverse_norm, columns.mean
     matrix = (columns.values, columns.indices, columns.indptr, columns.rows)
     # The start is positive, as the leading eigenvector of correlated features often is, and not constant.
     x = (1.0 + (np.arange(columns.size) * 0.6180339887498949) % 1.0) * (scale > 0)

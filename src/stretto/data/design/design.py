@@ -21,13 +21,13 @@ from numpy.typing import NDArray
 from stretto.cached import cached_property
 from stretto.data.convert.sparse_structure import is_sparse, verified
 from stretto.errors import DataError
+from stretto.ranges import join_ranges
 
 Array = NDArray[Any]
 Floats = NDArray[np.float64]
 
 LARGEST = 1e75  # the fourth power of such a number is still finite: solvers multiply squares
 _INT32 = 2**31
-_CHUNK = 1 << 22  # numbers of a dense matrix checked at a time: temporaries of 32 MiB
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,9 +143,7 @@ class Design:
         if self.dense is not None:
             return Design(shape, dense=np.asfortranarray(self.dense[:, which]))
         indptr, indices, values = self.csc
-        counts = self.entries[which]
-        bounds = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
-        at = np.repeat(indptr[which] - bounds[:-1], counts) + np.arange(bounds[-1])
+        at, bounds = join_ranges(indptr[which], self.entries[which])
         return Design(shape, indptr=bounds, indices=indices[at], values=values[at])
 
     def between(self, first: int, last: int) -> Design:
@@ -162,35 +160,9 @@ class Design:
 
         Zeros that are not stored count as what they are. Sums have a fixed order.
         """
-        total = float(weight.sum())
-        n, p = self.shape
-        mean, square = np.empty(p), np.empty(p)
-        if self.dense is not None:
-            step = max(1, _CHUNK // max(1, n))
-            for at in range(0, p, step):
-                part = self.dense[:, at : at + step].astype(np.float64)
-                mean[at : at + step] = (part * weight[:, None]).sum(axis=0) / total
-                part -= mean[at : at + step]
-                square[at : at + step] = (part * part * weight[:, None]).sum(axis=0)
-        else:
-            import scipy.sparse
+        from stretto.kernels.linear.column_statistics import dense_deviations, sparse_deviations
 
-            indptr, _, values = self.csc
-            turned = self.matrix.T  # rows of it are our columns, so that products add up one column after another
-            mean[:] = (turned @ weight) / total
-            away = values.astype(np.float64) - np.repeat(mean, np.diff(indptr))
-            stored = scipy.sparse.csr_array((np.ones(len(values)), turned.indices, turned.indptr), shape=turned.shape)
-            there = stored @ weight
-            away *= away
-            stored.data = away
-            # Zeros that are not stored have the remaining weight; a difference of rounding size counts as 0.
-            absent = total - there
-            absent[(np.diff(indptr) == n) | (absent <= n * np.finfo(np.float64).eps * total)] = 0.0
-            square[:] = stored @ weight + mean * mean * absent
-        variance = square / total
-        # What rounding leaves of the variance of a constant column.
-        constant = variance <= (n * np.finfo(np.float64).eps * mean) ** 2 + n * np.finfo(np.float64).eps * variance
-        return np.where(constant, 1.0, np.sqrt(variance))
+        return sparse_deviations(self.matrix, weight) if self.dense is None else dense_deviations(self.dense, weight)
 
 
 def _from_dense(X: Array) -> Design:

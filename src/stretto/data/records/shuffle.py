@@ -14,6 +14,7 @@ from stretto.data.partition import hashed
 from stretto.data.records.ids import IdMap
 from stretto.data.records.records import AnyColumn, Column, RaggedColumn, Records
 from stretto.errors import DataError
+from stretto.ranges import join_ranges
 
 _PURPOSE = 16  # distinguishes these draws from those of a plan's cuts, which use the same seed and axis
 
@@ -52,9 +53,7 @@ def shuffled(records: Records, axis: int | None, seed: int) -> tuple[Records, tu
 def _taken(column: AnyColumn, order: NDArray[Any]) -> AnyColumn:
     if isinstance(column, Column):
         return Column(column.values[order], column.unique)
-    sizes = np.diff(column.ptr)[order]
-    ptr = np.concatenate([[0], np.cumsum(sizes)])
-    where = np.repeat(column.ptr[:-1][order] - ptr[:-1], sizes) + np.arange(ptr[-1])
+    where, ptr = join_ranges(column.ptr[:-1][order], np.diff(column.ptr)[order])
     return RaggedColumn(ptr, tuple(part[where] for part in column.parts))
 
 

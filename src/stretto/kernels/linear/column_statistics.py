@@ -1,27 +1,36 @@
-"""Column statistics of a matrix: sums, norms, row-block bounds, a sample of rows; products with a vector.
+"""Statistics of the columns of a matrix: sums, means, norms, standard deviations. All callers take them from here.
 
-A matrix is stored in `values`, column by column: sparse with `indices` (rows, ascending) and `indptr`, or dense with
-empty indices, where column j begins at j·rows. Sums run along a column in order.
+- `measure_worker`: sum, Σx², norm and the largest |x|, without weights, along the column. Schedules need them, also on
+  nodes that hold a few of the columns.
+- `survey_…_worker`, `square_…_worker`: weighted mean, norm and product; dense in lanes of sixteen, sparse along the
+  column. Solvers need them in every fit, so they are the fastest.
+- `dense_deviations`, `sparse_deviations`: weighted standard deviations in NumPy's order, for standardize=True.
+
+Coefficients depend on the last bit of these sums, so each of the three keeps its order. What counts as a constant
+column depends on the rounding error that an order leaves, so each has its own limit, too.
 """
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stretto.kernels.core import atomics
+from stretto.kernels.core.claims import next_visit
 from stretto.kernels.core.compile import inner, kernel
-from stretto.kernels.numeric.random import mix
+from stretto.kernels.numeric.vector import add, cast, fma, load, load_part, mul, splat, total
 
-_KEY_ROW = 106
+from .columns import column_range, dot
+
+_ZERO = np.float64(0.0)
 _CONSTANT = 1e-12  # a centred norm² below this share of the uncentred one is rounding error: the column is constant
+_CONSTANT_MEAN = 1e-11  # the same of a surveyed column: its norm as a share of |mean|·√Σweight
+_CHUNK = 1 << 22  # numbers of a dense matrix that `dense_deviations` converts at a time: temporaries of 32 MiB
 
-
-@inner
-def _ends(indptr, rows, j):
-    """Return where column j begins and ends in `values`."""
-    return (j * rows, (j + 1) * rows) if indptr.shape[0] == 0 else (indptr[j], indptr[j + 1])
+Floats = NDArray[np.float64]
 
 
 @kernel
@@ -37,7 +46,7 @@ def measure_worker(control, values, indptr, rows, centred, total, square, norm, 
         if first >= columns:
             return
         for j in range(first, min(columns, first + chunk)):
-            begin, end = _ends(indptr, rows, j)
+            begin, end = column_range(indptr, rows, j)
             s, ss, most = 0.0, 0.0, 0.0
             for e in range(begin, end):
                 x = np.float64(values[e])
@@ -55,64 +64,148 @@ def measure_worker(control, values, indptr, rows, centred, total, square, norm, 
             total[j], square[j], norm[j], peak[j] = s, ss, math.sqrt(about), most
 
 
-@kernel
-def hash_rows(seed, out):
-    """out [rows] uint64: random bits for each row; the n rows with the smallest bits are a sample of size n."""
-    for row in range(out.shape[0]):
-        out[row] = mix(seed, _KEY_ROW, row, 0)
+@inner
+def _spread(XT, j, weight, m):
+    """Σ weight_i (XT[j, i] − m)²."""
+    n = weight.shape[0]
+    at = j * n
+    s0, s1 = splat(0.0), splat(0.0)
+    away = splat(-m)
+    i = 0
+    while i + 32 <= n:
+        x = add(cast(load(XT, at + i), _ZERO), away)
+        y = add(cast(load(XT, at + i + 16), _ZERO), away)
+        s0 = fma(mul(x, load(weight, i)), x, s0)
+        s1 = fma(mul(y, load(weight, i + 16)), y, s1)
+        i += 32
+    while i < n:
+        rest = min(16, n - i)
+        x = add(cast(load_part(XT, at + i, rest), _ZERO), away)
+        s0 = fma(mul(x, load_part(weight, i, rest)), x, s0)
+        i += 16
+    return total(add(s0, s1))
+
+
+@inner
+def _spread_sparse(indptr, indices, values, j, weight, mass, m):
+    """Σ weight_i (x_ij − m)², where entries that are not stored count as zeros."""
+    held, square = 0.0, 0.0
+    for t in range(indptr[j], indptr[j + 1]):
+        away = np.float64(values[t]) - m
+        held += weight[indices[t]]
+        square += weight[indices[t]] * away * away
+    # Zeros have the weight that the stored entries leave; a difference within rounding error is 0.
+    absent = mass - held
+    if indptr[j + 1] - indptr[j] == weight.shape[0] or absent <= 1e-12 * mass:
+        return square
+    return square + absent * m * m
 
 
 @kernel
-def sample_columns(values, indices, indptr, rows, place, starts, size, out):
-    """out[starts[j] + k] = column j in the k-th sampled row, for the columns with starts[j] ≥ 0.
+def survey_dense_worker(pass_, worker, out, bounds, XT, weight, mass, centred, v, mean, norm, product):
+    """Compute for every column its weighted mean (0 unless centred), √Σ weight (x − mean)², and its product with v.
 
-    place [rows] int32: a row's index in the sample of `size` rows, or −1. out must be zero.
+    weight, v [n]; mass = Σ weight; mean, norm, product [p]. out [V]: a sum that is finite if all entries are.
     """
-    for j in range(starts.shape[0]):
-        if starts[j] >= 0:
-            begin, end = _ends(indptr, rows, j)
-            for e in range(begin, end):
-                k = place[e - begin if indptr.shape[0] == 0 else indices[e]]
-                if k >= 0:
-                    out[starts[j] + k] = values[e]
+    visit = next_visit(pass_, worker)
+    while visit >= 0:
+        seen = 0.0
+        for j in range(bounds[visit], bounds[visit + 1]):
+            m = dot(XT, j, weight) / mass if centred else 0.0
+            mean[j] = m
+            norm[j] = np.sqrt(_spread(XT, j, weight, m))
+            product[j] = dot(XT, j, v)
+            seen += norm[j]
+        out[visit] = seen
+        visit = next_visit(pass_, worker, visit)
 
 
 @kernel
-def cut_columns(indices, indptr, bounds, cuts):
-    """cuts [columns, blocks + 1] int32: how many entries of a column are in the row blocks before each block."""
-    blocks = bounds.shape[0] - 1
-    for j in range(cuts.shape[0]):
-        e = indptr[j]
-        for b in range(blocks + 1):
-            while e < indptr[j + 1] and indices[e] < bounds[b]:
-                e += 1
-            cuts[j, b] = e - indptr[j]
+def survey_sparse_worker(
+    pass_, worker, out, bounds, indptr, indices, values, weight, mass, centred, v, mean, norm, product
+):
+    """`survey_dense_worker` for sparse columns."""
+    visit = next_visit(pass_, worker)
+    while visit >= 0:
+        seen = 0.0
+        for j in range(bounds[visit], bounds[visit + 1]):
+            first, pulled = 0.0, 0.0
+            for t in range(indptr[j], indptr[j + 1]):
+                i, x = indices[t], np.float64(values[t])
+                first += weight[i] * x
+                pulled += x * v[i]
+            m = first / mass if centred else 0.0
+            mean[j] = m
+            norm[j] = np.sqrt(_spread_sparse(indptr, indices, values, j, weight, mass, m))
+            product[j] = pulled
+            seen += norm[j]
+        out[visit] = seen
+        visit = next_visit(pass_, worker, visit)
 
 
 @kernel
-def times(values, indices, indptr, rows, scale, x, out):
-    """out [rows] = A (scale ∘ x), one column after another."""
-    out[:] = 0.0
-    for j in range(x.shape[0]):
-        c = scale[j] * x[j]
-        if c != 0.0:
-            begin, end = _ends(indptr, rows, j)
-            for e in range(begin, end):
-                out[e - begin if indptr.shape[0] == 0 else indices[e]] += c * np.float64(values[e])
+def square_dense_worker(pass_, worker, out, bounds, which, XT, weight, mass, mean, square):
+    """square[at] = Σ weight (x − mean[at])² for the columns which[at]; mass = Σ weight."""
+    visit = next_visit(pass_, worker)
+    while visit >= 0:
+        for at in range(bounds[visit], bounds[visit + 1]):
+            square[at] = _spread(XT, which[at], weight, mean[at])
+        visit = next_visit(pass_, worker, visit)
 
 
 @kernel
-def times_transposed_worker(control, values, indices, indptr, rows, scale, shift, x, out):
-    """out [columns] = scale ∘ (Aᵀ x − shift); workers claim chunks of columns through control [≥ 1]."""
-    columns = out.shape[0]
-    chunk = 64
-    while True:
-        first = atomics.add(control, 0, 1) * chunk
-        if first >= columns:
-            return
-        for j in range(first, min(columns, first + chunk)):
-            begin, end = _ends(indptr, rows, j)
-            dot = 0.0
-            for e in range(begin, end):
-                dot += np.float64(values[e]) * x[e - begin if indptr.shape[0] == 0 else indices[e]]
-            out[j] = scale[j] * (dot - shift[j])
+def square_sparse_worker(pass_, worker, out, bounds, which, indptr, indices, values, weight, mass, mean, square):
+    """`square_dense_worker` for sparse columns."""
+    visit = next_visit(pass_, worker)
+    while visit >= 0:
+        for at in range(bounds[visit], bounds[visit + 1]):
+            j = which[at]
+            square[at] = _spread_sparse(indptr, indices, values, j, weight, mass, mean[at])
+        visit = next_visit(pass_, worker, visit)
+
+
+def clear_constant(norm: Floats, mean: Floats, mass: float) -> None:
+    """Set the norms of constant columns to 0. norm, mean [p]: from a survey with weights that sum to mass."""
+    norm[norm <= _CONSTANT_MEAN * np.abs(mean) * np.sqrt(mass)] = 0.0
+
+
+def dense_deviations(X: NDArray[Any], weight: Floats) -> Floats:
+    """[p] standard deviation of each column of X [n, p] under these weights [n]; 1 for a column that is constant."""
+    n, p = X.shape
+    mass = float(weight.sum())
+    mean, square = np.empty(p), np.empty(p)
+    step = max(1, _CHUNK // max(1, n))
+    for at in range(0, p, step):
+        part = X[:, at : at + step].astype(np.float64)
+        mean[at : at + step] = (part * weight[:, None]).sum(axis=0) / mass
+        part -= mean[at : at + step]
+        square[at : at + step] = (part * part * weight[:, None]).sum(axis=0)
+    return _deviations(mean, square, n, mass)
+
+
+def sparse_deviations(matrix: Any, weight: Floats) -> Floats:
+    """`dense_deviations` of a SciPy CSC array. Zeros that are not stored count as what they are."""
+    import scipy.sparse
+
+    n = matrix.shape[0]
+    mass = float(weight.sum())
+    turned = matrix.T  # rows of it are our columns, so that products add up one column after another
+    entries = np.diff(turned.indptr)
+    mean = (turned @ weight) / mass
+    away = turned.data.astype(np.float64) - np.repeat(mean, entries)
+    stored = scipy.sparse.csr_array((np.ones(len(away)), turned.indices, turned.indptr), shape=turned.shape)
+    held = stored @ weight
+    away *= away
+    stored.data = away
+    # Zeros that are not stored have the remaining weight; a difference of rounding size counts as 0.
+    absent = mass - held
+    absent[(entries == n) | (absent <= n * np.finfo(np.float64).eps * mass)] = 0.0
+    return _deviations(mean, stored @ weight + mean * mean * absent, n, mass)
+
+
+def _deviations(mean: Floats, square: Floats, n: int, mass: float) -> Floats:
+    """Standard deviations from the means and the sums of squares about them."""
+    variance = square / mass
+    # What rounding leaves of the variance of a constant column.
+    constant = variance <= (n * np.finfo(np.float64).eps * mean) ** 2 + n * np.finfo(np.float64).eps * variance
+    return np.where(constant, 1.0, np.sqrt(variance))

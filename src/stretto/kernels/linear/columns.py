@@ -1,19 +1,24 @@
-"""Passes over the columns of a design matrix: means and norms, products with a vector, sums of columns.
+"""Passes over the columns of a matrix: products with a vector, sums of columns, samples and blocks of rows.
 
-Dense: XT [p, n], the columns of X as rows, float64 or float32. Sparse: indptr [p + 1], indices, values by columns. Sums
-are float64. A visit takes the columns `which[bounds[v]] … which[bounds[v + 1]]`, so one kernel serves all columns and
-any subset.
+There are two forms. The passes of solvers (`price_…`, `add_…`) take a design matrix: dense XT [p, n], the columns of X
+as rows, or sparse indptr [p + 1], indices, values; a visit takes the columns `which[bounds[v]] … which[bounds[v + 1]]`,
+so one kernel serves all columns and any subset. The others take a matrix in `values`, column by column: sparse with
+`indices` (rows, ascending) and `indptr`, or dense with both empty, where column j begins at j·rows. Sums are float64.
+Statistics of columns are in `column_statistics`.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
+from stretto.kernels.core import atomics
 from stretto.kernels.core.claims import next_visit
 from stretto.kernels.core.compile import inner, kernel
-from stretto.kernels.numeric.vector import add, cast, fma, load, load_part, mul, splat, total
+from stretto.kernels.numeric.random import mix
+from stretto.kernels.numeric.vector import add, cast, fma, load, load_part, splat, total
 
 _ZERO = np.float64(0.0)
+_KEY_ROW = 106
 
 
 @inner
@@ -37,82 +42,9 @@ def dot(XT, j, v):
 
 
 @inner
-def _spread(XT, j, weight, m):
-    """Σ weight_i (XT[j, i] − m)²."""
-    n = weight.shape[0]
-    at = j * n
-    s0, s1 = splat(0.0), splat(0.0)
-    away = splat(-m)
-    i = 0
-    while i + 32 <= n:
-        x = add(cast(load(XT, at + i), _ZERO), away)
-        y = add(cast(load(XT, at + i + 16), _ZERO), away)
-        s0 = fma(mul(x, load(weight, i)), x, s0)
-        s1 = fma(mul(y, load(weight, i + 16)), y, s1)
-        i += 32
-    while i < n:
-        rest = min(16, n - i)
-        x = add(cast(load_part(XT, at + i, rest), _ZERO), away)
-        s0 = fma(mul(x, load_part(weight, i, rest)), x, s0)
-        i += 16
-    return total(add(s0, s1))
-
-
-@inner
-def _spread_sparse(indptr, indices, values, j, weight, mass, m):
-    """Σ weight_i (x_ij − m)², where entries that are not stored count as zeros."""
-    held, square = 0.0, 0.0
-    for t in range(indptr[j], indptr[j + 1]):
-        away = np.float64(values[t]) - m
-        held += weight[indices[t]]
-        square += weight[indices[t]] * away * away
-    # Zeros have the weight that the stored entries leave; a difference within rounding error is 0.
-    absent = mass - held
-    if indptr[j + 1] - indptr[j] == weight.shape[0] or absent <= 1e-12 * mass:
-        return square
-    return square + absent * m * m
-
-
-@kernel
-def survey_dense_worker(pass_, worker, out, bounds, XT, weight, mass, centred, v, mean, norm, product):
-    """Compute for every column its weighted mean (0 unless centred), √Σ weight (x − mean)², and its product with v.
-
-    weight, v [n]; mass = Σ weight; mean, norm, product [p]. out [V]: a sum that is finite if all entries are.
-    """
-    visit = next_visit(pass_, worker)
-    while visit >= 0:
-        seen = 0.0
-        for j in range(bounds[visit], bounds[visit + 1]):
-            m = dot(XT, j, weight) / mass if centred else 0.0
-            mean[j] = m
-            norm[j] = np.sqrt(_spread(XT, j, weight, m))
-            product[j] = dot(XT, j, v)
-            seen += norm[j]
-        out[visit] = seen
-        visit = next_visit(pass_, worker, visit)
-
-
-@kernel
-def survey_sparse_worker(
-    pass_, worker, out, bounds, indptr, indices, values, weight, mass, centred, v, mean, norm, product
-):
-    """`survey_dense_worker` for sparse columns."""
-    visit = next_visit(pass_, worker)
-    while visit >= 0:
-        seen = 0.0
-        for j in range(bounds[visit], bounds[visit + 1]):
-            first, pulled = 0.0, 0.0
-            for t in range(indptr[j], indptr[j + 1]):
-                i, x = indices[t], np.float64(values[t])
-                first += weight[i] * x
-                pulled += x * v[i]
-            m = first / mass if centred else 0.0
-            mean[j] = m
-            norm[j] = np.sqrt(_spread_sparse(indptr, indices, values, j, weight, mass, m))
-            product[j] = pulled
-            seen += norm[j]
-        out[visit] = seen
-        visit = next_visit(pass_, worker, visit)
+def column_range(indptr, rows, j):
+    """Return where column j begins and ends in `values`."""
+    return (j * rows, (j + 1) * rows) if indptr.shape[0] == 0 else (indptr[j], indptr[j + 1])
 
 
 @kernel
@@ -140,27 +72,6 @@ def price_sparse_worker(pass_, worker, out, bounds, which, indptr, indices, valu
 
 
 @kernel
-def square_dense_worker(pass_, worker, out, bounds, which, XT, weight, mass, mean, square):
-    """square[at] = Σ weight (x − mean[at])² for the columns which[at]; mass = Σ weight."""
-    visit = next_visit(pass_, worker)
-    while visit >= 0:
-        for at in range(bounds[visit], bounds[visit + 1]):
-            square[at] = _spread(XT, which[at], weight, mean[at])
-        visit = next_visit(pass_, worker, visit)
-
-
-@kernel
-def square_sparse_worker(pass_, worker, out, bounds, which, indptr, indices, values, weight, mass, mean, square):
-    """`square_dense_worker` for sparse columns."""
-    visit = next_visit(pass_, worker)
-    while visit >= 0:
-        for at in range(bounds[visit], bounds[visit + 1]):
-            j = which[at]
-            square[at] = _spread_sparse(indptr, indices, values, j, weight, mass, mean[at])
-        visit = next_visit(pass_, worker, visit)
-
-
-@kernel
 def add_dense_worker(pass_, worker, out, bounds, which, coef, XT, z):
     """z[i] += Σ_j coef_j x_ij over the columns of `which`, for the rows bounds[v] … bounds[v + 1]."""
     visit = next_visit(pass_, worker)
@@ -183,3 +94,66 @@ def add_sparse_worker(pass_, worker, out, bounds, which, coef, indptr, indices, 
             for t in range(indptr[j], indptr[j + 1]):
                 z[indices[t]] += b * np.float64(values[t])
         visit = next_visit(pass_, worker, visit)
+
+
+@kernel
+def times(values, indices, indptr, rows, scale, x, out):
+    """out [rows] = A (scale ∘ x), one column after another."""
+    out[:] = 0.0
+    for j in range(x.shape[0]):
+        c = scale[j] * x[j]
+        if c != 0.0:
+            begin, end = column_range(indptr, rows, j)
+            for e in range(begin, end):
+                out[e - begin if indptr.shape[0] == 0 else indices[e]] += c * np.float64(values[e])
+
+
+@kernel
+def times_transposed_worker(control, values, indices, indptr, rows, scale, shift, x, out):
+    """out [columns] = scale ∘ (Aᵀ x − shift); workers claim chunks of columns through control [≥ 1]."""
+    columns = out.shape[0]
+    chunk = 64
+    while True:
+        first = atomics.add(control, 0, 1) * chunk
+        if first >= columns:
+            return
+        for j in range(first, min(columns, first + chunk)):
+            begin, end = column_range(indptr, rows, j)
+            dot = 0.0
+            for e in range(begin, end):
+                dot += np.float64(values[e]) * x[e - begin if indptr.shape[0] == 0 else indices[e]]
+            out[j] = scale[j] * (dot - shift[j])
+
+
+@kernel
+def hash_rows(seed, out):
+    """out [rows] uint64: random bits for each row; the n rows with the smallest bits are a sample of size n."""
+    for row in range(out.shape[0]):
+        out[row] = mix(seed, _KEY_ROW, row, 0)
+
+
+@kernel
+def sample_columns(values, indices, indptr, rows, place, starts, size, out):
+    """out[starts[j] + k] = column j in the k-th sampled row, for the columns with starts[j] ≥ 0.
+
+    place [rows] int32: a row's index in the sample of `size` rows, or −1. out must be zero.
+    """
+    for j in range(starts.shape[0]):
+        if starts[j] >= 0:
+            begin, end = column_range(indptr, rows, j)
+            for e in range(begin, end):
+                k = place[e - begin if indptr.shape[0] == 0 else indices[e]]
+                if k >= 0:
+                    out[starts[j] + k] = values[e]
+
+
+@kernel
+def cut_columns(indices, indptr, bounds, cuts):
+    """cuts [columns, blocks + 1] int32: how many entries of a column are in the row blocks before each block."""
+    blocks = bounds.shape[0] - 1
+    for j in range(cuts.shape[0]):
+        e = indptr[j]
+        for b in range(blocks + 1):
+            while e < indptr[j + 1] and indices[e] < bounds[b]:
+                e += 1
+            cuts[j, b] = e - indptr[j]

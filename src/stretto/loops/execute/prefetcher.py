@@ -32,6 +32,7 @@ from stretto.loops.front.bind import BoundValues, BufferInfo
 from stretto.loops.front.user_functions import digest
 from stretto.loops.layout.visits import LoopVisits
 from stretto.loops.types import typed_tree as t
+from stretto.ranges import join_ranges
 from stretto.schedule.orders.order import Ints
 from stretto.schedule.orders.rotation import independent
 
@@ -202,8 +203,8 @@ def distinct(bounds: Ints, keys: Ints, elements: int, crew: Crew) -> tuple[Ints,
     crew.run(
         BlockStep("distinct", distinct_worker, independent(visits), np.diff(bounds), args, np.zeros(visits)), "exact"
     )
-    ptr = np.concatenate([[0], np.cumsum(count)]).astype(np.int64)
-    return ptr, kept[np.arange(ptr[-1]) + np.repeat(bounds[:-1] - ptr[:-1], count)]
+    entries, ptr = join_ranges(bounds[:-1], count)
+    return ptr, kept[entries]
 
 
 _DONE = {"read": "read", "write": "written", "buffer": "added to"}

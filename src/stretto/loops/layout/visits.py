@@ -26,6 +26,7 @@ from stretto.loops.analyse.facts import Dim
 from stretto.loops.analyse.space import Space
 from stretto.loops.emit.worker_source import VisitForm
 from stretto.loops.front.bind import BoundValues
+from stretto.ranges import join_ranges
 from stretto.runtime.blocks.crew import Crew
 from stretto.runtime.blocks.layout import lay_out, tally
 from stretto.schedule.orders.order import Ints, Order
@@ -273,9 +274,7 @@ def ragged_arrays(space: Space, which: NDArray[Any] | None = None) -> dict[tuple
     for name, column in space.ragged:
         ptr, parts = column.ptr, column.parts
         if which is not None:
-            lengths = np.diff(column.ptr)[which]
-            ptr = np.concatenate([[0], np.cumsum(lengths)])
-            entries = np.repeat(column.ptr[which] - ptr[:-1], lengths) + np.arange(ptr[-1])
+            entries, ptr = join_ranges(column.ptr[which], np.diff(column.ptr)[which])
             parts = tuple(part[entries] for part in column.parts)
         found["ptr", name] = ptr
         for k, part in enumerate(parts):

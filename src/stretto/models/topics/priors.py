@@ -39,7 +39,7 @@ from stretto.kernels.core.compile import Kernel
 from stretto.kernels.topics import scores
 from stretto.models import checks
 from stretto.runtime.blocks.crew import Crew
-from stretto.runtime.blocks.step import make_step
+from stretto.runtime.blocks.step import equal_work, make_step
 from stretto.schedule.orders.rotation import independent
 
 Floats = NDArray[np.float64]
@@ -82,13 +82,10 @@ class CountRows:
 
     def visits(self) -> Ints:
         """Bounds that divide the rows into visits with about equal numbers of entries; they follow from the rows."""
+        if not len(self):
+            return np.zeros(2, np.int64)
         entries = np.where(self.length < 0, self.n_topics, self.length)
-        # A row takes time even if it is empty.
-        before = np.concatenate([[0], np.cumsum(entries + np.int64(1))])
-        count = max(1, min(_VISITS, int(before[-1]) // _ENTRIES))
-        inside = np.searchsorted(before, np.linspace(0, before[-1], count + 1)[1:-1])
-        # One row may take as long as many visits: remove duplicate bounds.
-        return np.concatenate([[0], np.setdiff1d(inside, [0, len(self)]), [len(self)]]).astype(np.int64)
+        return equal_work(entries + np.int64(1), _VISITS, _ENTRIES)  # a row takes time even if it is empty
 
     def run(self, name: str, kernel: Kernel, crew: Crew, bounds: Ints, *args: Any) -> Floats:
         """Run one pass of a kernel over the visits; return the result of each visit."""

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from stretto.kernels.factorization.losses import LOGISTIC
 from stretto.kernels.linear import coordinate
+from stretto.ranges import join_ranges
 from stretto.schedule.columns import Columns
 from stretto.schedule.spec import Floats, Ints
 
@@ -147,7 +148,7 @@ def row_parts(columns: Columns, problem: Any) -> list[CoordinatePart]:
             indices, indptr = columns.indices, columns.indptr
         else:
             lengths = (problem.cuts[:, block + 1] - problem.cuts[:, block]).astype(np.int64)
-            entries, indptr = _entries(columns.indptr[:-1] + problem.cuts[:, block], lengths)
+            entries, indptr = join_ranges(columns.indptr[:-1] + problem.cuts[:, block], lengths)
             values, indices = columns.values[entries], columns.indices[entries] - np.int32(low)
         found.append(
             CoordinatePart(block, int(high - low), values, indices, indptr, problem.y[rows].copy(),
@@ -161,18 +162,6 @@ def column_parts(columns: Columns, count: int) -> list[CoordinatePart]:
     """Sets of columns: part k has the columns k, k + count, …"""
     found, nothing = [], np.empty(0)
     for part in range(count):
-        if columns.dense:
-            values = columns.values.reshape(columns.size, columns.rows)[part::count].ravel()
-            indices, indptr = columns.indices, columns.indptr
-        else:
-            entries, indptr = _entries(columns.indptr[:-1][part::count], columns.length[part::count])
-            values, indices = columns.values[entries], columns.indices[entries]
-        found.append(CoordinatePart(part, columns.rows, values, indices, indptr, nothing, nothing, nothing))
+        own = columns.pick(slice(part, None, count))
+        found.append(CoordinatePart(part, own.rows, own.values, own.indices, own.indptr, nothing, nothing, nothing))
     return found
-
-
-def _entries(starts: Ints, lengths: Ints) -> tuple[Ints, Ints]:
-    """Concatenated indices of some ranges of entries, and the `indptr` of the result."""
-    indptr = np.zeros(len(lengths) + 1, np.int64)
-    np.cumsum(lengths, out=indptr[1:])
-    return np.repeat(starts - indptr[:-1], lengths) + np.arange(indptr[-1]), indptr

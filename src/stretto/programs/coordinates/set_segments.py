@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from stretto.kernels.linear.column_statistics import times_transposed_worker
+from stretto.kernels.linear.columns import times_transposed_worker
 from stretto.kernels.rounds.chooser_state import PARTS
 from stretto.programs.values import RunOptions
-from stretto.schedule.automatic.candidates import measured_width, some_columns
+from stretto.schedule.automatic.candidates import measured_width
 from stretto.schedule.automatic.trials import Decision
 from stretto.schedule.chooser import CompiledChooser, new_choice
 from stretto.schedule.set_chooser import MOST_SWEEPS, SOLVED
@@ -101,7 +101,7 @@ class SetSegments(Segments):
         self._set = chosen if len(chosen) else np.zeros(1, np.int64)
         self._width = (
             self._spec.width
-            or measured_width(some_columns(columns, self._set), min(self._widest, len(self._set)), self._depth)[1]
+            or measured_width(columns.pick(self._set), min(self._widest, len(self._set)), self._depth)[1]
         )
         self._width = max(1, min(self._width, self._widest, len(self._set)))
         self._first, self._sweeps = 0.0, 0
@@ -112,14 +112,13 @@ class SetSegments(Segments):
     def _pulls(self, done: int) -> tuple[Floats, Floats]:
         """[p] pull of the loss and of the l2 penalty on each coefficient, and norm of each column with l2."""
         columns, problem = self._program.columns, self.state.problem
-        v, pull, total = self._residual(done), np.empty(columns.size), columns.measured["total"]
-        mean = total / columns.rows if columns.centred else np.zeros(columns.size)
+        v, pull = self._residual(done), np.empty(columns.size)
         matrix = (columns.values, columns.indices, columns.indptr, columns.rows)
         times_transposed_worker(
-            np.zeros(1, np.int64), *matrix, np.ones(columns.size), mean * math.fsum(v), v, pull
+            np.zeros(1, np.int64), *matrix, np.ones(columns.size), columns.mean * math.fsum(v), v, pull
         )  # fmt: skip
         l2 = float(problem.penalty[1])
-        return pull - l2 * problem.beta, np.sqrt(columns.measured["norm"] ** 2 + l2)
+        return pull - l2 * problem.beta, np.sqrt(columns.statistics.norm**2 + l2)
 
     def _residual(self, done: int) -> Floats:
         """[n] minus the derivative of each row's loss."""

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from stretto.errors import Diverged
 from stretto.kernels.factorization.losses import CODES, LOGISTIC
 from stretto.kernels.linear import coordinate
-from stretto.kernels.linear.column_statistics import cut_columns, times
+from stretto.kernels.linear.columns import cut_columns, times
 from stretto.schedule.columns import Columns
 from stretto.schedule.spec import Floats
 
@@ -28,7 +28,7 @@ class Cut:
 
 def curvature(columns: Columns, loss: str) -> Floats:
     """[p] bound of the second derivative along a column: ‖x‖² for the squared loss, ‖x‖²/4 for the logistic."""
-    square = columns.measured["norm"] ** 2
+    square = columns.statistics.norm**2
     return square / 4 if loss == "logistic" else square
 
 
@@ -174,7 +174,7 @@ def _problem(
     problem = coordinate.CoordinateProblem(
         facts, np.array(penalty), columns.values, columns.indices, columns.indptr, cuts, bounds,
         y, curvature(columns, loss),
-        columns.measured["total"] / rows if columns.centred else np.zeros(size),
+        columns.mean,
         beta, np.zeros(size, np.int64), fitted if logistic else np.empty(0), y - fitted,
         np.zeros(rows if logistic else 0, np.int64),
         np.zeros((ring, width), np.int64), np.zeros(ring, np.int64),

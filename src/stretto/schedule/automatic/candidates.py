@@ -211,24 +211,12 @@ def conflicting_share(columns: Columns) -> float:
     count = min(_PAIRED, columns.size)
     if count < 2:
         return 0.0
-    some = some_columns(columns, np.linspace(0, columns.size - 1, count).astype(np.int64))
+    some = columns.pick(np.linspace(0, columns.size - 1, count).astype(np.int64))
     tools = table(some, 0, sample=None, schedulers=1, width=1)
     found = np.empty((count, count))
     correlations(tools, np.arange(count, dtype=np.int64), 1.0, found)
     pairs = np.abs(found[np.triu_indices(count, 1)])
     return float(np.count_nonzero(pairs >= prioritised().threshold) / len(pairs))
-
-
-def some_columns(columns: Columns, which: Any) -> Columns:
-    """A subset of the columns."""
-    if columns.dense:
-        values = columns.values.reshape(columns.size, columns.rows)[which].ravel()
-        return Columns(columns.rows, len(which), values, columns.indices, columns.indptr, columns.centred)
-    at = [slice(columns.indptr[j], columns.indptr[j + 1]) for j in which]
-    indptr = np.concatenate([[0], np.cumsum(columns.length[which])]).astype(np.int64)
-    values = np.concatenate([columns.values[where] for where in at])
-    indices = np.concatenate([columns.indices[where] for where in at])
-    return Columns(columns.rows, len(which), values, indices, indptr, columns.centred)
 
 
 def expected_jobs(drawn: int, width: int, share: float) -> float:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from stretto.pages import Pages
+from stretto.ranges import join_ranges
 
 Array = NDArray[Any]
 Ints = NDArray[np.int64]
@@ -80,6 +81,4 @@ class SparseStore:
 
     def _places(self, which: Ints, bounds: Ints) -> Ints:
         """Positions of the entries of these columns, column after column."""
-        counts = self._entries[which]
-        before = np.cumsum(counts) - counts
-        return np.repeat(bounds[which] - before, counts) + np.arange(int(counts.sum()))
+        return join_ranges(bounds[which], self._entries[which])[0]

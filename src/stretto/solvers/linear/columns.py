@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stretto.kernels.linear import columns
+from stretto.kernels.linear import column_statistics, columns
 from stretto.runtime.blocks.crew import Crew
-from stretto.runtime.blocks.step import make_step
+from stretto.runtime.blocks.step import equal_work, make_step
 from stretto.schedule.orders.rotation import independent
 
 from .regression import AnyDesign
@@ -21,15 +21,13 @@ from .regression import AnyDesign
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
+_VISITS = 256
 _ENTRIES = 1 << 16  # entries of a visit: some tens of microseconds
 
 
-def _cut(entries: Ints) -> Ints:
-    """Bounds that divide columns with these numbers of entries into visits of about equal work."""
-    before = np.concatenate([[0], np.cumsum(entries)])
-    count = max(1, min(256, int(before[-1]) // _ENTRIES))
-    inside = np.searchsorted(before, np.linspace(0, before[-1], count + 1)[1:-1])
-    return np.unique(np.concatenate([[0], inside, [len(entries)]])).astype(np.int64)
+def column_bounds(entries: Ints) -> Ints:
+    """Bounds that divide columns with these numbers of entries into visits."""
+    return equal_work(entries, _VISITS, _ENTRIES)
 
 
 class ColumnPasses:
@@ -54,9 +52,8 @@ class ColumnPasses:
         self.n, self.p = design.shape
         self.sparse, self.nnz, self.entries = design.sparse, design.nnz, design.entries
         kind = "sparse" if design.sparse else "dense"
-        self._kernels = {
-            name: getattr(columns, f"{name}_{kind}_worker") for name in ("survey", "price", "square", "add")
-        }
+        modules = {"survey": column_statistics, "square": column_statistics, "price": columns, "add": columns}
+        self._kernels = {name: getattr(module, f"{name}_{kind}_worker") for name, module in modules.items()}
 
     @property
     def parts(self) -> tuple[Any, ...]:
@@ -82,22 +79,24 @@ class ColumnPasses:
         mean, norm, product = np.empty(self.p), np.empty(self.p), np.empty(self.p)
         mass = float(weight.sum()) if mass is None else mass
         args = (*self.parts, weight, mass, centred, v, mean, norm, product)
-        self.run("survey", self._kernels["survey"], _cut(self.entries), *args)
+        self.run("survey", self._kernels["survey"], column_bounds(self.entries), *args)
         return mean, norm, product
 
     def price(self, which: Ints, v: Floats, product: Floats) -> None:
         """product[j] = x_j · v for the columns of `which`."""
-        self.run("price", self._kernels["price"], _cut(self.entries[which]), which, *self.parts, v, product)
+        self.run("price", self._kernels["price"], column_bounds(self.entries[which]), which, *self.parts, v, product)
 
     def squares(self, which: Ints, weight: Floats, mean: Floats, square: Floats) -> None:
         """square[k] = Σ weight (x − mean[k])² for the columns which[k]."""
         self.need(which)
         mass = float(np.sum(weight))
-        bounds = _cut(self.entries[which])
+        bounds = column_bounds(self.entries[which])
         self.run("square", self._kernels["square"], bounds, which, *self.parts, weight, mass, mean, square)
 
     def add(self, which: Ints, coef: Floats, z: Floats) -> None:
         """z += Σ coef_j x_j over the columns of `which`."""
         self.need(which)
-        bounds = _cut(np.full(self.n, max(1, len(which)), np.int64)) if not self.sparse else np.array([0, self.n])
-        self.run("add", self._kernels["add"], bounds, which, coef, *self.parts, z)
+        rows = np.array([0, self.n])
+        if not self.sparse:
+            rows = equal_work(np.full(self.n, max(1, len(which)), np.int64), _VISITS, _ENTRIES)
+        self.run("add", self._kernels["add"], rows, which, coef, *self.parts, z)

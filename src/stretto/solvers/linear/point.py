@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.errors import PlanError
+from stretto.kernels.linear.column_statistics import clear_constant
 from stretto.runtime.blocks.crew import Crew
 
 from .columns import ColumnPasses
@@ -26,8 +27,6 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 _LOSSES: dict[str, type[Squared] | type[Logistic]] = {"squared": Squared, "logistic": Logistic}
-# What is left of a column after its mean is taken off, relative to what it was, when it is constant but for rounding.
-_CONSTANT = 1e-11
 
 
 @dataclass
@@ -73,8 +72,7 @@ class PreparedProblem:
         at = self.loss.look(z, 0.0)
         self.mean, norm, pulls = self.columns.survey(problem.weight, problem.intercept, at.v)
         self._centre(pulls, slice(None), at)
-        mass = float(np.sum(problem.weight))
-        norm[norm <= _CONSTANT * np.abs(self.mean) * np.sqrt(mass)] = 0.0
+        clear_constant(norm, self.mean, float(np.sum(problem.weight)))
         self.norm = norm  # [p] zero for a constant column
         self.usable = norm > 0.0
         self.zero = LinearPoint(np.zeros(p), z, at, pulls)

@@ -17,7 +17,7 @@ from stretto.kernels.linear import softmax as kernels
 from stretto.kernels.linear import softmax_vectors as vectors
 from stretto.kernels.linear.softmax_tiles import strips
 from stretto.runtime.blocks.crew import Crew
-from stretto.runtime.blocks.step import make_step
+from stretto.runtime.blocks.step import equal_work, make_step
 from stretto.schedule.orders.rotation import independent
 
 from .rows import DesignRows
@@ -31,17 +31,9 @@ _NUMBERS = 1 << 15  # numbers of X in a visit, at least
 _ROOM = 1 << 23  # numbers in the gradients of all visits together, at most, unless two visits need more
 
 
-def _cut(work: Ints, at_most: int) -> Ints:
-    """Bounds that divide items into at most `at_most` visits of about equal work. work: of each item."""
-    before = np.concatenate([[0], np.cumsum(work)])
-    count = max(1, min(at_most, int(before[-1]) // _NUMBERS))
-    inside = np.searchsorted(before, np.linspace(0, before[-1], count + 1)[1:-1])
-    return np.unique(np.concatenate([[0], inside, [len(work)]])).astype(np.int64)
-
-
 def column_bounds(csc: tuple[Array, ...]) -> Ints:
     """First column of each visit in a sum over columns."""
-    return _cut(np.diff(csc[0]).astype(np.int64) + 2, _VISITS)
+    return equal_work(np.diff(csc[0]).astype(np.int64) + 2, _VISITS, _NUMBERS)
 
 
 class Passes:
@@ -73,13 +65,13 @@ class Passes:
         if bounds is not None:
             self._bounds = bounds
         elif rows.sparse:
-            self._bounds = _cut(np.diff(rows.parts[0]).astype(np.int64) + 8, _VISITS)
+            self._bounds = equal_work(np.diff(rows.parts[0]).astype(np.int64) + 8, _VISITS, _NUMBERS)
         else:
             most = max(2, min(_VISITS, _ROOM // (self.shape[0] * self.width)))
-            self._bounds = _cut(np.full(self.n, self.p + 8, np.int64), most)
+            self._bounds = equal_work(np.full(self.n, self.p + 8, np.int64), most, _NUMBERS)
         self._visits = len(self._bounds) - 1
         self._columns: Ints | None = None
-        self._features = _cut(np.full(self.p + 1, 4 * self.width, np.int64), _VISITS)
+        self._features = equal_work(np.full(self.p + 1, 4 * self.width, np.int64), _VISITS, _NUMBERS)
         self.wrong, self.spread = np.empty(self.n), np.empty(self.n)
         self._made: dict[tuple[str, str], Array] = {}
         self._type = np.dtype(np.float64)  # dtype of the last evaluation
