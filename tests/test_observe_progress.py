@@ -20,7 +20,8 @@ from stretto.observe.events import (
     Status,
     Warned,
 )
-from stretto.observe.progress import Progress, amount, duration
+from stretto.observe.progress import Progress
+from stretto.text import amount, duration
 
 
 def run(epochs: int = 5, *, status: Status = "done", message: str = "", step: float = 1.0) -> list[Event]:

@@ -13,10 +13,11 @@ import pytest
 from jobs import job_on, some_ratings
 from stretto.checks import parse_bytes
 from stretto.errors import NotEnoughMemory, PlanError
-from stretto.plan.cost import refuse_if_over, show_bytes
+from stretto.plan.cost import refuse_if_over
 from stretto.plan.plan import Physical, Plan
 from stretto.runtime.runtimes import Serial
 from stretto.solvers.factorization.problem import FactorizationProblem
+from stretto.text import show_bytes
 
 
 @pytest.fixture(scope="module")

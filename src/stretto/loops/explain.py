@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from stretto.plan import explain as words
-from stretto.plan.cost import show_bytes
 from stretto.plan.plan import Plan
+from stretto.text import WIDE, counted, fact_lines, show_bytes
 
 from .analyse import serial_order
 from .analyse.dependence import VERBS, accesses_text
@@ -29,8 +29,6 @@ from .types import inventory
 
 if TYPE_CHECKING:
     from .loop_plan import LoopPlan, PlannedLoop
-
-_WIDTH = 120
 
 Fact = tuple[str, str]
 
@@ -59,7 +57,7 @@ def explain(plan: LoopPlan) -> str:
     lines = [f"{function.name} in {_file(function)}:{function.line}, plan {plan.fingerprint}{loops}"]
     for part, made in zip(plan.parts, plan.plans, strict=True):
         lines += ["", f"line {part.prepared.analysis.loop.line}: {_header(part)}"] if count > 1 else [_header(part)]
-        lines += words.show(_facts(plan, part, made), _WIDTH)
+        lines += fact_lines(_facts(plan, part, made), WIDE)
     return "\n".join(lines)
 
 
@@ -261,9 +259,9 @@ def _buffers(plan: LoopPlan, part: PlannedLoop) -> Iterator[Fact]:
     if visits.waves and analysis.options.schedule is None:
         count, largest = len(visits.waves), max(len(wave) for wave in visits.waves)
         many = (
-            f"{count:,} waves of up to {_many(largest, 'visit')}"
+            f"{count:,} waves of up to {counted(largest, 'visit')}"
             if count > 1
-            else f"1 wave of {_many(largest, 'visit')}"
+            else f"1 wave of {counted(largest, 'visit')}"
         )
         after = "what a wave wrote is folded in, visit after visit, before the next begins"
         step = "one wave is one time step" if analysis.strategy.transform else "a wave waits for the one before it"
@@ -323,10 +321,6 @@ def _ahead(plan: LoopPlan, part: PlannedLoop) -> Iterator[Fact]:
         name = ""
 
 
-def _many(n: int, what: str) -> str:
-    return f"{n:,} {what}{'s' * (n != 1)}"
-
-
 # --- the order, and its cost ----------------------------------------------------------------------------------------
 
 
@@ -336,9 +330,9 @@ def _order(part: PlannedLoop, made: Plan) -> Iterator[Fact]:
     total = int(visits.weight.sum()) if ragged else made.cost.entries
     blocks = words.blocks(made, "records and their entries" if ragged else "iterations", total)
     sides = (made.logical.rows.blocks, made.logical.cols.blocks)
-    grid = f"{sides[0]} × {sides[1]} blocks" if strategy.name.startswith("2d") else _many(len(order), "block")
+    grid = f"{sides[0]} × {sides[1]} blocks" if strategy.name.startswith("2d") else counted(len(order), "block")
     yield "grid", f"{grid} from width {made.logical.width}; {blocks}"
-    yield "order", f"{order.name}: {_many(len(order), 'visit')} an epoch, {_waiting(part)}"
+    yield "order", f"{order.name}: {counted(len(order), 'visit')} an epoch, {_waiting(part)}"
     yield "bound", words.busy(made.bound())
 
 

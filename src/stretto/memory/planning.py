@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
-from stretto.plan.cost import show_bytes
+from stretto.text import show_bytes
 
 from .addresses.place_plan import make_placed
 from .capture.lift import BUCKET, lift

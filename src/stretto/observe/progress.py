@@ -24,6 +24,7 @@ from stretto.observe.events import (
     RunStarted,
     Warned,
 )
+from stretto.text import amount, duration, show_mib
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -72,7 +73,7 @@ class Progress:
         elif self.verbose >= 2 and isinstance(event, PlanMade):
             self._say(event.text)
         elif self.verbose >= 2 and isinstance(event, CheckpointSaved):
-            self._say(f"saved {event.path}: {event.bytes / 2**20:.1f} MiB in {duration(event.seconds)}")
+            self._say(f"saved {event.path}: {show_mib(event.bytes)} in {duration(event.seconds)}")
 
     def close(self) -> None:
         """Remove the bar from the screen and restore the cursor."""
@@ -148,30 +149,3 @@ class Progress:
 
             self._console = Console(stderr=True)
         return self._console
-
-
-def duration(seconds: float) -> str:
-    """A duration for people.
-
-    >>> [duration(s) for s in (0.0123, 4.2, 75, 7322)]
-    ['12 ms', '4.2 s', '1:15', '2:02:02']
-    """
-    if seconds < 0.9995:  # the bounds are those of rounding: never "1000 ms" or "60.0 s"
-        return f"{seconds * 1e3:.0f} ms"
-    if seconds < 59.95:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
-
-
-def amount(value: float) -> str:
-    """A count for people.
-
-    >>> [amount(v) for v in (950, 45_200_000)]
-    ['950', '45.2 M']
-    """
-    for size, name in ((1e9, " G"), (1e6, " M"), (1e3, " k")):
-        if value >= size:
-            return f"{value / size:.1f}{name}"
-    return f"{value:.0f}"

@@ -23,32 +23,6 @@ class Cost:
         return self.entry_bytes + self.state_bytes
 
 
-def show_bytes(n: float) -> str:
-    """A number of bytes for people.
-
-    >>> show_bytes(3 * 2**30)
-    '3.0 GiB'
-    """
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if n < 1024:
-            return f"{n:.0f} B" if unit == "B" else f"{n:.1f} {unit}"
-        n /= 1024
-    return f"{n:.1f} TiB"
-
-
-def show_flops(n: float) -> str:
-    """A number of floating-point operations for people.
-
-    >>> show_flops(7_700), show_flops(2.5e9)
-    ('7.7 kflop', '2.5 Gflop')
-    """
-    for unit in ("flop", "kflop", "Mflop", "Gflop"):
-        if n < 1000:
-            return f"{n:.3g} {unit}"
-        n /= 1000
-    return f"{n:.3g} Tflop"
-
-
 def refuse_if_over(need: int, budget: int | None, remedy: str) -> None:
     """Refuse before any work when `need` bytes exceed the budget (None: unlimited)."""
     if budget is not None and need > budget:

@@ -12,6 +12,7 @@ import numpy as np
 
 from stretto.errors import PlanError
 from stretto.schedule.orders.bound import play, play_waves
+from stretto.text import counted
 
 if TYPE_CHECKING:
     from stretto.data.partition import BlockPartition
@@ -145,7 +146,7 @@ def svg(plan: Plan, workers: int) -> str:
 def _heading(plan: Plan, workers: int) -> str:
     program = "" if plan.axes == ("row", "column") else f"{plan.logical.program.removeprefix('loop/')}, "
     waves = f" in {len(plan.waves)} waves" if len(plan.waves) > 1 else ""
-    return f"plan {plan.fingerprint}: {program}{plan.order.name}{waves}, {workers} worker{'s' * (workers > 1)}"
+    return f"plan {plan.fingerprint}: {program}{plan.order.name}{waves}, {counted(workers, 'worker')}"
 
 
 def _png(plan: Plan, workers: int, path: Path) -> None:

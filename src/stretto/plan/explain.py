@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
-import textwrap
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .cost import Cost, show_bytes, show_flops
+from stretto.text import counted, fact_page, show_bytes, show_flops
+
+from .cost import Cost
 
 if TYPE_CHECKING:
     from stretto.schedule.orders.bound import Bound
@@ -17,10 +16,6 @@ if TYPE_CHECKING:
 
     from .arrays import Array
     from .plan import Physical, Plan
-
-_SUBSCRIPT = re.compile(r"\[[^][]*\]")  # not a place for the end of a line
-WIDTH = 118  # of lines, which terminals of 120 characters do not break
-_MARGIN = " " * 14  # as wide as the column of names
 
 PROMISE = {
     "identical": "same fingerprint, same bits: serially and at any number of workers",
@@ -35,27 +30,7 @@ PROFILE = {
 
 def explain(plan: Plan) -> str:
     """Several lines of text about a plan."""
-    return "\n".join([_heading(plan), *show(_facts(plan), WIDTH)])
-
-
-def show(facts: Iterable[tuple[str, str]], width: int | None = None) -> list[str]:
-    """Lines of (name, text), the names in a column of their own; texts longer than `width` go on below themselves.
-
-    >>> show([("grade", "identical"), ("", "and more")])
-    ['  grade       identical', '              and more']
-    """
-    lines = []
-    for name, text in facts:
-        bare = _SUBSCRIPT.sub(lambda found: found[0].replace(" ", "\N{NO-BREAK SPACE}"), text.lstrip())
-        inner = " " * (len(text) - len(bare))  # a text that is indented goes on a little further in
-        room = len(text) + 1 if width is None else width - len(_MARGIN)
-        parts = textwrap.wrap(
-            bare, room, initial_indent=inner, subsequent_indent=f"{inner}  ", break_long_words=False,
-            break_on_hyphens=False,
-        )  # fmt: skip
-        first, *more = [part.replace("\N{NO-BREAK SPACE}", " ") for part in parts] or [""]
-        lines += [f"  {name:<11} {first}".rstrip(), *(f"{_MARGIN}{part}" for part in more)]
-    return lines
+    return fact_page(_heading(plan), _facts(plan))
 
 
 def _heading(plan: Plan) -> str:
@@ -113,21 +88,17 @@ def memory(cost: Cost, what: str) -> str:
     return f"{show_bytes(cost.memory)}: {what} {show_bytes(cost.entry_bytes)}, states {show_bytes(cost.state_bytes)}"
 
 
-def workers(count: int) -> str:
-    """A number of workers in words."""
-    return f"{count} worker{'s' if count > 1 else ''}"
-
-
 def busy(bound: Bound) -> str:
     """How busy an order can keep n workers."""
     chain = f"the longest chain is {bound.longest / max(1, bound.total):.1%} of the work"
     limit = f"no schedule of this order passes {bound.limit:.0%}"
-    return f"{workers(bound.workers)} can be busy {bound.efficiency:.0%} of the time ({chain}; {limit})"
+    return f"{counted(bound.workers, 'worker')} can be busy {bound.efficiency:.0%} of the time ({chain}; {limit})"
 
 
 def runs_on(physical: Physical) -> str:
     """A runtime and its workers."""
-    return physical.runtime if physical.runtime == "serial" else f"{physical.runtime}, {workers(physical.workers)}"
+    workers = "" if physical.runtime == "serial" else f", {counted(physical.workers, 'worker')}"
+    return f"{physical.runtime}{workers}"
 
 
 def place(plan: Plan) -> str:

@@ -14,9 +14,10 @@ from typing import Any
 
 from stretto.cached import cached_property
 from stretto.errors import PlanError
+from stretto.text import fact_page, show_bytes, show_flops
 
-from .cost import Cost, show_bytes, show_flops
-from .explain import PROFILE, PROMISE, WIDTH, memory, runs_on, show
+from .cost import Cost
+from .explain import PROFILE, PROMISE, memory, runs_on
 from .plan import Physical
 from .planned import BasePlan, Runner
 
@@ -101,7 +102,7 @@ class JobPlan(BasePlan):
 
     def explain(self) -> str:
         """The plan in words: a heading, then one fact a line."""
-        return "\n".join([f"plan {self.fingerprint}: {self.program} on {self.about}", *show(self._lines(), WIDTH)])
+        return fact_page(f"plan {self.fingerprint}: {self.program} on {self.about}", self._lines())
 
     def draw(self, path: str | None = None, workers: int | None = None) -> str:
         """The plan as SVG text, where there is a picture.

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from stretto.errors import PlanError
-from stretto.plan.cost import show_bytes
-from stretto.plan.explain import show
 from stretto.runtime.chosen import one_memory, runtime_words
 from stretto.runtime.runtimes import Runtime, Threads
 from stretto.schedule.automatic.auto import Auto
 from stretto.schedule.spec import Schedule
+from stretto.text import WIDE, counted, fact_page, show_bytes
 
 from .auto import candidate_facts, depth_of
 from .params import Arrays, arrays_of
 from .part_sources import sources
 from .parts import parts_of
 from .program import Program, check
-
-WIDTH = 120
 
 
 def explain(program: Program, pipeline: int | None = None, runtime: Runtime | None = None) -> str:
@@ -26,8 +23,8 @@ def explain(program: Program, pipeline: int | None = None, runtime: Runtime | No
     check_pipeline(program, pipeline)
     arrays = arrays_of(program.name, program.params)
     total = show_bytes(sum(array.nbytes for array in arrays.values()))
-    heading = f"program {program.name}: {len(arrays)} array{'s' if len(arrays) > 1 else ''} of parameters, {total}"
-    return "\n".join([heading, *show(facts(program, arrays, pipeline, runtime or Threads()), WIDTH)])
+    heading = f"program {program.name}: {counted(len(arrays), 'array')} of parameters, {total}"
+    return fact_page(heading, facts(program, arrays, pipeline, runtime or Threads()), WIDE)
 
 
 def check_pipeline(program: Program, pipeline: int) -> None:

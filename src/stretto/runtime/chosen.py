@@ -18,6 +18,7 @@ from typing import Any
 
 from stretto.checks import shown
 from stretto.errors import NotARuntime, PlanError
+from stretto.text import counted
 
 from .runtimes import Runtime, Serial, Threads
 
@@ -109,4 +110,4 @@ def runtime_words(runtime: Any) -> str:
     ('threads, 2 workers', 'serial')
     """
     workers = runtime.workers
-    return name_of(runtime) if runtime == Serial() else f"{name_of(runtime)}, {workers} worker{'s' * (workers > 1)}"
+    return name_of(runtime) if runtime == Serial() else f"{name_of(runtime)}, {counted(workers, 'worker')}"

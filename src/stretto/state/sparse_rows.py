@@ -23,6 +23,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from stretto.errors import DataError
 from stretto.pages import Pages
 from stretto.state.state import State, aligned, check_dtype
+from stretto.text import show_gib, show_mib
 
 _MOST = 2**46  # bytes: of the addresses a process has, half
 
@@ -61,7 +62,7 @@ class SparseRows(State):
             self._pages = Pages(sizes, kind, huge=False)
         except OSError:
             raise DataError(
-                f"sparse_rows({shape!r}): {nbytes / 2**30:.0f} GiB of addresses are more than this system gives to a "
+                f"sparse_rows({shape!r}): {show_gib(nbytes, 0)} of addresses are more than this system gives to a "
                 "process; take fewer rows, or a table: st.tables.Table(sparse=True) with any int64 keys"
             ) from None
         self._array = self._pages.array
@@ -151,7 +152,7 @@ class SparseRows(State):
         return type(self).from_rows, (rows, self._array[rows], self.shape)
 
     def __repr__(self) -> str:
-        return f"SparseRows({' x '.join(map(str, self.shape))}, {self.dtype}, {self.nbytes / 2**20:.1f} MiB if dense)"
+        return f"SparseRows({' x '.join(map(str, self.shape))}, {self.dtype}, {show_mib(self.nbytes)} if dense)"
 
     def _kept(self) -> tuple[NDArray[Any], NDArray[np.int64] | None, tuple[int, ...]]:
         rows = self.touched

@@ -21,6 +21,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from stretto.errors import DataError
+from stretto.text import show_mib
 
 CACHE_LINE = 64  # bytes
 
@@ -137,7 +138,7 @@ class State(NDArrayOperatorsMixin):
 
     def __repr__(self) -> str:
         shape = " x ".join(map(str, self.shape)) or "one number"
-        return f"State({shape}, {self.dtype}, {self.nbytes / 2**20:.1f} MiB)"
+        return f"State({shape}, {self.dtype}, {show_mib(self.nbytes)})"
 
     def __reduce__(self) -> Any:
         return State, (self._array,)

@@ -6,10 +6,11 @@ from typing import Any
 
 from stretto.comm.policy import Policy
 from stretto.consistency.rules import Rule
-from stretto.plan.cost import Cost, show_bytes
+from stretto.plan.cost import Cost
 from stretto.plan.job import JobPlan
 from stretto.plan.plan import Physical
 from stretto.runtime.chosen import name_of
+from stretto.text import counted, show_bytes
 
 from .job import TableIdentity, TableRunRequest
 from .table import Table
@@ -35,7 +36,7 @@ def plan_tables(asked: TableRunRequest, runtime: Any, identity: TableIdentity) -
     size = sum(_nbytes(table) for _, table in tables)
     return JobPlan(
         f"tables/{getattr(asked.worker, '__name__', type(asked.worker).__name__)}",
-        f"{asked.workers} workers and {len(asked.tables)} table{'s' * (len(asked.tables) > 1)}",
+        f"{asked.workers} workers and {counted(len(asked.tables), 'table')}",
         identity.settings,
         Cost(sum(table.rows or 0 for _, table in tables), 0, size, 0, 0),
         grade,

@@ -41,6 +41,7 @@ import numpy as np
 from stretto.consistency.rules import ASP, SSP
 from stretto.errors import PlanError, RunError
 from stretto.store.recording import Recording
+from stretto.text import plural
 
 from .columns import RecordingColumns
 from .findings import Findings, Violation
@@ -87,7 +88,7 @@ class ReplayReport:
     def _broken(self) -> list[str]:
         total = sum(self.broken.values())
         kinds = ", ".join(f"{count} {kind}" for kind, count in self.broken.items())
-        lines = [f"{total} violation{'s' if total > 1 else ''} of what {self.rule} and the store promise ({kinds}):"]
+        lines = [f"{total} {plural('violation', total)} of what {self.rule} and the store promise ({kinds}):"]
         lines += [f"  {violation}" for violation in self.violations[:_SHOWN]]
         if total > _SHOWN:
             lines.append(f"  … and {total - min(_SHOWN, len(self.violations))} more")
@@ -98,13 +99,13 @@ class ReplayReport:
         bound = f"the bound is {self.bound}" if self.bound is not None else "there is no bound"
         lines = [
             f"{self.rule} kept: {n['reads']:,} reads of {n['rows read']:,} rows by {self.workers} workers in "
-            f"{n['clocks']:,} clocks; the oldest was {self.oldest} clock{'s' * (self.oldest != 1)} behind, {bound}"
+            f"{n['clocks']:,} clocks; the oldest was {self.oldest} {plural('clock', self.oldest)} behind, {bound}"
         ]
         lost = f"nothing lost or doubled: {n['adds']:,} adds"
         if n["begin"]:
             lost += f" since clock {n['begin']:,}, where the run went on"
         if n["restarts"]:
-            many = f"{n['restarts']} restart{'s' * (n['restarts'] != 1)}"
+            many = f"{n['restarts']} {plural('restart', n['restarts'])}"
             lost += f", {many}, every add of a clock that survived in the final tables"
         elif n["closed"] is not None:
             lost += f", those of clocks before {n['closed']:,}, where the run was stopped, in the final tables"

@@ -23,6 +23,7 @@ import numpy as np
 import stretto as st
 from stretto.consistency.rules import BSP
 from stretto.errors import RunError
+from stretto.text import counted
 
 from .draws import DrawnSchedule, draw
 from .replay import ReplayReport, check_replay
@@ -130,7 +131,7 @@ def command_line(
             return 1
         if given.verbose or given.seed is not None:
             print(report)
-    print(f"{len(seeds)} schedule{'s' if len(seeds) > 1 else ''}, every promise kept")
+    print(f"{counted(len(seeds), 'schedule')}, every promise kept")
     return 0
 
 

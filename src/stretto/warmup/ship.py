@@ -21,6 +21,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from stretto.text import show_mib
+
 Form = tuple[str, str, Any]  # module and name of a kernel or helper, types of its arguments
 
 
@@ -136,7 +138,7 @@ def main() -> None:
     print(f"compiling {len(wanted)} forms of kernels for {', '.join(targets.LEVELS)}", flush=True)
     files = ship(storage.shipped(), wanted, targets.LEVELS, available_cpus())
     size = sum(path.stat().st_size for path in storage.shipped().rglob("*.bin"))
-    print(f"{files} files, {size / 2**20:.1f} MiB, in {storage.shipped()}")
+    print(f"{files} files, {show_mib(size)}, in {storage.shipped()}")
 
 
 if __name__ == "__main__":

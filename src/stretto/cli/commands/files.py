@@ -12,6 +12,7 @@ from stretto.cli.errors import in_options
 from stretto.cli.output import say
 from stretto.cli.reading import reading
 from stretto.errors import DataError
+from stretto.text import show_mib
 
 INFO_EXAMPLES = (
     "Examples:\n\nstretto info ratings.dat\n\nstretto info log.tsv.gz --format triples\n\n"
@@ -103,9 +104,9 @@ def generate(
     made = make(ratings, rows, cols, rank=rank, noise=noise, max_share=max_share, seed=seed)
     file.parent.mkdir(parents=True, exist_ok=True)
     write(made.data, file, "movielens" if file.suffix == ".dat" else "auto")
-    size = file.stat().st_size / 2**20
+    size = show_mib(file.stat().st_size)
     say(
-        f"{file}: {ratings:,} ratings by {rows:,} users of {cols:,} items, {size:.1f} MiB; "
+        f"{file}: {ratings:,} ratings by {rows:,} users of {cols:,} items, {size}; "
         f"the best possible RMSE is about {noise:g}, and a little more for rounding to half stars"
     )
 
@@ -117,8 +118,8 @@ def _generate_corpus(file: Path, documents: int, words: int, topics: int, length
         raise DataError(f"{file}: a corpus is written as text in UCI's docword format; use a name in .txt or .txt.gz")
     file.parent.mkdir(parents=True, exist_ok=True)
     entries, tokens = write_corpus(file, documents, words, topics, length, seed=seed)
-    size = file.stat().st_size / 2**20
+    size = show_mib(file.stat().st_size)
     say(
         f"{file}: {documents:,} documents of {words:,} words from {topics:,} topics, {tokens:,} tokens in {entries:,} "
-        f"entries, {size:.1f} MiB"
+        f"entries, {size}"
     )

@@ -17,6 +17,7 @@ from stretto.cli.options import QuietOption
 from stretto.cli.output import say, table
 from stretto.cli.script import import_script
 from stretto.errors import DataError, PlanError, RunError
+from stretto.text import show_traffic
 
 if TYPE_CHECKING:
     from stretto.tables.jobfile import JobFile
@@ -194,17 +195,9 @@ def _cells(found: Sequence[Any], target: float | None) -> list[str]:
     return [
         str(clocks),
         f"{seconds:.4g} s",
-        _size(sent),
+        show_traffic(sent),
         f"{busy:.0%}",
         "–" if objective is None else f"{objective:.4g}",
         missed if reached is None else f"{reached:.4g} s",
         *map(str, restarts),
     ]
-
-
-def _size(nbytes: float) -> str:
-    for unit in ("B", "kB", "MB"):
-        if nbytes < 1000:
-            return f"{nbytes:.3g} {unit}"
-        nbytes /= 1000
-    return f"{nbytes:.3g} GB"

@@ -17,6 +17,7 @@ from stretto.data.reading.report import LineProblem, LineReport
 from stretto.data.reading.source import as_path, size_of
 from stretto.data.records.data import Data
 from stretto.data.records.duplicates import REMEDY, find_duplicates, outside_name
+from stretto.text import plural, show_mib
 
 BINS = 10
 SHOWN = 5  # repeated pairs that are named
@@ -50,13 +51,13 @@ class Info:
         size = (
             ""
             if self.size is None
-            else f", {self.size / 2**20:.2f} MiB" + (f" packed ({self.compression})" if self.compression else "")
+            else f", {show_mib(self.size, 2)}" + (f" packed ({self.compression})" if self.compression else "")
         )
         lines = [
             f"{self.path}{size}",
             f"  format    {self.format}: {self.why}",
             f"  shape     {d.shape[0]} rows x {d.shape[1]} columns, {d.nnz} records (density {d.density:.3g}), "
-            f"{d.nbytes / 2**20:.1f} MiB in memory",
+            f"{show_mib(d.nbytes)} in memory",
             f"  values    {d.min:g} to {d.max:g}, mean {d.mean:.4g}, standard deviation {d.std:.4g}",
         ]
         most = max((count for _, count in self.values), default=1)
@@ -70,14 +71,11 @@ class Info:
             )
         if self.ok:
             return "\n".join([*lines, "  problems  none"])
-        lines.append(f"  problems  {_counted(self.bad_lines, 'bad line')}, {_counted(d.duplicates, 'repeated pair')}")
+        bad, repeated = plural("bad line", self.bad_lines), plural("repeated pair", d.duplicates)
+        lines.append(f"  problems  {self.bad_lines} {bad}, {d.duplicates} {repeated}")
         lines += [f"    line {p.line}: {p.text}" for p in self.problems]
         lines += [f"    -> {remedy}" for remedy in dict.fromkeys(p.remedy for p in self.problems)]
         return "\n".join(lines)
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 def inspect(

@@ -30,6 +30,7 @@ from stretto.data.records.ids import INT64_MAX, IdMap, whole_numbers
 from stretto.data.records.recorded import RecordsBase
 from stretto.data.records.records import Column, Records, frozen
 from stretto.errors import DataError
+from stretto.text import show_mib
 
 if TYPE_CHECKING:
     from stretto.data.describe import Description
@@ -158,7 +159,7 @@ class Data(RecordsBase):
             yield from zip(pairs, self.values[part].tolist(), strict=True)
 
     def __repr__(self) -> str:
-        size = f"{self.shape[0]} x {self.shape[1]}, {len(self)} records, {self.nbytes / 2**20:.1f} MiB"
+        size = f"{self.shape[0]} x {self.shape[1]}, {len(self)} records, {show_mib(self.nbytes)}"
         return f"Data({size}, {self.source})"
 
     @property

@@ -18,6 +18,7 @@ from functools import cache
 import numpy as np
 
 from stretto.loops.front import loop_tree
+from stretto.text import plural
 
 MANY = 1 << 16
 
@@ -45,9 +46,9 @@ class KnownFunction:
         'at least 1 argument'
         """
         if self.most == MANY:
-            return f"at least {self.least} argument{'s' * (self.least > 1)}"
+            return f"at least {self.least} {plural('argument', self.least)}"
         count = str(self.most) if self.least == self.most else f"{self.least} to {self.most}"
-        return f"{count} argument{'s' * (self.most > 1)}"
+        return f"{count} {plural('argument', self.most)}"
 
     def call(self, line: int, args: tuple[loop_tree.Expr, ...]) -> loop_tree.Expr:
         """The call as a tree, for '@' and for the functions in loop_tree.FUNCTIONS."""

@@ -29,7 +29,7 @@ from stretto.errors import PlanError
 from stretto.memory.capture.named_dims import check_dims, inputs_with_dim
 from stretto.memory.capture.trace_function import module_of
 from stretto.memory.capture.trace_step import TracedStep
-from stretto.plan.cost import show_bytes
+from stretto.text import show_bytes
 
 from .dim_layers import rank
 from .group_runs import assign_runs

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 
 from stretto.memory.planner.graph import Graph
 from stretto.memory.planner.planner import PlannerSettings
-from stretto.plan.cost import show_bytes
+from stretto.text import show_bytes, show_ms
 
 from .split import JointPlan, make_all, split
 
@@ -63,12 +63,12 @@ class MultiDeviceReport:
         joint = self.together.joint
         lines = [
             f"{len(joint.costs)} devices, budget {show_bytes(self.budget)} each; a step takes about "
-            f"{joint.seconds * 1e3:.1f} ms; at most {show_bytes(joint.posted)} in transit between them"
+            f"{show_ms(joint.seconds)}; at most {show_bytes(joint.posted)} in transit between them"
         ]
         for d, (part, costs, idle) in enumerate(zip(self.together.parts, joint.costs, joint.idle, strict=True)):
             lines.append(
                 f"device {d}: {len(part.graph.nodes):,} operations; at most {show_bytes(costs.peak + self.borrowed)}, "
-                f"{show_bytes(costs.host)} on the host; waits {idle * 1e3:.1f} ms for others"
+                f"{show_bytes(costs.host)} on the host; waits {show_ms(idle)} for others"
             )
         return "\n".join([*lines, *self.notes])
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from stretto.errors import PlanError
-from stretto.plan.cost import show_bytes
+from stretto.text import show_bytes
 
 from .fixed_partitions import choose, load_steps
 from .graph import Graph

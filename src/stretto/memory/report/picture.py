@@ -11,7 +11,7 @@ import numpy as np
 from stretto.memory.planner.instructions import EVICT, FREE, IN, OUT, RECOMPUTE, RUN
 from stretto.memory.planner.planner import PlannedProgram
 from stretto.memory.planner.program import Ledger
-from stretto.plan.cost import show_bytes
+from stretto.text import show_bytes
 
 # Series of the plot, in the order in which they are stacked: a name, a colour, and the kinds of storages in it.
 _SERIES = (

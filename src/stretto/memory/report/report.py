@@ -8,7 +8,7 @@ from typing import Any
 from stretto.memory.planner.instructions import IN, OUT, RECOMPUTE, total
 from stretto.memory.planner.planner import PlannedProgram
 from stretto.memory.planner.program import curve
-from stretto.plan.cost import show_bytes
+from stretto.text import show_bytes, show_ms
 
 
 class Report:
@@ -68,8 +68,8 @@ class Report:
         lines = [
             f"{len(graph.nodes):,} operations, {len(graph.storages):,} storages; budget {budget}",
             f"at most {show_bytes(self.peak)} on the device ({at}); {show_bytes(costs.host)} on the host",
-            f"a step takes about {costs.seconds * 1e3:.1f} ms: {slower:.2f} times the computing alone "
-            f"(waiting for copies {costs.waited * 1e3:.1f} ms, recomputing {costs.repeated * 1e3:.1f} ms)",
+            f"a step takes about {show_ms(costs.seconds)}: {slower:.2f} times the computing alone "
+            f"(waiting for copies {show_ms(costs.waited)}, recomputing {show_ms(costs.repeated)})",
             f"parameters, optimizer state and buffers: {show_bytes(persistent)}, "
             f"of which {show_bytes(away)} are kept on the host",
             f"{total(instructions, OUT):,} copies to the host ({show_bytes(costs.bytes_out)}), "

@@ -19,7 +19,7 @@ from stretto.memory.addresses.fixed_addresses import FROM_BUFFER, TO_BUFFER, ord
 from stretto.memory.addresses.fragmentation import arena_bytes
 from stretto.memory.capture.lifted import UPDATES, Ref
 from stretto.memory.planner.instructions import OUT, WAIT_OUT, Instruction
-from stretto.plan.cost import show_bytes
+from stretto.text import show_bytes
 
 from .codegen import Part, StepWriter
 from .devices import NotRecorded

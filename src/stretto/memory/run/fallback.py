@@ -15,7 +15,7 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from stretto.errors import PlanError, RunError
-from stretto.plan.cost import show_bytes
+from stretto.text import show_bytes
 
 from .devices import Device
 

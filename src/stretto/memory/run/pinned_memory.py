@@ -12,6 +12,8 @@ import weakref
 
 import torch
 
+from stretto.text import show_gib
+
 _PAGE = 4096
 _MAPS: weakref.WeakValueDictionary[int, mmap.mmap] = weakref.WeakValueDictionary()  # by address, while they exist
 
@@ -43,7 +45,7 @@ def pin(buffer: torch.Tensor) -> None:
     result = int(torch.cuda.cudart().cudaHostRegister(address, max(buffer.numel(), 1), 0))
     if result != 0:
         raise MemoryError(
-            f"pinning {buffer.numel() / 2**30:.1f} GiB of host memory for copies failed with CUDA error {result}; pass "
+            f"pinning {show_gib(buffer.numel())} of host memory for copies failed with CUDA error {result}; pass "
             "host_budget= with less than the free host memory"
         )
     weakref.finalize(_MAPS[address], lambda: torch.cuda.cudart().cudaHostUnregister(address))

@@ -25,7 +25,7 @@ from stretto.memory.planner.graph import Graph
 from stretto.memory.planner.planner import Infeasible, PlannedProgram, PlannerSettings
 from stretto.memory.planning import CapturedStep, bytes_on, states_of, tensors_of
 from stretto.memory.report.report import Report
-from stretto.plan.cost import show_bytes
+from stretto.text import show_bytes
 
 from .devices import Device
 from .execute import Runner, owners

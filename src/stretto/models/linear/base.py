@@ -19,7 +19,6 @@ from stretto.errors import PlanError
 from stretto.kernels.core.profiles import PROFILES
 from stretto.models import checks
 from stretto.models.sklearn_base import BaseEstimator, CallbackSupportMixin, ConvergenceWarning, check_is_fitted
-from stretto.observe.progress import duration
 from stretto.plan.job import JobPlan
 from stretto.plan.planned import refuse_changed
 from stretto.runtime.chosen import refuse_elsewhere, runtime_words
@@ -29,6 +28,7 @@ from stretto.schedule.spec import Schedule
 from stretto.schedule.working_sets import WorkingSets
 from stretto.solvers.linear.fit_saving import FitSaving, saving_fit
 from stretto.solvers.linear.regression import Fit, RegressionProblem
+from stretto.text import duration
 
 from . import persistence
 from .input import LinearInput, features, laid_out

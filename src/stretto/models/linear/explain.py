@@ -7,18 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from stretto.data.design.design import Design
 from stretto.models import checks
-from stretto.plan.cost import show_bytes
-from stretto.plan.explain import show
 from stretto.solvers.linear.regression import RegressionProblem
 from stretto.solvers.softmax.constants import STEPS
+from stretto.text import fact_page, show_bytes
 
 from .input import LinearInput, laid_out
 from .plan import solver_words
 
 if TYPE_CHECKING:
     from .base import LinearModel
-
-_WIDTH = 118
 
 
 def explain_fit(
@@ -54,7 +51,7 @@ def explain_fit(
         ("profile", model.profile),
         ("runs on", model._place()),
     ]
-    return "\n".join([f"{type(model).__name__} on {samples:,} × {features:,}", *show(facts, _WIDTH)])
+    return fact_page(f"{type(model).__name__} on {samples:,} × {features:,}", facts)
 
 
 def until(loss: str, intercept: bool, tol: float, rounds: int) -> str:

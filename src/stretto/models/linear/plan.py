@@ -11,10 +11,11 @@ from stretto.checks import shown
 from stretto.data.convert.sparse_structure import is_sparse
 from stretto.data.design.design_files import DesignFiles
 from stretto.data.records.digest import digest_of
-from stretto.plan.cost import Cost, show_bytes
+from stretto.plan.cost import Cost
 from stretto.plan.job import JobPlan
 from stretto.plan.plan import Physical
 from stretto.runtime.chosen import here, name_of
+from stretto.text import show_bytes
 
 if TYPE_CHECKING:
     from stretto.runtime.runtimes import Runtime

@@ -13,14 +13,12 @@ from numpy.typing import NDArray
 from stretto.errors import PlanError
 from stretto.kernels.linear.softmax_tiles import strips
 from stretto.models.sklearn_base import ConvergenceWarning
-from stretto.observe.progress import duration
-from stretto.plan.cost import show_bytes
-from stretto.plan.explain import show
 from stretto.solvers.softmax.metric import fits_table, room_for_table
 from stretto.solvers.softmax.point import SoftmaxProblem
 from stretto.solvers.softmax.rows import DesignRows
 from stretto.solvers.softmax.sgd import solve_sgd
 from stretto.solvers.softmax.solver import SoftmaxFit, solve
+from stretto.text import duration, fact_page, show_bytes
 
 from .base import FitSession, say
 from .explain import joint_formula, joint_solver
@@ -32,7 +30,6 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 _ROUNDING = 2.0**-46  # of the objective: smaller gaps are rounding, so the solver aims at no less
-_WIDTH = 118
 
 
 def joint_problem(model: LogisticRegression, X: Any, which: Ints, classes: int, weight: Floats) -> SoftmaxProblem:
@@ -151,4 +148,4 @@ def explain_joint(model: LogisticRegression, problem: SoftmaxProblem) -> str:
         ("profile", model.profile),
         ("runs on", model._place()),
     ]  # fmt: skip
-    return "\n".join([f"{type(model).__name__} on {samples:,} × {features:,}", *show(facts, _WIDTH)])
+    return fact_page(f"{type(model).__name__} on {samples:,} × {features:,}", facts)

@@ -28,7 +28,6 @@ from stretto.data.reading.parsing import Parsing, ReadOptions
 from stretto.data.reading.report import LineReport
 from stretto.errors import DataError, PlanError
 from stretto.models.factorization.input import at_once
-from stretto.plan.cost import show_bytes
 from stretto.plan.plan import Logical, Plan
 from stretto.runtime.blocks.crew import Crew
 from stretto.runtime.blocks.layout import group_on_disk, index_type, visit_table
@@ -36,6 +35,7 @@ from stretto.runtime.blocks.parted import PartedSource, by_shares
 from stretto.runtime.blocks.source import GRAIN, Chunk, EntrySource, Spool, in_grains
 from stretto.runtime.files.mapped_arrays import Disk
 from stretto.schedule.orders.order import Ints, Order
+from stretto.text import show_bytes
 
 from .count_layout import CountLayout
 from .input import LARGEST, OPEN_ENDED, UnknownWordsWarning, Words, read_vocabulary

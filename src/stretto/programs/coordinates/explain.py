@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from stretto.data.records.digest import digest_of
-from stretto.plan.cost import Cost, show_bytes
-from stretto.plan.explain import show
+from stretto.plan.cost import Cost
 from stretto.plan.job import JobPlan
 from stretto.plan.plan import Physical
 from stretto.programs.auto import candidate_facts
-from stretto.programs.explain import WIDTH
 from stretto.programs.identity import ProgramIdentity
 from stretto.runtime.chosen import name_of, runtime_words
 from stretto.runtime.runtimes import Runtime, Threads
@@ -20,6 +18,7 @@ from stretto.schedule.clustered import Clustered
 from stretto.schedule.prioritised import Prioritised
 from stretto.schedule.spec import Schedule
 from stretto.schedule.width import safe_width, spectral_radius
+from stretto.text import WIDE, fact_page, show_bytes
 
 if TYPE_CHECKING:
     from .regression import SparseRegression
@@ -32,7 +31,7 @@ def explain(program: SparseRegression, pipeline: int = 1, runtime: Runtime | Non
     rows, size = program.design.shape
     kind = f"{program.loss} loss, alpha={program.alpha:g}, l1_ratio={program.l1_ratio:g}"
     heading = f"plan {program.fingerprint(pipeline)}: {program.name} on {rows:,} × {size:,}, {kind}"
-    return "\n".join([heading, *show(_facts(program, pipeline, runtime or Threads()), WIDTH)])
+    return fact_page(heading, _facts(program, pipeline, runtime or Threads()), WIDE)
 
 
 def plan(program: SparseRegression, pipeline: int, seed: int, runtime: Runtime) -> JobPlan:

@@ -38,6 +38,7 @@ from stretto.errors import CheckpointError, OtherPlan
 from stretto.observe.events import CheckpointRejected, Listener
 from stretto.observe.folder_lock import FolderLock
 from stretto.runtime.files import array_file, manifest
+from stretto.text import show_mib
 
 _ARRAYS, _MANIFEST = "arrays.safetensors", "manifest.json"
 _NAME = re.compile(r"checkpoint-(\d{6,})")
@@ -165,7 +166,7 @@ def save(
         _sweep(folder, files)  # free the space on a full disk
         size = sum(array.nbytes for array in arrays.values())
         raise CheckpointError(
-            f"could not save a checkpoint of {size / 2**20:.1f} MiB in {folder}: {error.strerror or error}; "
+            f"could not save a checkpoint of {show_mib(size)} in {folder}: {error.strerror or error}; "
             f"free some disk space or name another folder. The checkpoints that it already has are unchanged"
         ) from error
     _prune(folder, keep, files)

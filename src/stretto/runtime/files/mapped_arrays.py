@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from stretto.errors import RunError
-from stretto.plan.cost import show_bytes
+from stretto.text import show_bytes
 
 _POPULATE_WRITE = 23  # since Linux 5.14: read pages into memory, ready to be written
 _WILL_NEED, _DONT_NEED = 3, 4

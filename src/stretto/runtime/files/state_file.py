@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from stretto.errors import CheckpointError
 from stretto.runtime.files import array_file
+from stretto.text import show_mib
 
 _WHOLE, _FIELDS, _DIGEST, _ROWS, _SHAPE = "state", "fields", "sha256", "rows", "shape"
 
@@ -61,7 +62,7 @@ def save(
         raise CheckpointError(f"{target}: the state cannot be kept: {error}") from error
     except OSError as error:
         raise CheckpointError(
-            f"{target}: could not save {array.nbytes / 2**20:.1f} MiB: {error.strerror or error}; check the folder, "
+            f"{target}: could not save {show_mib(array.nbytes)}: {error.strerror or error}; check the folder, "
             "its permissions and the free space. An existing file is unchanged"
         ) from error
     finally:

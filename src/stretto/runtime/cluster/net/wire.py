@@ -34,6 +34,7 @@ import zmq
 from stretto.comm.link import Frame
 from stretto.errors import RunError
 from stretto.runtime.cluster.hosts.calls import PROBE, Address
+from stretto.text import show_gib
 
 from .allow_list import DOMAIN, AllowList
 from .counters import Counters
@@ -161,8 +162,8 @@ class Wire:
             urgent = urgent or frame.sequence == 0
             if frame.nbytes > LARGEST:
                 raise RunError(
-                    f"a message of {frame.nbytes / 2**30:.1f} GiB from node {source} to node {target}; at most "
-                    f"{LARGEST / 2**30:.0f} GiB travel at once: tick more often, or use more nodes"
+                    f"a message of {show_gib(frame.nbytes)} from node {source} to node {target}; at most "
+                    f"{show_gib(LARGEST, 0)} travel at once: tick more often, or use more nodes"
                 )
         with self._lock:
             peer = self._peers.get(host)
