@@ -5,25 +5,21 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
 from stretto.checks import whole
 from stretto.comm.policy import Eager, Lazy, Managed, Policy
-from stretto.comm.units import seconds
 from stretto.consistency.rules import ASP, BSP, SSP, Rule
 from stretto.errors import PlanError, RunError
 from stretto.runtime.chosen import one_memory
-from stretto.runtime.files.run_checkpoints import Saving
-from stretto.runtime.tables.job import CheckpointSettings, ClockState, TableJob
-from stretto.runtime.tables.run.times import Period, TimePoints, Times
+from stretto.runtime.tables.job import ClockState, TableJob
 from stretto.store.recording import LEVELS
 
+from .options import CheckpointOptions, EvaluationOptions, check_function
 from .table import Table
 from .whole import TableArrays, View
 from .worker import Worker
@@ -38,37 +34,27 @@ class TableRunRequest:
     workers: int
     rule: Rule
     policy: Policy
-    watch: Callable[[View], float] | None
-    every: int | None
-    seconds: Times | None
-    until: Callable[..., bool] | None
+    evaluations: EvaluationOptions
     record: str | None
     seed: int
-    checkpoint: Any
-    checkpoint_every: Any
-    resume: bool
+    checkpoints: CheckpointOptions
 
     @classmethod
     def of(
         cls,
         worker: Any,
-        *,
         tables: Any,
+        *,
         workers: Any,
         sync: Any,
         comm: Any,
-        watch: Any,
-        every: Any,
-        every_seconds: Any,
-        until: Any,
+        evaluations: EvaluationOptions,
         record: Any,
         seed: Any,
-        checkpoint: Any,
-        checkpoint_every: Any,
-        resume: bool,
+        checkpoints: CheckpointOptions,
     ) -> TableRunRequest:
         """Check the arguments of `st.run`; PlanError names the wrong one."""
-        _function("worker", worker, "worker(w)")
+        check_function("worker", worker, "worker(w)")
         for made, what in ((inspect.isgeneratorfunction, "generator"), (inspect.iscoroutinefunction, "coroutine")):
             if made(worker):
                 out = "its yield" if what == "generator" else "the async"
@@ -86,38 +72,13 @@ class TableRunRequest:
             Eager,
         )
         many, seed = whole("workers", workers, 1), whole("seed", seed, None)
-        if every is None and every_seconds is None:
-            every = 1
-        clocks = None if every is None else whole("every", every, 1)
-        if every_seconds is not None and watch is None:
-            raise PlanError("run: every_seconds= needs watch=, which it calls; pass watch= as well")
-        if watch is not None:
-            _function("watch", watch, "watch(view) -> objective")
-        if until is not None:
-            _function("until", until, "until(look) -> bool")
-            if watch is None:
-                raise PlanError("run: until= needs watch=: it is called after each evaluation; pass both")
+        evaluations = evaluations.checked()
         if record not in LEVELS:
             raise PlanError(f"run: record={record!r}; choose None, 'rows' or 'full'")
         specs = tuple(table.spec(name) for name, table in tables.items())
         for spec in specs:
             spec.apply.check(spec.name, spec.dtype)
-        return cls(
-            worker=worker,
-            tables=tables,
-            workers=many,
-            rule=rule,
-            policy=policy,
-            watch=watch,
-            every=clocks,
-            seconds=_times(every_seconds),
-            until=until,
-            record=record,
-            seed=seed,
-            checkpoint=checkpoint,
-            checkpoint_every=checkpoint_every,
-            resume=resume,
-        )
+        return cls(worker, tables, many, rule, policy, evaluations, record, seed, checkpoints)
 
     @property
     def shared(self) -> frozenset[int]:
@@ -132,7 +93,8 @@ class TableRunRequest:
         """The job for a runtime; PlanError if the runtime cannot execute it."""
         # The functions below are pickled for nodes: local names keep everything else out of the pickle.
         worker, tables, many, seed, record = self.worker, self.tables, self.workers, self.seed, self.record
-        watch = self.watch
+        evaluations = self.evaluations
+        watch = evaluations.watch
 
         def work(seat: Any) -> None:
             Worker(seat, many, tables, seed, copies=record == "full").run(worker)
@@ -153,7 +115,6 @@ class TableRunRequest:
             except (TypeError, ValueError):
                 raise RunError(f"watch gave {found!r} at clock {moment.clock}; return a number") from None
 
-        asked = self.checkpoint, self.checkpoint_every, self.resume
         job = TableJob(
             tables=tuple(table.spec(name) for name, table in tables.items()),
             workers=many,
@@ -162,14 +123,14 @@ class TableRunRequest:
             work=work,
             blame=_blame,
             watch=None if watch is None else look,
-            every=self.every,
-            seconds=self.seconds,
-            until=self.until,
+            every=evaluations.every,
+            seconds=evaluations.times(),
+            until=evaluations.until,
             record=record,
             seed=seed,
             shared=self.shared,
-            keeping=None if simulated else _keeping(*asked, identity),
-            every_clocks=_in_memory(*asked) if simulated else None,
+            keeping=None if simulated else self.checkpoints.in_files(*identity),
+            every_clocks=self.checkpoints.in_memory() if simulated else None,
         )
         _check_shared(job, runtime)
         return job
@@ -218,59 +179,6 @@ def _one_of(name: str, value: Any, kinds: tuple[type, ...], words: str, default:
         made = f"; make one: st.tables.{value.__name__}(…)" if isinstance(value, type) and value in kinds else ""
         raise PlanError(f"run: {name}={value!r}; give {words}{made}")
     return value
-
-
-def _times(given: Any) -> Times | None:
-    """Seconds at which evaluations are due, from a period or a list of seconds."""
-    if given is None:
-        return None
-    if isinstance(given, list | tuple | np.ndarray):
-        moments = sorted({seconds(float(one) if isinstance(one, np.generic) else one) for one in given})
-        if not moments:
-            raise PlanError("run: every_seconds=[] names no second; leave it out, or name some")
-        return TimePoints(tuple(moments))
-    period = seconds(given)
-    if period <= 0:
-        raise PlanError(
-            f"run: every_seconds={given!r}; give a time above 0, such as 0.5 or '500ms', or a list of seconds"
-        )
-    return Period(period)
-
-
-def _function(name: str, value: Any, words: str) -> None:
-    if not callable(value):
-        raise PlanError(f"run: {name}={value!r} cannot be called; give a function {words}")
-    try:
-        inspect.signature(value).bind(None)
-    except TypeError:
-        raise PlanError(f"run: {name} must be a function {words}; it cannot be called with one argument") from None
-    except ValueError:
-        pass  # a function that does not say what it takes
-
-
-def _keeping(checkpoint: Any, every: Any, resume: bool, identity: TableIdentity) -> CheckpointSettings | None:
-    if checkpoint is None:
-        if resume or every is not None:
-            raise PlanError("run: resume= and checkpoint_every= need checkpoint=, the folder checkpoints are saved in")
-        return None
-    clocks = None if every is None else whole("checkpoint_every", every, 1)
-    if isinstance(checkpoint, Saving):
-        if checkpoint.every_epochs is not None or checkpoint.every_seconds is not None:
-            raise PlanError("run: tables are saved by clocks; say checkpoint_every= and leave every_… out of st.Saving")
-        return CheckpointSettings(Path(checkpoint.folder), clocks, checkpoint.keep, resume, *identity)
-    if not isinstance(checkpoint, str | os.PathLike):
-        raise PlanError(f"run: checkpoint={checkpoint!r}; give a folder, or st.Saving(folder, keep=)")
-    return CheckpointSettings(Path(checkpoint), clocks, 2, resume, *identity)
-
-
-def _in_memory(checkpoint: Any, every: Any, resume: bool) -> int | None:
-    """Clocks between checkpoints that a simulated cluster keeps to itself."""
-    if checkpoint is not None or resume:
-        raise PlanError(
-            "run: a simulated cluster keeps its checkpoints in memory; leave checkpoint= and resume= out, and say "
-            "checkpoint_every= for the clocks between them"
-        )
-    return None if every is None else whole("checkpoint_every", every, 1)
 
 
 class TableIdentity(NamedTuple):

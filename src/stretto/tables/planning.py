@@ -31,8 +31,8 @@ def plan_tables(asked: TableRunRequest, runtime: Any, identity: TableIdentity) -
         ("comm", f"{_called(asked.policy)}: {_sent(asked.policy)}"),
         *(("table", _table_line(name, table)) for name, table in tables),
     ]
-    if asked.watch is not None:
-        facts.append(("watch", f"the objective at the start, at the end and every {asked.every} clocks"))
+    if asked.evaluations.watch is not None:
+        facts.append(("watch", f"the objective at the start, at the end and every {asked.evaluations.every} clocks"))
     size = sum(_nbytes(table) for _, table in tables)
     return JobPlan(
         f"tables/{getattr(asked.worker, '__name__', type(asked.worker).__name__)}",

@@ -19,6 +19,7 @@ from stretto.runtime.runtimes import Threads
 from stretto.runtime.tables.job import TableEvaluation
 
 from .job import TableRunRequest
+from .options import CheckpointOptions, EvaluationOptions
 from .planning import plan_tables
 from .result import TableResult, result_of
 from .table import Table
@@ -94,19 +95,14 @@ def run(
     where = _where(runtime)
     asked = TableRunRequest.of(
         worker,
-        tables=tables,
+        tables,
         workers=workers,
         sync=sync,
         comm=comm,
-        watch=watch,
-        every=every,
-        every_seconds=every_seconds,
-        until=until,
+        evaluations=EvaluationOptions(watch, every, every_seconds, until),
         record=record,
         seed=seed,
-        checkpoint=checkpoint,
-        checkpoint_every=checkpoint_every,
-        resume=resume,
+        checkpoints=CheckpointOptions(checkpoint, checkpoint_every, resume),
     )
     return _run(asked, where)
 
@@ -183,19 +179,14 @@ def plan(
     where = _where(runtime)
     asked = TableRunRequest.of(
         worker,
-        tables=tables,
+        tables,
         workers=workers,
         sync=sync,
         comm=comm,
-        watch=watch,
-        every=every,
-        every_seconds=every_seconds,
-        until=until,
+        evaluations=EvaluationOptions(watch, every, every_seconds, until),
         record=record,
         seed=seed,
-        checkpoint=checkpoint,
-        checkpoint_every=checkpoint_every,
-        resume=resume,
+        checkpoints=CheckpointOptions(checkpoint, checkpoint_every, resume),
     )
     identity = asked.identity()
     made = plan_tables(asked, where, identity)
