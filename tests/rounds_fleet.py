@@ -68,12 +68,15 @@ class SteppedHosts:
                 host.calls.clear()  # else calls of the last incarnation come late
             host.task = SteppedTask(host, BeginTask(self.incarnation, {}, self.where, make))  # type: ignore[arg-type]
 
-    def ask_each(self, what: str, args: Mapping[int, tuple[Any, ...]], *, timeout: float | None = None) -> None:
+    def ask_each(
+        self, what: str, args: Mapping[int, tuple[Any, ...]], *, timeout: float | None = None
+    ) -> dict[int, Any]:
         for number, mine in args.items():
             self._maybe_crash(number)
             task = self._hosts[number].task
             assert task is not None
             task.ask(what, *pickle.loads(cloudpickle.dumps(mine)))
+        return {}
 
     def send(self, host: int, what: str, *args: Any) -> None:
         self._maybe_crash(host)

@@ -262,7 +262,7 @@ def test_a_process_is_killed_in_the_middle(monkeypatch: pytest.MonkeyPatch) -> N
     X, y, weight = data("sparse float64")
     expected = facts(st.LassoCV(n_alphas=6, cv=3).fit(X, y, weight))
     call, calls = RemoteValues.map, [0]
-    with st.Cluster("processes", nodes=2).open() as crew:
+    with cast(Any, st.Cluster("processes", nodes=2)).open() as crew:
 
         def killing(held: RemoteValues, *args: Any, **more: Any) -> Any:
             calls[0] += 1

@@ -143,7 +143,18 @@ IMPURE = {
     "os",
 }
 # Packages that decide and never act: no threads, sockets, clocks or files, in them or in their subpackages.
-PURE = ["schedule", "plan", "data/partition.py", "state", "loops", "store", "consistency", "comm", "runtime/tables/run"]
+PURE = [
+    "schedule",
+    "plan",
+    "data/partition.py",
+    "data/parts/placement.py",
+    "state",
+    "loops",
+    "store",
+    "consistency",
+    "comm",
+    "runtime/tables/run",
+]
 
 PATHS = {
     ".".join(("stretto", *path.relative_to(SRC).with_suffix("").parts)).removesuffix(".__init__"): path
@@ -208,7 +219,7 @@ BELOW: dict[str, set[str]] = {
 }
 
 # Small modules at the top of the package, which import nothing of ours but each other.
-EVERYWHERE = {"cached", "checks", "deprecation", "errors", "pages", "ranges", "text"}
+EVERYWHERE = {"atomic", "cached", "checks", "deprecation", "errors", "pages", "ranges", "text"}
 
 # Methods that users call on a value, and that lead to where things are done: State.save and State.load.
 LEADS_ON = {"stretto.state.state": {"runtime"}}

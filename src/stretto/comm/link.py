@@ -19,6 +19,7 @@ as well, which is right only if its node does the same (see `Link.receive`).
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import inf
 
@@ -46,6 +47,17 @@ class Frame:
     message: Message | None
     asks: bool  # send again everything after `acknowledges`
     nbytes: int  # size on the wire
+
+
+def by_target(frames: Iterable[tuple[int, Frame]]) -> dict[int, list[Frame]]:
+    """The frames for each node, in their order: those for one node travel together."""
+    found: dict[int, list[Frame]] = {}
+    for target, frame in frames:
+        if target in found:
+            found[target].append(frame)
+        else:
+            found[target] = [frame]
+    return found
 
 
 class Link:

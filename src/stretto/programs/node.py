@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from stretto.errors import RunError
+from stretto.runtime.pickled import pickled
 from stretto.schedule.scheduler_share import Scheduler, SchedulerShare
 
 from .params import Arrays, Params
@@ -129,13 +130,10 @@ def local_state(program: Program, part: int, data: Any) -> Any:
 
 def packed_state(state: Any) -> bytes:
     """A state as bytes."""
-    try:
-        return pickle.dumps(state, protocol=5)
-    except Exception as error:
-        raise RunError(
-            f"a {type(state).__name__} cannot be pickled to be saved ({error}); keep numbers, arrays, text, lists, "
-            "tuples and dicts in the state of a part"
-        ) from error
+    advice = "keep numbers, arrays, text, lists, tuples and dicts in the state of a part"
+    return pickled(
+        state, lambda error: RunError(f"a {type(state).__name__} cannot be pickled to be saved ({error}); {advice}")
+    )
 
 
 def unpacked(state: bytes) -> Any:

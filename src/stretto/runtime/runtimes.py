@@ -12,12 +12,12 @@ Creating a runtime does not import Numba; opening one does.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from .cpus import workers_from
-from .interrupts import raising_ctrl_c
+from .opening import OpensCrew
 
 if TYPE_CHECKING:
     from stretto.schedule.pipeline import Pipeline
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Serial:
+class Serial(OpensCrew):
     """One visit after another, on the caller's thread: the reference that other runtimes are compared with.
 
     Attributes
@@ -56,21 +56,12 @@ class Serial:
         return 1
 
     @contextmanager
-    def open(self) -> Iterator[Crew]:
-        """Open a crew, which makes visits, for one job. Ctrl-C during the job reaches the caller."""
-        with raising_ctrl_c(), self.crew() as crew:
-            yield crew
-
-    @contextmanager
     def crew(self) -> Iterator[Crew]:
         """Open a crew, which makes visits, for one or several jobs. The caller handles signals."""
         from .blocks.crew import Crew
 
-        crew = Crew(1, serial=True)
-        try:
+        with closing(Crew(1, serial=True)) as crew:
             yield crew
-        finally:
-            crew.close()
 
     def serve(self, job: TableJob) -> TableOutcome:
         """Run a job over tables.
@@ -101,7 +92,7 @@ class Serial:
 
 
 @dataclass(frozen=True)
-class Threads:
+class Threads(OpensCrew):
     """Threads of this process over shared arrays. The default.
 
     Parameters
@@ -133,21 +124,12 @@ class Threads:
         return workers_from(self.n)
 
     @contextmanager
-    def open(self) -> Iterator[Crew]:
-        """Open a crew, which makes visits, for one job. Ctrl-C during the job reaches the caller."""
-        with raising_ctrl_c(), self.crew() as crew:
-            yield crew
-
-    @contextmanager
     def crew(self) -> Iterator[Crew]:
         """Open a crew, which makes visits, for one or several jobs. The caller handles signals."""
         from .blocks.crew import Crew
 
-        crew = Crew(self.workers, serial=False)
-        try:
+        with closing(Crew(self.workers, serial=False)) as crew:
             yield crew
-        finally:
-            crew.close()
 
     def serve(self, job: TableJob) -> TableOutcome:
         """Run a job over tables.

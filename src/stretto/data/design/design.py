@@ -171,7 +171,7 @@ def _from_dense(X: Array) -> Design:
             f"a design has two dimensions, samples and features; got shape {X.shape}. Reshape your data: "
             "X.reshape(-1, 1) is one feature, X.reshape(1, -1) one sample"
         )
-    dtype = _value_type(X.dtype)
+    dtype = value_type(X.dtype)
     found = []
     if X.dtype != dtype:
         found.append(f"{X.dtype} values turned into {dtype}")
@@ -189,7 +189,7 @@ def _from_sparse(X: Any, checked: bool) -> Design:
     given = X
     X = X if checked else verified(X, "design")
     n, p = (int(size) for size in X.shape)
-    dtype = _value_type(X.dtype)
+    dtype = value_type(X.dtype)
     found = [] if given.format == "csc" else [f"{given.format.upper()} turned into CSC once"]
     if given.dtype != dtype:
         found.append(f"{given.dtype} values turned into {dtype}")
@@ -221,7 +221,8 @@ def index_type(n: int) -> np.dtype[Any]:
     return np.dtype(np.int32 if n < _INT32 else np.int64)
 
 
-def _value_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
+def value_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The type of the values of a design made of these; DataError for those that are not real numbers."""
     if dtype.kind == "c":
         raise DataError("Complex data not supported: a design holds real numbers; take a part or the size")
     if dtype.kind not in "biufO":

@@ -25,6 +25,7 @@ from __future__ import annotations
 from stretto.data.parts.census import AxisCensus, PartCensus
 from stretto.data.parts.numbering import Numbering, merge
 from stretto.data.parts.part import DataPart
-from stretto.data.parts.source import PartSource, open_parts, shares
+from stretto.data.parts.placement import shares
+from stretto.data.parts.source import PartSource, open_parts
 
 __all__ = ["AxisCensus", "DataPart", "Numbering", "PartCensus", "PartSource", "merge", "open_parts", "shares"]

@@ -6,7 +6,6 @@ import hashlib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from stretto.data.convert.roles import column_choice
 from stretto.data.parts.files import expand
@@ -124,20 +123,3 @@ def open_parts(
     paths = expand(path)
     LineReport(paths[0], on_error)  # refuses what on_error does not know
     return PartSource(survey(paths, options, copies), options, on_error)
-
-
-def shares(parts: Sequence[DataPart], n: int) -> list[list[DataPart]]:
-    """The parts for each of n nodes: neighbours, of nearly equal bytes together.
-
-    >>> [len(share) for share in shares(open_parts("ratings.dat").parts(16), 4)]   # doctest: +SKIP
-    [4, 4, 4, 4]
-    """
-    if isinstance(n, bool) or not isinstance(n, int) or n < 1:
-        raise DataError(f"shares(parts, {n!r}): give the number of nodes, 1 or more")
-    total = sum(part.nbytes for part in parts)
-    out: list[list[Any]] = [[] for _ in range(n)]
-    before = 0
-    for part in parts:
-        out[min(n - 1, (2 * before + part.nbytes) * n // max(1, 2 * total))].append(part)
-        before += part.nbytes
-    return out

@@ -115,15 +115,7 @@ def lower(
     names = ", ".join(parameter(what, name) for what, name in arguments)
     sheet.write(f"def visit_worker(pass_, worker, out, fault, ids, {names}):")
     sheet.depth += 1
-    sheet.write("bad = zeros(3, np.int64)")
-    for array in body.arrays:
-        if array.role == "local":
-            sizes = ", ".join(writer.scalar(size) for size in array.sizes)
-            sheet.write(f"{own(array.name)} = np.empty(({sizes},), {NUMPY[array.dtype]})")
-    sheet.write("v = next_visit(pass_, worker)")
-    sheet.write("while v >= 0:")
-    sheet.depth += 1
-    sheet.write("g = ids[v]")
+    claim_visits(sheet, body, writer)
     held.begin()
     writer.begin_accumulators()
     depth = sheet.depth
@@ -194,6 +186,19 @@ def arguments_of(body: t.Body, form: VisitForm, held: Buffers) -> list[tuple[str
     found += [("number", name) for name, _ in body.numbers]
     found += [("partial", array.name) for array in body.arrays if array.role == "accumulator"]
     return found + held.arguments()
+
+
+def claim_visits(sheet: SourceBuilder, body: t.Body, writer: StatementWriter) -> None:
+    """Write the arrays of a worker and the loop over its visits; what follows is inside the loop."""
+    sheet.write("bad = zeros(3, np.int64)")
+    for array in body.arrays:
+        if array.role == "local":
+            sizes = ", ".join(writer.scalar(size) for size in array.sizes)
+            sheet.write(f"{own(array.name)} = np.empty(({sizes},), {NUMPY[array.dtype]})")
+    sheet.write("v = next_visit(pass_, worker)")
+    sheet.write("while v >= 0:")
+    sheet.depth += 1
+    sheet.write("g = ids[v]")
 
 
 def iterate(sheet: SourceBuilder, body: t.Body, form: VisitForm) -> None:

@@ -25,9 +25,9 @@ from stretto.loops.analyse.analysis import Analysis
 from stretto.loops.analyse.assumptions import Assumptions
 from stretto.loops.analyse.prefetch_slice import PrefetchSlice, mutable, slice_body
 from stretto.loops.emit.buffers import Buffers
-from stretto.loops.emit.scalars import NUMPY, SourceBuilder, own
+from stretto.loops.emit.scalars import SourceBuilder
 from stretto.loops.emit.statements import StatementWriter
-from stretto.loops.emit.worker_source import arguments_of, iterate, parameter, source_of
+from stretto.loops.emit.worker_source import arguments_of, claim_visits, iterate, parameter, source_of
 from stretto.loops.front.bind import BoundValues, BufferInfo
 from stretto.loops.front.user_functions import digest
 from stretto.loops.layout.visits import LoopVisits
@@ -291,15 +291,7 @@ def lowered(
     names = ", ".join(parameter(what, name) for what, name in arguments)
     sheet.write(f"def record_worker(pass_, worker, out, ids, {names}):")
     sheet.depth = 1
-    sheet.write("bad = zeros(3, np.int64)")
-    for array in body.arrays:
-        if array.role == "local":
-            sizes = ", ".join(writer.scalar(size) for size in array.sizes)
-            sheet.write(f"{own(array.name)} = np.empty(({sizes},), {NUMPY[array.dtype]})")
-    sheet.write("v = next_visit(pass_, worker)")
-    sheet.write("while v >= 0:")
-    sheet.depth = 2
-    sheet.write("g = ids[v]")
+    claim_visits(sheet, body, writer)
     sheet.write("n = first_[g]")
     sheet.write("here = base[g]")
     iterate(sheet, body, visits.form)

@@ -18,6 +18,7 @@ from typing import Any, Protocol, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from stretto.data.parts.placement import parts_read_by
 from stretto.errors import RunError
 from stretto.schedule.orders.order import Ints
 
@@ -199,7 +200,7 @@ class Exchange:
     def _read(self, source: PartedSource, to: NDArray[Any]) -> None:
         """Read this node's parts and send their entries."""
         try:
-            for part in self._own(source):
+            for part in parts_read_by(self._node, self._nodes, source.parts, source.readers):
                 for rows, cols, values in source.part(part):
                     node = to[rows]
                     order = np.argsort(node, kind="stable")
@@ -213,13 +214,6 @@ class Exchange:
             with self._changed:
                 self._error = error
                 self._changed.notify_all()
-
-    def _own(self, source: PartedSource) -> Sequence[int]:
-        """The parts that this node reads."""
-        if source.readers is None:
-            return range(self._node, source.parts, self._nodes)
-        found: list[int] = np.flatnonzero(source.readers == self._node).tolist()
-        return found
 
     def _hand(self, other: int, part: int, chunk: Chunk | None) -> None:
         with self._changed:

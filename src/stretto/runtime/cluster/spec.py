@@ -8,7 +8,7 @@ st.Cluster("processes", nodes=2)                     processes of this machine, 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from stretto.checks import flags, shown, whole
 from stretto.comm.units import seconds
 from stretto.errors import PlanError, RunError
-from stretto.runtime.interrupts import raising_ctrl_c
+from stretto.runtime.opening import OpensCrew
 
 if TYPE_CHECKING:
     from stretto.runtime.rounds.rounds import RoundsRun
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Cluster:
+class Cluster(OpensCrew):
     """Nodes on one or several machines. Ray starts and restarts them; they send changes to each other over ZeroMQ.
 
     Parameters
@@ -90,24 +90,14 @@ class Cluster:
         return self.nodes * self.threads
 
     @contextmanager
-    def open(self) -> Iterator[Any]:
-        """Open a crew that runs passes over blocks on the nodes, for one job. Ctrl-C reaches the caller."""
-        with raising_ctrl_c(), self.crew() as crew:
-            yield crew
-
-    @contextmanager
     def crew(self) -> Iterator[Any]:
         """Open a crew that runs passes over blocks on the nodes. The caller handles signals."""
         _check_installed(self.address)
         from .blocks.block_executor import ClusterCrew
         from .hosts.hosts import Hosts
 
-        with Hosts(self) as hosts:
-            crew = ClusterCrew(hosts)
-            try:
-                yield crew
-            finally:
-                crew.close()
+        with Hosts(self) as hosts, closing(ClusterCrew(hosts)) as crew:
+            yield crew
 
     def serve(self, job: TableJob) -> TableOutcome:
         """Run a job over tables.

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, fields, replace
 from numbers import Real
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from stretto.checks import number, whole
 from stretto.comm.units import rate, seconds
 from stretto.errors import PlanError, RunError
-from stretto.runtime.interrupts import raising_ctrl_c
+from stretto.runtime.opening import OpensCrew
 
 from .faults import Crash, Fault, Pause, SlowNode, check
 
@@ -40,7 +40,7 @@ _STRAGGLERS = ("share", "slow", "seconds")
 
 
 @dataclass(frozen=True)
-class Simulated:
+class Simulated(OpensCrew):
     """A simulated cluster in one process. Deterministic for a seed; times are virtual seconds.
 
     Parameters
@@ -274,21 +274,12 @@ class Simulated:
         return self.nodes * self.threads
 
     @contextmanager
-    def open(self) -> Iterator[Any]:
-        """Open a crew that runs passes over blocks on simulated nodes, for one job. Ctrl-C reaches the caller."""
-        with raising_ctrl_c(), self.crew() as crew:
-            yield crew
-
-    @contextmanager
     def crew(self) -> Iterator[Any]:
         """Open a crew that runs passes over blocks on simulated nodes. The caller handles signals."""
         from .blocks.block_executor import SimulatedCrew
 
-        crew = SimulatedCrew(self)
-        try:
+        with closing(SimulatedCrew(self)) as crew:
             yield crew
-        finally:
-            crew.close()
 
     def serve(self, job: TableJob) -> TableOutcome:
         """Run a job over tables.

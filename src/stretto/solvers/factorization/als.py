@@ -222,9 +222,7 @@ def lay_out_als(
 ) -> AlsJob:
     """Compress the ratings both ways and draw the initial factors; the ratings are in files if a disk is given."""
     rows, cols = plan.logical.rows, plan.logical.cols
-    by_row, by_col = compress_source(source, plan, seen, disk)
-    mean, scale = units(problem, seen)
-    standardise((by_row, by_col), mean, scale, disk)
+    (by_row, by_col), mean, scale = standardised(problem, plan, seen, source, disk)
     width = problem.rank + problem.biases
     factors = new_factors(problem, rows, cols, seen.empty, seed, crew, mean=mean, scale=scale, columns=width)
     held: HeldOut | HeldRanking | None = None
@@ -235,6 +233,16 @@ def lay_out_als(
     elif test is not None:
         held = HeldOut.out(test, rows, cols)
     return AlsJob(problem, plan, by_row, by_col, factors, crew, held)
+
+
+def standardised(
+    problem: FactorizationProblem, plan: Plan, seen: Survey, source: EntrySource, disk: Disk | None
+) -> tuple[tuple[Compressed, Compressed], float, float]:
+    """(by row, by column) with standardised ratings, and the mean and the scale that were taken off."""
+    sides = compress_source(source, plan, seen, disk)
+    mean, scale = units(problem, seen)
+    standardise(sides, mean, scale, disk)
+    return sides, mean, scale
 
 
 def compress_source(source: EntrySource, plan: Plan, seen: Survey, disk: Disk | None) -> tuple[Compressed, Compressed]:

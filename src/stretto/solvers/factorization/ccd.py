@@ -26,9 +26,9 @@ from stretto.runtime.blocks.survey import Survey
 from stretto.runtime.files.mapped_arrays import Disk
 from stretto.state.rows import BlockedRows
 
-from .als import compress_source, standardise
+from .als import standardised
 from .held_out import HeldOut
-from .problem import FactorizationProblem, Factors, factor_reg, new_factors, units
+from .problem import FactorizationProblem, Factors, factor_reg, new_factors
 
 Floats = NDArray[np.float32]
 
@@ -198,9 +198,7 @@ def lay_out_ccd(
 ) -> CcdJob:
     """Compress the ratings both ways and draw the initial factors; the ratings are in files if a disk is given."""
     rows, cols = plan.logical.rows, plan.logical.cols
-    by_row, by_col = compress_source(source, plan, seen, disk)
-    mean, scale = units(problem, seen)
-    standardise((by_row, by_col), mean, scale, disk)
+    (by_row, by_col), mean, scale = standardised(problem, plan, seen, source, disk)
     first = new_factors(problem, rows, cols, seen.empty, seed, crew, mean=mean, scale=scale)
     held = None if test is None else HeldOut.out(test, rows, cols)
     return CcdJob(problem, plan, by_row, by_col, first, crew, held)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from stretto.cached import cached_property
 from stretto.data.convert.sparse_structure import is_sparse, verified
-from stretto.data.design.design import Design, _value_type, for_kernels, refuse_unbounded
+from stretto.data.design.design import Design, for_kernels, refuse_unbounded, value_type
 from stretto.errors import DataError
 
 Array = NDArray[Any]
@@ -129,7 +129,7 @@ def _from_dense(X: Array) -> DesignRows:
             f"samples and features make two dimensions; got shape {X.shape}. Reshape your data: "
             "X.reshape(-1, 1) is one feature, X.reshape(1, -1) one sample"
         )
-    dtype = _value_type(X.dtype)
+    dtype = value_type(X.dtype)
     found = [] if X.dtype == dtype else [f"{X.dtype} values turned into {dtype}"]
     if not X.flags.c_contiguous:
         found.append("copied into C order once")
@@ -145,7 +145,7 @@ def _from_dense(X: Array) -> DesignRows:
 def _from_sparse(X: Any, checked: bool) -> DesignRows:
     given = X
     X = X if checked else verified(X, "X")
-    dtype = _value_type(X.dtype)
+    dtype = value_type(X.dtype)
     found = [] if given.format == "csr" else [f"{given.format.upper()} turned into CSR once"]
     if given.dtype != dtype:
         found.append(f"{given.dtype} values turned into {dtype}")

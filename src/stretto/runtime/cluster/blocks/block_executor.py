@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from stretto.data.parts.placement import parts_read_by
 from stretto.errors import RunError
 from stretto.kernels.core import claims
 from stretto.runtime.blocks.crew import Crew
@@ -233,12 +234,9 @@ class ClusterCrew(Crew):
         return len(set(self.hosts.where))
 
     def shares(self, count: int, readers: Ints | None = None) -> list[Sequence[int]]:
-        """One share for each host. Neighbouring items go to different hosts, since files may be sorted by their amount
-        of work.
-        """
-        if readers is not None:
-            return [np.flatnonzero(readers == host).tolist() for host in range(self.apart)]
-        return [range(k, count, self.apart) for k in range(min(self.apart, count))]
+        """One share for each host that has one."""
+        hosts = self.apart if readers is not None else min(self.apart, count)
+        return [parts_read_by(host, self.apart, count, readers) for host in range(hosts)]
 
     def apply(self, function: Callable[[Any, Crew], Any], items: Sequence[Any]) -> list[Any]:
         """Apply a function to items on the hosts. It must be pure: items of a lost host are repeated."""
@@ -254,7 +252,7 @@ class ClusterCrew(Crew):
             try:
                 self._begin()
                 hosts = sorted(set(self.hosts.where))
-                shares = [(host, range(k, len(items), len(hosts))) for k, host in enumerate(hosts)]
+                shares = [(host, parts_read_by(k, len(hosts), len(items))) for k, host in enumerate(hosts)]
                 self._together([partial(call, host, mine) for host, mine in shares if mine], lambda: False)
                 self.hosts.progressed()
                 return found

@@ -17,14 +17,14 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from stretto.errors import RunError
-from stretto.runtime.cluster.hosts.calls import HostEvent, HostLost
+from stretto.runtime.cluster.hosts.calls import HostEvent, HostLost, TaskHosts
 from stretto.runtime.cluster.hosts.failure_detector import StallDetector
 from stretto.runtime.tables.stalls import AFTER
 
@@ -43,25 +43,15 @@ class RecoveryLimits(Protocol):
     def patience(self) -> str | float: ...
 
 
-class HostsApi(Protocol):
+class HostsApi(TaskHosts, Protocol):
     """The methods of `hosts.Hosts` that are used."""
-
-    nodes: int
-    where: tuple[int, ...]
-    incarnation: int
 
     @property
     def spec(self) -> RecoveryLimits: ...
 
-    def begin(self, make: Callable[..., Any], payloads: Any) -> None: ...
     def ask(self, what: str, *args: Any, timeout: float | None = None) -> dict[int, Any]: ...
     def ask_one(self, host: int, what: str, *args: Any, timeout: float | None = None) -> Any: ...
-    def ask_each(
-        self, what: str, args: Mapping[int, tuple[Any, ...]], *, timeout: float | None = None
-    ) -> dict[int, Any]: ...
     def events(self, wait: float) -> list[HostEvent]: ...
-    def lose(self, lost: HostLost) -> None: ...
-    def progressed(self) -> None: ...
 
 
 class FinishedRun(NamedTuple):

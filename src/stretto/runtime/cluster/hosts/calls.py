@@ -15,7 +15,7 @@ dropped.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -99,6 +99,21 @@ class HostTask(Protocol):
 
     def ask(self, what: str, *args: Any) -> Any:
         """Answer a call of the driver."""
+
+
+class TaskHosts(Protocol):
+    """What every driver of a task uses of `hosts.Hosts`, or of simulated hosts."""
+
+    nodes: int
+    where: tuple[int, ...]
+    incarnation: int
+
+    def begin(self, make: Callable[..., Any], payloads: Any) -> None: ...
+    def ask_each(
+        self, what: str, args: Mapping[int, tuple[Any, ...]], *, timeout: float | None = None
+    ) -> dict[int, Any]: ...
+    def lose(self, lost: HostLost) -> None: ...
+    def progressed(self) -> None: ...
 
 
 class HostApi(Protocol):

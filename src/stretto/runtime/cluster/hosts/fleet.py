@@ -26,7 +26,18 @@ from .calls import HostLost, NotStarted
 if TYPE_CHECKING:
     from stretto.runtime.cluster.spec import Cluster
 
-__all__ = ["Answer", "Fleet", "HostLost", "HostSettings", "Member", "NotStarted", "fleet_of", "packed", "wait_for"]
+__all__ = [
+    "Answer",
+    "Fleet",
+    "HostLost",
+    "HostSettings",
+    "Member",
+    "NotStarted",
+    "answers",
+    "fleet_of",
+    "packed",
+    "wait_for",
+]
 
 
 @dataclass(frozen=True)
@@ -88,6 +99,19 @@ class Member(Protocol):
 
     def tail(self) -> list[str]:
         """The last lines that it printed, as far as the driver has them."""
+
+
+def answers(member: Member, within: float) -> bool:
+    """Wait until a new member answers. If it does not, kill it: False when it is late, HostLost when it has ended."""
+    try:
+        wait_for(member.call("address"), within)
+    except TimeoutError:
+        member.kill()
+        return False
+    except HostLost:
+        member.kill()
+        raise
+    return True
 
 
 class Fleet(Protocol):

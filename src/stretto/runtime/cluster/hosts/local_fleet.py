@@ -30,7 +30,7 @@ from typing import Any
 
 from stretto.errors import RunError
 
-from .fleet import HostLost, HostSettings, NotStarted, packed, wait_for
+from .fleet import HostLost, HostSettings, NotStarted, answers, packed
 from .output import Output, label_workers
 
 _LENGTH = struct.Struct("<Q")
@@ -53,15 +53,7 @@ class LocalFleet:
 
     def replace(self, number: int, within: float) -> _Process | None:
         member = self._spawn(number)
-        try:
-            wait_for(member.call("address"), within)
-        except TimeoutError:
-            member.kill()
-            return None
-        except HostLost:
-            member.kill()
-            raise
-        return member
+        return member if answers(member, within) else None
 
     def close(self, keep_logs: bool = False) -> None:
         for member in self._members:

@@ -26,7 +26,7 @@ from stretto.errors import RunError
 from stretto.runtime.cluster.spec import Cluster
 from stretto.runtime.interrupts import GLANCE, check_ctrl_c
 
-from .fleet import HostLost, HostSettings, NotStarted, packed, wait_for
+from .fleet import HostLost, HostSettings, NotStarted, answers, packed
 from .output import label_workers
 from .ray_address import found
 
@@ -128,14 +128,8 @@ class RayFleet:
 
     def replace(self, number: int, within: float) -> _Actor | None:
         member = self._make(number)
-        try:
-            wait_for(member.call("address"), within)
-        except TimeoutError:
-            member.kill()
+        if not answers(member, within):
             return None
-        except HostLost:
-            member.kill()
-            raise
         self._members[number] = member
         return member
 

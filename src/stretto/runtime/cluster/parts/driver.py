@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
+from stretto.data.parts.placement import holder
 from stretto.errors import DataError, RunError
-from stretto.runtime.cluster.hosts.calls import HostLost
+from stretto.runtime.cluster.hosts.calls import HostLost, TaskHosts
 from stretto.runtime.interrupts import deferring_ctrl_c
 
 from .task import Failed, HostCall
@@ -27,27 +28,12 @@ _BYTES, _ITEMS = 5e6, 2e5  # bytes per second of the slowest control connection;
 Function = Callable[..., Any]
 
 
-class PartTaskHosts(Protocol):
-    """The methods of `hosts.Hosts` that are used."""
-
-    nodes: int
-    where: tuple[int, ...]
-    incarnation: int
-
-    def begin(self, make: Callable[..., Any], payloads: Any) -> None: ...
-    def ask_each(
-        self, what: str, args: Mapping[int, tuple[Any, ...]], *, timeout: float | None = None
-    ) -> dict[int, Any]: ...
-    def lose(self, lost: HostLost) -> None: ...
-    def progressed(self) -> None: ...
-
-
 class RemoteParts:
     """Creates values on the hosts.
 
     Parameters
     ----------
-    hosts : PartTaskHosts
+    hosts : TaskHosts
         `hosts.Hosts`, entered, or simulated ones.
     make_task : function
         For `BeginTask.make`.
@@ -55,7 +41,7 @@ class RemoteParts:
         Called before the hosts start this task, which ends their current one.
     """
 
-    def __init__(self, hosts: PartTaskHosts, make_task: Callable[..., Any], beginning: Callable[[], None]) -> None:
+    def __init__(self, hosts: TaskHosts, make_task: Callable[..., Any], beginning: Callable[[], None]) -> None:
         self._hosts, self._make_task, self._beginning = hosts, make_task, beginning
         self._incarnation = -1  # the incarnation in which this task runs; a later one has replaced it
         self._made: set[int] = set()  # numbers of the values that hosts have in this incarnation
@@ -140,7 +126,7 @@ class RemoteParts:
         where, nodes = self._hosts.where, self._hosts.nodes
         shares: dict[int, dict[int, Any]] = {}
         for part, own in work.own.items():
-            shares.setdefault(where[part * nodes // count], {})[part] = own
+            shares.setdefault(where[holder(part, count, nodes)], {})[part] = own
         total = max(1, len(work.own))
         args = {
             host: (
@@ -164,7 +150,7 @@ class RemoteParts:
     def _raise(self, part: int, host: int, error: BaseException, count: int) -> NoReturn:
         """Raise an error with its node: the host's first one if the function was called for all of its parts."""
         where = self._hosts.where
-        node = where.index(host) if part < 0 else part * self._hosts.nodes // count
+        node = where.index(host) if part < 0 else holder(part, count, self._hosts.nodes)
         at = f"node {node} of the cluster, on host {host}" + (f", part {part} of {count}" if part >= 0 else "")
         kind: type[Exception] = DataError if isinstance(error, DataError) else RunError
         words = str(error) if isinstance(error, DataError | RunError) else f"{type(error).__name__}: {error}"

@@ -12,7 +12,6 @@ that were reported before are not reported twice. The bits are the same.
 
 from __future__ import annotations
 
-import pickle
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -21,8 +20,10 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
+from stretto.data.parts.placement import holder
 from stretto.errors import RunError
-from stretto.runtime.cluster.hosts.calls import HostEvent, HostLost
+from stretto.runtime.cluster.hosts.calls import HostEvent, HostLost, TaskHosts
+from stretto.runtime.pickled import pickled
 from stretto.runtime.rounds.rounds import RoundsRun, RoundWork
 from stretto.schedule.pipeline import AGGREGATE, CHOOSE, STAGES, UPDATE, Pipeline, StageTask
 
@@ -92,19 +93,11 @@ class RemoteWork(RoundWork, Protocol):
         ...
 
 
-class RoundsHosts(Protocol):
+class RoundsHosts(TaskHosts, Protocol):
     """The methods of `hosts.Hosts` that are used."""
 
-    nodes: int
-    where: tuple[int, ...]
-    incarnation: int
-
-    def begin(self, make: Callable[..., Any], payloads: Any) -> None: ...
-    def ask_each(self, what: str, args: Mapping[int, tuple[Any, ...]], *, timeout: float | None = None) -> Any: ...
     def send(self, host: int, what: str, *args: Any) -> None: ...
     def events(self, wait: float) -> list[HostEvent]: ...
-    def lose(self, lost: HostLost) -> None: ...
-    def progressed(self) -> None: ...
 
 
 class HostRounds(RoundsRun):
@@ -309,7 +302,7 @@ class HostRounds(RoundsRun):
 
     def _host_of(self, update: int, job: Any, part: int) -> int:
         nodes = self._workers
-        return self.hosts.where[update % nodes if part < 0 else part * nodes // self.work.parts]
+        return self.hosts.where[update % nodes if part < 0 else holder(part, self.work.parts, nodes)]
 
     def _parts(self) -> dict[int, list[int]]:
         """The parts that each host holds."""
@@ -404,10 +397,5 @@ class HostRounds(RoundsRun):
 
 def _packed(number: int, share: list[tuple[int, Any, int]]) -> bytes:
     """Pickle the jobs of a round."""
-    try:
-        return pickle.dumps(share, protocol=5)
-    except Exception as error:
-        raise RunError(
-            f"the jobs of round {number} cannot be pickled to be sent to nodes: {error}; have the schedule return "
-            "numbers, text, or tuples of these"
-        ) from error
+    what, advice = f"the jobs of round {number}", "have the schedule return numbers, text, or tuples of these"
+    return pickled(share, lambda error: RunError(f"{what} cannot be pickled to be sent to nodes: {error}; {advice}"))

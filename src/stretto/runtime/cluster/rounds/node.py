@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, Protocol
 
 from stretto.errors import RunError
 from stretto.runtime.cluster.hosts.remote_errors import portable
+from stretto.runtime.pickled import pickled
 
 from .patches import Arrays, Patch, apply_patch, copied, touched_by
 
@@ -253,13 +254,9 @@ class NotPicklable(TypeError):
 
 
 def _packed(result: Any) -> bytes:
-    try:
-        return pickle.dumps(result, protocol=5)
-    except Exception as error:
-        raise NotPicklable(
-            f"it returned a {type(result).__name__}, which cannot be pickled to be sent to the driver ({error}); "
-            "return numbers, arrays, text, or tuples, lists and dicts of these"
-        ) from error
+    what = f"it returned a {type(result).__name__}, which cannot be pickled to be sent to the driver"
+    advice = "return numbers, arrays, text, or tuples, lists and dicts of these"
+    return pickled(result, lambda error: NotPicklable(f"{what} ({error}); {advice}"))
 
 
 def _tried(number: int, call: Any, work: NodeWork) -> UpdateOutcome:

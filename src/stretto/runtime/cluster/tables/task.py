@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any, NamedTuple
 
-from stretto.comm.link import Frame
+from stretto.comm.link import Frame, by_target
 from stretto.errors import RunError
 from stretto.runtime.cluster.hosts.calls import TABLES, BeginTask, HostApi, HostEvent
 from stretto.runtime.cluster.hosts.output import end_lines
@@ -227,13 +227,7 @@ class TableTask:
 
     def ship(self, source: int, frames: list[tuple[int, Frame]]) -> None:
         """Send frames of a node to others; those with the same target travel together."""
-        trains: dict[int, list[Frame]] = {}
-        for target, frame in frames:
-            if target in trains:
-                trains[target].append(frame)
-            else:
-                trains[target] = [frame]
-        for target, train in trains.items():
+        for target, train in by_target(frames).items():
             self.host.post(self.begin, source, target, TABLES, train)
 
     def tell(self, what: str, node: int, value: Any = None) -> None:

@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from stretto.comm.link import Frame
+from stretto.comm.link import by_target
 from stretto.consistency.clocks import Clocks
 from stretto.errors import RunError
 from stretto.runtime.interrupts import heeding_ctrl_c
@@ -252,13 +252,7 @@ class SimulatedCluster:
             send(number, target, [frame], total)
             self.spent[number] += per_message + per_byte * total
             return
-        trains: dict[int, list[Frame]] = {}
-        for target, frame in frames:
-            if target in trains:
-                trains[target].append(frame)
-            else:
-                trains[target] = [frame]
-        for target, train in trains.items():
+        for target, train in by_target(frames).items():
             size = WIRE * len(train)
             for frame in train:
                 size += frame.nbytes
