@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import csv
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from stretto.atomic import replacing
 from stretto.data.records.ids import IdMap
 from stretto.errors import DataError
 
@@ -91,19 +91,15 @@ def write(model: MatrixFactorization, rows: NDArray[np.int32], n: int, to: Path,
     """Recommendations for many users in a file: .csv (user, place, item, score) or .npz (users, items, scores)."""
     if to.suffix not in {".csv", ".npz"}:
         raise DataError(f"cannot write recommendations to {to}; use a name that ends in .csv or .npz")
-    part = to.with_name(f".{to.stem}.{os.getpid()}{to.suffix}")
     to.parent.mkdir(parents=True, exist_ok=True)
-    try:
+    with replacing(to) as fresh:
         if to.suffix == ".csv":
-            found = _write_csv(model, rows, n, part, filter_seen)
+            found = _write_csv(model, rows, n, fresh, filter_seen)
         else:
             users = _ids(model.user_ids_, rows)
             items, scores = model.recommend(users, n, filter_seen=filter_seen)
-            np.savez(part, users=_storable(users), items=_storable(items), scores=scores)
+            np.savez(fresh, users=_storable(users), items=_storable(items), scores=scores)
             found = np.isfinite(scores).sum(axis=1)
-        os.replace(part, to)
-    finally:
-        part.unlink(missing_ok=True)
     say(f"{to}: {_counted(found, n)}")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import os
 import time
 import zipfile
 from collections.abc import Callable, Iterator
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from stretto.atomic import replacing
 from stretto.errors import DataError
 
 if TYPE_CHECKING:
@@ -63,14 +63,10 @@ def _whole(
     to: Path,
     least: float,
 ) -> float:
-    part = to.with_name(f".{to.stem}.{os.getpid()}{to.suffix}")
     to.parent.mkdir(parents=True, exist_ok=True)
     batches = _Batches(model, corpus)
-    try:
-        write(batches, part, least)
-        os.replace(part, to)
-    finally:
-        part.unlink(missing_ok=True)
+    with replacing(to) as fresh:
+        write(batches, fresh, least)
     return batches.seconds
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from stretto.atomic import replacing
 from stretto.data.reading.cache import id_arrays
 from stretto.data.reading.source import as_path
 from stretto.data.records.data import SLICE, Data
@@ -58,11 +58,8 @@ def write(data: Data, path: str | os.PathLike[str], format: str = "auto") -> Non
         format = SUFFIXES.get(os.path.splitext(path)[1].lower(), "triples")
     if format not in FORMATS:
         raise DataError(f"cannot write {format!r}; there are {', '.join(FORMATS)}")
-    folder, name = os.path.split(os.path.abspath(path))
-    work = ""
     try:
-        handle, work = tempfile.mkstemp(prefix=f".{name}-", dir=folder)
-        with os.fdopen(handle, "wb") as out:
+        with replacing(os.path.abspath(path)) as fresh, fresh.open("wb") as out:
             if format == "npz":
                 np.savez(out, **_plain_arrays(data))
             elif format == "parquet":
@@ -70,21 +67,13 @@ def write(data: Data, path: str | os.PathLike[str], format: str = "auto") -> Non
             else:
                 for part in _text(data, format):
                     out.write(part.encode())
-        os.chmod(work, 0o666 & ~_umask())
-        os.replace(work, path)
     except OSError as error:
-        raise DataError(
-            f"{path}: cannot be written ({error}); check the folder, its permissions and the free space"
-        ) from error
-    finally:
-        if work and os.path.exists(work):
-            os.unlink(work)
+        raise unwritable(path, error) from error
 
 
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+def unwritable(path: str, error: OSError) -> DataError:
+    """The error of a file that cannot be written."""
+    return DataError(f"{path}: cannot be written ({error}); check the folder, its permissions and the free space")
 
 
 def _text(data: Data, format: str) -> Iterator[str]:

@@ -6,12 +6,12 @@ A file names its format, such as "stretto/lasso/1": the kind of model and the ve
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from stretto.atomic import replacing
 from stretto.errors import DataError, PlanError
 
 # Format, without its version → the class that reads it, and the commands that train and use such a model, if any.
@@ -38,15 +38,8 @@ def write_model(path: str | Path, arrays: dict[str, Any], format_: str, about: d
     target = Path(path)
     notes = {"format": format_, "model": json.dumps(about)}
     target.parent.mkdir(parents=True, exist_ok=True)
-    part = target.with_name(f".{target.name}.{os.getpid()}")
-    try:
-        save_file(arrays, str(part), metadata=notes)
-        mask = os.umask(0)
-        os.umask(mask)
-        part.chmod(0o666 & ~mask)  # the writer creates a private file; a model has the usual permissions
-        os.replace(part, target)
-    finally:
-        part.unlink(missing_ok=True)
+    with replacing(target) as fresh:
+        save_file(arrays, str(fresh), metadata=notes)
 
 
 def read_model(path: str | Path, format_: str, former: tuple[str, ...] = ()) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -24,7 +24,9 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from stretto.atomic import replacing
 from stretto.data.records.data import INT32_MAX, SLICE, Data, splitmix64
+from stretto.data.write import unwritable
 from stretto.errors import DataError
 
 Counts = tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]
@@ -231,9 +233,8 @@ def write_corpus(
     chunks = generate_corpus(documents, words, topics, length, **law)
     path = os.fspath(path)
     packed = path.lower().endswith(".gz")
-    work = f"{path}.{os.getpid()}.part"
     try:
-        with open(work, "wb") as out:
+        with replacing(os.path.abspath(path)) as fresh, fresh.open("wb") as out:
             # The number of entries is known at the end: the header has a fixed size that fits any number.
             out.write(_header(documents, words, 0, packed))
             if packed:
@@ -243,14 +244,8 @@ def write_corpus(
                 entries, tokens = _write_body(out, chunks, documents, words, progress)
             out.seek(0)
             out.write(_header(documents, words, entries, packed))
-        os.replace(work, path)
     except OSError as error:
-        raise DataError(
-            f"{path}: cannot be written ({error}); check the folder, its permissions and the free space"
-        ) from error
-    finally:
-        if os.path.exists(work):
-            os.unlink(work)
+        raise unwritable(path, error) from error
     return entries, tokens
 
 

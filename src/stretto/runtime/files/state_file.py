@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from stretto.atomic import replacing
 from stretto.errors import CheckpointError
 from stretto.runtime.files import array_file
 from stretto.text import show_mib
@@ -46,18 +46,12 @@ def save(
     arrays = split(array)
     if rows is not None:
         arrays |= {_ROWS: rows, _SHAPE: np.array(shape, np.int64)}
-    work = ""
     try:
         arrays[_DIGEST] = _digest(arrays)
-        handle, work = tempfile.mkstemp(prefix=f".{target.name}-", dir=target.parent)
-        with os.fdopen(handle, "wb") as file:
+        with replacing(target) as fresh, fresh.open("wb") as file:
             array_file.write(file.write, arrays)
             file.flush()
             os.fsync(file.fileno())
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(work, 0o666 & ~mask)  # the temporary file is private; a state has the usual permissions
-        os.replace(work, target)
     except TypeError as error:
         raise CheckpointError(f"{target}: the state cannot be kept: {error}") from error
     except OSError as error:
@@ -65,9 +59,6 @@ def save(
             f"{target}: could not save {show_mib(array.nbytes)}: {error.strerror or error}; check the folder, "
             "its permissions and the free space. An existing file is unchanged"
         ) from error
-    finally:
-        if work and os.path.exists(work):
-            os.unlink(work)
 
 
 def load(path: str | os.PathLike[str]) -> StoredState:
