@@ -24,7 +24,7 @@ from stretto.models.topics.job import LdaJob, build_lda
 from stretto.models.topics.layout import take_census
 from stretto.models.topics.monitor import LikelihoodMonitor
 from stretto.models.topics.problem import TopicProblem
-from stretto.plan.plan import Physical
+from stretto.plan.plan import Physical, PlanSettings
 from stretto.runtime.blocks import tiles as tile_walk
 from stretto.runtime.blocks.crew import Crew
 from stretto.runtime.blocks.source import Chunk, InMemory
@@ -341,7 +341,7 @@ def test_averaging_needs_space_too(tmp_path: Path) -> None:
     with Serial().open() as crew:
         census = take_census(InMemory(DATA), crew)
         found = [
-            count_lda(problem, InMemory(DATA), census, crew, seed=5, profile="exact", width=4, physical=Physical())
+            count_lda(problem, InMemory(DATA), census, crew, PlanSettings(5, "exact", 4, Physical()))
             for problem in (PROBLEMS["learned"], plain)
         ]
     more, less = (kept_bytes(one.problem, one.plan, one.shape) for one in found)

@@ -83,6 +83,16 @@ class Physical:
     tile: int | None = None  # blocks along one side of the part of the grid held at a time; None holds all
 
 
+@dataclass(frozen=True)
+class PlanSettings:
+    """What a planner of a grid is told besides its problem and the data."""
+
+    seed: int
+    profile: str  # numeric profile
+    width: int  # blocks that may be processed at a time
+    physical: Physical
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Plan(BasePlan):
     """What a run over a grid of blocks will do: arrays, steps, order, grade and cost. Nothing is allocated yet.

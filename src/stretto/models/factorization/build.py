@@ -15,7 +15,7 @@ from stretto.data.records.data import Data
 from stretto.data.records.duplicates import settle
 from stretto.errors import DataError
 from stretto.kernels.numeric.lanes import padded
-from stretto.plan.plan import Physical, Plan
+from stretto.plan.plan import Plan, PlanSettings
 from stretto.runtime.blocks.crew import Crew
 from stretto.runtime.blocks.job import Job
 from stretto.runtime.blocks.layout import Tally, tally, tally_parts
@@ -71,18 +71,16 @@ def count(
     problem: FactorizationProblem,
     feed: RatingsInput,
     crew: Crew,
+    settings: PlanSettings,
     *,
-    seed: int,
-    profile: str,
-    width: int,
-    physical: Physical,
     stream: bool = False,
 ) -> CountedRatings:
     """Plan the problem's solver from counts of the ratings; no ratings are laid out.
 
     stream : whether data beyond the budget may be streamed from disk
     """
-    counted = _plan(problem, feed, crew, seed=seed, profile=profile, width=width, physical=physical)
+    physical = settings.physical
+    counted = _plan(problem, feed, crew, settings)
     plan, by_nodes = counted.plan, feed.by_nodes and problem.solver == "sgd"
     if stream and physical.memory is not None and (feed.data is None or plan.cost.memory > physical.memory):
         refuse_time(problem, plan)
@@ -95,23 +93,13 @@ def count(
     return counted
 
 
-def _plan(
-    problem: FactorizationProblem,
-    feed: RatingsInput,
-    crew: Crew,
-    *,
-    seed: int,
-    profile: str,
-    width: int,
-    physical: Physical,
-) -> CountedRatings:
+def _plan(problem: FactorizationProblem, feed: RatingsInput, crew: Crew, settings: PlanSettings) -> CountedRatings:
     seen, source = survey(feed.source, crew), feed.source
     refuse_rank(problem, seen.shape)
     if problem.solver != "sgd":
         program = f"mf/{problem.solver}/2"
-        common: dict[str, Any] = {"seed": seed, "profile": profile, "width": width, "physical": physical}
-        return CountedRatings(plan_rows(program, problem, seen, **common), seen)
-    logical = logical_sgd(problem, seen, seed=seed, profile=profile, width=width)
+        return CountedRatings(plan_rows(program, problem, seen, settings), seen)
+    logical, physical = logical_sgd(problem, seen, settings), settings.physical
     parts = in_parts(source) if feed.by_nodes else None
     if parts is not None:
         counts = tally_parts(parts, logical.rows, logical.cols, logical.order, crew)
@@ -162,8 +150,8 @@ def build(
     once: bool = False,
     **settings: Any,
 ) -> FactorJob:
-    """Plan and lay out. settings: those of `count`."""
-    counted = count(problem, feed, crew, stream=scratch is not None, **settings)
+    """Plan and lay out. settings: the fields of `PlanSettings`."""
+    counted = count(problem, feed, crew, PlanSettings(**settings), stream=scratch is not None)
     return lay_out_factors(problem, counted, feed, crew, scratch=scratch, once=once)
 
 

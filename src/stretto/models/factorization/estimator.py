@@ -39,7 +39,7 @@ from stretto.models.sklearn_base import (
     check_is_fitted,
     with_callbacks,
 )
-from stretto.plan.plan import Physical, Plan
+from stretto.plan.plan import Physical, Plan, PlanSettings
 from stretto.plan.planned import refuse_changed
 from stretto.runtime.blocks.crew import Crew
 from stretto.runtime.blocks.job import EpochReport
@@ -426,8 +426,8 @@ class MatrixFactorization(
         stream: bool,
     ) -> CountedRatings:
         physical = Physical(name_of(runtime), runtime.workers, self._budget())
-        common: dict[str, Any] = {"seed": seed, "profile": self.profile, "width": int(self.width)}
-        return count(problem, feed, crew, physical=physical, stream=stream, **common)
+        settings = PlanSettings(seed, self.profile, int(self.width), physical)
+        return count(problem, feed, crew, settings, stream=stream)
 
     @WithSgd
     @with_callbacks  # type: ignore[untyped-decorator]

@@ -1,6 +1,6 @@
 """The plan of a topic model, from counts of its corpus; tokens are laid out later.
 
-counted = count_lda(problem, source, census, crew, seed=…, profile=…, width=…, physical=…)
+counted = count_lda(problem, source, census, crew, PlanSettings(seed, profile, width, physical))
 counted.plan                                             # its cost is known, and within the limits
 """
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from stretto.kernels.topics.rows import GROUP
 from stretto.plan.cost import refuse_if_over
-from stretto.plan.plan import Physical, Plan
+from stretto.plan.plan import Plan, PlanSettings
 from stretto.runtime.blocks.crew import Crew
 from stretto.runtime.blocks.parted import in_parts
 from stretto.runtime.blocks.source import EntrySource, InMemory
@@ -67,11 +67,8 @@ def count_lda(
     source: EntrySource,
     census: Census,
     crew: Crew,
+    settings: PlanSettings,
     *,
-    seed: int,
-    profile: str,
-    width: int,
-    physical: Physical,
     earlier: Topics | None = None,
     stream: bool = False,
     in_memory: bool = True,
@@ -86,11 +83,11 @@ def count_lda(
     in_memory : whether the corpus is in memory; a file that is not is always streamed
     by_nodes : the nodes of a cluster read the file, each within the budget
     """
-    problem = settled(problem, census)
+    problem, physical = settled(problem, census), settings.physical
     if isinstance(source, InMemory):
         source = InMemory(source.data, _AT_ONCE)
     # The grid follows from the census; the passes below count the contents of its blocks.
-    logical = logical_lda(problem, census, seed=seed, profile=profile, width=width)
+    logical = logical_lda(problem, census, settings)
     rows, cols, order = logical.rows, logical.cols, logical.order
     shape = CountLayout.of(problem, census, rows, cols, earlier)
     parts = in_parts(source) if by_nodes else None

@@ -16,7 +16,7 @@ from stretto.data.parts.node_files import NodeFiles
 from stretto.errors import DataError, PlanError
 from stretto.models import checks
 from stretto.models.factorization.input import at_once, is_path
-from stretto.plan.plan import Physical, Plan
+from stretto.plan.plan import Physical, Plan, PlanSettings
 from stretto.plan.planned import refuse_changed
 from stretto.runtime.blocks.crew import Crew
 from stretto.runtime.blocks.job import EpochReport
@@ -258,8 +258,9 @@ def _going_on(problem: TopicProblem, start: Topics) -> TopicProblem:
     return replace(problem, start=digest.hexdigest())
 
 
-def _physical(settings: FitSettings) -> Physical:
-    return Physical(name_of(settings.runtime), settings.runtime.workers, settings.memory)
+def _plan_settings(settings: FitSettings) -> PlanSettings:
+    physical = Physical(name_of(settings.runtime), settings.runtime.workers, settings.memory)
+    return PlanSettings(settings.seed, settings.profile, settings.width, physical)
 
 
 def _counted(
@@ -278,10 +279,7 @@ def _counted(
         feed.source,
         census,
         crew,
-        seed=settings.seed,
-        profile=settings.profile,
-        width=settings.width,
-        physical=_physical(settings),
+        _plan_settings(settings),
         earlier=start,
         stream=stream,
         in_memory=feed.corpus is not None,
@@ -307,10 +305,7 @@ def _job(
             InMemory(feed.corpus.data),
             census,
             crew,
-            seed=settings.seed,
-            profile=settings.profile,
-            width=settings.width,
-            physical=_physical(settings),
+            _plan_settings(settings),
             watch=watch,
             earlier=start,
         )

@@ -22,7 +22,7 @@ from stretto.kernels.topics.dense import gibbs_dense_worker
 from stretto.kernels.topics.metropolis_hastings import make_tables, mh_worker, prior_table
 from stretto.kernels.topics.packed import gibbs_packed_worker
 from stretto.kernels.topics.rows import Tokens, TopicCounts, TopicModel, make_rooms
-from stretto.plan.plan import Physical, Plan
+from stretto.plan.plan import Plan, PlanSettings
 from stretto.runtime.blocks.crew import Crew
 from stretto.runtime.blocks.job import EpochReport
 from stretto.runtime.blocks.parted import in_parts
@@ -328,22 +328,19 @@ def lay_out_in_memory(
     source: EntrySource,
     census: Census,
     crew: Crew,
+    settings: PlanSettings,
     *,
-    seed: int,
-    profile: str,
-    width: int,
-    physical: Physical,
     watch: LikelihoodMonitor | None = None,
     earlier: Topics | None = None,
 ) -> LdaJob:
     """Lay the tokens out, then plan from the layout: the plan of `count_lda`, without a counting pass."""
     problem = settled(problem, census)
-    logical = logical_lda(problem, census, seed=seed, profile=profile, width=width)
+    logical = logical_lda(problem, census, settings)
     shape = CountLayout.of(problem, census, logical.rows, logical.cols, earlier)
     laid = lay_out_tokens(source, logical, shape, crew)
-    plan = plan_lda(problem, logical, shape, np.diff(laid.tokens.ptr), laid.runs, physical)
+    plan = plan_lda(problem, logical, shape, np.diff(laid.tokens.ptr), laid.runs, settings.physical)
     refuse_in_memory(problem, plan, shape, going_on=earlier is not None)
-    return LdaJob(problem, plan, shape, laid, crew, seed, watch or LikelihoodMonitor(), earlier)
+    return LdaJob(problem, plan, shape, laid, crew, settings.seed, watch or LikelihoodMonitor(), earlier)
 
 
 def build_lda(
@@ -358,12 +355,12 @@ def build_lda(
     data: Data | None = None,
     **settings: Any,
 ) -> LdaJob:
-    """Count, plan and lay out. data: the corpus, if it is in memory. settings: those of `count_lda`."""
+    """Count, plan and lay out. data: the corpus, if it is in memory. settings: the fields of `PlanSettings`."""
+    chosen = PlanSettings(**settings)
     census = census or take_census(source, crew)
     if scratch is None:
         whole = source if data is None else InMemory(data)
-        return lay_out_in_memory(problem, whole, census, crew, watch=watch, earlier=earlier, **settings)
-    kind: dict[str, Any] = {"stream": True, "in_memory": data is not None}
-    counted = count_lda(problem, source, census, crew, earlier=earlier, **kind, **settings)
+        return lay_out_in_memory(problem, whole, census, crew, chosen, watch=watch, earlier=earlier)
+    counted = count_lda(problem, source, census, crew, chosen, earlier=earlier, stream=True, in_memory=data is not None)
     whole = source if counted.plan.physical.tile is not None or data is None else InMemory(data)
     return lay_out_lda(counted, whole, crew, watch=watch, earlier=earlier, scratch=scratch)

@@ -10,7 +10,7 @@ import numpy as np
 
 from stretto.data.partition import choose_blocks, cut, cut_evenly
 from stretto.plan.cost import Cost
-from stretto.plan.plan import Logical, Physical, Plan
+from stretto.plan.plan import Logical, Physical, Plan, PlanSettings
 from stretto.runtime.blocks.layout import index_type
 from stretto.schedule.orders.order import Ints
 from stretto.schedule.orders.rotation import panels
@@ -93,18 +93,18 @@ def settled(problem: TopicProblem, census: Census) -> TopicProblem:
     return replace(problem, sampler=sampler)
 
 
-def logical_lda(problem: TopicProblem, census: Census, *, seed: int, profile: str, width: int) -> Logical:
+def logical_lda(problem: TopicProblem, census: Census, settings: PlanSettings) -> Logical:
     """Everything that decides the numbers of a run. The grid follows from the corpus and the width alone."""
     tokens, shape = census.tokens, (len(census.doc_tokens), len(census.word_tokens))
-    blocks = choose_blocks(tokens, shape, width, FEWEST_TOKENS)
+    blocks, seed = choose_blocks(tokens, shape, settings.width, FEWEST_TOKENS), settings.seed
     count = max(1, min(math.ceil(tokens / PANEL_TOKENS), shape[0] // blocks))
     return Logical(
         program=f"lda/{problem.sampler}",
         parameters=problem.parameters(),
         data=census.digest,
         seed=seed,
-        profile=profile,
-        width=width,
+        profile=settings.profile,
+        width=settings.width,
         order=panels(blocks, count),
         rows=cut(census.doc_tokens, blocks * count, seed=seed, axis=0),
         cols=cut_evenly(census.word_tokens, blocks, seed=seed, axis=1),

@@ -26,7 +26,7 @@ from stretto.data.partition import BlockPartition, straight
 from stretto.kernels.factorization import als
 from stretto.kernels.numeric.lanes import padded
 from stretto.plan.cost import Cost
-from stretto.plan.plan import Logical, Physical, Plan
+from stretto.plan.plan import Logical, Plan, PlanSettings
 from stretto.runtime.blocks.compressed import Compressed, compress, compress_on_disk
 from stretto.runtime.blocks.crew import Crew
 from stretto.runtime.blocks.job import EpochReport
@@ -57,20 +57,17 @@ def plan_rows(
     program: str,
     problem: FactorizationProblem,
     seen: Survey,
-    *,
-    seed: int,
-    profile: str,
-    width: int,
-    physical: Physical,
+    settings: PlanSettings,
 ) -> Plan:
     """The plan of a solver that works row by row, then column by column. seen: the survey of the ratings."""
-    blocks = row_blocks(seen.entries, width)
+    blocks = row_blocks(seen.entries, settings.width)
     names = ["rank", "reg", "biases", "init_scale"]
     cg = problem.solver == "als" and problem.linear_solver == "cg"
     names += ["implicit", "linear_solver"] * (problem.solver == "als") + ["alpha"] * problem.implicit
     names += ["inner"] * (problem.solver == "ccd" or cg)
     rows, cols = straight(seen.row_counts, blocks), straight(seen.col_counts, blocks)
     order, parameters = independent(blocks), problem.parameters(*names)
+    seed, profile, width = settings.seed, settings.profile, settings.width
     logical = Logical(program, parameters, seen.digest, seed, profile, width, order, rows, cols)
     per_row = _FLOAT * padded(problem.rank + problem.biases) + _LONG
     rank = padded(problem.rank)
@@ -88,7 +85,7 @@ def plan_rows(
     )
     specs = specs_ccd if problem.solver == "ccd" else specs_als
     steps = tuple(specs(problem, logical, (seen.row_counts, seen.col_counts)).values())
-    return Plan(logical, steps, np.diff(running[rows.bounds]).astype(np.int64), cost, physical)
+    return Plan(logical, steps, np.diff(running[rows.bounds]).astype(np.int64), cost, settings.physical)
 
 
 class AlsJob:

@@ -27,7 +27,7 @@ from stretto.kernels.numeric.lanes import padded, unrolled
 from stretto.plan.arrays import Array, Reader, StepSpec, by_cols, by_rows, by_visits, constant, number
 from stretto.plan.cost import Cost
 from stretto.plan.kernel_reference import named_kernel
-from stretto.plan.plan import Logical, Physical, Plan
+from stretto.plan.plan import Logical, Physical, Plan, PlanSettings
 from stretto.runtime.blocks.crew import Crew
 from stretto.runtime.blocks.job import EpochReport
 from stretto.runtime.blocks.layout import Blocks, Tally, index_type, lay_out, lay_out_on_disk
@@ -48,17 +48,17 @@ _FLOPS = {"sgd": 8, "adagrad": 16, "adarevision": 34}
 OUTLIER, LIMIT = 8.0, 5.0
 
 
-def logical_sgd(problem: FactorizationProblem, seen: Survey, *, seed: int, profile: str, width: int) -> Logical:
+def logical_sgd(problem: FactorizationProblem, seen: Survey, settings: PlanSettings) -> Logical:
     """Everything that decides the numbers of an SGD run."""
-    blocks = choose_blocks(seen.entries, seen.shape, width)
+    blocks, seed = choose_blocks(seen.entries, seen.shape, settings.width), settings.seed
     names = ["rank", "loss", "reg", "biases", "optimizer", "learning_rate", "schedule", "init_scale"]
     return Logical(
         program="mf/sgd",
         parameters=problem.parameters(*names, *(["epochs"] if problem.fall == "linear" else [])),
         data=seen.digest,
         seed=seed,
-        profile=profile,
-        width=width,
+        profile=settings.profile,
+        width=settings.width,
         order=rotation(blocks),
         rows=cut(seen.row_counts, blocks, seed=seed, axis=0),
         cols=cut(seen.col_counts, blocks, seed=seed, axis=1),
