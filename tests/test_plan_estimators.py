@@ -187,7 +187,7 @@ def nothing_is_laid_out(monkeypatch: pytest.MonkeyPatch) -> None:
 
     for where in (
         *("solvers.factorization.sgd.lay_out", "solvers.factorization.sgd.lay_out_on_disk"),
-        *("solvers.factorization.als.compress_source", "solvers.factorization.ccd.compress_source"),
+        "solvers.factorization.als.compress_source",  # of ccd, too
         *(f"solvers.factorization.{solver}.new_factors" for solver in ("sgd", "als", "ccd")),
         *("models.topics.job.lay_out_tokens", "models.topics.job.lay_out_tokens_on_disk"),
         *("models.topics.job.new_counts", "models.topics.fit.lay_out_in_memory", "models.topics.fit.lay_out_lda"),
