@@ -6,7 +6,9 @@ Each pattern stands for a phrase of the project's early days; `docs/glossary.md`
 from __future__ import annotations
 
 import ast
+import io
 import re
+import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -55,6 +57,17 @@ def messages(path: Path) -> Iterator[tuple[int, str]]:
                 for part in ast.walk(argument):
                     if isinstance(part, ast.Constant) and isinstance(part.value, str):
                         yield part.lineno, part.value
+
+
+def source_texts(path: Path) -> Iterator[tuple[int, str]]:
+    """Strings, docstrings and comments of a module, without what is quoted as code: line and text."""
+    source = path.read_text(encoding="utf-8")
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.lineno, re.sub(r"`[^`]*`", "", node.value)
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.start[0], re.sub(r"`[^`]*`", "", token.string)
 
 
 def prose(path: Path) -> str:

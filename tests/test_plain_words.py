@@ -9,7 +9,7 @@ import pytest
 from typer.main import get_command
 
 import stretto
-from plain_words import found, messages, prose
+from plain_words import found, messages, prose, source_texts
 from stretto.cli import app
 
 SRC = Path(stretto.__file__).parent
@@ -18,6 +18,8 @@ PAGES = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
     *sorted(path for path in (ROOT / "docs").rglob("*.md") if "decisions" not in path.parts),
+    *sorted((ROOT / "bench").rglob("*.md")),
+    *sorted((ROOT / "reproductions").rglob("*.md")),
 ]
 
 
@@ -36,6 +38,17 @@ def test_error_messages() -> None:
         f"{path.relative_to(SRC)}:{line}: {what}"
         for path in sorted(SRC.rglob("*.py"))
         for line, text in messages(path)
+        for what in found(text)
+    ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("folder", ["bench", "reproductions"])
+def test_texts_of_benches_and_reproductions(folder: str) -> None:
+    wrong = [
+        f"{path.relative_to(ROOT)}:{line}: {what}"
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        for line, text in source_texts(path)
         for what in found(text)
     ]
     assert wrong == []
