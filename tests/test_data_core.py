@@ -69,6 +69,12 @@ def test_bad_arrays(rows: Any, cols: Any, values: Any, shape: Any, says: str) ->
         as_data((rows, cols, values), shape=shape)
 
 
+def test_a_wrong_value_of_a_matrix_is_named_by_row_and_column() -> None:
+    matrix = sparse.coo_array(([1.0, float("nan")], ([0, 4], [2, 3])), shape=(5, 5))
+    with pytest.raises(DataError, match=r"value nan at position 1 \(row 4, column 3\) is not a finite number; drop"):
+        as_data(matrix)
+
+
 @given(small)
 def test_csr_round_trip(records: list[tuple[int, int, int]]) -> None:
     d = as_data(columns(records), shape=(6, 6), duplicates="last")

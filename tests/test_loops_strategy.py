@@ -231,7 +231,7 @@ def test_data_dependent_subscripts_are_refused_with_the_ways_out() -> None:
         "no strategy runs this loop in parallel with the result of a serial one:",
         "  line 4 reads w[features[k]], line 6 writes w[features[k]]: iterations p and p + (+∞)",
         "ways out:",
-        "  inspect=True: look at the data for iterations that do not meet",
+        "  inspect=True: search the data for iterations that do not meet",
         "  exempt the writes to w: pass b = st.buffer(w) as one more argument and write b[...] += …; "
         "other visits then see them later",
         "  split the loop in two, so that the accesses above are in different loops",

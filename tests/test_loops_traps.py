@@ -1191,6 +1191,8 @@ def test_what_cannot_be_decorated_or_run() -> None:
     with pytest.raises(TypeError, match="is a method"):
         Model().step(1)
     assert Model.step is not None
+    with pytest.raises(TypeError, match=r"loop\(W, V, n\): missing a required argument: 'n'"):
+        loop(DOUBLE)(np.ones(5), np.zeros(5))
 
 
 def test_a_refusal_has_a_short_traceback() -> None:
