@@ -131,7 +131,7 @@ def regression(
         part, target = X[mine], y[mine]
         for clock in w.clocks(clocks):
             if pause:
-                time.sleep(pause)
+                time.sleep(pause)  # work that takes a while: a test kills a host in the middle of it
             if clock == clocks // 4 and w.number == 0 and mark and not os.path.exists(mark):
                 Path(mark).touch()
             scores = part @ weights.read(keys) + biases.read([0])[0]
@@ -187,7 +187,7 @@ def program(runtime: Any, rounds: int = 400, parts: int = 12, mark: str = "", pa
 
     def update(job: int, part: Any, params: Any, local: Any) -> Any:
         if pause:
-            time.sleep(pause)
+            time.sleep(pause)  # work that takes a while: a test kills a host in the middle of it
         local["updates"] += 1
         columns, rows = part
         return job, columns[:, job] @ params["r"][rows], local["updates"]
@@ -306,12 +306,17 @@ class Driver:
         return found
 
     def _where(self) -> None:
-        """Have it write to its log what it is doing."""
+        """Have it write to its log what it is doing, and wait until that is written."""
+        before = self.log.stat().st_size
         below = [pid for pid, line in self._machine.processes().items() if line.endswith(__file__)]
         for pid in below:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGUSR1)
-        time.sleep(1.0)
+        deadline = time.monotonic() + 5.0  # a process that is stopped writes nothing
+        size = last = before
+        while (size == before or size != last) and time.monotonic() < deadline:  # until it grew, and grows no more
+            time.sleep(0.05)
+            last, size = size, self.log.stat().st_size
 
     def ask(self, job: str, timeout: float = 60.0, **options: Any) -> dict[str, Any]:
         """Both."""

@@ -319,7 +319,7 @@ def _only_one(wait: float) -> IO[str]:
                 raise LabError(
                     f"another laboratory is at work (it holds {LOCK}) and did not end in {wait:g} s"
                 ) from None
-            time.sleep(0.2 + 0.1 * random.random())
+            time.sleep(0.2 + 0.1 * random.random())  # at random, so that two that wait do not ask in step
 
 
 def main() -> int:

@@ -204,7 +204,7 @@ def _validated(X: Any, estimator: Any, reset: bool) -> Any:
     flat = isinstance(X, list | tuple) or (isinstance(X, np.ndarray) and X.ndim == 1)
     if flat and len(X) and isinstance(X[0], str):
         raise DataError(
-            f"X holds text, such as {shown(str(X[0]))}, and a topic model takes counts, documents × words; count the words "
+            f"X holds text, such as {shown(str(X[0]))}, and a topic model takes counts, documents × words; count words "
             "first, for example with sklearn.feature_extraction.text.CountVectorizer().fit_transform(X)"
         )
     # NaN and infinity are checked later, where the message can give their position.
