@@ -207,7 +207,7 @@ def test_split_is_the_same_everywhere() -> None:
     whole = held_out(0, 5000, 0.2, 7)
     assert (np.concatenate([held_out(0, 1234, 0.2, 7), held_out(1234, 5000, 0.2, 7)]) == whole).all()
     assert (held_out(0, 5000, 0.2, 8) != whole).any()
-    # fixed for good: a recorded split must be found again by every later version
+    # fixed permanently: a recorded split must be found again by every later version
     assert np.flatnonzero(held_out(0, 64, 0.1, 0)).tolist() == [1, 18, 25, 27, 43, 47, 58]
     with pytest.raises(DataError, match="test share"):
         d.split(1.0)

@@ -1,4 +1,4 @@
-"""Fitting: what goes in, what comes out, and the same bits whoever computes them."""
+"""Fitting: what goes in, what comes out, and the same bits on every runtime."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def test_rounds_are_independent_sets(kind: str, centred: bool, queues: int) -> N
 
 
 def test_an_independent_set_leaves_out_nobody_who_fits() -> None:
-    """Everyone who is left out of a round with room is too close to a job that comes before it."""
+    """Everyone who is left out of a round that is not full is too close to a job that comes before it."""
     X = sparse(60, 40, 0.15, seed=2)
     exact = cosines(X, centred=False)
     chooser = prioritised(40, candidates=40, threshold=0.3).start(40, 0, X)
@@ -155,7 +155,7 @@ def test_the_most_urgent_come_first() -> None:
     chooser = prioritised(6, conflicts=None, floor=0.01).start(6, 0)
     jobs = chooser.choose()
     chooser.learn(jobs, jobs.astype(float))
-    assert chooser.choose().tolist() == [5, 4, 3, 2, 1]  # nothing is known of job 0 but that it stood still
+    assert chooser.choose().tolist() == [5, 4, 3, 2, 1]  # nothing is known of job 0 but that it did not move
 
 
 @pytest.mark.parametrize("size", [3, 20], ids=["by steps", "from the tree"])

@@ -1,4 +1,4 @@
-"""Jobs that the laboratory's tests run, and a process on host 0 that runs them when it is told to.
+"""Jobs that the laboratory's tests run, and a process on host 0 that runs them on request.
 
     driver = Driver(lab)
     driver.ask("regression", nodes=4)["digest"]         # run it there and wait
@@ -63,7 +63,7 @@ class Marking:
         """Nothing."""
 
     def on_fit_task_end(self, estimator: Any, context: Any, *, metadata: Any, fitted_estimator: Any) -> bool:
-        """Look at the epoch; never stops."""
+        """Read the epoch; never stops."""
         if context.parent is not None and metadata["epoch"] >= self.epoch:
             _mark(self.path)
         return False
@@ -92,7 +92,7 @@ def factorise(runtime: Any, epochs: int = 60, ratings: int = 100_000, mark: str 
 
 
 def topics(runtime: Any, epochs: int = 30, tokens: int = 150_000, mark: str = "", **more: Any) -> dict[str, Any]:
-    """A topic model: documents stay, words go round, totals are merged between epochs."""
+    """A topic model: documents stay, words rotate, totals are merged between epochs."""
     draw = np.random.default_rng(4)
     documents, words = draw.integers(800, size=tokens), draw.zipf(1.3, size=tokens) % 600
     counts = np.zeros((800, 600), np.int32)
@@ -289,7 +289,7 @@ class Driver:
         self.process.stdin.flush()
 
     def ready(self, timeout: float) -> bool:
-        """Whether there is an answer after so many seconds at most."""
+        """Whether there is an answer within `timeout` seconds."""
         assert self.process.stdout is not None
         return bool(select.select([self.process.stdout], [], [], timeout)[0])
 
