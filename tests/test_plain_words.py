@@ -1,4 +1,4 @@
-"""What is read is written in the field's terms: pages, and the strings, docstrings and comments of all code but tests."""
+"""What is read is in the field's terms: pages, and the strings, docstrings and comments of all code but tests."""
 
 from __future__ import annotations
 
