@@ -27,7 +27,7 @@ NAMES = {
     "memory_zoo": "thirty models under budgets on a GPU: whether they hold, time, results beside eager's; has options",
     "memory_addresses": "whether tensors are where plans of the zoo say, on a GPU; has options",
     "memory_graphs": "the zoo's steps as costed graphs, and plans of them without a GPU; has options",
-    "memory_pieces": "models in which single operations are too large: budgets, peaks and seconds with pieces",
+    "memory_chunks": "models in which single operations are too large: budgets, peaks and seconds with chunks",
     "memory_side_by_side": "parts of these five side by side on one GPU, taking turns: for when its minutes are few",
     "loops": "a user's loop beside the kernel written by hand and plain Numba",
     "orders": "ordered, unordered and buffered loops: time and convergence",

@@ -5,7 +5,7 @@ runs (`bench.cluster_costs`). What an item costs: every machine for itself, with
 nothing that travels. What a message, a byte and waking a thread cost: a job that does nothing but read and add rows of
 16 numbers, or of 100 counts of which 4 change (for LDA), together less alone. A machine has 0.4 processors, which
 leaves some for Ray and the driver, and a busy process gets the share of them that was measured beside; CPU costs are
-divided by it. Nobody looks at the objective meanwhile. The time of a pass is that between the ends of a third of the
+divided by it. The objective is not evaluated meanwhile. The time of a pass is that between the ends of a third of the
 passes and of the last. CPU: what a machine's process used in a pass, and in brackets what the costs say, for items and
 for messages.
 """

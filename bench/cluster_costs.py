@@ -1,4 +1,4 @@
-"""What the simulator is told of our own machinery: what a message, a byte and an item cost on the laboratory.
+"""Costs of our own machinery, for the simulator: what a message, a byte and an item cost on the laboratory.
 
 Everything is CPU time of a node's process (ZeroMQ's threads, encryption and the kernel's part of sending are in it),
 measured where it will be spent: on machines with a quota, all four busy. Two kinds of runs are compared. In one every
@@ -61,7 +61,7 @@ class Costs:
 
 
 def clocks(kind: str, rows: int, nodes: int, address: str) -> Clock:
-    """A worker on each of so many nodes reads and adds all rows each clock."""
+    """A worker on each node reads and adds all rows each clock."""
     cols, dtype = COLS[kind], "f4" if kind == "dense" else "i4"
 
     def work(w: Any) -> None:

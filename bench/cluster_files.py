@@ -56,7 +56,7 @@ def children(pid: int) -> list[int]:
 
 
 class Peaks:
-    """Looks at the processes that this one starts: peaks[pid], bytes."""
+    """Samples the memory of the processes that this one starts: peaks[pid], bytes."""
 
     def __init__(self) -> None:
         self.peaks: dict[int, int] = {}
@@ -81,7 +81,7 @@ class Peaks:
 
 
 def write_ratings(path: Path, ratings: int, rows: int, cols: int, seed: int = 0) -> None:
-    """A CSV file of ratings, items by a power law; written in pieces."""
+    """A CSV file of ratings, items by a power law; written in chunks."""
     random = np.random.default_rng(seed)
     with open(path, "w") as file:
         file.write("user,item,rating\n")

@@ -49,7 +49,7 @@ def told(result: Any) -> dict[str, Any]:
     """A result as plain values.
 
     The driver hears of a clock some time after it ended. Where workers wrote down when they ended theirs ("ended" in
-    their own arrays; machines of the laboratory share one steady clock), a look has the time of the last of them.
+    their own arrays; machines of the laboratory share one steady clock), an evaluation has the time of the last one.
     """
     found = hashlib.sha256()
     for name in sorted(result.tables):
@@ -358,7 +358,7 @@ JOBS: dict[str, Callable[..., dict[str, Any]]] = {
 
 
 def main() -> None:
-    """One job, as told. By the module's own name: nodes find its functions there, and not in their `__main__`."""
+    """The job given. By the module's own name: nodes find its functions there, and not in their `__main__`."""
     from bench.cluster_jobs import JOBS as jobs
 
     print(json.dumps(jobs[sys.argv[1]](**json.loads(sys.argv[2]))))

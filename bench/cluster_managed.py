@@ -68,7 +68,7 @@ def scratch() -> Iterator[Path]:
 
 
 def reached(ends: list[float], objectives: list[float], target: float) -> tuple[float, float]:
-    """(passes, seconds) until the objective is there, both interpolated; infinite if it never is.
+    """(passes, seconds) until the objective is reached, both interpolated; infinite if it never is.
 
     ends [passes + 1]: when passes ended, the first: when they began.
     """

@@ -262,7 +262,7 @@ JOBS: dict[str, Callable[..., dict[str, Any]]] = {"ratings": ratings, "corpus": 
 
 
 def main() -> None:
-    """One job, as told. By the module's own name: nodes find its functions there, and not in their `__main__`."""
+    """The job given. By the module's own name: nodes find its functions there, and not in their `__main__`."""
     from bench.cluster_managed_jobs import JOBS as jobs
 
     print(json.dumps(jobs[sys.argv[1]](**json.loads(sys.argv[2]))))

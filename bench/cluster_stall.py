@@ -40,7 +40,7 @@ SHAPES = {
     "5 million ratings, 40,000 items": (5_000_000, 40_000),
 }
 USERS, RANK, EPOCHS = 40_000, 128, 12
-EVERY = 0.1  # seconds between two looks at the kernel's counters
+EVERY = 0.1  # seconds between two readings of the kernel's counters
 
 
 # -- on the driver's machine -----------------------------------------------------------------------------------------
@@ -58,7 +58,7 @@ class Cluster(st.Cluster):
 
 
 class Watch:
-    """After every epoch: the time, and what each node told of it."""
+    """After every epoch: the time, and what each node reported of it."""
 
     def __init__(self, runtime: Any) -> None:
         self.runtime = runtime
@@ -107,7 +107,7 @@ def job(ratings: int, items: int, looks: int) -> dict[str, Any]:
 
 
 class Threads:
-    """Looks at all threads of the actors of each machine.
+    """Samples all threads of the actors of each machine.
 
     seen[host][(pid, tid)] : [(when, seconds on a processor, seconds runnable without one)].
     """
@@ -192,7 +192,7 @@ def main() -> None:
 
 
 def measure(lab: Any, sizes: list[int], hosts: list[int]) -> tuple[dict[str, Any], Any]:
-    """A job; what it told, and [hosts, 2] shares of an epoch."""
+    """A job: its report, and [hosts, 2] shares of an epoch."""
     with Threads(lab, EVERY) as looks:
         done = lab.run([sys.executable, "-m", "bench.cluster_stall", *map(str, sizes)], timeout=240)
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]

@@ -77,7 +77,7 @@ def count_sets() -> Iterator[CountSet]:
     """Those that the default was chosen on, then those that it is judged on."""
     real = sets.real_data()
     if real is None:
-        print("the real sets are not here; set STRETTO_DATA to their folder to include them")
+        print("the real sets were not found; set STRETTO_DATA to their folder to include them")
     else:
         stars = _plain(real / "movielens-1m/ratings.tsv.xz")
         yield CountSet("MovieLens-1M, stars", stars, True)

@@ -1,7 +1,7 @@
 """Measurements on the laboratory of `tests/cluster`: a cluster of namespaces with Ray in it, on this computer.
 
     with laboratory(hosts=4, link="100Mbit") as lab:
-        told = drive(lab, "ratings", budget="50Mbit")       # bench.cluster_jobs on host 0; bytes are the kernel's
+        found = drive(lab, "ratings", budget="50Mbit")       # bench.cluster_jobs on host 0; bytes are the kernel's
 
 Skipped, with the reason, where namespaces are not allowed.
 """
@@ -42,7 +42,7 @@ def laboratory(hosts: int = HOSTS, link: str = "1Gbit", slots: int = 2) -> Itera
 def drive(
     lab: Lab, job: str, timeout: float = 400.0, module: str = "bench.cluster_jobs", **options: Any
 ) -> dict[str, Any]:
-    """Run a job of `bench.cluster_jobs` on host 0. What it told, and by host: bytes, and the most in any second."""
+    """Run a job of `bench.cluster_jobs` on host 0. Its report, and by host: bytes, and the most in any second."""
     env = {name: os.environ[name] for name in ("STRETTO_DATA", "STRETTO_CACHE") if name in os.environ}
     with lab.sample() as looks:
         done = lab.run([sys.executable, "-m", module, job, json.dumps(options)], env=env, timeout=timeout)

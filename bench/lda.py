@@ -66,7 +66,7 @@ def start(counts: Any, topics: int, crew: Any, *, sampler: str = "sparse", steps
 
 
 def epochs(job: Any, crew: Any) -> Iterator[tuple[int, float]]:
-    """(passes, seconds) after every pass, for ever."""
+    """(passes, seconds) after every pass, without end."""
     seconds, epoch = 0.0, 0
     while True:
         began = time.perf_counter()

@@ -4,7 +4,7 @@ Trained on IMDB and AP without their held-out documents (K = 100 and 1000, 50 pa
 program infers the shares of held-out documents from half of their tokens. Perplexity is that of the other half, by the
 program's own topics. A pass is one round over the tokens of a document: of the fixed point here, of Gibbs sampling
 there. The held-out documents are inferred again and again, so that the clock sees more than the start of threads.
-tomotopy infers documents each with a copy of the model or, `together`, as one more piece of corpus: both are shown.
+tomotopy infers documents each with a copy of the model or, `together`, as one more part of the corpus: both are shown.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ import numpy as np
 from .lda_sets import Floats, Held, Ints, completion, joint, pairs, table, texts
 from .peers import ALLOWED
 
-FIRST = (1, 2, 5)  # passes after which a sampler is looked at besides every so many
+FIRST = (1, 2, 5)  # passes after which a sampler is evaluated, besides every n-th
 KEPT = 31  # states of gensim at a time, up to 100 MB each; odd, so that the last one stays when half are dropped
 GRACE = 10.0  # seconds a process may take to end once it has said everything
 
@@ -63,7 +63,7 @@ def tomotopy_inference(
 ) -> list[Point]:  # fmt: skip
     """Perplexity of completion after training, against seconds of inference alone; passes: its iterations.
 
-    together: all documents as one more piece of corpus, which spares a copy of the model for each.
+    together: all documents as one more part of the corpus, which spares a copy of the model for each.
     """
     order = {"topics": topics, "passes": passes, "threads": threads, "seed": seed, "iterations": iterations}
     return _apart("tomotopy_inference", train, held, {**order, "alpha": alpha, "beta": beta, "together": together})
@@ -292,7 +292,7 @@ def main() -> None:
         print(json.dumps({"seconds": point.seconds, "passes": point.passes, "score": point.score}), flush=True)
     print('{"end": true}', flush=True)
     if order["program"] == "gensim":
-        os._exit(0)  # a pool whose training was ended early waits for ever; the caller ends its processes
+        os._exit(0)  # a pool whose training was ended early never returns; the caller ends its processes
 
 
 if __name__ == "__main__":

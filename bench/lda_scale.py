@@ -1,7 +1,7 @@
 """Topic models: tokens per second at 1, 2, 4, 8, 16 threads, and for 100 to 10,000 topics.
 
 Threads: a generated corpus of 50 million tokens (`BENCH_TOKENS`), exact sampler; every count of threads ends with the
-same topics for every token. Topics: IMDB where it is here, else generated; nanoseconds for a token on one thread in
+same topics for every token. Topics: IMDB if available, else generated; nanoseconds for a token on one thread in
 the passes after the first two, for both samplers (mh with one pair of proposals).
 """
 

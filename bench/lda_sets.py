@@ -45,7 +45,7 @@ class Held:
 
 
 def present() -> list[str]:
-    """Those of the corpora that are here and, where $BENCH_SETS=NAME,… is given, that it names."""
+    """Those of the corpora that are available and, where $BENCH_SETS=NAME,… is given, that it names."""
     asked = [name for name in os.environ.get("BENCH_SETS", "").split(",") if name]
     unknown = sorted(set(asked) - set(NAMES))
     if unknown:
@@ -69,7 +69,7 @@ def load(name: str) -> Any:
     if not file.exists():
         folder = sets.real_data()
         if folder is None or not (folder / FILES[name]).exists():
-            raise FileNotFoundError(f"{FILES[name]} is not here; set STRETTO_DATA to the folder of the real sets")
+            raise FileNotFoundError(f"{FILES[name]} was not found; set STRETTO_DATA to the folder of the real sets")
         read = st.read(folder / FILES[name])
         counts = scipy.sparse.csr_matrix((read.values.astype(np.int32), (read.rows, read.cols)), read.shape)
         file.parent.mkdir(exist_ok=True)

@@ -2,10 +2,10 @@
 
 Both get rank 64 and the same regularisation, everything else by default but the number of epochs, which is one for all
 sets. The curve of test RMSE and the clock come from separate runs, so that measuring costs neither side time. LIBMF's
-clock starts when it has read its file and prepared its blocks (its first line of output); ours includes looking at the
+clock starts when it has read its file and prepared its blocks (its first line of output); ours includes inspecting the
 data, planning and laying out the blocks.
 
-Our default step and the number of epochs were chosen while looking at these sets and splits, one choice for all of
+Our default step and the number of epochs were chosen on these sets and splits, one choice for all of
 them; LIBMF's step is its default. So a ratio near the limit should be read with that in mind.
 """
 
@@ -132,7 +132,7 @@ def main() -> None:
     """Measure every set at 1 and 2 threads."""
     programs = peers()
     if not programs:
-        print("LIBMF is not here: put `mf-train` on the path, or name builds in MF_TRAIN=label=path,…")
+        print("LIBMF was not found: put `mf-train` on the path, or name builds in MF_TRAIN=label=path,…")
         return
     rows = []
     for data in sets.rating_sets():

@@ -2,7 +2,7 @@
 
 Σ C·log(1 + exp(−y·Xβ)) + ‖β‖₁ without intercept. Ours runs to a duality gap of 1e-4 of the objective. liblinear has no
 certificate: its tolerance is lowered tenfold until its objective is within 1e-4 of the best that either found, up to a
-minute; its seconds are those of that last fit alone, and a share above 1e-4 says that it did not get there.
+minute; its seconds are those of the last fit alone, and a share above 1e-4 says that it did not get there.
 """
 
 from __future__ import annotations

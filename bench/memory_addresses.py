@@ -98,7 +98,7 @@ def expected(program: DeviceProgram) -> dict[int, dict[int, int]]:
 
 
 class Compared:
-    """Looks at a runner's tensors after every instruction."""
+    """Compares a runner's tensors after every instruction."""
 
     def __init__(self) -> None:
         self.runner: Any = None

@@ -3,7 +3,7 @@
 First the largest batches are predicted, which needs no GPU: the plan in which nothing moves stands for eager; ours is
 the largest batch for which a plan was found. Then, on a GPU, eager's is looked for with real steps, and ours is made
 true with real steps, with fewer items where the prediction was too bold. Batches are round numbers, by a thirty-second
-at most below what was found. Of transformers the loss is made in pieces; cells are unrolled over 64 places.
+at most below what was found. Of transformers the loss is computed in chunks; cells are unrolled over 64 places.
 """
 
 # STRETTO_CASES: which models. STRETTO_BATCHES: a file of predictions, as this writes it; without it they are made
@@ -110,7 +110,7 @@ def prediction(case: Case, budget: int) -> Row:
     return row | {"ours": {"failed": "no larger batch than eager's"}}
 
 
-_LAST: dict[str, tuple[CapturedStep, Graph]] = {}  # the step that was looked at last
+_LAST: dict[str, tuple[CapturedStep, Graph]] = {}  # the step that was captured last
 
 
 def dry(case: Case, batch: int, budget: int, chunks: str | None) -> tuple[CapturedStep, Graph]:
@@ -152,8 +152,8 @@ def fits(case: Case, batch: int, budget: int) -> bool:
 
 
 def largest(need: Callable[[int], int], room: int, first: int) -> int:
-    """The largest batch whose need is at most room, by straight lines through the last two tries: needs grow so. It is
-    one that was tried, a thirty-second below the truth at most, or 1."""
+    """The largest batch whose need is at most `room` bytes, by straight lines through the last two tries: needs grow
+    so. It is one that was tried, a thirty-second below the largest at most, or 1."""
     tried: list[tuple[int, int]] = [(0, 0)]
     low, high, batch = 0, 1 << 40, max(1, first)
     for _ in range(10):
@@ -231,7 +231,7 @@ def eager_largest(case: Case, guess: int) -> Row:
 
 
 def eager_at(case: Case, batch: int) -> Row | None:
-    """Real steps, None if there is no room for them."""
+    """Real steps, None if memory is too small for them."""
     import torch
 
     from .memory_runs import clean, place
@@ -256,7 +256,7 @@ def _eager(case: Case, batch: int) -> Row:
 
 
 def confirmed(case: Case, batch: int, budget: int) -> Row:
-    """Real planned steps; with fewer items if there is no plan or no room for so many."""
+    """Real planned steps; with fewer items if there is no plan or no memory for all."""
     from stretto.memory.planner.planner import Infeasible
 
     from .memory_runs import clean, failed

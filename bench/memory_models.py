@@ -34,7 +34,7 @@ def cast(device: str, dtype: str) -> Any:
     """Autocast to bfloat16 if the dtype is "bf16"; otherwise a context that does nothing."""
     if dtype != "bf16":
         return contextlib.nullcontext()
-    return torch.autocast("cpu" if device == "meta" else device, torch.bfloat16)  # meta: only looked at, as on a CPU
+    return torch.autocast("cpu" if device == "meta" else device, torch.bfloat16)  # meta: only planned, as on a CPU
 
 
 def supervised(

@@ -53,7 +53,7 @@ Row = dict[str, Any]
 
 
 def place() -> str:
-    """Where models are: "cuda", "meta" (they are only looked at), or "cpu" if asked for."""
+    """Where models are: "cuda", "meta" (they are only planned), or "cpu" if asked for."""
     return "cuda" if bool(torch.cuda.is_available()) else os.environ.get("STRETTO_PLACE", "meta")
 
 
@@ -94,13 +94,13 @@ def clean() -> None:
 
 
 def made(name: str, dtype: str, options: dict[str, Any]) -> Job:
-    """A job that can run; without a GPU one to look at."""
+    """A job that can run; without a GPU one that is only planned."""
     torch.manual_seed(0)
     return unseen(name, dtype, options) if place() == "meta" else MODELS[name](place(), dtype, **options)
 
 
 def unseen(name: str, dtype: str, options: dict[str, Any]) -> Job:
-    """A job to look at only: it has no memory, and nobody has touched that of its batch."""
+    """A job that is only planned: it has no memory, and that of its batch is untouched."""
     with torch.device("meta"):
         job = MODELS[name]("meta", dtype, **options)
     batch = pytree.tree_map(lambda t: torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device="cpu"), job.batch)
@@ -177,7 +177,7 @@ class Trial:
         self.device = torch.device("cuda", 0) if on_gpu() else torch.device("cpu")
         self._known: dict[Any, tuple[CapturedStep, Graph]] = {}
         self._runner: Runner | None = None
-        self._moved = False  # by a plan: what lasts may be on the host
+        self._moved = False  # by a plan: persistent tensors may be on the host
         self.about = 1 << 40  # bytes that plans will be made for: small parameters are updated together up to a share
 
     def eager(self) -> Row:
@@ -291,8 +291,8 @@ class Trial:
             self.rest()
 
     def _brought_back(self) -> bool:
-        """What lasts is on the device and no longer in host memory that the next plan will use; false if there is no
-        room for it."""
+        """Bring persistent tensors back to the device, out of host memory that the next plan will use; false if they
+        do not fit."""
         if not self._moved:
             return True
         try:

@@ -3,7 +3,7 @@
     OUT=out STRETTO_SECONDS=560 STRETTO_JOBS="gpt-bf16 chapter-*" python -m bench memory_side_by_side
 
 Every job is a bench in a process of its own, with a part of the bench's cases. Its numbers, its page and its log are in
-OUT/<job> (runs/side_by_side/<job> if OUT is unset); nothing is merged. While one measures steps the others stand still,
+OUT/<job> (runs/side_by_side/<job> if OUT is unset); nothing is merged. While one measures steps the others pause,
 see memory_turns; a watchdog lets them go on when somebody died in a turn or takes longer than a minute for it. A job is
 started when the host has memory for it beside those that run.
 
@@ -37,7 +37,7 @@ from .memory_turns import look_after, register
 ROOT = Path(__file__).parent.parent
 HOST = 116  # GiB, of a machine that has 125
 HALF = HOST // 2 + 2  # more than half: such jobs run one at a time
-EVERY = 0.2  # seconds from one look at the jobs to the next
+EVERY = 0.2  # seconds from one check of the jobs to the next
 GRACE = 2.0  # seconds to end in
 TAIL, WIDE = 5, 300  # lines of a log that are shown, and letters of a line
 OWN = ("STRETTO_JOBS", "STRETTO_CASES", "STRETTO_MODELS", "STRETTO_FROM", "STRETTO_SECONDS")  # not handed on
@@ -57,7 +57,7 @@ class Job:
     limit: float = math.inf
 
     def environment(self) -> dict[str, str]:
-        """What the bench is told."""
+        """Environment variables of the bench."""
         return {"STRETTO_CASES": self.cases} | ({"STRETTO_MODELS": self.models} if self.models else {})
 
 
@@ -82,7 +82,7 @@ JOBS: dict[str, Job] = {
     "chapter-speeds": Job("memory_chapter", "table_6_6", 4),
     "chapter-long-lstm": Job("memory_chapter", "table_6_9", 4, "lstm"),
     "chapter-long-gpt": Job("memory_chapter", "table_6_9", 4, "gpt"),
-    **{f"pieces-{name}": Job("memory_pieces", name, 6) for name in ("attention", "images", "wide", "gpt", "experts")},
+    **{f"chunks-{name}": Job("memory_chunks", name, 6) for name in ("attention", "images", "wide", "gpt", "experts")},
     **{f"batches-{name}": Job("memory_batches", name, HALF) for name in ("gpt", "resnet", "moe", "lstm", "wgan")},
     **{f"sizes-{name}": Job("memory_sizes", name, HALF) for name in ("resnet-1916", "resnet-5000")},
     "sizes-moe-5B": Job("memory_sizes", "moe-5B", 66),
@@ -137,7 +137,7 @@ def chosen(patterns: Iterable[str]) -> dict[str, Job]:
 
 
 def startable(waiting: dict[str, Job], running: Iterable[Job], host: float = HOST) -> list[str]:
-    """Which to start now: in their order those for which there is room. One that is too large for any room is run with
+    """Which to start now: in their order those whose memory is free. One that is too large in any case is run with
     nothing beside it.
 
     >>> startable({"a": Job("x", "", 60), "b": Job("x", "", 70), "c": Job("x", "", 5)}, [], 100)
@@ -153,7 +153,7 @@ def startable(waiting: dict[str, Job], running: Iterable[Job], host: float = HOS
 
 
 def run(jobs: dict[str, Job], folder: Path, turns: Path, seconds: float, host: float = HOST) -> None:
-    """Start jobs as there is room, look after them, and end those that still run after so many seconds."""
+    """Start jobs as memory gets free, watch them, and end those that still run after `seconds`."""
     turns.mkdir(parents=True, exist_ok=True)
     until, waiting, running, slow = time.monotonic() + seconds, dict(jobs), dict[str, Running](), None
     for name in jobs:
@@ -205,7 +205,7 @@ def start(job: Job, folder: Path, turns: Path, seconds: float) -> Running:
         process = subprocess.Popen(
             command(job), cwd=ROOT, env=given, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
         )
-    register(turns, process.pid)  # it stands still for others before it takes its first turn, too
+    register(turns, process.pid)  # it pauses for others before it takes its first turn, too
     return Running(job, folder / "log", process)
 
 
@@ -216,7 +216,7 @@ def command(job: Job) -> list[str]:
 
 
 def _end(running: dict[str, Running]) -> None:
-    for what in (signal.SIGTERM, signal.SIGCONT):  # who stands still hears the first after the second
+    for what in (signal.SIGTERM, signal.SIGCONT):  # a paused process receives the first after the second
         for one in running.values():
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(one.process.pid, what)
@@ -229,7 +229,7 @@ def _end(running: dict[str, Running]) -> None:
 
 @contextlib.contextmanager
 def _ended_by_hand() -> Iterator[None]:
-    """Whoever ends this process ends what it started: `timeout` and the like send this signal."""
+    """End what this process started when it is ended: `timeout` and the like send this signal."""
 
     def stop(*_: object) -> None:
         raise SystemExit(128 + signal.SIGTERM)

@@ -2,7 +2,7 @@
 
 A card of 12 GiB is emulated by a cap on what the allocator may take (reserved memory, not only what is in use). The
 depth of a residual network is 3 times its blocks plus 2; the batch has 16 images of 224 × 224. Optimizers keep float32
-state. Some steps are made with each model and the loss is looked at. Needs a CUDA device, and host memory for the rest;
+state. Some steps are made with each model and the loss is reported. Needs a CUDA device, and host memory for the rest;
 without one (or with STRETTO_DRY=1) the cases are only planned, with an H200's rates, and nothing is measured.
 
     STRETTO_CASES="gpt-20B moe-10B" python -m bench memory_sizes
@@ -188,7 +188,7 @@ def tried(name: str) -> dict[str, Any]:
         print(f"{name}: made in {made - began:.0f} s, planned in {row['planned in s']} s\n{planned.report}", flush=True)
         seconds, losses = [], []
         for k in range(STEPS):
-            with turn() if k == STEPS - 1 else contextlib.nullcontext():  # it is the last one's time that is told
+            with turn() if k == STEPS - 1 else contextlib.nullcontext():  # the time of the last one is reported
                 at = time.perf_counter()
                 losses.append(float(planned(job.batch)))
                 torch.cuda.synchronize()

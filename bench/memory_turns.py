@@ -1,13 +1,14 @@
-"""Benches that share a GPU take turns: while one measures, the others stand still, or prepare.
+"""Benches that share a GPU take turns: while one measures, the others pause, or prepare.
 
     with turn():              # steps: nobody else has the GPU, or the processors
         seconds = timed(step)
     with turn(still=False):   # single operations: nobody else has a turn on the GPU, all go on preparing
         seconds = timed(operation)
 
-STRETTO_TURNS names a folder that all benches on a machine share; unset: no one else is there and nothing happens. In it
-are `lock`, held by whoever has a turn, with who that is and since when; and an empty file for each process group, named
-by its number and when it began. Benches that are to stand still for one another are in groups of their own (`setsid`).
+STRETTO_TURNS names a folder that all benches on a machine share; unset: there are no others and nothing happens. In it
+are `lock`, held by the process that has a turn, with its number and since when; and an empty file for each process
+group, named by its number and when it began. Benches that are to pause for one another are in groups of their own
+(`setsid`).
 
 Somebody who is killed in a turn leaves others stopped: `look_after` is one look of a watchdog, see memory_side_by_side.
 """
@@ -25,7 +26,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-LONGEST = 60.0  # seconds that others stand still for somebody's turn
+LONGEST = 60.0  # seconds that others pause for a turn
 
 _NOW: list[Path] = []  # the turn that this process has
 
@@ -82,7 +83,7 @@ def metered() -> Iterator[None]:
 
 @functools.cache
 def register(folder: Path, group: int) -> None:
-    """A process group that stands still when others ask for it; those that take turns are registered anyway."""
+    """A process group that pauses when others ask for it; those that take turns are registered anyway."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{group}.{_began(group)}").touch()
 

@@ -23,7 +23,7 @@ from .memory_turns import metered, turn
 from .memory_zoo_observe import Row, clocks, collected_warnings, distance, line, plain_peak, predicted, said, to_host
 from .memory_zoo_options import PEERS, Options
 
-# After so many steps of training two runs in the same arithmetic differ by less than this share of the loss.
+# After this many steps of training two runs in the same arithmetic differ by less than this share of the loss.
 TOLERANCES = {"fp32": 1e-4, "bf16": 2e-2, "pure": 2e-2}
 
 

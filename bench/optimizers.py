@@ -88,7 +88,7 @@ def last_error(data: sets.RatingSet, **parameters: Any) -> str:
 def main() -> None:
     """Measure MovieLens-1M at 1 and 2 threads."""
     if sets.real_data() is None:
-        print("MovieLens-1M is not here: set STRETTO_DATA to the folder of the real sets")
+        print("MovieLens-1M was not found: set STRETTO_DATA to the folder of the real sets")
         return
     data = next(iter(sets.rating_sets(big=False)))
     rmse = {optimizer: errors(data, optimizer) for optimizer in OPTIMIZERS}

@@ -2,9 +2,9 @@
 
 *Rounds*: `st.SparseRegression` with `st.schedule.prioritised(width=64)`: thread time in choosing (priorities,
 candidates, conflicts) over thread time in choosing, updating and aggregating, for the first 20 000 rounds. *Working
-sets*: `st.Lasso` to a duality gap of 1e-6·‖y − ȳ‖²: time in screening and choosing sets over the time of the fit; a
-look at all columns, which gives the gap that ends the fit and the distances the choice is made by, is a column of its
-own.
+sets*: `st.Lasso` to a duality gap of 1e-6·‖y − ȳ‖²: time in screening and choosing sets over the time of the fit; an
+evaluation of all columns, which gives the gap that ends the fit and the distances the choice is made by, is a column
+of its own.
 """
 
 from __future__ import annotations
@@ -85,5 +85,5 @@ def main() -> None:
             rounds = [by_rounds(X, y, alpha, pipeline) for pipeline in (1, 3)]
             rows.append([sparse_sets.title(name), f"λ_max/{divisor}", *by_sets(X, y, alpha), *rounds])
             print(*rows[-1], sep=" | ", flush=True)
-    columns = ["set", "penalty", "fit, s", "choosing sets", "looking at all", "rounds: choosing", "with 3 in flight"]
+    columns = ["set", "penalty", "fit, s", "choosing sets", "evaluating all", "rounds: choosing", "with 3 in flight"]
     report.save("overhead", "What choosing costs", report.text(__doc__), report.table(columns, rows))

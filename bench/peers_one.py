@@ -46,7 +46,7 @@ def timed(fit: Fit, tol: float, limit: float) -> tuple[float, Floats]:
 def main() -> None:
     """Do what the order says."""
     order = json.loads(sys.argv[1])
-    warnings.simplefilter("ignore")  # peers warn when they stop short; the gap tells
+    warnings.simplefilter("ignore")  # peers warn when they stop short; the gap shows it
     part = importlib.import_module(f"bench.{order['module']}")
     prepare = part.PROGRAMS[order["program"]]
     X, y = part.load(order["set"])

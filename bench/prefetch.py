@@ -49,7 +49,7 @@ def epoch(samples, w, out, lr):  # type: ignore[no-untyped-def]
 
 
 def receive(link: socket.socket, room: memoryview) -> memoryview:
-    """Fill the room from the link."""
+    """Fill the free buffer from the link."""
     at = 0
     while at < len(room):
         got = link.recv_into(room[at:])
@@ -67,7 +67,7 @@ def received(link: socket.socket, n: int, dtype: str) -> NDArray[Any]:
 
 
 def serve(link: socket.socket, size: int) -> None:
-    """Answer until told to end."""
+    """Answer until asked to end."""
     weights = np.zeros(size, np.float32)
     head = memoryview(bytearray(9))
     while True:
@@ -227,7 +227,7 @@ def main() -> None:
         rows.append(measure("a9a", data, data.columns))
         print(rows[-1], flush=True)
     else:
-        print("a9a is not here; set STRETTO_DATA to the folder of the real sets to include it")
+        print("a9a was not found; set STRETTO_DATA to the folder of the real sets to include it")
     data = generated()
     rows.append(measure("generated", data, data.columns))
     columns = ["set", "samples", "reads", "listed", "one read", "without prefetch, s"]

@@ -13,7 +13,7 @@ RESULTS = Path(__file__).parent / "results"
 
 
 def cpu() -> str:
-    """The processor's name, as the system tells it."""
+    """The processor's name, as the system reports it."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

@@ -138,7 +138,7 @@ def solve(cpu: tuple[float, float], counts: tuple[tuple[float, float], tuple[flo
 
 
 def latency_of(seconds: float, simulate: Any, steps: int = 10) -> float:
-    """The latency with which simulate(latency) takes so many seconds, by bisection; 0 where it takes more anyway."""
+    """The latency with which simulate(latency) takes `seconds`, by bisection; 0 where it takes more anyway."""
     low, high = LATENCIES
     if simulate(low) >= seconds:
         return low

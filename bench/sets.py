@@ -47,7 +47,7 @@ def rating_sets(*, big: bool = True) -> Iterator[RatingSet]:
         ):
             yield _split(name, st.read(folder / path, duplicates="last"), reg)
     else:
-        print("the real sets are not here; set STRETTO_DATA to their folder to include them")
+        print("the real sets were not found; set STRETTO_DATA to their folder to include them")
     if big:
         yield _split("generated 10M", generated(), 0.02)
 

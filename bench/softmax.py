@@ -56,8 +56,8 @@ Each program gets the smallest `max_iter` that reaches it (in brackets), found b
 doubling and halving to a tenth. That is generous, as a user would not know it; Stretto's other parameters are its
 defaults. Only fresh fits with that setting are timed: all in one process, in turns, after a small fit, so that
 compiling is apart; the median of {REPEATS}, or one fit where it takes more than {LONG:g} s. `> {LIMIT:g}`: not reached
-in so many seconds. BLAS and OpenMP are held to the threads of the row; saga, and all of scikit-learn's on sparse data,
-use one thread and are measured once. `ratio` is Stretto's time over that of the fastest of scikit-learn's.
+in that many seconds. BLAS and OpenMP are held to the threads of the row; saga, and all of scikit-learn's on sparse
+data, use one thread and are measured once. `ratio` is Stretto's time over that of the fastest of scikit-learn's.
 newton-cholesky was left out: its Hessian takes some 4·10¹² operations a step for MNIST, by count, and 7 TB for 20news.
 `proven` is a fit of ours with `tol=1e-4`, its default, until the duality gap says so, measured once; no other program
 says how far it is from the optimum.
@@ -89,10 +89,10 @@ class Case:
 
 @dataclass(frozen=True)
 class Program:
-    """make(case, threads, max_iter) -> an estimator to fit. told: it has callbacks, which tell when it is close."""
+    """make(case, threads, max_iter) -> an estimator to fit. reports: it has callbacks, which say when it is close."""
 
     title: str
-    told: bool
+    reports: bool
     make: Callable[[Case, int, float], Any]
     penalties: tuple[str, ...] = ("l2", "l1")
     threaded: tuple[str, ...] = ("mnist", "20news")  # sets where a second thread is used
@@ -148,7 +148,7 @@ def load(name: str) -> tuple[Any, Any]:
     """X [n, p], y [n] numbers of the classes."""
     folder = sets.real_data()
     if folder is None:
-        raise FileNotFoundError("the real sets are not here; set STRETTO_DATA to their folder")
+        raise FileNotFoundError("the real sets were not found; set STRETTO_DATA to their folder")
     if name == "mnist":
         pixels, labels = (next((folder / "mnist").glob(f"train-{what}*")) for what in ("images", "labels"))
         X = np.frombuffer(gzip.decompress(pixels.read_bytes()), np.uint8, offset=16).reshape(-1, 784) / 255.0
@@ -205,7 +205,7 @@ def settle(case: Case, program: Program, least: float) -> int | None:
         took = clock() - began
         return case.objective(model.coef_, model.intercept_) <= target, took
 
-    if program.told:
+    if program.reports:
         watch = _Watch(case, target)
         with contextlib.suppress(_Reached), threadpool_limits(THREADS[-1]):
             program.make(case, THREADS[-1], 10_000).set_callbacks(watch).fit(*load(case.name))
@@ -309,7 +309,7 @@ def rows(case: Case, found: dict[str, Any]) -> tuple[list[list[str]], list[list[
 def main() -> None:
     """Measure both sets under both penalties."""
     if sets.real_data() is None:
-        print("MNIST and 20news are not here: set STRETTO_DATA to the folder of the real sets")
+        print("MNIST and 20news were not found: set STRETTO_DATA to the folder of the real sets")
         return
     warnings.simplefilter("ignore")  # all are stopped short on purpose
     names = sparse_sets.chosen(tuple(SETS))

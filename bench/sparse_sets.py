@@ -44,7 +44,7 @@ def load(name: str) -> Table:
         return generated()
     folder = sets.real_data()
     if folder is None:
-        raise FileNotFoundError("the real sets are not here; set STRETTO_DATA to their folder")
+        raise FileNotFoundError("the real sets were not found; set STRETTO_DATA to their folder")
     return _kept(name, lambda: REAL[name].read(folder))
 
 
@@ -67,7 +67,7 @@ def chosen(names: tuple[str, ...]) -> list[str]:
         raise SystemExit(f"BENCH_SETS: no set {', '.join(unknown)}; there are {', '.join(names)}")
     present = [name for name in names if name == "generated" or sets.real_data() is not None]
     if len(present) < len(names):
-        print("the real sets are not here; set STRETTO_DATA to their folder to include them")
+        print("the real sets were not found; set STRETTO_DATA to their folder to include them")
     return [name for name in present if not asked or name in asked]
 
 

@@ -106,8 +106,8 @@ class Share:
 class Corpus:
     """Documents dealt out to workers, in an order drawn once, such that all have about as many tokens.
 
-    batches : pieces of a worker's share; its documents stay whole. blocks : words are cut into so many blocks, and a
-    piece has the tokens of one of them instead.
+    batches : chunks of a worker's share; its documents stay whole. blocks : words are cut into n blocks, and a chunk
+    has the tokens of one of them instead.
     """
 
     def __init__(

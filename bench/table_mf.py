@@ -139,7 +139,7 @@ class Mode:
 
 @dataclass(frozen=True)
 class Kept(Run):
-    """A run; its objective is minus the training loss. reasons are told by side: "updates rank", "rows clock", …
+    """A run; its objective is minus the training loss. reasons are reported by side: "updates rank", "rows clock", …
 
     links : bytes from one node to another, the least and the most of all pairs.
     """
@@ -195,7 +195,7 @@ class Ratings:
         """MovieLens-1M, or generated ratings of that size where it is not present."""
         folder = sets.real_data()
         if folder is None:
-            print("MovieLens-1M is not here (set STRETTO_DATA): generated ratings instead")
+            print("MovieLens-1M was not found (set STRETTO_DATA): generated ratings instead")
             return cls(st.generate_ratings(1_000_000, 6_000, 3_500, rank=12, noise=0.5, seed=1).data, seed=seed)
         return cls(st.read(folder / "movielens-1m" / "ratings.tsv.xz", duplicates="last"), seed=seed)
 

@@ -36,7 +36,7 @@ class Run:
 
     reasons : {reason: (messages, rows, bytes)}. stale : [32] rows read that lagged 0, 1, … clocks behind the reader.
     sends : [rows] how often each row of the first table travelled; empty where it was not counted.
-    waited : virtual seconds that workers stood still, the mean over workers, by reason. spent : seconds of real time.
+    waited : virtual seconds that workers waited, the mean over workers, by reason. spent : seconds of real time.
     """
 
     name: str
@@ -56,8 +56,8 @@ class Run:
     ) -> Run:
         """From a result; `clocks` make a pass. sends: the run counted how often rows travelled.
 
-        A look has the time at which the shards heard that everybody had ended a pass. late: they hear of it much later
-        (Lazy), so the time is when the last worker ended it, and bytes are those that had been sent by then.
+        An evaluation has the time at which the shards heard that everybody had ended a pass. late: they hear of it
+        much later (Lazy), so the time is when the last worker ended it, and bytes are those that had been sent by then.
         """
         looks = tuple(Look(at.clock / clocks, at.seconds, at.bytes, at.objective) for at in result.history)
         recording = result.recording  # None where nothing travels
@@ -124,7 +124,7 @@ class Run:
         return self._to(target, lambda look: look.bytes)
 
     def at(self, epoch: float) -> Look:
-        """The look at this pass; the last one where it was not that far."""
+        """The evaluation of this pass; the last one if the run ended before."""
         return next((look for look in self.looks if look.epoch >= epoch), self.looks[-1])
 
     # -- a pass -----------------------------------------------------------------------------------------------------

@@ -153,7 +153,7 @@ def measure(kind: str, encrypt: bool) -> Measured:
             peer.stdin.flush()
             told = json.loads(peer.stdout.readline())
             if told["received"] != sent or told["malformed"]:
-                raise AssertionError(f"sent {sent}, and there {told}")
+                raise AssertionError(f"sent {sent}, and received {told}")
             spent = here.cpu - cpu
         finally:
             here.wire.close()
@@ -229,7 +229,7 @@ def with_ray() -> dict[tuple[str, int], Measured]:
 
 
 def busy_seconds() -> float:
-    """Seconds for which the machine's cores worked so far, whoever for."""
+    """Seconds for which the machine's cores worked so far, for any process."""
     words = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
     user, nice, system, _, _, irq, softirq = map(int, words[:7])
     return (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")

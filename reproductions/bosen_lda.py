@@ -72,7 +72,7 @@ class Cluster:
     per_token: float
 
     def of(self, nodes: int, threads: int, speed: float = 1.0) -> Any:
-        """A cluster of so many nodes."""
+        """A cluster of n nodes."""
         scale = threads / 16  # the paper's nodes have 16 cores to share the cost
         per_byte = MESSAGE_COST[1] * scale * PAPER_BYTES / PASS_BYTES
         return st.Simulated(

@@ -1,8 +1,8 @@
 """Matrix factorisation by managed communication: Figures 3, 4a, 6a and 7a of Bösen, on a simulated cluster.
 
 MovieLens-1M, rank 16, both factors in served tables; 8 nodes × 2 workers, a clock is a pass. Values, messages and bytes
-are real, time is virtual. Runs end at the target loss. Each run is kept in reproductions/results/bosen_mf and not made
-again while it is there; delete the folder to measure anew.
+are real, time is virtual. Runs end at the target loss. Each run is kept in reproductions/results/bosen_mf and reused
+while the folder exists; delete it to measure anew.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ def main() -> None:
     """BS beside two budgets and two ranks."""
     images = Images.mnist()
     if images is None:
-        print("MNIST is not here: set STRETTO_DATA to the folder of the real sets")
+        print("MNIST was not found: set STRETTO_DATA to the folder of the real sets")
         return
     modes: list[tuple[str, Any, tuple[float, ...]]] = [("BS", st.tables.Eager(), STEPS)]
     for budget, rank, letters in ((100, "relative", "RM"), (200, "relative", "RM"), (200, "random", "R")):

@@ -10,8 +10,8 @@ Handling a message costs the simulator's default (15 µs and 1 ns a byte); "dear
 
 Other than there, a pass has 4 batches and not 16: the first pass fetches its rows batch by batch, and on 256 nodes
 simulating that would take longer than all the rest. Four passes are simulated for each point; the time of a pass is the
-mean of the last two. A run is kept in reproductions/results/scaling and not made again while it is there; delete the
-folder to measure anew.
+mean of the last two. A run is kept in reproductions/results/scaling and reused while the folder exists; delete it to
+measure anew.
 """
 
 from __future__ import annotations
@@ -209,7 +209,7 @@ def draw(runs: dict[tuple[str, str, int], Run]) -> None:
 
 
 def main(asked: Sequence[str] = ()) -> None:
-    """Make what is missing (`asked`: only these), then tables and a plot of what is there."""
+    """Make what is missing (`asked`: only these), then tables and a plot of all runs that are kept."""
     runs: dict[tuple[str, str, int], Run] = {}
     for nodes in SIZES:
         for job in JOBS:

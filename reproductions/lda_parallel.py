@@ -2,7 +2,7 @@
 
 Log-likelihood per token by epoch and by bytes sent, K = 1000, α = β = 0.1, all from the same random topics. Nothing
 here depends on the machine: workers are logical and bytes are counted. `STRETTO_PART=ap-managed python -m reproductions
-lda_parallel` makes one part again and keeps what is there of the others; `none` only writes tables and figures anew.
+lda_parallel` repeats one part and keeps the results of the others; `none` only writes tables and figures anew.
 What is read from it is in docs/reproductions/lda.md.
 """
 
@@ -110,7 +110,7 @@ def make(name: str, parts: Sequence[str]) -> None:
 
 
 def main() -> None:
-    """Make the parts that are asked for, and tables and figures of all that are there."""
+    """Make the parts that are asked for, and tables and figures of all that were made."""
     present = lda_sets.present()
     asked = [name for name in os.environ.get("STRETTO_PART", "").split(",") if name]
     there = [f"{name}-{part}" for name in SCALES for part in PARTS]

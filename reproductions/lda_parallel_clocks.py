@@ -4,7 +4,7 @@ A *group* is the tokens of one word that one worker has. The server's counts fol
 token as the server knows it; a worker's copy is what it last got plus what it changed since. Nothing is approximated:
 whatever was sent when, the counts at the end of a clock are those of the tokens.
 
-One exchange, three workers, room for one row each: every worker sends the changes of the row that changed most relative
+One exchange, three workers, one row each: every worker sends the changes of the row that changed most relative
 to its size; then the server sends every worker the row that others changed most since that worker got it.
 """
 
@@ -239,7 +239,7 @@ class Workers:
         return up + sent, down + got
 
     def epochs(self, number: int, clocks: int) -> Iterator[Epoch]:
-        """So many epochs of so many clocks each."""
+        """n epochs of `clocks` clocks each."""
         yield self.state.look()
         marks = np.linspace(0, CHUNKS, clocks + 1).astype(int).tolist()
         for epoch in range(number):

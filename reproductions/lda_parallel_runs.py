@@ -47,7 +47,7 @@ from stretto.schedule.orders.rotation import rotation
 Array = NDArray[Any]
 ALPHA = BETA = 0.1
 ROW_BYTES, ENTRY_BYTES, TOTAL_BYTES = 8, 4, 8
-CHUNKS = 16  # pieces of a worker's documents, made one after the other
+CHUNKS = 16  # chunks of a worker's documents, sampled one after the other
 
 
 @numba.njit(nogil=True, cache=False)  # type: ignore[untyped-decorator]
@@ -276,7 +276,7 @@ def rotated(corpus: Corpus, workers: int, epochs: int, crew: Crew, *, empty: boo
 
 
 def ring(workers: int) -> Order:
-    """A rotation between so many workers; numbers that are no power of two need the ring."""
+    """A rotation between n workers; if n is not a power of two, it needs the ring."""
     return rotation(workers, "ring" if workers & (workers - 1) else "exchange")
 
 

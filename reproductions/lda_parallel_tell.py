@@ -118,7 +118,7 @@ class Runs:
         def by_epoch(axes: Any) -> None:
             for curve, style in zip(heads, styles, strict=True):
                 points = [(at, one.likelihood) for at, one in enumerate(curve.epochs) if not math.isnan(one.likelihood)]
-                # Serial lies on top: rotation is often just below it.
+                # Serial is drawn on top: rotation is often just below it.
                 order = 3 if curve is self.serial else 2
                 axes.plot(*zip(*points, strict=True), style, label=curve.name, linewidth=1.4, zorder=order)
 

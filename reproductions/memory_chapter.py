@@ -1,4 +1,4 @@
-"""The experiments of the dissertation's chapter 6, made again: its policy and ours on five kinds of models.
+"""The experiments of the dissertation's chapter 6, repeated: its policy and ours on five kinds of models.
 
 table_6_4    what each means brings: partitions and swapping, parameters on the host; ours likewise
 figure_6_6   the order of operations, under the dissertation's policy

@@ -1,6 +1,6 @@
 """Scheduled model parallelism (Kim et al., SMPFRAME, CMU-PDL-15-103) on logical workers of one machine.
 
-`STRETTO_FIGURE=fig10 python -m reproductions smpframe` makes one figure again and keeps what is there of the others.
+`STRETTO_FIGURE=fig10 python -m reproductions smpframe` repeats one figure and keeps the results of the others.
 Samples are entries of the columns updated, and do not depend on the machine; seconds do. What is read from it is in
 docs/reproductions/smpframe.md.
 """
@@ -51,7 +51,7 @@ def command(name: str) -> str:
 
 
 def main() -> None:
-    """Make the figures that are asked for, and the table of all that are there."""
+    """Make the figures that are asked for, and the table of all that were made."""
     asked = os.environ.get("STRETTO_FIGURE", "").split(",")
     names = [name for name in asked if name] or list(FIGURES)
     for name in names:

@@ -1,4 +1,4 @@
-"""One run of a schedule on a regression, looked at on the way; when it reached a target; and plots of such runs."""
+"""One run of a schedule on a regression, evaluated on the way; when it reached a target; and plots of such runs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Trace:
     together: float = math.nan  # jobs of a round on average
 
     def reached(self, target: float) -> Look | None:
-        """The first look at which the objective is no more than `target`."""
+        """The first evaluation at which the objective is no more than `target`."""
         return next((look for look in self.looks if look.objective <= target), None)
 
     def sweeps(self, target: float) -> float:

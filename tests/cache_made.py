@@ -37,7 +37,7 @@ def layout_of(
     reserve: bool = False,
     **spec: Any,
 ) -> Layout:
-    """One table, "w"; even keys are in shard 0, odd ones in shard 1. Workers 0 and 1 are on node 0, unless told."""
+    """One table, "w"; even keys are in shard 0, odd ones in shard 1. Workers 0 and 1 are on node 0 by default."""
     usual: dict[str, Any] = {"rows": 100, "cols": 2, "partition": lambda keys, n: keys % n}
     table = TableSpec("w", apply, **(usual | spec))
     rule = SSP(1) if rule is None else rule

@@ -28,7 +28,7 @@ from stretto.runtime.tables.run.node_cuts import CutPlan
 from stretto.store.node import NodePart
 from stretto.tables.worker import Worker
 
-PATIENCE = 60.0  # seconds: no test takes so long, so whoever waits longer waits for ever
+PATIENCE = 60.0  # seconds: no test takes so long, so a thread that waits longer would never end
 KEPT = 4
 _kept: dict[int, Host] = {}
 _lives = count(1)

@@ -28,7 +28,7 @@ class StepCase:
     """One step.
 
     ranges : of each array that is cut, by its name in the kernel
-    plain : nothing is fresh, replicated or per visit, so that epochs may be told ahead
+    plain : nothing is fresh, replicated or per visit, so that epochs may be announced ahead
     gathers : before and after read and write what is learned
     goes_on : visits read what their part of the arrays per visit begins as
     spin : how long a visit takes

@@ -178,7 +178,7 @@ def _reference(function: Callable[..., Any]) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class _Order:
-    """What a child is told first."""
+    """What a child receives first."""
 
     function: tuple[str, str]
     warm: tuple[str, str] | None

@@ -93,7 +93,7 @@ class Walk:
             self.locals += 1
             assert self.locals < KEEP, "too many states: a smaller scope is needed"
             node, local.live = local.live, None
-            if node is None:  # it has gone another way: make it again
+            if node is None:  # it has gone another way: record it anew
                 node, again = self._node(local.number), Local(local.number, (), None)
                 for earlier in local.actions:
                     self._act(node, earlier, again)
@@ -227,7 +227,7 @@ class Walk:
         return found
 
     def _check(self, reader: int, read: Seen, done: tuple[int, int]) -> None:
-        """One read, when the workers had done so many steps: nothing is lost, doubled or made up, own adds are there.
+        """One read, when the workers had done n steps: nothing is lost, doubled or made up, own adds are included.
         How far it was behind and ahead of the other is noted, for those who know the rule."""
         for row, counts, value in zip(read.rows, read.witness, read.values, strict=True):
             total = 0.0
@@ -250,7 +250,7 @@ class Walk:
                 self.wrong.append(f"row {row} is {value}; its adds make {total}")
 
     def _check_end(self, both: Both) -> None:
-        """Nothing more can happen: both are done and the shards hold every add once, or somebody waits for ever."""
+        """Nothing more can happen: both are done and the shards hold every add once, or a worker waits without end."""
         self.ends += 1
         if any(local.done < len(script) for local, script in zip(both, self.scripts, strict=True)):
             self.stuck.append(both)

@@ -23,7 +23,7 @@ class Made:
     y: Floats
     weight: Floats
     sparse: bool
-    how: str = ""  # what tells it from others made here
+    how: str = ""  # what distinguishes it from others made here
 
     def __repr__(self) -> str:
         return f"Made({self.how}{', sparse' if self.sparse else ''}{'' if np.ptp(self.weight) else ', equal weights'})"

@@ -210,7 +210,7 @@ class _Walk:
         return bool(self.copied[s]) and (g >= 0 and self.choice[g] == SWAP)
 
     def _ensure(self, missing: list[int], position: int) -> list[int]:
-        """Makes again what must be; gives what must come from the host."""
+        """Recomputes what must be; gives what must come from the host."""
         comes = [s for s in missing if self._from_host(s)]
         lost = [s for s in missing if not self._from_host(s)]
         if lost:
@@ -390,7 +390,7 @@ class _Lower:
         return began, max(self.now, self.out_free)
 
     def _early(self, k: int, i: int, comes: list[Come], starts: list[float], issued: bytearray, horizon: float) -> None:
-        """Begins copies that would be late if they began after step k, as far as there is room until they are
+        """Begins copies that would be late if they began after step k, as far as space is free until they are
         wanted."""
         while i < len(comes) and k >= self.blocked:
             if starts[i] >= horizon:

@@ -1,4 +1,4 @@
-"""Words that we replaced by the field's own terms, and where users would meet them.
+"""Words that we replaced by the field's own terms, and where they would be read.
 
 Each pattern stands for a phrase of the project's early days; `docs/glossary.md` has the words that are used instead.
 """
@@ -6,7 +6,9 @@ Each pattern stands for a phrase of the project's early days; `docs/glossary.md`
 from __future__ import annotations
 
 import ast
+import io
 import re
+import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -35,7 +37,7 @@ INSTEAD = {
 }
 _ALL = "|".join(rf"(?P<p{number}>\b(?:{phrase})\b)" for number, phrase in enumerate(INSTEAD))
 PATTERN = re.compile(_ALL, re.IGNORECASE)
-ERRORS = re.compile(r"(Error|Warning|NotARuntime|Diverged|Unsupported|wrong|refuse\w*)$")
+CODE = re.compile(r"`[^`]*`|^ *>>> .*$", re.MULTILINE)
 
 
 def found(text: str) -> list[str]:
@@ -47,14 +49,15 @@ def found(text: str) -> list[str]:
     return lines
 
 
-def messages(path: Path) -> Iterator[tuple[int, str]]:
-    """Texts of the errors and warnings that a module raises: line and text."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Call) and ERRORS.search(ast.unparse(node.func).rpartition(".")[2]):
-            for argument in [*node.args, *(keyword.value for keyword in node.keywords)]:
-                for part in ast.walk(argument):
-                    if isinstance(part, ast.Constant) and isinstance(part.value, str):
-                        yield part.lineno, part.value
+def source_texts(path: Path) -> Iterator[tuple[int, str]]:
+    """Strings, docstrings and comments of a module, without what is quoted as code: line and text."""
+    source = path.read_text(encoding="utf-8")
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.lineno, CODE.sub("", node.value)
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.start[0], CODE.sub("", token.string)
 
 
 def prose(path: Path) -> str:

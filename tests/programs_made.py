@@ -84,6 +84,6 @@ class GreedyChooser(Chooser):
 
 
 def bits(result: ProgramResult) -> bytes:
-    """Everything learned and looked at, bit for bit, times apart."""
+    """Everything learned and evaluated, bit for bit, times apart."""
     looks = np.array([(look.round, look.objective, look.updates, look.samples) for look in result.history])
     return b"".join([*(array.tobytes() for array in result.params.values()), looks.tobytes()])

@@ -118,7 +118,7 @@ def serve(path: str, modules: list[str]) -> None:
 
 
 def _received(peer: socket.socket) -> tuple[dict[str, Any], list[int]]:
-    """A request, and the standard input and output of whoever asks."""
+    """A request, and the standard input and output of the client."""
     length, descriptors, _, _ = socket.recv_fds(peer, 8, 3)
     with peer.makefile("rb") as file:
         return json.loads(file.read(int.from_bytes(length, "big"))), descriptors

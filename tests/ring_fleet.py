@@ -147,7 +147,7 @@ class QueueHosts:
         self.before(what)
         self.asked.append(what)
         if host not in self.hosts or self.hosts[host].dead:
-            raise HostLost(host, "is not there")
+            raise HostLost(host, "does not exist")
         task = self.hosts[host].task
         assert task is not None
         # As between processes: nothing is shared.

@@ -1,4 +1,4 @@
-"""Layouts, messages and short ways to look at answers, for tests of shards."""
+"""Layouts, messages and short ways to read answers, for tests of shards."""
 
 from __future__ import annotations
 

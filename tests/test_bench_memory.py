@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("torch", reason="needs torch: pip install 'stretto[memory]'")
 
 import torch
-from bench import memory_batches, memory_pieces
+from bench import memory_batches, memory_chunks
 from bench.memory_runs import STEPS, WARM, Trial, items, made, unseen
 from reproductions import memory_chapter
 
@@ -192,9 +192,9 @@ def test_batches_are_predicted_and_then_made_true(out: Path, monkeypatch: pytest
 @pytest.mark.parametrize(("cases", "cut"), [("images", 1), ("attention images experts", 5)])
 def test_pieces_are_tried_at_toy_size(cases: str, cut: int, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STRETTO_CASES", cases)
-    monkeypatch.setattr(memory_pieces, "GIB", 1)  # or all would be about nothing
-    memory_pieces.main()
-    rows = json.loads((out / "memory_pieces.json").read_text())
+    monkeypatch.setattr(memory_chunks, "GIB", 1)  # or all would be about nothing
+    memory_chunks.main()
+    rows = json.loads((out / "memory_chunks.json").read_text())
     assert [row["model"] for row in rows if row["how"] == "eager"] == cases.split()
     for row in rows:
         if "loss" in row:
@@ -202,15 +202,15 @@ def test_pieces_are_tried_at_toy_size(cases: str, cut: int, out: Path, monkeypat
             assert row["loss"] == pytest.approx(eager["loss"], abs=2e-4), row
         if "budget GiB" in row and "predicted GiB" in row:
             assert 0 < row["predicted GiB"] <= row["budget GiB"]
-    assert sum(row.get("note", "").startswith("pieces: ") for row in rows) >= cut
-    assert "| images |" in (out / "memory_pieces.md").read_text()
+    assert sum(row.get("note", "").startswith("chunks: ") for row in rows) >= cut
+    assert "| images |" in (out / "memory_chunks.md").read_text()
 
 
-def test_pieces_are_reckoned_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    small = memory_pieces.CASES["images"][0]
-    monkeypatch.setitem(memory_pieces.CASES, "images", (lambda device, _: small(device, True), "batch"))
-    monkeypatch.setattr(memory_pieces, "GIB", 1)
-    whole, cut = memory_pieces.reckoned("images")
-    assert cut["how"] == 'chunks={"batch": 4}, nothing moves, reckoned'
+def test_chunks_are_estimated_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    small = memory_chunks.CASES["images"][0]
+    monkeypatch.setitem(memory_chunks.CASES, "images", (lambda device, _: small(device, True), "batch"))
+    monkeypatch.setattr(memory_chunks, "GIB", 1)
+    whole, cut = memory_chunks.estimated("images")
+    assert cut["how"] == 'chunks={"batch": 4}, nothing moves, estimated'
     assert cut["predicted GiB"] < 0.6 * whole["predicted GiB"]
     assert cut["predicted ms"] > 0

@@ -88,7 +88,7 @@ class Tiny:
 
 @pytest.fixture
 def turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of its own for each test: one that takes a turn itself would stand still for others there."""
+    """A folder of its own for each test: one that takes a turn itself would pause for others there."""
     monkeypatch.setenv("STRETTO_TURNS", str(tmp_path / "turns"))
     (tmp_path / "turns").mkdir()
     return tmp_path / "turns"

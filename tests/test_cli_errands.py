@@ -1,4 +1,4 @@
-"""The command line, errand by errand: help, info, generate, explain, recommend, warmup, and how errors are told."""
+"""The command line, errand by errand: help, info, generate, explain, recommend, warmup, and how errors are reported."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def pictures(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Drawn where a test looks at what a run leaves behind, empty for all others."""
+    """Drawn where a test reads what a run leaves behind, empty for all others."""
     drawn = request.node.name == "test_a_run_prints_its_topics_and_leaves_them_to_look_through"
     with nullcontext() if drawn else empty_pictures():
         yield

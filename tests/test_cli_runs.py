@@ -23,7 +23,7 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def pictures(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Drawn where a test looks at what a run leaves behind, empty for all others."""
+    """Drawn where a test reads what a run leaves behind, empty for all others."""
     with nullcontext() if request.node.name == "test_a_run_leaves_its_record" else empty_pictures():
         yield
 

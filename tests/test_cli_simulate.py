@@ -140,7 +140,7 @@ def test_one_policy_is_compared_with_another(job: Path, tmp_path: Path) -> None:
     to = tmp_path / "sweep.csv"
     stretto("simulate", str(job), "--sweep", "policy=eager,lazy,managed", "--to", str(to), "--quiet")
     assert len({row["sent"] for row in rows_of(to)}) == 3
-    # A file that says so itself is still told.
+    # A file that says so itself is still reported.
     job.write_text(job.read_text(encoding="utf-8").replace('"managed"', '"eager"'), encoding="utf-8")
     assert "has no 'budget'" in stretto("simulate", str(job), code=2).err
 

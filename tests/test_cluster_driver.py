@@ -1,4 +1,4 @@
-"""Jobs over tables on processes of this machine: the same numbers as on threads, whoever is killed on the way."""
+"""Jobs over tables on processes of this machine: the same numbers as on threads, whichever host is killed meanwhile."""
 
 from __future__ import annotations
 

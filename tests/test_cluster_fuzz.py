@@ -126,7 +126,7 @@ class Fuzzer:
         return self.sealed(head, self.random.bytes(8 * self.pick(40)))
 
     def wrong_rows(self) -> Parts:
-        """An update that is right in itself, of rows that are not there or look otherwise."""
+        """An update that is right in itself, of rows that do not exist or look otherwise."""
         n = 1 + self.pick(6)
         keys = self.one_of([np.arange(n) + ROWS, np.arange(n) - 3, np.arange(n), np.full(n, 2**62)]).astype(np.int64)
         cols = self.one_of([COLS, COLS + 1, 1])

@@ -1,4 +1,4 @@
-"""Topic models over nodes: the same topics, counts and totals as on one machine, whoever is lost on the way."""
+"""Topic models over nodes: the same topics, counts and totals as on one machine, whichever host is lost on the way."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def lost_at(hosts: QueueHosts, questions: set[int], seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_hosts_lost(seed: int, expected: dict[str, Any]) -> None:
-    """Runs that were lost are made again with the totals as they were then."""
+    """Runs that were lost are repeated with the totals as they were then."""
     name = list(KINDS)[seed % 3]
     runtime = on(3)
     questions = set(random.Random(seed).sample(range(4, 36), 3))
@@ -199,7 +199,7 @@ def test_lost_after_an_epoch_that_was_stopped_in_the_middle(name: str, expected:
 
 @pytest.mark.parametrize("stops", [1, 2])
 def test_lost_while_a_stopped_run_is_gathered(stops: int, expected: dict[str, Any]) -> None:
-    """What was stopped is made again up to where it was stopped, and no further."""
+    """What was stopped is repeated up to where it was stopped, and no further."""
     runtime = on(3)
     with lda_on(runtime, KINDS["packed"], DATA) as (job, crew):
         hosts = runtime.hosts[0]

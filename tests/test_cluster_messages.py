@@ -16,7 +16,7 @@ from stretto.runtime.cluster.hosts.fleet import packed
 
 
 class Actor:
-    """An actor whose messages are counted; what they give is there at once."""
+    """An actor whose messages are counted; their results are available at once."""
 
     def __init__(self) -> None:
         self.real = ray_fleet.HostActor.__new__(ray_fleet.HostActor)

@@ -187,7 +187,7 @@ def test_a_block_that_does_not_belong_is_refused() -> None:
     for block in (
         Block(0, 0, 9, 0, ()),  # there is none
         Block(0, 0, 0, 9, ()),
-        Block(0, 0, 0, 1, ()),  # it is here
+        Block(0, 0, 0, 1, ()),  # it has arrived
         Block(0, 7, 3, 2, ()),  # of another time
         Block(0, 0, 3, 1, ()),  # the other node's turn
     ):
@@ -258,7 +258,7 @@ def test_entries_travel_once_and_blocks_no_more_than_they_must() -> None:
         order = job.plan.order
         hosts = runtime.hosts[0]
         assert hosts.asked.count("load") == hosts.asked.count("put") == 2
-        assert hosts.asked.count("run") == 2 * 3  # the second was told with the first
+        assert hosts.asked.count("run") == 2 * 3  # the second was announced with the first
         moves = Route(order, owners(order, job.plan.weight, 2)).moves()
         assert len(hosts.blocks) == 4 * moves
         assert {(source, target) for source, target, *_ in hosts.blocks} == {(0, 1), (1, 0)}
@@ -317,7 +317,7 @@ def test_divergence_names_the_block() -> None:
 
 @pytest.mark.parametrize("after", [Serial(), on(3), st.Threads(2)], ids=["serial", "nodes", "threads"])
 def test_stopped_within_an_epoch_and_resumed_anywhere(tmp_path: Path, after: Any) -> None:
-    """Asked for an end in the middle of an epoch: the finished visits are saved, and whoever goes on, goes on there."""
+    """Asked for an end in the middle of an epoch: the finished visits are saved, and a resumed run continues there."""
     problem = PROBLEMS["adagrad"]
     expected, _ = learned(Serial(), problem)
     with job_on(on(2), problem, DATA) as (job, crew):

@@ -145,7 +145,7 @@ def test_an_end_is_in_one_epoch_wherever_nodes_are(seed: int) -> None:
 
 
 def test_epochs_follow_each_other_without_a_word() -> None:
-    """All Gos but the first are sent while the epoch before is made; told that nobody looks, the bits are the same."""
+    """All Gos but the first are sent while the epoch before is made; if no evaluation is due, the bits are the same."""
     runtime = on(3)
     ahead: list[bool] = []
     with job_on(runtime, PROBLEMS[NAME], DATA) as (job, crew):
@@ -273,7 +273,7 @@ def ran(epoch: int, made: int, failed: int = -1) -> NodeRunResult:
 
 
 class Script:
-    """Two hosts that say what they are told to say: lists of (node, Ran), or something that is raised."""
+    """Two hosts that answer what a test gives them: lists of (node, Ran), or something that is raised."""
 
     nodes, where, spec = 2, (0, 1), Cluster("processes", nodes=2)
 
@@ -337,7 +337,7 @@ def test_an_end_before_anybody_is_ahead() -> None:
 
 
 def test_the_last_to_tell_has_failed() -> None:
-    """All have told of the run, and some are in the next: that has to end too, and is of no use."""
+    """All have reported the run, and some are in the next: that has to end too, and is of no use."""
     hosts = Script([(0, ran(0, 3))], [(1, ran(0, 1, failed=1))], [], [(0, ran(1, 2)), (1, ran(1, 0))])
     runs = Runs(cast(Any, hosts))
     made = runs.make(PLAN, kept(0), kept(1))

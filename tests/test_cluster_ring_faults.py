@@ -159,7 +159,7 @@ def test_what_a_node_raises_reaches_the_caller() -> None:
 
 
 def test_a_block_that_cannot_be_ends_the_run() -> None:
-    """Rather than letting everybody wait for ever."""
+    """Rather than letting everybody wait without end."""
     runtime = InProcess(2)
     with job_on(cast(Any, runtime), PROBLEMS["sgd"], DATA) as (job, crew):
         JobTrainer(job, crew).run(1)

@@ -46,7 +46,7 @@ def test_a_loop_over_processes() -> None:
 
 
 def test_a_process_killed_within_an_epoch() -> None:
-    """kill -9 while blocks go round: another takes its place, and the factors have the same bits."""
+    """kill -9 while blocks rotate: another takes its place, and the factors have the same bits."""
     expected = train(Serial(), "adagrad", 6)
     with Hosts(Cluster("processes", nodes=3, patience=3.0)) as hosts:
         crew = ClusterCrew(hosts)

@@ -184,7 +184,7 @@ def test_managed_communication_sends_between_clocks() -> None:
     assert seen.is_set()
 
 
-# -- what the driver is told -------------------------------------------------------------------------------------------
+# -- what the driver receives ------------------------------------------------------------------------------------------
 
 
 def test_events_of_a_run() -> None:
@@ -197,7 +197,7 @@ def test_events_of_a_run() -> None:
     with Party(job, 2) as party:
         party.begin()
         party.until_drained()
-        # A thread tells that it has ended after what it added has left.
+        # A thread reports that it has ended after what it added has left.
         party.listen(lambda: sum(event.what == "ended" for event in party.told) == 2)
         kinds = [(event.what, event.node) for event in party.told]
         assert kinds.count(("ended", 0)) == kinds.count(("ended", 1)) == 1
@@ -229,7 +229,7 @@ def test_an_error_in_a_worker_ends_it_for_everybody_on_its_host() -> None:
 
 
 class Awkward(Exception):
-    """Cannot be made again from what it says."""
+    """Cannot be rebuilt from what it pickles."""
 
     def __init__(self, one: int, two: int) -> None:
         super().__init__(f"{one} and {two}")

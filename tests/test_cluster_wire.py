@@ -135,7 +135,7 @@ def test_a_frame_waits_twice_at_most_however_often_it_is_sent_again() -> None:
         peer.put(route, frames)
         for _ in range(3):
             peer.put(route, frames)
-            peer.send(0.0, lambda _, some: [bytes(len(some))])  # the socket takes nothing: nobody is there
+            peer.send(0.0, lambda _, some: [bytes(len(some))])  # the socket takes nothing: no peer reads
         assert len(peer._ready) + len(peer._parts) == 2 * len(frames)
     finally:
         peer.close()
@@ -267,7 +267,7 @@ def test_a_key_of_the_job_does_not_help_with_another_jobs_frames(caller: Caller)
     ("host", "source", "target", "reason"),
     [
         (0, 1, 1, "a node of another host"),  # it claims to be the receiver's own node
-        (0, 0, 0, "a node of another host"),  # for a node that is not there
+        (0, 0, 0, "a node of another host"),  # for a node that does not exist
         (0, 2, 1, "no such node"),
         (0, 0, 7, "no such node"),
         (1, 0, 1, "another host's name"),

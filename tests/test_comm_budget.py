@@ -19,7 +19,7 @@ SIZES = st.lists(st.integers(1, 10**6), min_size=1, max_size=40)
 def worst_excess(sends: list[tuple[float, int]], rate: float) -> float:
     """The most that any stretch of time holds above rate · T + its largest message, in bytes.
 
-    It is enough to look at stretches that begin and end with a message.
+    It is enough to check stretches that begin and end with a message.
     """
     before = [0, *accumulate(nbytes for _, nbytes in sends)]
     excess = -math.inf

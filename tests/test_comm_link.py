@@ -71,7 +71,7 @@ class Connection(RuleBasedStateMachine):
 
     @rule(side=SIDES, at=st.integers(0, 5))
     def drop(self, side: int, at: int) -> None:
-        """A frame is lost and nobody is told; what follows it shows a gap."""
+        """A frame is lost without a report; what follows it shows a gap."""
         if self.pipes[side]:
             del self.pipes[side][at % len(self.pipes[side])]
             self.dropped = True
@@ -167,7 +167,7 @@ def test_a_sender_that_stops_at_its_window_is_not_left_waiting(window: int) -> N
     here, there = pair(acknowledge_every(window))
     sent, got = 0, 0
     while sent < 100:
-        assert here.unacknowledged < window, "the sender waits for ever"
+        assert here.unacknowledged < window, "the sender never sends again"
         sent += 1
         here.send(clock(sent))
         if here.unacknowledged == window or sent % 7 == 0 or sent == 100:
@@ -266,12 +266,12 @@ def test_what_cannot_be_is_said() -> None:
         here.receive(Frame(0, 1, 1, 4, clock(1), False, 48))
 
 
-# The adversary above is worth something only if it does what it is there for. Hypothesis draws steps as it likes, and
+# The adversary above is worth something only if it reaches every case. Hypothesis draws steps as it likes, and
 # another version draws others, so that is shown on walks of our own over the same steps: each of them meets everything.
 
 
 def walk(seed: int, kind: type[Link] = Link, steps: int = 300) -> Connection:
-    """The machine after so many steps, drawn from the seed, and its end."""
+    """The machine after n steps, drawn from the seed, and its end."""
     draw = random.Random(seed)
 
     class Walked(Connection):

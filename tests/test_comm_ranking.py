@@ -191,7 +191,7 @@ def test_rounding_is_numpys_at_every_half_and_about_every_middle(dtype: str) -> 
 
 @given(st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), max_size=20))
 def test_what_is_lost_can_be_sent_later(values: list[float]) -> None:
-    """Sent piece by piece, everything arrives but what is smaller than the smallest step."""
+    """Sent in parts, everything arrives but what is smaller than the smallest step."""
     left = np.array(values, dtype="f8")
     np.clip(left, -3e5, 3e5, out=left)
     whole, arrived = left.copy(), np.zeros_like(left)

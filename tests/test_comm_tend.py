@@ -155,7 +155,7 @@ def pair(rule: Rule, policy: Policy) -> list[StoreNode]:
 @pytest.mark.parametrize("rule", [BSP(), SSP(1)], ids=repr)
 @pytest.mark.parametrize("seed", range(4))
 def test_two_nodes_over_a_lossy_network(rule: Rule, policy: Policy, seed: int) -> None:
-    """Ten clocks of two workers, a fifth of all frames lost, nobody ever told of it."""
+    """Ten clocks of two workers, a fifth of all frames lost, and none of it reported."""
     dice = random.Random(seed)
     nodes = pair(rule, policy)
     keys = np.arange(20)

@@ -102,7 +102,7 @@ def test_the_papers_own_examples() -> None:
 
 
 def reads_before_waiting(rule: SSP | BSP, slowest: int) -> int:
-    """Reads of a worker, one in each clock from 0 on, while the slowest stands still and all else arrives at once."""
+    """Reads of a worker, one in each clock from 0 on, while the slowest stalls and all else arrives at once."""
     clock = 0
     while slowest >= rule.need(clock):
         clock += 1

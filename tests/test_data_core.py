@@ -69,6 +69,12 @@ def test_bad_arrays(rows: Any, cols: Any, values: Any, shape: Any, says: str) ->
         as_data((rows, cols, values), shape=shape)
 
 
+def test_a_wrong_value_of_a_matrix_is_named_by_row_and_column() -> None:
+    matrix = sparse.coo_array(([1.0, float("nan")], ([0, 4], [2, 3])), shape=(5, 5))
+    with pytest.raises(DataError, match=r"value nan at position 1 \(row 4, column 3\) is not a finite number; drop"):
+        as_data(matrix)
+
+
 @given(small)
 def test_csr_round_trip(records: list[tuple[int, int, int]]) -> None:
     d = as_data(columns(records), shape=(6, 6), duplicates="last")
@@ -201,7 +207,7 @@ def test_split_is_the_same_everywhere() -> None:
     whole = held_out(0, 5000, 0.2, 7)
     assert (np.concatenate([held_out(0, 1234, 0.2, 7), held_out(1234, 5000, 0.2, 7)]) == whole).all()
     assert (held_out(0, 5000, 0.2, 8) != whole).any()
-    # fixed for good: a recorded split must be found again by every later version
+    # fixed permanently: a recorded split must be found again by every later version
     assert np.flatnonzero(held_out(0, 64, 0.1, 0)).tolist() == [1, 18, 25, 27, 43, 47, 58]
     with pytest.raises(DataError, match="test share"):
         d.split(1.0)

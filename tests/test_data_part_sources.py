@@ -1,4 +1,4 @@
-"""Data sets that are cut into parts: whoever reads them, records, ids and counts are those of `scan`."""
+"""Data sets that are cut into parts: whichever node reads them, records, ids and counts are those of `scan`."""
 
 from __future__ import annotations
 

@@ -186,7 +186,7 @@ def test_only_the_part_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     n = 40
     found = in_parts("anywhere", n)
     assert joined(found) == [(k, k, 3) for k in range(100_000)]
-    head, looks = 1 << 16, 3 * 4096  # the format is told by the head; both ends are looked for
+    head, looks = 1 << 16, 3 * 4096  # the format is detected from the head; both ends are looked for
     assert max(file.count for file in opened) <= head + looks + len(text) // n + 20
     assert len(text) > 10 * head
 

@@ -1,4 +1,4 @@
-"""The machinery of the hostile tests: it must notice what it is there to notice."""
+"""The machinery of the hostile tests: it must notice what it is meant to notice."""
 
 from __future__ import annotations
 

@@ -323,7 +323,7 @@ def test_shipped_kernels_are_found_before_anything_is_compiled(tmp_path: Path) -
     add_worker(claims.stopped(), 0, np.zeros(1), np.array([0, 3]), np.ones((2, 3)), np.zeros(3))
     wanted = [form for form in ship.forms() if form[:2] == ("stretto.kernels.core.merge", "add_worker")]
     assert ship.ship(tmp_path / "compiled", wanted, targets.LEVELS, 1) > 2 * 3  # helpers too
-    level = targets.levels()[:1]  # what this processor may run; code for others is there and must not be used
+    level = targets.levels()[:1]  # what this processor may run; code for others is present and must not be used
 
     def hits(levels: str) -> list[str]:
         env = os.environ | {"STRETTO_CACHE": str(tmp_path / levels.replace(" ", "-") / "cache")}

@@ -1,4 +1,4 @@
-"""Looking at data and laying it out in blocks: nothing lost, nothing moved elsewhere, whoever does it."""
+"""Inspecting data and laying it out in blocks: nothing lost, nothing moved elsewhere, with any number of workers."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def laid_out(
 
 
 def entries_of(found: Blocks, order: Order, rows: Any, cols: Any) -> list[tuple[int, int, float]]:
-    """Back to (row, column, value), checking that every entry lies in the block its visit says."""
+    """Back to (row, column, value), checking that every entry is in the block its visit says."""
     row_at, col_at = np.argsort(rows.place), np.argsort(cols.place)
     entries = []
     for v in range(len(order)):
@@ -84,7 +84,7 @@ def test_the_number_of_threads_does_not_matter(runtime: Runtime) -> None:
 
 
 def test_chunks_do_not_matter(tmp_path: Path) -> None:
-    """Read whole, in pieces, or from files: the same survey to the last bit."""
+    """Read whole, in chunks, or from files: the same survey to the last bit."""
     data = some_ratings(3 * GRAIN + 1000, 900, 600)
     data = replace(data, values=data.values * np.float32(np.pi))  # sums that do round
     spool = Spool(tmp_path, data.shape, 2 * GRAIN).write(InMemory(data, GRAIN).chunks())

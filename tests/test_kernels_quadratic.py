@@ -87,7 +87,7 @@ def test_what_hangs_on_others_is_left_at_zero(k: int, kind: str) -> None:
 
 @numba.njit(nogil=True)  # type: ignore[untyped-decorator]
 def lead_or_help(control: Any, pieces: Any, made: Any, early: Any, spin: int) -> None:
-    """The leader goes through len(pieces) loops, each of which counts its pieces in a row of `made`; early[0]: loops
+    """The leader goes through len(pieces) loops, each of which counts its chunks in a row of `made`; early[0]: loops
     that were left before all was made.
     """
     if gang.lead(control):
@@ -121,7 +121,7 @@ def lead_or_help(control: Any, pieces: Any, made: Any, early: Any, spin: int) ->
 @pytest.mark.parametrize("workers", [1, 2, 3, 4])
 @pytest.mark.parametrize("spin", [0, 3])
 def test_no_piece_is_lost_or_made_twice(workers: int, spin: int) -> None:
-    """Loops so small that helpers are always late: some take a piece of the loop after the one they saw."""
+    """Loops so small that helpers are always late: some take a chunk of the loop after the one they saw."""
     pieces = np.random.default_rng(workers).integers(0, 8, 4000)
     made, early = np.zeros((len(pieces), 8), np.int64), np.zeros(1, np.int64)
     control = np.zeros(gang.CONTROL, np.int64)
@@ -279,7 +279,7 @@ def test_units_say_how_a_violation_counts() -> None:
 
 
 def hard(k: int, seed: int = 0) -> tuple[Floats, Floats, Floats]:
-    """Neighbouring columns nearly the same: sweeps alone would take for ever."""
+    """Neighbouring columns nearly the same: sweeps alone would never end."""
     rng = np.random.default_rng(seed)
     X = np.cumsum(rng.normal(size=(k + 20, k)), axis=1)
     return X.T @ X, X.T @ rng.normal(size=k + 20), np.full(k, 0.05)

@@ -57,7 +57,7 @@ class Model:
         return [self.W, self.H, self.b, self.c, *self.squares(optimizer)]
 
     def tail(self, optimizer: str, loss: str, limit: float = math.inf) -> tuple[Any, ...]:
-        """What the twin is told besides blocks and states."""
+        """What the twin receives besides blocks and states."""
         return (STEP, LAM, LAM_BIAS, CODES[loss], f4(limit), *((self.rank,) if optimizer == "adagrad" else ()))
 
     def run(

@@ -232,7 +232,7 @@ def test_large_arrays_are_summed_by_all_workers() -> None:
     values = np.arange(3_000_000)
     with st.Threads(1).open() as one, st.Threads(3).open() as three:
         before = summed(values, three)
-        assert summed(values.copy(), one) == before  # whoever looks
+        assert summed(values.copy(), one) == before  # whichever way it is read
         values[2_000_001] += 1
         assert summed(values, three) != before
 

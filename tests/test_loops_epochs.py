@@ -88,7 +88,7 @@ def test_resumed_from_any_epoch(tmp_path: Path) -> None:
 
 def test_a_run_that_is_done_and_one_that_goes_further(tmp_path: Path) -> None:
     first = factorise(tmp_path / "a", epochs=3)
-    assert factorise(tmp_path / "a", epochs=3) == first  # nothing is done again, and the states are there
+    assert factorise(tmp_path / "a", epochs=3) == first  # nothing is done again, and the states are restored
     assert factorise(tmp_path / "a") == factorise(tmp_path / "b")
     with pytest.raises(RunError, match="already holds the record of a run"):
         factorise(tmp_path / "a", resume=False)

@@ -378,7 +378,7 @@ def test_nothing_to_loop_over_makes_no_round() -> None:
     assert "there is nothing to choose from" in loop.explain(np.zeros((2, 4)))
 
 
-# --- what the schedule is told --------------------------------------------------------------------------------------
+# --- what the schedule receives --------------------------------------------------------------------------------------
 
 
 def chooser_of(loop: Loop, args: Sequence[Any]) -> Any:
@@ -657,7 +657,7 @@ def test_ready_schedules_give_the_same_bits_at_any_number_of_workers(
 
 
 def test_conflicts_by_correlation_keep_what_is_alike_apart() -> None:
-    """The schedule is told the rows of X, of which two and two are the same; only walks over all take them together."""
+    """The schedule receives the rows of X, of which two and two are equal; only walks over all take them together."""
     twins = np.repeat(np.ascontiguousarray(X.T[:25]), 2, axis=0)
     together = {}
     for conflicts in (None, st.schedule.correlation):

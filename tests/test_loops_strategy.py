@@ -31,7 +31,7 @@ def plan(
     shapes: dict[str, tuple[int, ...]] | None = None,
     kind: str = "grid",
 ) -> Strategy:
-    """The strategy of a body; arrays are 1000 long along every axis unless told otherwise."""
+    """The strategy of a body; arrays are 1000 long along every axis unless given otherwise."""
     every = {a.array: (1000,) * len(a.subscripts) for a in accesses} | (shapes or {})
     return choose(
         vectors(accesses, dims, every),
@@ -231,7 +231,7 @@ def test_data_dependent_subscripts_are_refused_with_the_ways_out() -> None:
         "no strategy runs this loop in parallel with the result of a serial one:",
         "  line 4 reads w[features[k]], line 6 writes w[features[k]]: iterations p and p + (+∞)",
         "ways out:",
-        "  inspect=True: look at the data for iterations that do not meet",
+        "  inspect=True: search the data for iterations that do not meet",
         "  exempt the writes to w: pass b = st.buffer(w) as one more argument and write b[...] += …; "
         "other visits then see them later",
         "  split the loop in two, so that the accesses above are in different loops",
@@ -251,7 +251,7 @@ def test_every_obstacle_is_told_at_once() -> None:
 def test_inspection_takes_over_where_only_the_data_know() -> None:
     found = plan(SPARSE, LINE, inspect=True)
     assert (found.name, found.dims) == ("inspected", ())
-    assert plan(FACTORS, inspect=True, shapes=FACTOR_SHAPES).name == "2d unordered"  # nothing to look at
+    assert plan(FACTORS, inspect=True, shapes=FACTOR_SHAPES).name == "2d unordered"  # nothing to inspect
 
 
 def test_inspection_does_not_help_against_a_known_clash() -> None:

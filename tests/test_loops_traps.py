@@ -705,7 +705,7 @@ def reciprocal(x):  # type: ignore[no-untyped-def]
 
 
 def test_an_exception_in_a_function_of_the_users() -> None:
-    """numba.njit raises where Python does; the loop ends with that, and no worker waits for ever."""
+    """numba.njit raises where Python does; the loop ends with that, and every worker ends."""
     made = loop(
         """
 def loop(d, W, s):
@@ -920,7 +920,7 @@ def test_what_comes_from_outside_a_nested_function_is_not_written() -> None:
 
 
 def test_defaults_buffers_and_accumulators_are_written() -> None:
-    """A default is an argument; a buffer and an accumulator are there to be written to, wherever they come from."""
+    """A default is an argument; a buffer and an accumulator are meant to be written to, wherever they come from."""
     D, behind = np.zeros(9), np.zeros(3)
     around = {"D": D, "total": st.accumulator(np.zeros(3)), "b": st.buffer(behind)}
     source = """
@@ -997,7 +997,7 @@ def loop(s, R, at, n):
 
 
 def test_a_loop_that_counts_down_fills_the_log_of_a_buffer() -> None:
-    """The room for a visit's flushes follows from how often its inner loops run, whichever way they count."""
+    """The space for a visit's flushes follows from how often its inner loops run, whichever way they count."""
     source = """
         def loop(n, B):
             for i in range(n):
@@ -1191,6 +1191,8 @@ def test_what_cannot_be_decorated_or_run() -> None:
     with pytest.raises(TypeError, match="is a method"):
         Model().step(1)
     assert Model.step is not None
+    with pytest.raises(TypeError, match=r"loop\(W, V, n\): missing a required argument: 'n'"):
+        loop(DOUBLE)(np.ones(5), np.zeros(5))
 
 
 def test_a_refusal_has_a_short_traceback() -> None:

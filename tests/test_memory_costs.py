@@ -121,7 +121,7 @@ def test_what_cannot_be_tried_is_reckoned_and_not_remembered(tmp_path: Path) -> 
 
 
 class Crowded(Counting):
-    """Has no room for anything beside the parameters."""
+    """Has no memory for anything beside the parameters."""
 
     def __init__(self, lifted: LiftedStep, remembered: CostCache, beside: list[torch.Tensor]) -> None:
         super().__init__(lifted, remembered)

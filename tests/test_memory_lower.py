@@ -64,7 +64,7 @@ def test_a_chain_of_ten_thousand_is_no_deeper_for_python() -> None:
 
 
 def test_what_does_not_fit_beside_the_steps_waits() -> None:
-    """Room for the copies makes them hide; none makes the device wait, and nothing else changes."""
+    """Free space for the copies makes them hide; none makes the device wait, and nothing else changes."""
     graph = chain(8, nbytes=100, seconds=1e-2)
     intervals = find_idle_intervals(graph)
     steps = build_timeline(intervals, [SWAP] * len(intervals))

@@ -1,4 +1,4 @@
-"""Steps on several devices of the CPU: the same bits as on one, within the plan, and no device waits for ever."""
+"""Steps on several devices of the CPU: the same bits as on one, within the plan, and every device ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Optimizers as they are: a large parameter is updated piece by piece, and nobody can tell."""
+"""Optimizers as they are: a large parameter is updated in chunks, with the same bits."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def test_a_plan_fits_and_costs_what_it_says(kind: str, graph: Graph, share: floa
     how = PlannerSettings(0, LINK, **KINDS[kind])  # type: ignore[arg-type]
     budget = between(graph, share, how)
     planned = make(graph, PlannerSettings(budget, LINK, **KINDS[kind]))  # type: ignore[arg-type]
-    assert planned.costs == account(planned.program, LINK)  # which also sees that the results are there
+    assert planned.costs == account(planned.program, LINK)  # which also sees that the results are resident
     assert planned.costs.peak <= budget
     if kind in ("no swap", "neither"):
         assert planned.costs.bytes_out == 0
@@ -102,7 +102,7 @@ def test_the_host_can_bind_too() -> None:
 
 
 def test_a_small_host_is_for_what_cannot_be_made_again() -> None:
-    """Parameters and state take most of the room there is; activations must be made again instead of swapped."""
+    """Parameters and state take most of the memory; activations must be recomputed instead of swapped."""
     graph = gpt(12, 2048, 4096)
     persistent = sum(one.nbytes for one in graph.storages if one.persistent)
     budget = int(0.6 * persistent) + plain(graph, HostLink()).costs.peak // 6
@@ -113,7 +113,7 @@ def test_a_small_host_is_for_what_cannot_be_made_again() -> None:
 
 
 @settings(max_examples=12)
-@example(random_graph(3142, 7), 0)  # whose plan was found only when nobody looked at the host
+@example(random_graph(3142, 7), 0)  # whose plan was found only when the host was ignored
 @given(random_graphs, st.integers(0, 80))
 def test_a_refusal_for_the_host_names_a_host_budget_that_is_enough(graph: Graph, host: int) -> None:
     budget = between(graph, 0.3, PlannerSettings(0, LINK))

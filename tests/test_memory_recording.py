@@ -76,7 +76,7 @@ class TapeDevice(PlainDevice):
         self.refused, self.played = refused, 0
 
     def allocate(self, nbytes: int) -> torch.Tensor:
-        """Zeros: while a tape is made nothing is copied into rooms, and operations look up places by what is there."""
+        """Zeros: while a tape is made host buffers are not filled, and operations look up places by what they hold."""
         return super().allocate(nbytes).zero_()
 
     def recorded(self, act: Callable[[], None]) -> Callable[[], None]:
@@ -251,7 +251,7 @@ def test_segments_hold_every_instruction_once_and_copies_that_go_on_are_moved(lo
     names = {ALLOCATE: None, WAIT_OUT: EVICT, COPY_IN: IN}
     same = sorted((names.get(what, what), which) for what, which in counted if names.get(what, what) is not None)
     under_way = {which for what, which in counted if what == WAIT_OUT}
-    for s in under_way:  # its room is given back where the copy was waited for
+    for s in under_way:  # its space is given back where the copy was waited for
         same.remove((FREE, s))
     rest = [(what, n) for what, n in program.instructions if not (what == RUN and n in apart)]
     assert same == sorted(rest)
@@ -327,7 +327,7 @@ def test_batches_in_other_layouts_are_played_as_they_are() -> None:
 
 
 class Cramped(TapeDevice):
-    """Has no memory in one piece for a recording of more than `most` bytes."""
+    """Has no contiguous memory for a recording of more than `most` bytes."""
 
     def __init__(self, most: int) -> None:
         super().__init__()
@@ -336,7 +336,7 @@ class Cramped(TapeDevice):
     def begin_recording(self, nbytes: int, updates: int = 0) -> None:
         self.asked = nbytes
         if nbytes > self.most:
-            raise NotRecorded("there is not so much in one piece")
+            raise NotRecorded("not so much is contiguous")
 
 
 @pytest.mark.parametrize("most", [0, 1 << 40])

@@ -19,7 +19,7 @@ from test_memory_steps import SMALL
 
 
 class Greedy(PlainDevice):
-    """Says that steps took so much more than they may. slabs: rooms on the host that still exist."""
+    """Says that steps took so much more than they may. slabs: host buffers that still exist."""
 
     def __init__(self, over: list[int]) -> None:
         super().__init__(late=0.5, poison=True)
@@ -27,7 +27,7 @@ class Greedy(PlainDevice):
 
     def allocate_host(self, nbytes: int) -> torch.Tensor:
         gc.collect()
-        assert not self.slabs, "the room of the plan before is still taken"
+        assert not self.slabs, "the memory of the plan before is still taken"
         slab = super().allocate_host(nbytes)
         self.slabs.add(slab)
         return slab

@@ -1,4 +1,4 @@
-"""A step on several devices: the parts compute what the whole does, fit, and never wait for one another for ever."""
+"""A step on several devices: the parts compute what the whole does, fit, and never deadlock."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ def test_words_exist_and_offsets_rise(tmp_path: Path) -> None:
 
 
 def one_call(target: Any, tensors: list[torch.Tensor], rest: tuple[Any, ...]) -> LiftedStep:
-    """A step of one operation, on tensors that are there before."""
+    """A step of one operation, on tensors that exist before."""
     values = [Value(k, x.dtype, tuple(x.shape), tuple(x.stride()), 0) for k, x in enumerate(tensors)]
     call = OpCall(target, (*map(Ref, range(len(values))), *rest), {}, (), True)
     nbytes = [x.untyped_storage().nbytes() for x in tensors]

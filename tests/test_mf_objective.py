@@ -222,7 +222,7 @@ def test_memory_is_refused_before_it_is_taken(solver: str) -> None:
 
 
 def test_the_result_counts_as_memory() -> None:
-    """Factors are there twice at the end: those that were learned, and those in the user's order."""
+    """Factors exist twice at the end: those that were learned, and those in the user's order."""
     from stretto.solvers.factorization.cost import peak_memory
 
     for how in SOLVERS:

@@ -131,7 +131,7 @@ def test_words_that_never_occur_are_left_out() -> None:
     pair = coherence([[0, 1]], X)[0]
     np.testing.assert_array_equal(coherence([[2, 0, 1], [0, 2, 1], [0, 1, -1], [-1, 0, 1]], X), [pair] * 4)
     assert np.isnan(coherence([[0, 2], [2, 0], [0, -1], [-1, -1]], X)).all()
-    # UMass asks how often the second word is there when the first is; that has an answer as long as the first occurs.
+    # UMass asks how often the second word occurs when the first does; that has an answer as long as the first occurs.
     made = coherence([[0, 2, -1], [2, 0, -1], [0, -1, -1], [2, 0, 3]], X, measure="umass")
     np.testing.assert_allclose(made, [math.log(1 / 2), np.nan, np.nan, math.log(3 / 2)])
 

@@ -1,4 +1,4 @@
-"""Fitting: what goes in, what comes out, and the same bits whoever computes them."""
+"""Fitting: what goes in, what comes out, and the same bits on every runtime."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def test_names_are_carried_into_validation_and_score() -> None:
         ({"solver": "als", "loss": "absolute"}, "solves loss='squared' alone, got 'absolute'; use solver='sgd'"),
         ({"implicit": True}, "implicit feedback needs solver='als', got 'sgd'"),
         ({"width": 0}, "width must be a whole number at least 1; got 0"),
-        ({"n_jobs": 0}, "n_jobs=0 has no meaning"),
+        ({"n_jobs": 0}, "n_jobs=0, or st.Threads(0), has no meaning"),
         ({"profile": "quick"}, "profile must be one of 'exact', 'fast'; got 'quick'"),
         ({"memory": "lots"}, "cannot read 'lots' as an amount of memory"),
         ({"duplicates": "average"}, "average"),

@@ -71,7 +71,7 @@ def test_of_many_documents_some_are_looked_at(
     monkeypatch.setattr(lda_browse, "LOOKED", 50)
     view = browse(model, documents, documents=50)
     assert view.facts["documents"] == "150"
-    assert view.facts["documents looked at"] == "50, spread evenly"
+    assert view.facts["documents evaluated"] == "50, spread evenly"
     assert sorted(int(name.split()[1]) for name in view.documents[0]) == list(range(0, 150, 3))
 
 

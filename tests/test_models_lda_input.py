@@ -153,6 +153,12 @@ def test_what_is_no_count_is_refused_with_its_place(value: float, message: str, 
         as_corpus(with_value(value, sparse=sparse), seed=0)
 
 
+@pytest.mark.parametrize("kind", [list, tuple, np.array])
+def test_text_is_refused_with_the_way_to_count_words(kind: Any) -> None:
+    with pytest.raises(DataError, match=r"X holds text, such as .*'the cat'.*CountVectorizer\(\)"):
+        as_corpus(kind(["the cat", "a dog"]), seed=0)
+
+
 def test_the_largest_count_is_kept() -> None:
     corpus = as_corpus(with_value(2**24 - 1, np.int64), seed=0)
     assert table(corpus)[2, 3] == 2**24 - 1

@@ -132,7 +132,7 @@ def corpora(draw: st.DrawFn) -> Data:
 
 
 def visit_by_visit(job: LdaJob, epoch: int) -> None:
-    """One pass, and a look at everything after every visit."""
+    """One pass, and a check of everything after every visit."""
     (step,) = job.steps(epoch)
     made: list[int] = []
     for v in range(len(step.order)):

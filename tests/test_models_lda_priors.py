@@ -31,7 +31,7 @@ RUNTIMES: list[Runtime] = [Serial(), Threads(1), Threads(2), Threads(3)]
 
 
 def pack(counts: Array, dense_from: int | None = None, padded: bool = False) -> CountRows:
-    """Rows [n, K] packed as in training, with room for a multiple of 16 entries, which is counted in when `padded`.
+    """Rows [n, K] packed as in training, padded to a multiple of 16 entries, which is counted in when `padded`.
 
     Rows with more topics than dense_from stay dense.
     """
@@ -54,7 +54,7 @@ def pack(counts: Array, dense_from: int | None = None, padded: bool = False) -> 
 
 
 def dense(counts: Array, kind: Any = np.uint16) -> CountRows:
-    """Rows [n, K] with room for a multiple of 16 counts; what is in the room must not matter."""
+    """Rows [n, K] padded to a multiple of 16 counts; what is in the padding must not matter."""
     width = -(-counts.shape[1] // 16) * 16
     rows = np.full((len(counts), width), 7, kind)
     rows[:, : counts.shape[1]] = counts

@@ -231,7 +231,7 @@ def test_a_full_disk_costs_the_record_and_not_the_run(
     assert "the disk refuses" in told[0]
     tell(listener, events[-1:])
     assert len(told) == 1
-    # and when there is room again at the end, the files made whole are complete
+    # and when the disk has space again at the end, the files made whole are complete
     full = False
     tell(listener, events[-1:])
     assert json.loads((tmp_path / "run.json").read_bytes())["status"] == "done"

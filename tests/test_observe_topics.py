@@ -278,7 +278,7 @@ def test_sizes_go_with_tokens_and_many_topics_have_no_map() -> None:
 
 
 class Browser:
-    """One Chromium and one page in it. `problems`: what the console was told; `requests`: every address asked for."""
+    """One Chromium and one page in it. `problems`: what the console received; `requests`: every address asked for."""
 
     NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
     PATIENCE = 60.0

@@ -198,10 +198,10 @@ def forgets_order(self: Any) -> Any:
     return self._queue.pop() if self._queue else None
 
 
-@pytest.mark.parametrize("bug", ["updates since the states are not made again", "updates of a part in any order"])
+@pytest.mark.parametrize("bug", ["updates since the states are not repeated", "updates of a part in any order"])
 def test_planted_bugs_are_found(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(crashes(seed) for seed in range(3))
-    if "again" in bug:
+    if "repeated" in bug:
         monkeypatch.setattr(driver.HostRounds, "_assign_again", forgets_states)
     else:
         monkeypatch.setattr(RoundsNode, "next_update", forgets_order)
@@ -217,7 +217,7 @@ def test_latency_is_hidden_by_rounds_in_flight() -> None:
 
 
 def test_virtual_seconds_and_samples() -> None:
-    """An update takes as long as its share of the samples that its job looks at."""
+    """An update takes as long as its share of the samples that its job reads."""
 
     class Counted(Cut):
         def samples(self, jobs: Any) -> int:

@@ -165,7 +165,7 @@ def test_looks_history_and_until() -> None:
 
     result = run(made, until=until, every=3, pipeline=2)
     assert result.stopped == "until"
-    assert result.history[0].round == 0, "the start is looked at too"
+    assert result.history[0].round == 0, "the start is evaluated too"
     assert list(result.history[1:]) == looks
     assert [look.round for look in result.history] == list(range(0, result.rounds + 1, 3))
     assert result.history[-2].objective >= 60 > result.history[-1].objective == result.objective

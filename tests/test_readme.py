@@ -114,7 +114,7 @@ def test_every_block_is_run_or_says_why_not(page: Path) -> None:
     for above, _, text in all_blocks(page):
         assert above == RUN or NOT_RUN.fullmatch(above), f"{page.name}: mark the block that begins\n{text[:200]}"
         for test in re.findall(r"tests/\S+\.py", above):
-            assert (ROOT / test).exists(), f"{page.name}: {test}, which a mark names, is not there"
+            assert (ROOT / test).exists(), f"{page.name}: {test}, which a mark names, does not exist"
 
 
 def test_every_make_target_that_is_named_exists() -> None:

@@ -1,4 +1,4 @@
-"""A checkpoint is there completely or not at all, whatever fails and whenever."""
+"""A checkpoint exists completely or not at all, whatever fails and whenever."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MANY = settings(max_examples=60, deadline=None, suppress_health_check=[HealthChe
 
 
 def state(step: int) -> tuple[Arrays, dict[str, Any]]:
-    """Arrays and meta in which every value tells the step."""
+    """Arrays and meta in which every value shows the step."""
     arrays = {"W": np.full((5, 3), step, "f4"), "H": np.full(7, step, "f8"), "finished": np.full(4, step % 2, bool)}
     return arrays, {"step": step, "epoch": step, "fingerprint": "abc", "best": float(step)}
 
@@ -388,7 +388,7 @@ def test_crash_after_crash(tmp_path: Path) -> None:
 
 
 class Refusing(Dying):
-    """The disk says no at the k-th change and from then on to everything that takes room; the process lives."""
+    """The disk says no at the k-th change and from then on to everything that takes space; the process lives."""
 
     def __init__(self, k: int, number: int) -> None:
         super().__init__(k)

@@ -1,4 +1,4 @@
-"""Orders of visits: turns, and that no two running visits ever share a block, whoever finishes first."""
+"""Orders of visits: turns, and that no two running visits ever share a block, in any order of finishing."""
 
 from __future__ import annotations
 

@@ -140,7 +140,7 @@ def test_keys_follow_the_serial_order() -> None:
 
 
 def test_a_failure_ends_the_run_where_the_serial_run_would_have_ended() -> None:
-    """Whatever else fails or is under way: all before the first bad task is done, and that one is among those told."""
+    """Whatever else fails or runs: all before the first bad task is done, and that one is among those reported."""
     for seed in range(GAMES):
         chance, depth, workers, jobs = some(seed)
         game = Game(chance, depth, jobs)

@@ -1,4 +1,4 @@
-"""Schedules that do not look at what becomes of their rounds: in turn, at random, by parts."""
+"""Schedules that do not depend on the outcome of their rounds: in turn, at random, by parts."""
 
 from __future__ import annotations
 

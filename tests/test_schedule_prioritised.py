@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from stretto import schedule
 from stretto.errors import Diverged, PlanError
-from stretto.kernels.numeric.sumtree import add_up, try_tree
+from stretto.kernels.core.compile import kernel
+from stretto.kernels.numeric.sumtree import add_up, draw, put_leaf
 from stretto.kernels.rounds import priority
 from stretto.kernels.rounds.chooser_state import MOVING, SORT
 from stretto.schedule.columns import columns_of
@@ -76,7 +77,7 @@ def test_rounds_are_independent_sets(kind: str, centred: bool, queues: int) -> N
 
 
 def test_an_independent_set_leaves_out_nobody_who_fits() -> None:
-    """Everyone who is left out of a round with room is too close to a job that comes before it."""
+    """Everyone who is left out of a round that is not full is too close to a job that comes before it."""
     X = sparse(60, 40, 0.15, seed=2)
     exact = cosines(X, centred=False)
     chooser = prioritised(40, candidates=40, threshold=0.3).start(40, 0, X)
@@ -154,7 +155,7 @@ def test_the_most_urgent_come_first() -> None:
     chooser = prioritised(6, conflicts=None, floor=0.01).start(6, 0)
     jobs = chooser.choose()
     chooser.learn(jobs, jobs.astype(float))
-    assert chooser.choose().tolist() == [5, 4, 3, 2, 1]  # nothing is known of job 0 but that it stood still
+    assert chooser.choose().tolist() == [5, 4, 3, 2, 1]  # nothing is known of job 0 but that it did not move
 
 
 @pytest.mark.parametrize("size", [3, 20], ids=["by steps", "from the tree"])
@@ -249,6 +250,15 @@ def test_columns_without_variation_disturb_nobody() -> None:
     assert len(prioritised(10).start(5, 0, columns_of(X[:, :5])).choose()) == 5
 
 
+@kernel
+def put_and_draw(tree: Any, weights: Any, shares: Any, out: Any) -> None:
+    """Put the weights into the leaves of a tree, then draw a leaf for each share."""
+    for k in range(weights.shape[0]):
+        put_leaf(tree, 0, 1, k, weights[k])
+    for k in range(shares.shape[0]):
+        out[k] = draw(tree, 0, 1, shares[k])
+
+
 @given(
     weights=st.lists(st.floats(0.0, 100.0), min_size=1, max_size=40).filter(any),
     shares=st.lists(st.floats(0.0, 1.0, exclude_max=True), min_size=1, max_size=20),
@@ -256,7 +266,7 @@ def test_columns_without_variation_disturb_nobody() -> None:
 def test_a_sum_tree_draws_as_a_search_does(weights: list[float], shares: list[float]) -> None:
     cap = 64
     tree, out = np.zeros((1, 2 * cap)), np.empty(len(shares), np.int64)
-    try_tree(tree, 1, np.arange(len(weights)), np.array(weights), np.array(shares), out)
+    put_and_draw(tree, np.array(weights), np.array(shares), out)
     again = np.zeros_like(tree)
     again[0, cap:] = tree[0, cap:]
     add_up(again)

@@ -24,7 +24,7 @@ FAST = Managed("1Gbit", (2, 2), "absolute")
 def test_every_occurrence_of_a_key_is_added_and_all_workers_of_the_node_see_it(reserve: bool) -> None:
     cache = holding(layout_of(reserve=reserve), [1, 2, 3], 10.0, locks=reserve)
     add_to(cache, 0, [2, 3, 2], [1.0, 5.0, 2.0])
-    add_to(cache, 0, [7], [1.0])  # a row that is not here
+    add_to(cache, 0, [7], [1.0])  # a row that is not cached
     assert read_of(cache, 0, [3, 2]) == read_of(cache, 1, [3, 2]) == [[15.0, 15.0], [13.0, 13.0]]
     assert read_of(cache, 0, [2, 7]) is None
 

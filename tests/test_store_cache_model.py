@@ -187,7 +187,7 @@ class CacheMachine(RuleBasedStateMachine):
         """Whether it has to wait; if it waited and need not any more, what it waited for is read first."""
         if worker in self.woken:
             self.reads(worker, self.woken.pop(worker))
-            assert worker not in self.parked, "woken in vain"
+            assert worker not in self.parked, "woken without need"
         return worker in self.parked
 
     def reads(self, worker: int, keys: list[int]) -> None:

@@ -227,7 +227,7 @@ def test_rows_beyond_the_bound_are_let_go_the_longest_unused_first(reserve: bool
     assert dropped.keys.tolist() == [12, 14]
     assert read_of(cache, 1, [16, 10]) is not None
     assert read_of(cache, 0, [12]) is None
-    # What was added to a row that was let go is there when it comes again.
+    # What was added to a row that was evicted is included when it is fetched anew.
     cache.want(0, 0, keys_of(14))
     cache.receive(rows_of(layout, [14], [1.0], through=2, reply=True))
     assert read_of(cache, 0, [14]) == [[6.0, 6.0]]

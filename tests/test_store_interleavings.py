@@ -25,7 +25,7 @@ from stretto.comm.policy import Lazy, Policy
 from stretto.consistency.rules import ASP, BSP, SSP
 
 BOTH = (0, 1)
-# In each of two clocks a worker reads both rows and adds: to a row of its own, which lies on its own node, or to both.
+# In each of two clocks a worker reads both rows and adds: to a row of its own, which is on its own node, or to both.
 # Nobody else sees an add before the tick, so the two are one step.
 OWN: tuple[tuple[Step, ...], ...] = tuple((("read", BOTH), ("add tick", (row,))) * 2 for row in (0, 1))
 EACH: tuple[tuple[Step, ...], ...] = ((("read", BOTH), ("add tick", BOTH)) * 2,) * 2
@@ -62,7 +62,7 @@ class Late:
 
 @lru_cache
 def walked(rule: Any, scripts: tuple[tuple[Step, ...], ...], policy: Policy | None = None) -> Walk:
-    """A walk in which nothing was lost, doubled or made up, and nobody waits for ever."""
+    """A walk in which nothing was lost, doubled or made up, and no worker waits without end."""
     walk = Walk(rule, scripts, policy).run()
     assert walk.wrong == []
     assert walk.stuck == []
@@ -120,7 +120,7 @@ def test_asp_has_no_floor() -> None:
 
 
 def test_the_socc_text() -> None:
-    """Its S is our s + 1: the same rows are needed, clock by clock; and S = 0 stands still at once, in every order."""
+    """Its S is our s + 1: the same rows are needed, clock by clock; and S = 0 stalls at once, in every order."""
     for s in range(4):
         assert [SoCC(s + 1).need(t) for t in range(s, 9)] == [SSP(s).need(t) for t in range(s, 9)]
     walk = Walk(SoCC(0), (WRITER, READER)).run()

@@ -1,4 +1,4 @@
-"""The replay checker: an honest recording passes, and each way of breaking a promise is found and told."""
+"""The replay checker: an honest recording passes, and each way of breaking a promise is found and reported."""
 
 from __future__ import annotations
 

@@ -147,7 +147,7 @@ def lost(node: StoreNode, worker: int) -> dict[int, float]:
 
 
 def test_a_checkpoint_keeps_leftovers_that_an_early_send_of_its_clock_has_taken() -> None:
-    """The early send belongs to a clock that the checkpoint does not hold: after a restart it is made again."""
+    """The early send belongs to a clock that the checkpoint does not hold: after a restart it is repeated."""
     layout = layout_of(nodes=1, workers=2, rule=SSP(1), policy=Managed(1000.0, codec="f2"))
     node = StoreNode(layout, 0)
     out = np.empty((1, 2), np.float32)

@@ -26,7 +26,7 @@ from stretto.store.shard.shard import Shard
 
 
 def test_a_run_of_two_nodes_message_by_message() -> None:
-    """Golden: who is told what, in which order, under SSP(1) and the eager policy."""
+    """Golden: who receives what, in which order, under SSP(1) and the eager policy."""
     layout = one_table(start=5.0)
     shard, zero, one = Shard(layout, 0), Sender(layout, 0), Sender(layout, 1)
     log: list[str] = []
@@ -126,7 +126,7 @@ def test_lazy_sends_rows_only_when_asked_and_asks_for_updates_once() -> None:
     shard.receive(send(1, [1], [2.0]))
     for node in range(3):
         answers = shard.receive(ended(node, 2))
-    assert not rows_in(answers)  # node 0 has the row, and is not told
+    assert not rows_in(answers)  # node 0 has the row, and receives nothing
 
 
 # --- 4: exact runs ----------------------------------------------------------------------------------------------------
@@ -239,7 +239,7 @@ def test_an_exact_run_takes_changes_of_single_workers_only() -> None:
         Shard(layout, 0).receive(Sender(layout, 1)(0, [1], [1.0]))
 
 
-# --- dtypes, sizes, room ----------------------------------------------------------------------------------------------
+# --- dtypes, sizes, space ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dtype", ["f8", "i4", "i8", "f4", "f2"])

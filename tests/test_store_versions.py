@@ -124,7 +124,7 @@ def test_between_clocks_the_bound_on_snapshots_is_kept() -> None:
 
 
 def test_no_snapshot_leaks() -> None:
-    """Thousands of versions of many rows come and go; nothing is left, and room is not kept for all of them."""
+    """Thousands of versions of many rows come and go; nothing is left, and no space is reserved for all of them."""
     rng = np.random.default_rng(2)
     shard, senders, table = versioned(nodes=9)
     holds: list[dict[int, list[int]]] = [{} for _ in senders]

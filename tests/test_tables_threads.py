@@ -627,6 +627,24 @@ def test_a_run_that_had_ended_goes_on_to_more_clocks(tmp_path: Path, place: Any,
     assert again.tables["x"].tobytes() == whole.tables["x"].tobytes()
 
 
+@pytest.mark.parametrize(("ticking", "who"), [([], "2 of 2 workers"), ([0], "worker 1")])
+def test_a_worker_that_forgets_to_tick_is_reported(ticking: list[int], who: str) -> None:
+    def body(w: Worker) -> None:
+        for _ in range(3):
+            w.table("x").add([0], w.table("x").read([0]) + 1)
+            if w.number in ticking:
+                w.tick()
+
+    with pytest.warns(RuntimeWarning, match=f"run: {who} read tables and never ticked: .* call w.tick()") as caught:
+        st.run(body, workers=2, tables={"x": st.tables.Table(rows=1)})
+    assert [warning.filename for warning in caught] == [__file__]
+
+
+def test_adding_without_reading_needs_no_tick() -> None:
+    result = st.run(lambda w: w.table("x").add([0], [1.0]), workers=2, tables={"x": st.tables.Table(rows=1)})
+    assert result.tables["x"].tolist() == [2.0]
+
+
 def test_batches_that_had_ended_are_passed_over(tmp_path: Path) -> None:
     """Ticks inside the loop: a finished run goes on with more passes, and does nothing again with as many."""
 

@@ -1,4 +1,4 @@
-"""Thirty models for measuring training steps under a budget; fifteen of them are not looked at while tuning.
+"""Thirty models for measuring training steps under a budget; fifteen of them are not used for tuning.
 
     job = make("vit_l", "cuda", "full")     # parameters are random, and always the same ones
     loss = job.step(job.batch)

@@ -161,7 +161,7 @@ class Wide(nn.Module):
 
 
 def branching(device: str, dtype: str, size: str) -> Job:
-    """A network over rows of numbers whose step looks at the loss and takes a smaller one where it is large."""
+    """A network over rows of numbers whose step reads the loss and takes a smaller one where it is large."""
     features, width, depth, batch = pick(size, (16, 32, 3, 64), (256, 512, 8, 32768))
     blocks = [Wide(width) for _ in range(depth)]
     model = placed(nn.Sequential(nn.Linear(features, width), *blocks, nn.Linear(width, 10)), device, dtype)

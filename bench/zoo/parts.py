@@ -28,7 +28,7 @@ class Entry:
     dtype : str
         A key of `DTYPES`.
     seen : bool
-        Whether anyone may look at the model while tuning the planner.
+        Whether the model may be used for tuning the planner.
     rounding : str
         Why a planned step is equal to eager's only up to rounding, if it is; empty where bits must be equal on a CPU.
     gib : int

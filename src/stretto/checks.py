@@ -83,8 +83,13 @@ def number(
         and (below is None or found < below)
     ):
         return
-    asked = " and ".join(f"{words} {bound:g}" for words, bound in bounds if bound is not None)
+    asked = " and ".join(f"{words} {_bound(bound)}" for words, bound in bounds if bound is not None)
     raise wrong(owner, name, f"a {'whole ' if whole else ''}number {asked}".rstrip(), value, why)
+
+
+def _bound(bound: float) -> str:
+    """A bound for a message: integers in full."""
+    return f"{bound:,}" if isinstance(bound, int) else f"{bound:g}"
 
 
 def whole(name: str, value: Any, least: int | None = None, who: str = "run", why: str = "") -> int:

@@ -1,4 +1,4 @@
-"""Jobs that the laboratory's tests run, and a process on host 0 that runs them when it is told to.
+"""Jobs that the laboratory's tests run, and a process on host 0 that runs them on request.
 
     driver = Driver(lab)
     driver.ask("regression", nodes=4)["digest"]         # run it there and wait
@@ -63,7 +63,7 @@ class Marking:
         """Nothing."""
 
     def on_fit_task_end(self, estimator: Any, context: Any, *, metadata: Any, fitted_estimator: Any) -> bool:
-        """Look at the epoch; never stops."""
+        """Read the epoch; never stops."""
         if context.parent is not None and metadata["epoch"] >= self.epoch:
             _mark(self.path)
         return False
@@ -92,7 +92,7 @@ def factorise(runtime: Any, epochs: int = 60, ratings: int = 100_000, mark: str 
 
 
 def topics(runtime: Any, epochs: int = 30, tokens: int = 150_000, mark: str = "", **more: Any) -> dict[str, Any]:
-    """A topic model: documents stay, words go round, totals are merged between epochs."""
+    """A topic model: documents stay, words rotate, totals are merged between epochs."""
     draw = np.random.default_rng(4)
     documents, words = draw.integers(800, size=tokens), draw.zipf(1.3, size=tokens) % 600
     counts = np.zeros((800, 600), np.int32)
@@ -131,7 +131,7 @@ def regression(
         part, target = X[mine], y[mine]
         for clock in w.clocks(clocks):
             if pause:
-                time.sleep(pause)
+                time.sleep(pause)  # work that takes a while: a test kills a host in the middle of it
             if clock == clocks // 4 and w.number == 0 and mark and not os.path.exists(mark):
                 Path(mark).touch()
             scores = part @ weights.read(keys) + biases.read([0])[0]
@@ -187,7 +187,7 @@ def program(runtime: Any, rounds: int = 400, parts: int = 12, mark: str = "", pa
 
     def update(job: int, part: Any, params: Any, local: Any) -> Any:
         if pause:
-            time.sleep(pause)
+            time.sleep(pause)  # work that takes a while: a test kills a host in the middle of it
         local["updates"] += 1
         columns, rows = part
         return job, columns[:, job] @ params["r"][rows], local["updates"]
@@ -289,7 +289,7 @@ class Driver:
         self.process.stdin.flush()
 
     def ready(self, timeout: float) -> bool:
-        """Whether there is an answer after so many seconds at most."""
+        """Whether there is an answer within `timeout` seconds."""
         assert self.process.stdout is not None
         return bool(select.select([self.process.stdout], [], [], timeout)[0])
 
@@ -306,12 +306,17 @@ class Driver:
         return found
 
     def _where(self) -> None:
-        """Have it write to its log what it is doing."""
+        """Have it write to its log what it is doing, and wait until that is written."""
+        before = self.log.stat().st_size
         below = [pid for pid, line in self._machine.processes().items() if line.endswith(__file__)]
         for pid in below:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGUSR1)
-        time.sleep(1.0)
+        deadline = time.monotonic() + 5.0  # a process that is stopped writes nothing
+        size = last = before
+        while (size == before or size != last) and time.monotonic() < deadline:  # until it grew, and grows no more
+            time.sleep(0.05)
+            last, size = size, self.log.stat().st_size
 
     def ask(self, job: str, timeout: float = 60.0, **options: Any) -> dict[str, Any]:
         """Both."""

@@ -9,7 +9,7 @@ By hand, with the environment of the driver set so that `st.Cluster(address="aut
 
     python tests/cluster/lab.py --hosts 4 --link 100Mbit -- python job.py
 
-Needs Linux and root (`machines.missing()` says what is not there). One laboratory at a time: a second one waits.
+Needs Linux and root (`machines.missing()` says what is missing). One laboratory at a time: a second one waits.
 """
 
 from __future__ import annotations
@@ -219,7 +219,7 @@ class Lab:
         return machine.number
 
     def link_down(self, host: int, seconds: float) -> threading.Timer:
-        """Pull a cable, and put it back after so many seconds; join() what is returned to wait for that."""
+        """Pull a cable, and put it back after `seconds`; join() what is returned to wait for that."""
         machine = self.machines[host]
         self.network.up(machine, False)
         timer = threading.Timer(seconds, self.network.up, (machine, True))
@@ -239,7 +239,7 @@ class Lab:
         return self.network.sent(self.machines[host])
 
     def sample(self, hosts: Sequence[int] | None = None, every: float = 0.05) -> Sampler:
-        """Look at the counters of these hosts (None: all) every so many seconds; use it with `with`."""
+        """Sample the counters of these hosts (None: all) at this interval; use it with `with`."""
         return Sampler(self, range(len(self.machines)) if hosts is None else hosts, every)
 
     # -- its end ------------------------------------------------------------------------------------------------------
@@ -300,7 +300,7 @@ class Sampler:
         return most
 
     def total(self, host: int) -> int:
-        """Data-plane bytes that a host sent while it was looked at."""
+        """Data-plane bytes that a host sent while it was sampled."""
         found = self.samples[host]
         return found[-1].sent.data - found[0].sent.data if found else 0
 
@@ -319,7 +319,7 @@ def _only_one(wait: float) -> IO[str]:
                 raise LabError(
                     f"another laboratory is at work (it holds {LOCK}) and did not end in {wait:g} s"
                 ) from None
-            time.sleep(0.2 + 0.1 * random.random())
+            time.sleep(0.2 + 0.1 * random.random())  # at random, so that two that wait do not ask in step
 
 
 def main() -> int:

@@ -64,13 +64,14 @@ def remove(path: Path) -> None:
     if not {QUOTAS, MEMORY} & set(path.parents):
         shutil.rmtree(path, ignore_errors=True)
         return
-    for _ in range(100):
+    deadline = time.monotonic() + 2.0  # what is left then is removed by the next `sweep`
+    while time.monotonic() < deadline:
         try:
             path.rmdir()
             return
         except FileNotFoundError:
             return
-        except OSError:
+        except OSError:  # a process that was killed is still in it
             time.sleep(0.02)
 
 

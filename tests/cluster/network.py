@@ -8,7 +8,7 @@
 The switch lives in a network namespace of its own, so nothing of this is seen on the computer itself. Each direction of
 a cable is limited by a token bucket (`tbf`). Bytes are the kernel's: those of the interface, and by kind those of two
 `htb` classes below the bucket on the sending side. They tell Ray from the rest by port: the laboratory gives Ray ports
-from RAY_PORTS, and a connection neither of whose ends is there is the data plane's.
+from RAY_PORTS, and a connection neither of whose ends is one of these is the data plane's.
 """
 
 from __future__ import annotations

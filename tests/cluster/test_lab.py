@@ -103,7 +103,7 @@ def test_the_busiest_second_of_some_samples() -> None:
 def test_a_pulled_cable_comes_back_and_connections_live_on(lab: Lab) -> None:
     down = lab.link_down(1, seconds=1.0)
     began = time.monotonic()
-    send(lab, 100_000)  # TCP tries again until it is there
+    send(lab, 100_000)  # TCP tries again until it is up
     assert time.monotonic() - began > 0.9
     down.join()
 

@@ -40,7 +40,7 @@ _MEANING = {
     "2d transformed": "a block waits for those before it along {0} and {1}: dependent iterations keep their order",
     "buffered": "the records are cut as they come; a visit does not see what others of its wave write",
     "chain": "one visit after the other, in the order of the loop: no faster than one worker",
-    "inspected": "the data were looked at: iterations that meet nowhere run together",
+    "inspected": "the data were inspected: iterations that meet nowhere run together",
     "scheduled together": "the iterations of a round run at once; none needs another",
     "scheduled buffered": "a round is cut into visits that run at once; none sees what others of its round write",
     "scheduled in turn": "the iterations of a round run one after the other, the most urgent first, on one worker",

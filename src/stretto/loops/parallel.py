@@ -298,7 +298,10 @@ class Loop:
 
     def _bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, partial: bool) -> BoundValues:
         self._notice()
-        given = self._signature.bind_partial(*args, **kwargs) if partial else self._signature.bind(*args, **kwargs)
+        try:
+            given = self._signature.bind_partial(*args, **kwargs) if partial else self._signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"{self.plain.__name__}{self._signature}: {error}") from None
         given.apply_defaults()
         arguments = dict(given.arguments)
         if partial:

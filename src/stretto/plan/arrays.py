@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from .served import Touched, Waves
 
 PLACEMENTS = ("owned", "rotating", "served", "replicated", "shared")
-CUTS = ("rows", "cols", "visits")
 
 Span = tuple[int, int]
 

@@ -81,14 +81,6 @@ class RoundSource(Protocol):
         """The jobs of a round, the most urgent first, and which wait for which; no jobs: the end."""
         ...
 
-    def request(self, number: int, last: Last | None) -> Any:
-        """With schedulers on nodes: what the scheduler of a round receives before it chooses the round."""
-        ...
-
-    def receive(self, number: int, jobs: Any) -> None:
-        """With schedulers on nodes: store the jobs of a round, which `choose` returns later."""
-        ...
-
     def rows(self, jobs: Sequence[Any]) -> NDArray[Any] | None:
         """Rows of the first array that the jobs stand for; None if unknown."""
         ...
@@ -103,6 +95,19 @@ class RoundSource(Protocol):
 
     def restore(self, state: Any) -> None:
         """Continue from what `saved` gave."""
+        ...
+
+
+@runtime_checkable
+class RemoteRoundSource(RoundSource, Protocol):
+    """The driver's side of schedulers on nodes: they choose a round before `choose` returns it."""
+
+    def request(self, number: int, last: Last | None) -> Any:
+        """What the scheduler of a round receives before it chooses the round."""
+        ...
+
+    def receive(self, number: int, jobs: Any) -> None:
+        """Store the jobs of a round, which `choose` returns later."""
         ...
 
 
@@ -127,12 +132,6 @@ class UserSource:
                 "None when nothing is left to do"
             )
         return tuple(jobs.tolist() if isinstance(jobs, np.ndarray) else jobs), None
-
-    def request(self, number: int, last: Last | None) -> Any:
-        raise NotImplementedError  # it runs on the driver
-
-    def receive(self, number: int, jobs: Any) -> None:
-        raise NotImplementedError
 
     def rows(self, jobs: Sequence[Any]) -> None:
         return None
@@ -165,15 +164,6 @@ class SpecSource:
         self.learns = type(self._chooser).learn is not Chooser.learn
         self._numbers: dict[int, Ints] = {}
 
-    def request(self, number: int, last: Last | None) -> Any:
-        assert isinstance(self._chooser, RemoteChooser)
-        self._learn(last)
-        return self._chooser.request(number)
-
-    def receive(self, number: int, jobs: Any) -> None:
-        assert isinstance(self._chooser, RemoteChooser)
-        self._chooser.receive(number, jobs)
-
     def _learn(self, last: Last | None) -> None:
         if last is not None:
             numbers = self._numbers.pop(last.round)
@@ -200,6 +190,21 @@ class SpecSource:
         self._chooser.restore(arrays)
 
 
+class RemoteSpecSource(SpecSource):
+    """Rounds of a ready schedule whose schedulers run on nodes."""
+
+    def __init__(self, spec: Schedule, size: int, seed: int, data: Any, *, by_row: bool) -> None:
+        self._remote = remote_chooser(spec, size)
+        super().__init__(spec, size, seed, data, by_row=by_row, chooser=self._remote)
+
+    def request(self, number: int, last: Last | None) -> Any:
+        self._learn(last)
+        return self._remote.request(number)
+
+    def receive(self, number: int, jobs: Any) -> None:
+        self._remote.receive(number, jobs)
+
+
 def source_of(made: Program, options: RunOptions, first: NDArray[Any], data: Any) -> RoundSource:
     """The source of rounds. first: the first array of the parameters; its rows are the jobs unless `size` is given."""
     program, schedule, size = made.name, made.schedule, made.size
@@ -219,8 +224,8 @@ def source_of(made: Program, options: RunOptions, first: NDArray[Any], data: Any
         from .auto import AutoSource
 
         return AutoSource(schedule, count, options, data, made.objective, by_row=by_row)
-    remote = remote_chooser(schedule, count) if options.schedulers_on == "nodes" else None
-    return SpecSource(schedule, count, options.seed, data, by_row=by_row, chooser=remote)
+    source = RemoteSpecSource if options.schedulers_on == "nodes" else SpecSource
+    return source(schedule, count, options.seed, data, by_row=by_row)
 
 
 def remote_chooser(schedule: Any, size: int) -> RemoteChooser:

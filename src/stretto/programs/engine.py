@@ -21,7 +21,7 @@ from stretto.schedule.scheduler_share import SchedulerShare
 from stretto.schedule.spec import Floats, Schedule
 from stretto.schedule.waiting import JobOrder
 
-from .choosing import Last, Situation, changes_of, moved, shares_of, short, source_of
+from .choosing import Last, RemoteRoundSource, Situation, changes_of, moved, shares_of, short, source_of
 from .error_context import blame
 from .node import WHOLE_DATA, NodeProgram, local_state, node_program, packed_state, update_of
 from .params import Params, Versions, arrays_of
@@ -193,14 +193,16 @@ class ProgramRun:
         """What the scheduler of a round receives before it chooses the round; None: there is no such round."""
         if self.options.rounds is not None and number > self.options.rounds:
             return None
-        last = self.past.pop(max(0, number - self.options.pipeline), None)
-        return pickle.dumps(self._call("schedule", number, None, lambda: self.source.request(number, last)), protocol=5)
+        source, last = self.source, self.past.pop(max(0, number - self.options.pipeline), None)
+        assert isinstance(source, RemoteRoundSource)
+        return pickle.dumps(self._call("schedule", number, None, lambda: source.request(number, last)), protocol=5)
 
     def received(self, number: int, outcome: UpdateOutcome) -> None:
         """Store a round that a scheduler has chosen."""
         if outcome.error is not None:
             blame(self.program.name, "schedule", f"round {number}", outcome.error, remote=True)
         assert outcome.result is not None
+        assert isinstance(self.source, RemoteRoundSource)
         self.source.receive(number, pickle.loads(outcome.result))
 
     def returned(self, number: int, update: int, outcome: UpdateOutcome) -> None:

@@ -38,7 +38,7 @@ def workers_from(n_jobs: int | None) -> int:
     except TypeError:
         raise PlanError(f"n_jobs={shown(n_jobs)} is not a whole number; use one, or None for every core") from None
     if n_jobs == 0:
-        raise PlanError("n_jobs=0 has no meaning; use a positive number, or None for every core")
+        raise PlanError("n_jobs=0, or st.Threads(0), has no meaning; give a positive number, or None for every core")
     cores = available_cpus()
     if n_jobs > max(_ALWAYS_ALLOWED, _THREADS_A_CORE * cores):
         raise PlanError(

@@ -36,11 +36,6 @@ class SetChooser(Chooser):
         self._largest = self._first = 0.0  # largest change since the previous sweep, and in the survey
         self._flying: deque[int] = deque()  # for each round in flight: whether it belongs to a survey
 
-    @property
-    def working_set(self) -> Ints:
-        """The jobs of the current sweeps."""
-        return self._set
-
     def choose(self) -> Ints:
         if self._at >= len(self._set):
             self._end_sweep()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -215,4 +216,19 @@ def _run(asked: TableRunRequest, where: Any, made: JobPlan | None = None) -> Tab
         if made is not None:
             refuse_changed(made, plan, "st.tables.plan(…)")
         job = asked.job(where, identity, simulated=_simulated(where))
-        return replace(result_of(where.serve(job), asked.tables, job.whole), plan=plan)
+        result = replace(result_of(where.serve(job), asked.tables, job.whole), plan=plan)
+    _warn_of_missing_ticks(result)
+    return result
+
+
+def _warn_of_missing_ticks(result: TableResult) -> None:
+    """Warn of workers that read tables and never ticked: they read none of the others' changes."""
+    never = [k for k, ticks in enumerate(result.clocks) if not ticks and result.staleness[k].any()]
+    if never and len(result.clocks) > 1 and result.stopped == "done":
+        number = f"worker {never[0]}" if len(never) == 1 else f"{len(never)} of {len(result.clocks)} workers"
+        warnings.warn(
+            f"run: {number} read tables and never ticked: a worker sees what others added after it ticks; loop over "
+            "w.clocks(n), or call w.tick() at the end of each step",
+            RuntimeWarning,
+            stacklevel=5,
+        )

@@ -139,7 +139,7 @@ class Data(RecordsBase):
             Where the data came from, for messages.
         """
         r, c = as_indices(rows, "row", source), as_indices(cols, "column", source)
-        v = as_values(values, source)
+        v = as_values(values, source, (r, c))
         if not len(r) == len(c) == len(v):
             raise DataError(
                 f"{source}: {len(r)} rows, {len(c)} columns and {len(v)} values; give one of each per record"
@@ -342,8 +342,11 @@ def as_indices(values: ArrayLike, what: str, source: str) -> Indices:
     return np.ascontiguousarray(array, dtype=np.int64)
 
 
-def as_values(values: ArrayLike, source: str) -> NDArray[np.float32]:
-    """A flat, contiguous float32 array without NaN or infinity; no copy when it is one already."""
+def as_values(values: ArrayLike, source: str, at: tuple[Indices, Indices] | None = None) -> NDArray[np.float32]:
+    """A flat, contiguous float32 array without NaN or infinity; no copy when it is one already.
+
+    at: rows and columns of the values, for messages.
+    """
     array = _array(values, "values", source)
     if array.ndim != 1:
         raise DataError(f"{source}: values must be one flat array, got shape {array.shape}")
@@ -354,9 +357,12 @@ def as_values(values: ArrayLike, source: str) -> NDArray[np.float32]:
     for lo in range(0, len(single), SLICE):
         part = single[lo : lo + SLICE]
         if not np.isfinite(part).all():
-            at = lo + int(np.argmin(np.isfinite(part)))
-            why = "does not fit a 32-bit float" if np.isfinite(array[at]) else "is not a finite number"
-            raise DataError(f"{source}: value {array[at]} at position {at} {why}; drop or repair such records first")
+            k = lo + int(np.argmin(np.isfinite(part)))
+            why = "does not fit a 32-bit float" if np.isfinite(array[k]) else "is not a finite number"
+            where = f"position {k}"
+            if at is not None and k < min(map(len, at)):
+                where += f" (row {at[0][k]}, column {at[1][k]})"
+            raise DataError(f"{source}: value {array[k]} at {where} {why}; drop or repair such records first")
     return single
 
 

@@ -10,7 +10,8 @@ A helper has one compiled form for numbers, constant at the call or not, and for
 Constants still reach the optimiser, which sees the whole kernel.
 
 This relies on internals of Numba (0.61 to 0.68, and later versions as far as they keep them): the state of a
-compilation accepts an existing library, and a library decides what happens when it is finalised.
+compilation accepts an existing library, and a library decides what happens when it is finalised. A *library* is Numba's
+word for the LLVM code of one compiled form (`CodeLibrary`, the attribute `library` of a `CompileResult`), no file.
 """
 
 from __future__ import annotations
@@ -244,8 +245,8 @@ class Helper(CPUDispatcher):  # type: ignore[misc]
         cres.library.origin = self.py_func.__module__, self.py_func.__qualname__, tuple(cres.signature.args)
         super().add_overload(cres)
 
-    def library(self, types: Any) -> HelperLibrary:
-        """Return the code of the form for these types."""
+    def code_library(self, types: Any) -> HelperLibrary:
+        """Return the LLVM code of the form for these types, compiled if it is not yet."""
         self.compile(types)
         return self.overloads[types].library  # type: ignore[no-any-return]
 

@@ -175,7 +175,9 @@ def _rebuilt_helper(target_context: Any, found: tuple[Any, ...]) -> Any:
 
     name, code, origins, fndesc, signature, environment = found
     library: Any = HelperLibrary(target_context.codegen(), name)
-    library.helpers = [getattr(importlib.import_module(where), what).library(types) for where, what, types in origins]
+    library.helpers = [
+        getattr(importlib.import_module(where), what).code_library(types) for where, what, types in origins
+    ]
     library._final_module = binding.parse_bitcode(code)
     library._finalized = True
     held = {one.name for helper in library.helpers for one in helper.own_module().functions if not one.is_declaration}

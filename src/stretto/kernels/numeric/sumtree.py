@@ -52,12 +52,3 @@ def add_up(tree):
     for q in range(tree.shape[0]):
         for at in range(tree.shape[1] // 2 - 1, 0, -1):
             tree[q, at] = tree[q, 2 * at] + tree[q, 2 * at + 1]
-
-
-@kernel
-def try_tree(tree, root, leaves, weights, u, out):
-    """Call put_leaf for many leaves, then out[k] = draw for many u; tests compare it with a plain search."""
-    for k in range(leaves.shape[0]):
-        put_leaf(tree, 0, root, leaves[k], weights[k])
-    for k in range(u.shape[0]):
-        out[k] = draw(tree, 0, root, u[k])

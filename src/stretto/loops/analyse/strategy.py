@@ -388,7 +388,7 @@ def _refusal(question: _LoopFacts, vectors: Sequence[Vector], inspect: bool) -> 
         if _summed(question, name):
             ways.insert(0, f"if {name} is only added to: make it a sum, {name} = st.accumulator(np.zeros(...))")
     if not inspect and not isinstance(inspected, str):
-        ways.insert(0, "inspect=True: look at the data for iterations that do not meet")
+        ways.insert(0, "inspect=True: search the data for iterations that do not meet")
     if any(v.first.line != v.second.line for v in core):
         ways.append("split the loop in two, so that the accesses above are in different loops")
     return "\n".join([*what, "ways out:", *(f"  {way}" for way in ways)])

@@ -65,7 +65,7 @@ def placed(place: torch.Tensor, value: Value) -> torch.Tensor:
 
 
 def in_place(place: torch.Tensor, value: Value, tensor: torch.Tensor) -> torch.Tensor:
-    """Copy a tensor to `place`, all bytes of a storage, unless it is there already; the tensor there."""
+    """Copy a tensor to `place`, all bytes of a storage, unless it is in place already; the tensor in its place."""
     there = view(place, value)
     if there.data_ptr() != tensor.data_ptr():
         there.copy_(tensor)

@@ -119,7 +119,9 @@ def numbers(y: Any, *, owner: str) -> Floats:
     try:
         target = for_kernels(np.asarray(y, np.float64))
     except (TypeError, ValueError) as error:
-        raise DataError(f"{owner}: y holds a number for each sample ({error})") from error
+        raise DataError(
+            f"{owner}: y must hold a number for each sample ({error}); for labels, use LogisticRegression"
+        ) from error
     if len(target) and not np.abs(target).max() <= LARGEST:
         at = int(np.argmin(np.abs(target) <= LARGEST))
         raise DataError(

@@ -65,7 +65,7 @@ def browse(
             some = _some(corpus.n_documents)
             X = _matrix(corpus)[some]
             if len(some) < corpus.n_documents:
-                facts["documents looked at"] = f"{len(some):,}, spread evenly"
+                facts["documents evaluated"] = f"{len(some):,}, spread evenly"
             most = _most(model, X, documents, corpus.documents, some)
             if found.shape[1] > 1:
                 score = coherence(found[:, :_COHERENT], X, crew=crew).astype(np.float32)

@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import coo_array
 
+from stretto.checks import shown
 from stretto.data.convert.frames import EagerFrame, as_frame
 from stretto.data.convert.roles import ITEM_NAMES, RATING_NAMES, USER_NAMES, plain_name
 from stretto.data.generate.corpus import absorb, start, unit
@@ -200,6 +201,12 @@ def _from_data(data: Data, names: list[str] | None) -> tuple[Any, list[str] | No
 
 def _validated(X: Any, estimator: Any, reset: bool) -> Any:
     """X as a two-dimensional array or sparse matrix of numbers, by scikit-learn's rules and with its messages."""
+    flat = isinstance(X, list | tuple) or (isinstance(X, np.ndarray) and X.ndim == 1)
+    if flat and len(X) and isinstance(X[0], str):
+        raise DataError(
+            f"X holds text, such as {shown(str(X[0]))}, and a topic model takes counts, documents × words; count words "
+            "first, for example with sklearn.feature_extraction.text.CountVectorizer().fit_transform(X)"
+        )
     # NaN and infinity are checked later, where the message can give their position.
     rules = {"accept_sparse": True, "dtype": "numeric", "ensure_all_finite": False}
     try:

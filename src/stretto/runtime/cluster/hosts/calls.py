@@ -3,10 +3,10 @@
 A **host** is a process that holds one node of a job, or several when there are fewer processes than nodes. The driver,
 the process in which the user called, starts hosts through a fleet and starts a task on each:
 
-    driver   Begin(incarnation, roster, where, make, payload)  →  every host
+    driver   BeginTask(incarnation, roster, where, make, payload)  →  every host
     host     task = begin.make(host, begin); task.start()
     hosts    frames over the network, from node to node (`wire.Wire`)
-    host     events(wait) → [Told, …]  →  driver
+    host     events(wait) → [HostEvent, …]  →  driver
 
 Every loss of a host ends the incarnation: the driver halts the tasks on the remaining hosts, replaces the lost host or
 gives its nodes to others, and calls `begin` with the next incarnation's number. Frames of another incarnation are

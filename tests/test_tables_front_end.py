@@ -1,4 +1,4 @@
-"""The door of parameter tables: what users write, what they get back, what they are told when it is wrong."""
+"""The front end of parameter tables: what users write, what they get back, which errors they see."""
 
 from __future__ import annotations
 

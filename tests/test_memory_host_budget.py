@@ -1,4 +1,4 @@
-"""Room on the host: what is given out is what is taken, and what stays on the device is chosen well."""
+"""Host memory: what is given out is what is taken, and what stays on the device is chosen well."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_what_travels_most_stays_and_equal_ones_are_spread() -> None:
 
 @pytest.mark.parametrize("share", [0.3, 0.8])
 def test_a_host_that_cannot_hold_all_that_lasts(share: float) -> None:
-    """Both sides together have room: what stays on the device, and little more than the least that a step takes."""
+    """Both sides together suffice: what stays on the device, and little more than the least that a step takes."""
     graph = gpt(5, 2048, 2048)
     whole = persistent(graph)
     host = int(share * whole)

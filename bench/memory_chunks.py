@@ -1,9 +1,9 @@
-"""Operations in pieces: what it takes to train models in which single operations are too large, on a GPU.
+"""Operations in chunks: what it takes to train models in which single operations are too large, on a GPU.
 
 For each model: eager; the smallest budget for which there is a plan of whole operations; then steps with half and a
-quarter of that budget, which need pieces (`chunks="auto"`); and the batch in four parts with nothing else moved
+quarter of that budget, which need chunks (`chunks="auto"`); and the batch in four parts with nothing else moved
 (`chunks={"batch": 4}`; of padded experts the experts). Losses of the third step are beside eager's. Without a GPU the
-last of these is reckoned, beside the plan in which nothing moves and nothing is cut.
+last of these is estimated, beside the plan in which nothing moves and nothing is cut.
 """
 
 # STRETTO_CASES: which models. STRETTO_TOY: tiny ones, in ordinary memory, where only the seconds are measured.
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from .memory_models import Job
 
-NAME = "memory_pieces"
+NAME = "memory_chunks"
 SHARES = (0.5, 0.25)
 COLUMNS = (
     "model",
@@ -52,7 +52,7 @@ def main() -> None:
     wanted = os.environ.get("STRETTO_CASES", "").split() or list(CASES)
     rows: list[dict[str, Any]] = []
     for name in wanted:
-        for row in one_case(name, "cuda" if on_gpu() else "cpu", toy) if toy or on_gpu() else reckoned(name):
+        for row in one_case(name, "cuda" if on_gpu() else "cpu", toy) if toy or on_gpu() else estimated(name):
             rows.append(row)
             print({k: v for k, v in row.items() if v != ""}, flush=True)
             (folder / f"{NAME}.json").write_text(json.dumps(rows, indent=1))
@@ -61,8 +61,8 @@ def main() -> None:
     (folder / f"{NAME}.md").write_text(page + report.table(COLUMNS, lines) + "\n")
 
 
-def reckoned(name: str) -> list[dict[str, Any]]:
-    """Nothing moves, as a whole and in pieces, for an H200 by roofline; the model has no memory."""
+def estimated(name: str) -> list[dict[str, Any]]:
+    """Nothing moves, as a whole and in chunks, for an H200 by roofline; the model has no memory."""
     import torch
     from torch.utils import _pytree as pytree
 
@@ -81,7 +81,7 @@ def reckoned(name: str) -> list[dict[str, Any]]:
             StepSource(job.step, job.modules, job.optimizers, batch, cpu), 1 << 50, StepOptions(chunks=chunks)
         )
         costs = make(costed(captured.lifted, cpu), PlannerSettings(1 << 50, policy="keep")).costs
-        how = "nothing moves, reckoned" if chunks is None else f'chunks={{"{dimension}": 4}}, nothing moves, reckoned'
+        how = "nothing moves, estimated" if chunks is None else f'chunks={{"{dimension}": 4}}, nothing moves, estimated'
         peak = round((costs.peak + captured.lifted.borrowed) / GIB, 3)
         rows.append({"model": name, "how": how, "predicted GiB": peak, "predicted ms": round(1e3 * costs.seconds, 1)})
     return rows
@@ -135,9 +135,9 @@ def tried(name: str, how: str, make: Any, device: str, toy: bool, **options: Any
             row["budget GiB"] = round(options["budget"] / GIB, 3)
         row["predicted GiB"] = round(made.report.peak / GIB, 3)
         row["predicted ms"] = round(1e3 * made.planned.costs.seconds, 1)
-        pieces = [n for note in made.planned.notes for n in re.findall(r"cut into (\d+) chunks", note)]
+        counts = [n for note in made.planned.notes for n in re.findall(r"cut into (\d+) chunks", note)]
         more = [n for note in made.planned.notes for n in re.findall(r"\d+ more groups", note)]
-        row["note"] = f"pieces: {', '.join(pieces + more)}; ready after {time.perf_counter() - began:.0f} s"
+        row["note"] = f"chunks: {', '.join(counts + more)}; ready after {time.perf_counter() - began:.0f} s"
         function = made
     clean()
     losses = [float(function(job.batch).detach()) for _ in range(3)]
