@@ -75,6 +75,8 @@ def loaded_after(code: str, names: tuple[str, ...], ready: Ready, folder: Path) 
         "stretto.runtime.cluster",
         "stretto.runtime.cluster.hosts.calls",
         "stretto.observe.events",
+        "stretto.tasks.stage_scheduler",
+        "stretto.tasks.task_graph",
         "stretto.errors",
         "stretto.deprecation",
     ],
@@ -143,7 +145,18 @@ IMPURE = {
     "os",
 }
 # Packages that decide and never act: no threads, sockets, clocks or files, in them or in their subpackages.
-PURE = ["schedule", "plan", "data/partition.py", "state", "loops", "store", "consistency", "comm", "runtime/tables/run"]
+PURE = [
+    "schedule",
+    "plan",
+    "data/partition.py",
+    "state",
+    "loops",
+    "store",
+    "consistency",
+    "comm",
+    "runtime/tables/run",
+    "tasks",
+]
 
 PATHS = {
     ".".join(("stretto", *path.relative_to(SRC).with_suffix("").parts)).removesuffix(".__init__"): path
@@ -201,6 +214,7 @@ BELOW: dict[str, set[str]] = {
     "store": {"consistency", "comm", "kernels"},
     "comm": {"kernels"},
     "consistency": set(),
+    "tasks": set(),
     "state": {"data"},
     "data": {"kernels", "paths"},
     "observe": {"paths"},
