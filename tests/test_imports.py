@@ -77,6 +77,7 @@ def loaded_after(code: str, names: tuple[str, ...], ready: Ready, folder: Path) 
         "stretto.observe.events",
         "stretto.tasks.stage_scheduler",
         "stretto.tasks.task_graph",
+        "stretto.tasks.width_memory",
         "stretto.errors",
         "stretto.deprecation",
     ],
