@@ -202,7 +202,7 @@ def test_pure_packages_decide_and_never_act(place: str) -> None:
 BELOW: dict[str, set[str]] = {
     "cli": {"models", "solvers", "loops", "tables", "warmup", "runtime", "plan", "data", "kernels", "observe"},
     "warmup": {"memory", "models", "loops", "programs", "runtime", "data", "kernels"},
-    "models": {"solvers", "programs", "runtime", "plan", "schedule", "state", "data", "kernels", "observe"},
+    "models": {"solvers", "programs", "runtime", "tasks", "plan", "schedule", "state", "data", "kernels", "observe"},
     "solvers": {"runtime", "plan", "schedule", "state", "data", "kernels", "observe"},
     "loops": {"runtime", "plan", "schedule", "state", "data", "kernels"},
     "programs": {"runtime", "plan", "schedule", "state", "data", "kernels", "observe"},

@@ -45,7 +45,7 @@ def test_a_specification_is_followed_even_if_it_has_to_wait() -> None:
 
 def test_one_stage_after_another_visits_the_nodes_that_hold_the_data_in_turn() -> None:
     scheduler = StageScheduler(nodes(2, 2, 2, 2, data=("a", "", "a", "a")))
-    visited = []
+    visited: list[int] = []
     for k in range(7):
         scheduler.submit(k, StageRequest("t", f"s{k}", 2, data=frozenset("a")))
         (found,) = scheduler.schedule(k)
@@ -111,18 +111,17 @@ def test_priority_goes_first_and_waiting_raises_it() -> None:
     scheduler.submit(0.0, StageRequest("t", "old", 1))
     scheduler.submit(1.0, StageRequest("t", "urgent", 1, priority=10.0))
     scheduler.submit(2.0, StageRequest("t", "late", 1, priority=3.0))
-    order = []
-    last = "runs"
+    order = ["runs"]
     for now in (3.0, 4.0, 5.0):
-        scheduler.finished(now, "t", last)
+        scheduler.finished(now, "t", order[-1])
         (found,) = scheduler.schedule(now)
-        order.append(last := found.stage)
-    assert order == ["urgent", "old", "late"]
+        order.append(found.stage)
+    assert order[1:] == ["urgent", "old", "late"]
 
 
 def test_scheduling_waits_for_the_threshold_or_the_period() -> None:
+    assert StageScheduler(nodes(4)).due_at is None
     scheduler = StageScheduler(nodes(4), threshold=3, period=10.0)
-    assert scheduler.due_at is None
     for k in range(4):
         scheduler.submit(0.0, StageRequest("t", f"s{k}", 1))
     assert scheduler.due_at == 0.0
@@ -234,7 +233,8 @@ def test_starvation_is_bounded(data: st.DataObject) -> None:
     assert len(found) == len(arrivals), "everything that is submitted runs"
     for start, ahead, submitted in found.values():
         assert start <= submitted + starvation + (ahead + 1) * (longest + (period if threshold > 1 else 0))
-    assert scheduler.running == scheduler.waiting == []
+    assert scheduler.running == []
+    assert scheduler.waiting == []
 
 
 @pytest.mark.parametrize("placement", [None, {0: 4}])
@@ -313,7 +313,7 @@ def test_what_comes_after_a_failure_is_skipped() -> None:
     graph.started("a")
     graph.started("d")
     end = graph.ended("a", failed=True)
-    assert (end.ready, end.skipped, end.freed) == ((), ("b", "c"), {"a"})
+    assert (end.ready, end.skipped, end.freed) == ((), ("b", "c"), frozenset("a"))
     assert graph.needed == {"d"}
     assert [graph.status(task) for task in "abcd"] == ["failed", "skipped", "skipped", "running"]
     with pytest.raises(PlanError, match="comes after c, which failed"):

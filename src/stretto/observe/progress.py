@@ -23,6 +23,7 @@ from stretto.observe.events import (
     RunEnded,
     RunStarted,
     Warned,
+    WidthChosen,
 )
 
 if TYPE_CHECKING:
@@ -71,6 +72,8 @@ class Progress:
             self._end(event)
         elif self.verbose >= 2 and isinstance(event, PlanMade):
             self._say(event.text)
+        elif self.verbose >= 2 and isinstance(event, WidthChosen):
+            self._say(f"{event.width} thread{'s' * (event.width > 1)}: {event.reason}")
         elif self.verbose >= 2 and isinstance(event, CheckpointSaved):
             self._say(f"saved {event.path}: {event.bytes / 2**20:.1f} MiB in {duration(event.seconds)}")
 

@@ -41,6 +41,7 @@ from .iteration_times import IterationTimes, Verdict
 _CLEAR = 2.0  # standard errors between two medians that are called different
 _ALIKE = 0.02  # a width this close to the fastest is as good
 _GAIN = 0.05  # a refinement between widths that differ by a factor of 2 gains at most about this much
+_TWICE = 2  # iterations of each width before the search moves on: a stall in a single one must not decide
 _LEAST = 3  # sub-stages without which no search is made
 
 
@@ -221,11 +222,14 @@ class WidthSearch:
         while True:
             verdict = self.times.compare(rival, self.best, _CLEAR)
             fewer = min(rival, self.best, key=lambda width: (self.times.count(width), width != rival))
-            if verdict != "unclear" or self.times.count(fewer) >= (1 + self.repeats) * self.iterations:
+            once = verdict == "faster" and self.times.count(fewer) < _TWICE
+            spent = self.times.count(fewer) >= (1 + self.repeats) * self.iterations
+            if spent or not (once or verdict == "unclear"):
                 self._decide(rival if verdict == "faster" else self.best, self._result(rival, verdict))
                 return verdict
             if self._part.width != fewer:
-                self._decide(fewer, f"{self._result(rival, verdict)}; {fewer} is repeated")
+                again = "is measured once more" if once else "is repeated"
+                self._decide(fewer, f"{self._result(rival, verdict)}; {fewer} {again}")
             yield SubStage(fewer, self._portion)
 
     def _refine(self) -> _Steps:
