@@ -202,6 +202,37 @@ def test_the_first_epoch_is_not_measured() -> None:
     assert rule.seen == [(2, 1), (2, 1)]
 
 
+@pytest.mark.parametrize("drift", [1.0, 0.9, 0.7])
+@pytest.mark.parametrize(
+    ("seconds", "threads", "most"),
+    [
+        (lambda k: 1 / k, {16}, 1.1),
+        (lambda k: 0.1 + 0.9 / k, {16}, 1.1),
+        (lambda k: 0.5 * (8 / k + k / 8), {4, 6, 8}, 1.15),
+        (lambda k: k**0.5, {1}, 4.0),  # all cores take four times as long as one
+    ],
+)
+def test_what_a_search_over_epochs_costs(
+    seconds: Callable[[int], float], threads: set[int], most: float, drift: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Twenty epochs on 16 cores, relative to the best fixed number. Where epochs get faster by themselves, that looks
+    like noise: the search may end early, but not at a number that is slower than all cores.
+    """
+    monkeypatch.setattr("stretto.runtime.cpus.available_cpus", lambda: 16)
+    made = checks.width_search(st.Threads("auto"))
+    assert made is not None
+    rule, draw = made(20), np.random.default_rng(0)
+    spent = least = 0.0
+    for epoch in range(20):
+        width = rule.next().width
+        trend = (0.4 + 0.6 * drift**epoch) * draw.normal(1.0, 0.02)
+        spent, least = spent + trend * seconds(width), least + trend * min(map(seconds, range(1, 17)))
+        if epoch:
+            rule.measured(width, [trend * seconds(width)])
+    assert rule.best in threads or (drift < 0.9 and seconds(rule.best) < seconds(16))
+    assert spent <= most * least
+
+
 def test_threads_by_work() -> None:
     assert width_by_work(10, 8)[0] == 1
     assert width_by_work(3 << 16, 8) == (3, "a pass reads 196,608 values, 65,536 or more for each thread")

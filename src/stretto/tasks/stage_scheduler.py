@@ -10,9 +10,10 @@ run. Stages that a task submits together may run together; a task whose stages f
 the last has finished. `stage_placement` has the rules where a stage runs.
 
 Of the waiting stages, the one with the highest `priority + aging × seconds waited` goes first. A later one may start
-before it if only the later one fits. A stage that has waited for `starvation` seconds is starving. Starving stages go
-first, in the order of their submission, and lock free workers: one that does not fit keeps all free workers that it
-could use, and no later stage gets them.
+before it if only the later one fits. A stage that has waited for `starvation` seconds is starving (FlexPS compares its
+priority with a threshold; by time, no priority of later stages can delay it). Starving stages go first, in the order of
+their submission, and lock free workers: one that does not fit keeps all free workers that it could use, and no later
+stage gets them.
 
 **Starvation is bounded.** Suppose that no node leaves, every stage runs for at most D seconds, and `schedule` is called
 after each event and at `due_at`. Let P be the period, or 0 if the threshold is 1. A stage that is submitted at time t,
@@ -172,14 +173,17 @@ class StageScheduler:
         if due is None or now < due:
             return []
         self._last, self._changed = now, None
-        left = {number: self._free[number] for number in self._staying()}
+        nodes = self._staying()
+        left = {number: self._free[number] for number in nodes}
         self._locked = dict.fromkeys(left, 0)
         found = []
         for waiting in self._ordered(now):
-            assignment = self._try(now, waiting, left)
+            if not any(left.values()):
+                break
+            assignment = self._try(now, waiting, nodes, left)
             if assignment is not None:
                 found.append(assignment)
-            elif self._starving(now, waiting) and not refusal(waiting.request, self._staying()):
+            elif self._starving(now, waiting) and not refusal(waiting.request, nodes):
                 for number, workers in lock(waiting.request, left).items():
                     left[number] -= workers
                     self._locked[number] += workers
@@ -209,11 +213,13 @@ class StageScheduler:
     def _starving(self, now: float, waiting: _Waiting) -> bool:
         return now - waiting.since >= self.starvation
 
-    def _try(self, now: float, waiting: _Waiting, left: dict[int, int]) -> Assignment | None:
+    def _try(
+        self, now: float, waiting: _Waiting, nodes: Mapping[int, NodeSlots], left: dict[int, int]
+    ) -> Assignment | None:
         """Assign a stage if it fits into the workers that are left, and take them."""
         request = waiting.request
         history = self._history.get(request.task, SchedulingHistory())
-        where = place(request, self._staying(), left, history)
+        where = place(request, nodes, left, history)
         if where is None:
             return None
         assignment = Assignment(request.task, request.stage, where)
