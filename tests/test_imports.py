@@ -75,6 +75,9 @@ def loaded_after(code: str, names: tuple[str, ...], ready: Ready, folder: Path) 
         "stretto.runtime.cluster",
         "stretto.runtime.cluster.hosts.calls",
         "stretto.observe.events",
+        "stretto.tasks.stage_scheduler",
+        "stretto.tasks.task_graph",
+        "stretto.tasks.width_memory",
         "stretto.errors",
         "stretto.deprecation",
     ],
@@ -154,6 +157,7 @@ PURE = [
     "consistency",
     "comm",
     "runtime/tables/run",
+    "tasks",
 ]
 
 PATHS = {
@@ -199,7 +203,7 @@ def test_pure_packages_decide_and_never_act(place: str) -> None:
 BELOW: dict[str, set[str]] = {
     "cli": {"models", "solvers", "loops", "tables", "warmup", "runtime", "plan", "data", "kernels", "observe"},
     "warmup": {"memory", "models", "loops", "programs", "runtime", "data", "kernels"},
-    "models": {"solvers", "programs", "runtime", "plan", "schedule", "state", "data", "kernels", "observe"},
+    "models": {"solvers", "programs", "runtime", "tasks", "plan", "schedule", "state", "data", "kernels", "observe"},
     "solvers": {"runtime", "plan", "schedule", "state", "data", "kernels", "observe"},
     "loops": {"runtime", "plan", "schedule", "state", "data", "kernels"},
     "programs": {"runtime", "plan", "schedule", "state", "data", "kernels", "observe"},
@@ -212,6 +216,7 @@ BELOW: dict[str, set[str]] = {
     "store": {"consistency", "comm", "kernels"},
     "comm": {"kernels"},
     "consistency": set(),
+    "tasks": set(),
     "state": {"data"},
     "data": {"kernels", "paths"},
     "observe": {"paths"},

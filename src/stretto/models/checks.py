@@ -7,6 +7,7 @@ what those rules do not cover: masked values, and the structure of sparse matric
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,12 +15,16 @@ import numpy as np
 from stretto.checks import Checks, choice, flags, level, number, of, shown, wrong
 from stretto.data.convert.sparse_structure import is_sparse, verified
 from stretto.errors import DataError
-from stretto.runtime.chosen import BLOCKS, chosen
+from stretto.runtime.chosen import BLOCKS, adaptive, chosen
 from stretto.runtime.chosen import here as local
+from stretto.runtime.cpus import is_auto
 from stretto.runtime.runtimes import Runtime, Threads
+from stretto.tasks.width_by_work import width_by_work
+from stretto.tasks.width_search import WidthSearch
 
 __all__ = [
     "Checks",
+    "by_work",
     "choice",
     "flags",
     "here",
@@ -30,6 +35,7 @@ __all__ = [
     "plain",
     "seed",
     "shown",
+    "width_search",
     "wrong",
 ]
 
@@ -46,19 +52,39 @@ def here(runtime: Any, n_jobs: Any, owner: str = "estimator") -> Runtime:
     return local(place(runtime, n_jobs, owner=owner), _jobs(n_jobs))
 
 
-def _jobs(n_jobs: Any) -> Any:
-    """n_jobs itself; for None, the number from joblib's context.
+def width_search(runtime: Any) -> Callable[[int], WidthSearch] | None:
+    """With `n_jobs="auto"`, the search for the number of threads, given the number of epochs; else None.
 
-    That is the number given to `joblib.parallel_config`, 1 inside a parallel task, and None (every core) without a
+    It starts with all threads, as None does, and goes down, since epochs on one thread would cost most. One or two
+    epochs are enough for a comparison, and the first epoch is not measured.
+    """
+    if not adaptive(runtime):
+        return None
+    widest = runtime.workers
+    return lambda epochs: WidthSearch(widest, start=widest, iterations=2, total=max(0, epochs - 1))
+
+
+def by_work(runtime: Any, values: int) -> tuple[Any, str]:
+    """With `n_jobs="auto"`, threads by the number of values that a pass reads, and why; else the runtime, and ""."""
+    if not adaptive(runtime):
+        return runtime, ""
+    width, reason = width_by_work(values, runtime.workers)
+    return Threads(width), reason
+
+
+def _jobs(n_jobs: Any) -> Any:
+    """n_jobs itself; for None and "auto", the number from joblib's context.
+
+    That is the number given to `joblib.parallel_config`, 1 inside a parallel task, and n_jobs itself without a
     context.
     """
     joblib = sys.modules.get("joblib")  # a program that has not imported it has no context
-    if n_jobs is not None or joblib is None:
+    if joblib is None or not (n_jobs is None or is_auto(n_jobs)):
         return n_jobs
     backend, jobs = joblib.parallel.get_active_backend()
     if jobs is not None:
         return jobs
-    return 1 if getattr(backend, "nesting_level", 0) else None
+    return 1 if getattr(backend, "nesting_level", 0) else n_jobs
 
 
 def seed(random_state: Any, *, owner: str = "") -> int:

@@ -71,6 +71,17 @@ class EpochDone:
 
 
 @dataclass(frozen=True, slots=True)
+class WidthChosen:
+    """With `n_jobs="auto"`, the number of threads was chosen or compared."""
+
+    time: float
+    epoch: int  # the epoch that starts, counted from 1
+    width: int  # threads
+    reason: str
+    settled: bool  # the rest of the run stays at this width
+
+
+@dataclass(frozen=True, slots=True)
 class CheckpointSaved:
     """A checkpoint is on disk; saving it took `seconds` and ended at `time`."""
 
@@ -105,7 +116,17 @@ class RunEnded:
     message: str = ""
 
 
-Event = RunStarted | PlanMade | PassDone | EpochDone | CheckpointSaved | CheckpointRejected | Warned | RunEnded
+Event = (
+    RunStarted
+    | PlanMade
+    | PassDone
+    | EpochDone
+    | WidthChosen
+    | CheckpointSaved
+    | CheckpointRejected
+    | Warned
+    | RunEnded
+)
 
 
 class Listener(Protocol):

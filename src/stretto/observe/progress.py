@@ -23,6 +23,7 @@ from stretto.observe.events import (
     RunEnded,
     RunStarted,
     Warned,
+    WidthChosen,
 )
 from stretto.text import amount, duration, show_mib
 
@@ -72,6 +73,8 @@ class Progress:
             self._end(event)
         elif self.verbose >= 2 and isinstance(event, PlanMade):
             self._say(event.text)
+        elif self.verbose >= 2 and isinstance(event, WidthChosen):
+            self._say(f"{event.width} thread{'s' * (event.width > 1)}: {event.reason}")
         elif self.verbose >= 2 and isinstance(event, CheckpointSaved):
             self._say(f"saved {event.path}: {show_mib(event.bytes)} in {duration(event.seconds)}")
 

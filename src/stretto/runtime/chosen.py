@@ -20,6 +20,7 @@ from stretto.checks import shown
 from stretto.errors import NotARuntime, PlanError
 from stretto.text import counted
 
+from .cpus import is_auto
 from .runtimes import Runtime, Serial, Threads
 
 LOCAL = "st.Threads(n) or st.Serial()"
@@ -88,6 +89,15 @@ def name_of(runtime: Any) -> str:
 def one_memory(runtime: Any) -> bool:
     """Whether all workers of a runtime share the memory of this process."""
     return bool(getattr(runtime, "one_memory", False))
+
+
+def adaptive(runtime: Any) -> bool:
+    """Whether the number of threads is to be found while running.
+
+    >>> adaptive(Threads("auto")), adaptive(Threads(2))
+    (True, False)
+    """
+    return isinstance(runtime, Threads) and is_auto(runtime.n)
 
 
 def here(runtime: Any, n_jobs: int | None = None) -> Serial | Threads:

@@ -23,29 +23,40 @@ def available_cpus(cgroup: Path = Path("/sys/fs/cgroup")) -> int:
     return max(1, count)
 
 
+AUTO = "auto"  # the number of threads is found while running
+
 # More threads per core than this only wait for each other. Tests and plans for larger machines use some.
 _THREADS_A_CORE, _ALWAYS_ALLOWED = 32, 256
 
 
-def workers_from(n_jobs: int | None) -> int:
-    """The number of threads that `n_jobs` means: None is every core, −1 too, −2 all but one, and so on."""
-    if n_jobs is None:
+def is_auto(n_jobs: object) -> bool:
+    """Whether the number of threads is to be found while running. Any object may be given."""
+    return isinstance(n_jobs, str) and n_jobs == AUTO
+
+
+def workers_from(n_jobs: int | str | None) -> int:
+    """The number of threads that `n_jobs` means: None is every core, −1 too, −2 all but one, and so on. "auto" is every
+    core, as the most that may be used.
+    """
+    if n_jobs is None or is_auto(n_jobs):
         return available_cpus()
     try:
         if isinstance(n_jobs, bool):
             raise TypeError
-        n_jobs = index(n_jobs)
+        count = index(n_jobs)  # type: ignore[arg-type]  # a string raises TypeError
     except TypeError:
-        raise PlanError(f"n_jobs={shown(n_jobs)} is not a whole number; use one, or None for every core") from None
-    if n_jobs == 0:
+        raise PlanError(
+            f"n_jobs={shown(n_jobs)} is not a whole number; use one, 'auto', or None for every core"
+        ) from None
+    if count == 0:
         raise PlanError("n_jobs=0, or st.Threads(0), has no meaning; give a positive number, or None for every core")
     cores = available_cpus()
-    if n_jobs > max(_ALWAYS_ALLOWED, _THREADS_A_CORE * cores):
+    if count > max(_ALWAYS_ALLOWED, _THREADS_A_CORE * cores):
         raise PlanError(
-            f"n_jobs={n_jobs} threads on {cores} cores would only wait for each other; use at most "
+            f"n_jobs={count} threads on {cores} cores would only wait for each other; use at most "
             f"{max(_ALWAYS_ALLOWED, _THREADS_A_CORE * cores)}, or None for one a core"
         )
-    return n_jobs if n_jobs > 0 else max(1, cores + 1 + n_jobs)
+    return count if count > 0 else max(1, cores + 1 + count)
 
 
 def available_memory(meminfo: Path = Path("/proc/meminfo"), cgroup: Path = Path("/sys/fs/cgroup")) -> int | None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
 
 from .cpus import workers_from
 from .opening import OpensCrew
@@ -97,8 +97,9 @@ class Threads(OpensCrew):
 
     Parameters
     ----------
-    n : int or None, default None
-        Threads; None takes every core that the process may use.
+    n : int, "auto" or None, default None
+        Threads; None takes every core that the process may use. "auto" takes at most that many: estimators find the
+        number while they run, as with `n_jobs="auto"`, and everything else uses all.
 
     Attributes
     ----------
@@ -114,7 +115,7 @@ class Threads(OpensCrew):
     4
     """
 
-    n: int | None = None
+    n: int | Literal["auto"] | None = None
     name: ClassVar[str] = "threads"
     one_memory: ClassVar[bool] = True
 

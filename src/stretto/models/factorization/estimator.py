@@ -15,7 +15,7 @@ from contextlib import ExitStack, nullcontext
 from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import Any, Literal, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -142,9 +142,10 @@ class MatrixFactorization(
         "exact": same bits on every x86-64 processor.
     random_state : int, RandomState or None, default None
         Seed of the plan and the first factors.
-    n_jobs : int or None, default None
+    n_jobs : int, "auto" or None, default None
         Threads; None uses those of joblib's context (`joblib.parallel_config(n_jobs=…)`), or else every core that this
-        process may use. Never changes the answer.
+        process may use. "auto" finds the number while it fits: it measures epochs on
+        every core, then on half of them, and so on while that is not slower. Never changes the answer.
     runtime : st.Serial, st.Threads, st.Cluster, st.Simulated or None, default None
         Where to run; overrides n_jobs.
     memory : int, str or None, default None
@@ -266,7 +267,7 @@ class MatrixFactorization(
         width: int = 16,
         profile: str = "exact",
         random_state: Any = None,
-        n_jobs: int | None = None,
+        n_jobs: int | Literal["auto"] | None = None,
         runtime: Runtime | None = None,
         memory: int | str | None = None,
         verbose: int = 0,
@@ -549,6 +550,7 @@ class MatrixFactorization(
                 saving=session.saving,
                 patience=self._patience(feed.test),
                 stop_after=self._stop_after(root, job, feed, crew),
+                widths=checks.width_search(runtime),
             )
             settings: dict[str, Any] = {
                 "estimator": type(self).__name__,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from stretto.errors import PlanError
 from stretto.kernels.core.profiles import PROFILES
 from stretto.models import checks
 from stretto.models.sklearn_base import BaseEstimator, CallbackSupportMixin, ConvergenceWarning, check_is_fitted
+from stretto.observe.events import WidthChosen
 from stretto.plan.job import JobPlan
 from stretto.plan.planned import refuse_changed
 from stretto.runtime.chosen import refuse_elsewhere, runtime_words
@@ -57,7 +58,7 @@ class LinearModel(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
     max_iter: int
     profile: str
     random_state: Any
-    n_jobs: int | None
+    n_jobs: int | Literal["auto"] | None
     runtime: Runtime | None
     verbose: int
     schedule: Schedule | WorkingSets | None = None
@@ -119,14 +120,30 @@ class LinearModel(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
 
     @contextmanager
     def _sitting(
-        self, given: LinearInput, plan: JobPlan, runtime: Runtime, session: Session | None = None
+        self,
+        given: LinearInput,
+        plan: JobPlan,
+        runtime: Runtime,
+        session: Session | None = None,
+        *,
+        outputs: int = 1,
+        epochs: bool = False,
     ) -> Iterator[FitSession]:
-        """Open the session of one fit of a plan: threads, callbacks, checkpoints and run record."""
+        """Open the session of one fit of a plan: threads, callbacks, checkpoints and run record.
+
+        outputs : computed together from each value of X
+        epochs : the solver measures its epochs, and finds the number of threads of n_jobs="auto" by itself
+        """
+        reason = ""
+        if not epochs:
+            runtime, reason = checks.by_work(runtime, plan.cost.entries * outputs)
         root = self._init_callback_context(max_subtasks=None)
         root.call_on_fit_task_begin(estimator=self, X=given.X, y=given.y)
         self.plan_, self.fingerprint_ = plan, plan.fingerprint
         with runtime.open() as crew, saving_fit(session, plan) as saved:
             saved.goal = self.max_iter
+            if reason:
+                saved.tell(WidthChosen(time.time(), 1, crew.workers, reason, settled=True))
             yield FitSession(self, crew, root, given, int(plan.values["seed"]), runtime, saved)
         root.call_on_fit_task_end(estimator=self, X=given.X, y=given.y)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -102,9 +102,10 @@ class ElasticNet(LeastSquares):
         Start from the coefficients of the last fit.
     schedule : Schedule, WorkingSets or None, default None
         A schedule of `st.schedule`, to run the same problem by parallel coordinate descent; None takes working sets.
-    n_jobs : int or None, default None
+    n_jobs : int, "auto" or None, default None
         Threads; None uses those of joblib's context (`joblib.parallel_config(n_jobs=…)`), or else every core that this
-        process may use. Never changes the answer.
+        process may use. "auto" uses a thread for every 65,536 values that a pass over X
+        reads, at most every core. Never changes the answer.
     runtime : runtime or None, default None
         `st.Serial()`, `st.Threads(n)`, `st.Cluster(…)` or `st.Simulated(…)`; overrides n_jobs. Each node of a cluster
         holds some of the features. Never changes the answer.
@@ -159,7 +160,7 @@ class ElasticNet(LeastSquares):
         max_iter: int = 100,
         warm_start: bool = False,
         schedule: Schedule | WorkingSets | None = None,
-        n_jobs: int | None = None,
+        n_jobs: int | Literal["auto"] | None = None,
         runtime: Runtime | None = None,
         profile: str = "exact",
         random_state: Any = None,
@@ -320,8 +321,9 @@ class Lasso(ElasticNet):
         Start from the coefficients of the last fit.
     schedule : Schedule, WorkingSets or None, default None
         A schedule of `st.schedule`, to run the same problem by parallel coordinate descent; None takes working sets.
-    n_jobs : int or None, default None
-        Threads; None uses every core that this process may use. Never changes the answer.
+    n_jobs : int, "auto" or None, default None
+        Threads; None uses every core that this process may use. "auto" uses a thread for every 65,536 values that a
+        pass over X reads, at most every core. Never changes the answer.
     runtime : runtime or None, default None
         `st.Serial()`, `st.Threads(n)`, `st.Cluster(…)` or `st.Simulated(…)`; overrides n_jobs. Each node of a cluster
         holds some of the features. Never changes the answer.
@@ -377,7 +379,7 @@ class Lasso(ElasticNet):
         max_iter: int = 100,
         warm_start: bool = False,
         schedule: Schedule | WorkingSets | None = None,
-        n_jobs: int | None = None,
+        n_jobs: int | Literal["auto"] | None = None,
         runtime: Runtime | None = None,
         profile: str = "exact",
         random_state: Any = None,

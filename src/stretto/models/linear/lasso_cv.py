@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from numbers import Integral
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,9 +58,10 @@ class LassoCV(LeastSquares):
         The most rounds for each α.
     cv : int, splitter, iterable or None, default None
         Folds: a number (None is 5), a splitter of scikit-learn, or pairs of train and test indices.
-    n_jobs : int or None, default None
+    n_jobs : int, "auto" or None, default None
         Threads; None uses those of joblib's context (`joblib.parallel_config(n_jobs=…)`), or else every core that this
-        process may use. Never changes the answer.
+        process may use. "auto" uses a thread for every 65,536 values that a pass over X
+        reads, at most every core. Never changes the answer.
     runtime : runtime or None, default None
         Where to run, as in `st.Lasso`; overrides n_jobs. Never changes the answer.
     profile : {"exact", "fast"}, default "exact"
@@ -125,7 +126,7 @@ class LassoCV(LeastSquares):
         tol: float = 1e-4,
         max_iter: int = 100,
         cv: Any = None,
-        n_jobs: int | None = None,
+        n_jobs: int | Literal["auto"] | None = None,
         runtime: Runtime | None = None,
         profile: str = "exact",
         random_state: Any = None,

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,9 +77,11 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
         Start from the coefficients of the last fit.
     schedule : Schedule or None, default None
         A schedule of `st.schedule`, for two classes; None takes working sets.
-    n_jobs : int or None, default None
+    n_jobs : int, "auto" or None, default None
         Threads; None uses those of joblib's context (`joblib.parallel_config(n_jobs=…)`), or else every core that this
-        process may use. Never changes the answer.
+        process may use. "auto" uses a thread for every 65,536 values that a pass over X
+        reads, times the classes of a joint model; solver="sgd" measures its epochs instead, on every core, then on half
+        of them, and so on while that is not slower. Never changes the answer.
     runtime : runtime or None, default None
         Where to run, as in `st.Lasso`; overrides n_jobs. Never changes the answer.
     profile : {"exact", "fast"}, default "exact"
@@ -150,7 +152,7 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
         learning_rate: float | None = None,
         warm_start: bool = False,
         schedule: Schedule | None = None,
-        n_jobs: int | None = None,
+        n_jobs: int | Literal["auto"] | None = None,
         runtime: Runtime | None = None,
         profile: str = "exact",
         random_state: Any = None,
@@ -357,7 +359,8 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
         from .softmax_fit import fit_joint, joint_problem, unpack  # here, not above: it imports Numba
 
         problem = joint_problem(self, matrix_of(given), which, len(self.classes_), weight)
-        with self._sitting(given, plan, runtime, session) as sitting:
+        outputs, epochs = len(self.classes_), self.solver == "sgd"
+        with self._sitting(given, plan, runtime, session, outputs=outputs, epochs=epochs) as sitting:
             fit = fit_joint(self, sitting, problem, last)
             self.coef_, self.intercept_ = unpack(fit.W, problem)
             self.dual_gap_, self.objective_ = np.array([fit.gap]), np.array([fit.objective])

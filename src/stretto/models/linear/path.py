@@ -8,11 +8,12 @@ inner products of columns.
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from numbers import Integral
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,7 @@ from stretto.errors import PlanError
 from stretto.kernels.core.profiles import PROFILES
 from stretto.models import checks
 from stretto.models.sklearn_base import ConvergenceWarning, check_X_y
+from stretto.observe.events import WidthChosen
 from stretto.runtime.runtimes import Runtime
 from stretto.runtime.session import Session
 from stretto.solvers.linear.fit_saving import FitSaving, saving_fit
@@ -85,7 +87,7 @@ def lasso_path(
     max_iter: int = 100,
     sample_weight: Any = None,
     sparse: bool = False,
-    n_jobs: int | None = None,
+    n_jobs: int | Literal["auto"] | None = None,
     runtime: Runtime | None = None,
     profile: str = "exact",
     verbose: int = 0,
@@ -121,8 +123,9 @@ def lasso_path(
         Weights of the samples.
     sparse : bool, default False
         Return coefficients as CSC, which for many features is far smaller.
-    n_jobs : int or None, default None
-        Threads; None uses every core that this process may use. Never changes the answer.
+    n_jobs : int, "auto" or None, default None
+        Threads; None uses every core that this process may use. "auto" uses a thread for every 65,536 values that a
+        pass over X reads, at most every core. Never changes the answer.
     runtime : runtime or None, default None
         Where to run, as in `st.Lasso`; overrides n_jobs.
     profile : {"exact", "fast"}, default "exact"
@@ -161,7 +164,10 @@ def lasso_path(
     values = {"eps": eps, "n_alphas": n_alphas, "alphas": alphas, "l1_ratio": l1_ratio, "positive": positive}
     values |= {"fit_intercept": fit_intercept, "standardize": standardize, "tol": tol, "max_iter": max_iter}
     plan = plan_path(given, values, profile, where, hashed=session is not None)
+    where, reason = checks.by_work(where, plan.cost.entries)
     with where.open() as crew, saving_fit(session, plan) as saved:
+        if reason:
+            saved.tell(WidthChosen(time.time(), 1, crew.workers, reason, settled=True))
         design, rules = laid_out(given, crew).design, {"positive": positive, "standardize": standardize}
         problem = squared(design, given.y, given.weight, intercept=fit_intercept, **rules)
         works = WorkingSetSolver(problem, crew, profile=profile)

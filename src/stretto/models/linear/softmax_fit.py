@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 
 from stretto.errors import PlanError
 from stretto.kernels.linear.softmax_tiles import strips
+from stretto.models import checks
 from stretto.models.sklearn_base import ConvergenceWarning
+from stretto.runtime.blocks.epoch_widths import EpochWidths
 from stretto.solvers.softmax.metric import fits_table, room_for_table
 from stretto.solvers.softmax.point import SoftmaxProblem
 from stretto.solvers.softmax.rows import DesignRows
@@ -87,6 +89,8 @@ def fit_joint(
         "saved": sitting.saved,
     }
     if model.solver == "sgd":
+        rule = checks.width_search(sitting.runtime)
+        given["widths"] = None if rule is None else EpochWidths(rule(model.max_iter), sitting.crew, sitting.saved.tell)
         fit = solve_sgd(
             problem, sitting.crew, optimizer=model.optimizer, learning_rate=model.learning_rate,
             epochs=model.max_iter, **given,

@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 from numbers import Real
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import Any, Literal, Self, cast
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -112,9 +112,10 @@ class LatentDirichletAllocation(
         "exact" gives the same bits on every x86-64 processor.
     random_state : int, RandomState or None, default None
         Seed of the plan and of every draw.
-    n_jobs : int or None, default None
+    n_jobs : int, "auto" or None, default None
         Threads; None uses those of joblib's context (`joblib.parallel_config(n_jobs=…)`), or else every core that this
-        process may use. Never changes the answer.
+        process may use. "auto" finds the number while it fits: it measures epochs on
+        every core, then on half of them, and so on while that is not slower. Never changes the answer.
     runtime : runtime or None, default None
         `st.Serial()`, `st.Threads(n)`, `st.Cluster(…)` or `st.Simulated(…)`; overrides n_jobs. Never changes the
         answer.
@@ -194,7 +195,7 @@ class LatentDirichletAllocation(
         width: int = 16,
         profile: str = "exact",
         random_state: Any = None,
-        n_jobs: int | None = None,
+        n_jobs: int | Literal["auto"] | None = None,
         runtime: Runtime | None = None,
         memory: int | str | None = None,
         verbose: int = 0,

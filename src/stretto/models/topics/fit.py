@@ -149,6 +149,7 @@ def _learn(
             saving=session.saving,
             patience=patience,
             stop_after=lambda epoch, report: stop(root, feed.corpus, epoch, report, job.topics),
+            widths=checks.width_search(runtime),
         )
         about = {
             "estimator": type(estimator).__name__,

@@ -40,6 +40,10 @@ class Crew:
 
     Attributes
     ----------
+    workers : int
+        Threads that it has.
+    width : int
+        Threads that the next step uses, at most `workers`. It may change between two steps; no result depends on it.
     runs_ahead : bool
         Whether `run` uses `then`.
     needs_spec : bool
@@ -50,7 +54,7 @@ class Crew:
     runs_ahead = False
 
     def __init__(self, workers: int, serial: bool) -> None:
-        self.workers = workers
+        self.workers = self.width = workers
         self.serial = serial
         # Even a single worker gets its own thread, so that the main thread can handle Ctrl-C.
         with shielding_ctrl_c():
@@ -144,7 +148,7 @@ class Crew:
             pass_.control[claims.STOP] = 1
 
         began, cycles = time.perf_counter_ns(), read_cycles()
-        shares = [(pass_.words, worker, step.out, *step.args) for worker in range(self.workers)]
+        shares = [(pass_.words, worker, step.out, *step.args) for worker in range(self.width)]
         interrupted = False
         with heeding_ctrl_c(_StoppablePass(halt)) as ctrl_c:
             call = self._team.call(compiled, shares, halt)

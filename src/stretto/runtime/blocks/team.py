@@ -90,9 +90,11 @@ class Team:
     def call(
         self, fn: Callable[..., Any], shares: list[tuple[Any, ...]], stop: Callable[[], None] = lambda: None
     ) -> TeamCall:
-        """Call fn(*shares[k]) on member k, all at once. If one raises, stop() makes the others return."""
+        """Call fn(*shares[k]) on member k, all at once; with fewer shares than members, the last members wait. If one
+        raises, stop() makes the others return.
+        """
         call = TeamCall(fn, len(shares), stop)
-        for queue, share in zip(self._queues, shares, strict=True):
+        for queue, share in zip(self._queues[: len(shares)], shares, strict=True):
             queue.put((call, share))
         return call
 

@@ -22,6 +22,7 @@ from stretto.runtime.files.run_checkpoints import RunCheckpoints, Saving
 from stretto.schedule.orders.order import Ints
 
 from .crew import Crew
+from .epoch_widths import EpochWidths, WidthRule
 from .job import EpochReport, Job
 from .step import BlockStep
 
@@ -79,9 +80,12 @@ class JobTrainer:
         saving: Saving | None = None,
         patience: Patience | None = None,
         stop_after: Callable[[int, EpochReport], bool] | None = None,
+        widths: Callable[[int], WidthRule] | None = None,
     ) -> None:
         self.job, self.crew, self.tell = job, crew, tell
         self.saving, self.patience, self.stop_after = saving, patience, stop_after
+        self._rule = widths  # for a number of epochs: how many threads each of them gets; None: all
+        self._widths: EpochWidths | None = None
         self.profile = job.plan.logical.profile
         self.position = Position()
         plan = job.plan
@@ -122,6 +126,8 @@ class JobTrainer:
         self.tell(PlanMade(plan.fingerprint, plan.explain(), self.profile, blocks))
         self._next = None  # the owner of the arrays may have changed them
         at = self.position
+        if self._rule is not None:
+            self._widths = EpochWidths(self._rule(epochs - at.epoch), self.crew, self.tell)
         status: Status = "done"
         while at.epoch < epochs:
             report = self._epoch(at, epochs)
@@ -135,6 +141,8 @@ class JobTrainer:
             due = self._checkpoints is not None and self._checkpoints.due(at.epoch)
             if at.epoch < epochs and due and not self.crew.told_ahead:
                 self.save()
+        if self._widths is not None:
+            self._widths.close()
         self.crew.gather()
         return TrainOutcome(status, at.epoch, at.reports, at)
 
@@ -143,7 +151,9 @@ class JobTrainer:
         steps = self._steps(at.epoch)
         for k, out in at.outs.items():
             steps[k].out[:] = out
-        stuck = False
+        stuck, whole = False, at.step == 0 and at.finished is None
+        if self._widths is not None:
+            self._widths.begin(at.epoch)
         while at.step < len(steps):
             if self.crew.asked and not self.crew.told_ahead:
                 return None
@@ -171,6 +181,8 @@ class JobTrainer:
             at.step += 1
         report = self.job.report(at.epoch, steps)
         seconds, at.seconds = at.seconds, 0.0
+        if self._widths is not None and whole:
+            self._widths.end(seconds)
         at.epoch, at.step, at.finished, at.outs = at.epoch + 1, 0, None, {}
         event = EpochDone(time.time(), at.epoch, epochs, seconds, self.job.items, report.objective, report.metrics)
         self.tell(event)

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from stretto.checks import wrong
 from stretto.errors import CheckpointError
-from stretto.observe.events import EpochDone, Listener, PlanMade
+from stretto.observe.events import EpochDone, Event, Listener, PlanMade
 from stretto.plan.job import JobPlan
 from stretto.runtime.files.run_checkpoints import RunCheckpoints
 from stretto.runtime.session import Session, recorded
@@ -49,6 +49,11 @@ class FitSaving:
     def watching(self) -> bool:
         """Whether the fit must call `round`."""
         return self._tell is not None
+
+    def tell(self, event: Event) -> None:
+        """Report an event to the record and the listeners."""
+        if self._tell is not None:
+            self._tell(event)
 
     @property
     def ended(self) -> Callable[[], None] | None:

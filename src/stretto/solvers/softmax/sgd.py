@@ -8,6 +8,7 @@ threads. An epoch ends with a pass over all samples, which gives the objective a
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from stretto.errors import Diverged
 from stretto.kernels.linear import softmax_sgd as kernels
 from stretto.runtime.blocks.crew import Crew
+from stretto.runtime.blocks.epoch_widths import EpochWidths
 from stretto.solvers.linear.fit_saving import FitSaving
 
 from .passes import Passes
@@ -46,10 +48,12 @@ def solve_sgd(
     start: Floats | None = None,
     look: Callable[[dict[str, Any]], bool] | None = None,
     saved: FitSaving | None = None,
+    widths: EpochWidths | None = None,
 ) -> SoftmaxFit:
     """Run epochs until the duality gap is `gap`, at most `epochs`; return the best weights at the end of an epoch.
 
     saved : saves the state between epochs, and provides that of a fit to resume
+    widths : sets the number of threads of each epoch
     """
     passes = Passes(problem.rows, problem.y, problem.weight, problem.classes, crew, profile)
     point = SoftmaxPoint(problem, passes)
@@ -71,7 +75,12 @@ def solve_sgd(
 
     with saved.level("sgd", now):
         for epoch in range(done, epochs):
+            if widths is not None:
+                widths.begin(epoch)
+            began = time.perf_counter()
             walk.epoch(draw.permutation(len(problem.y)), epoch)
+            if widths is not None:
+                widths.end(time.perf_counter() - began)
             if not np.all(np.isfinite(walk.W)):
                 raise Diverged(
                     f"weights became infinite in epoch {epoch + 1}; take a learning_rate below {walk.step:.3g}, "
