@@ -143,7 +143,10 @@ IMPURE = {
     "os",
 }
 # Packages that decide and never act: no threads, sockets, clocks or files, in them or in their subpackages.
-PURE = ["schedule", "plan", "data/partition.py", "state", "loops", "store", "consistency", "comm", "runtime/tables/run"]
+PURE = [
+    *("schedule", "plan", "data/partition.py", "state", "loops", "tasks", "store", "consistency", "comm"),
+    "runtime/tables/run",
+]
 
 PATHS = {
     ".".join(("stretto", *path.relative_to(SRC).with_suffix("").parts)).removesuffix(".__init__"): path
@@ -193,6 +196,7 @@ BELOW: dict[str, set[str]] = {
     "loops": {"runtime", "plan", "schedule", "state", "data", "kernels"},
     "programs": {"runtime", "plan", "schedule", "state", "data", "kernels", "observe"},
     "tables": {"plan", "runtime", "store", "consistency", "comm", "keyed"},
+    "tasks": {"tables", "runtime", "plan", "consistency", "state"},
     "memory": {"plan", "kernels", "paths"},
     "testing": {"loops", "runtime", "store", "consistency", "comm", "kernels", "keyed"},
     "runtime": {"plan", "schedule", "store", "consistency", "comm", "state", "data", "kernels", "observe", "paths"},

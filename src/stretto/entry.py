@@ -111,15 +111,22 @@ def _run(what: Any, **options: Any) -> Any:
     [3.0, 3.0]
     """
     from stretto.programs.program import Program
+    from stretto.tasks.tree import Task
 
-    if isinstance(what, Program | type) or not callable(what):
-        from stretto.programs.run import run as chosen
+    kind = "a worker function"
+    if isinstance(what, Task):
+        from stretto.tasks.run import run as chosen
+
+        kind = "a task"
+    elif isinstance(what, Program | type) or not callable(what):
+        from stretto.programs.run import run as chosen  # type: ignore[assignment]
+
+        kind = "a program"
     else:
         from stretto.tables.run import run as chosen  # type: ignore[assignment]
     known = inspect.signature(chosen).parameters
     strange = sorted(options.keys() - known.keys())
     if strange:
-        kind = "a program" if chosen.__module__.startswith("stretto.programs") else "a worker function"
         raise PlanError(
             f"run: {', '.join(strange)} is nothing that {kind} is run with; there are {', '.join(list(known)[1:])}"
         )

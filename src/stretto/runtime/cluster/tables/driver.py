@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -46,14 +47,16 @@ _SILENCE_SECONDS = 60.0  # seconds without an event after which workers are aske
 def run(spec: Cluster, job: TableJob) -> TableOutcome:
     """Run a job to its end."""
     with Hosts(spec) as hosts:
-        driver = _TableDriver(hosts, job)
+        driver = TableDriver(hosts, job)
         with writing(None if job.keeping is None else job.keeping.folder):
             return driver.run()
 
 
-class _TableDriver:
-    def __init__(self, hosts: Hosts, job: TableJob) -> None:
-        self.hosts, self.job = hosts, job
+class TableDriver:
+    """Drives one job. threads: of each node, where a stage uses fewer than there are."""
+
+    def __init__(self, hosts: Hosts, job: TableJob, threads: Mapping[int, int] | None = None) -> None:
+        self.hosts, self.job, self._threads = hosts, job, dict(threads or {})
         self.layout = job.layout(hosts.nodes, reserve=True)
         self.shelf = CheckpointFolder(job.keeping) if job.keeping is not None else None
         self.first = self.shelf.begin() if self.shelf is not None else TableCheckpoint(0)
@@ -74,6 +77,7 @@ class _TableDriver:
         self._asked = False
         self._at_end = False  # whether the final cut is in progress
         self._evaluated = self.state.last
+        self.working_seconds = 0.0  # from the start of the workers until their updates had reached the shards
 
     # -- from start to end -------------------------------------------------------------------------------------------
 
@@ -87,7 +91,9 @@ class _TableDriver:
             while True:
                 try:
                     self._begin(due)
+                    began = time.perf_counter()
                     self._follow()
+                    self.working_seconds += time.perf_counter() - began
                     if self.shelf is not None and not self.state.stopped:
                         self._save_end()
                     outcome = self._outcome()
@@ -127,6 +133,7 @@ class _TableDriver:
                 clock=cut.clock,
                 cuts=plan,
                 began_at=began_at,
+                threads=sum(self._threads.get(node, 0) for node in nodes) or None,
             )
 
         self.hosts.begin(make_table_task, payload)

@@ -59,6 +59,7 @@ class TablePayload:
     clock: int = 0  # of that cut
     cuts: CutPlan = field(default_factory=CutPlan)
     began_at: float | None = None  # start of the run by the driver's wall clock (`time.time`); None: now
+    threads: int | None = None  # that run at a time; None: those of the host
 
 
 class WorkerStatus(NamedTuple):
@@ -112,7 +113,7 @@ class TableTask:
         self.zero, self.late = host.now(), 0.0
         if payload.began_at is not None:
             self.late = time.time() - payload.began_at
-        self.turns = TurnOrder(host.threads)
+        self.turns = TurnOrder(payload.threads or host.threads)
         self.lock = self.turns.lock
         self.last: int | None = None  # the clock at which all workers stop
         self.due = inf  # when `tend` will be called
