@@ -29,7 +29,7 @@ from .saving import TaskCheckpoints
 from .stage import StageInput, stage_job, take_states, value_of
 from .tree import Task, Unit
 from .walk import StartUnit, TaskWalk
-from .widths import StageWidths, SubStage
+from .widths import StagePiece, StageWidths
 
 Tell = Callable[[StageRecord], None]
 
@@ -113,7 +113,7 @@ def _run(
             if saving is not None:
                 running.save()
             stopped = "interrupted" if asked.asked and not running.walk.done else "done"
-            return TaskResult(running.value, tuple(running.records), stopped, plan, running.widths.memory)
+            return TaskResult(running.value, tuple(running.records), stopped, plan, running.widths.memory.to_dict())
     finally:
         release(owner)
 
@@ -169,39 +169,39 @@ class TaskRun:
     def _unit(self, start: StartUnit) -> Any:
         unit, value = start.unit, None
         stay: StagePlace | None = None
-        for sub in self.widths.sub_stages(unit, start.path):
-            stay = self._place(unit, sub, stay)
-            value, record = self._stage(start, sub, stay)
-            sub.measured(record.seconds)
+        for piece in self.widths.pieces(unit, f"{unit.name} at {start.path}"):
+            stay = self._place(unit, piece, stay)
+            value, record = self._stage(start, piece, stay)
+            piece.seconds = record.seconds
             self.records.append(record)
             if self._tell is not None:
                 self._tell(record)
             self._clock.ended()
         return value
 
-    def _place(self, unit: Unit, sub: SubStage, stay: StagePlace | None) -> StagePlace:
-        """Where a sub-stage runs; a change of width on one node moves nothing."""
-        if unit.workers not in (None, "auto") or unit.placement or unit.workers is None:
-            return stay or self.placing.first(unit)
-        if stay is not None and stay.single is not None and sub.width <= self.stages.threads:
-            return StagePlace(((stay.single, sub.width),))
-        return self.placing.at(unit, sub.width, stay)
+    def _place(self, unit: Unit, piece: StagePiece, stay: StagePlace | None) -> StagePlace:
+        """Where a piece of a stage runs; a change of width on one node moves nothing."""
+        if unit.workers != "auto" or unit.placement:
+            return self.placing.first(unit)
+        if stay is not None and stay.single is not None and piece.width <= self.stages.threads:
+            return StagePlace(((stay.single, piece.width),))
+        return self.placing.at(unit, piece.width, stay)
 
-    def _stage(self, start: StartUnit, sub: SubStage, place: StagePlace) -> tuple[Any, StageRecord]:
+    def _stage(self, start: StartUnit, piece: StagePiece, place: StagePlace) -> tuple[Any, StageRecord]:
         unit, path = start.unit, start.path
         moved = self._move(unit, place)
         first = self._made.get(path, 0)
         if hasattr(unit.function, "run_plan"):
             transition = self._clock.between()
-            value, seconds = None, self._call_loop(unit, sub, place)
+            value, seconds = None, self._call_loop(unit, piece, place)
         else:
             given = StageInput(
                 self.owner,
                 tuple(self._numbers[id(argument.value)] for argument in unit.arguments),
                 first,
-                sub.iterations,
+                piece.iterations,
                 self._local.get(path, ()),
-                self._starts(unit, sub),
+                self._starts(unit, piece),
                 self.seed * 1_000_003 + hash(path) % 1_000_003,
             )
             where = Serial() if unit.mode == "sequential" else self.runtime
@@ -213,24 +213,24 @@ class TaskRun:
             seconds, value = outcome.seconds, value_of(unit, outcome)
             take_states(unit, outcome)
             self._local[path] = outcome.local
-        self._made[path] = first + sub.iterations
+        self._made[path] = first + piece.iterations
         return value, StageRecord(
             unit.name,
             path,
             start.turn,
             place.workers,
             tuple(node for node, _ in place.workers_by_node),
-            sub.iterations,
+            piece.iterations,
             seconds,
             transition,
             moved,
-            sub.reason,
+            piece.reason,
             float(value) if isinstance(value, bool | int | float | np.generic) else None,
         )
 
-    def _starts(self, unit: Unit, sub: SubStage) -> dict[int, NDArray[Any]]:
-        """First values of the states that begin anew, in the first sub-stage."""
-        return {k: self._first[id(unit.arguments[k].value)] for k in unit.fresh} if sub.first else {}
+    def _starts(self, unit: Unit, piece: StagePiece) -> dict[int, NDArray[Any]]:
+        """First values of the states that begin anew, in its first piece."""
+        return {k: self._first[id(unit.arguments[k].value)] for k in unit.fresh} if piece.first else {}
 
     def _move(self, unit: Unit, place: StagePlace) -> int:
         moved = 0
@@ -241,12 +241,12 @@ class TaskRun:
                 self._at[key] = place
         return moved
 
-    def _call_loop(self, unit: Unit, sub: SubStage, place: StagePlace) -> float:
+    def _call_loop(self, unit: Unit, piece: StagePiece, place: StagePlace) -> float:
         """Call a loop of `@st.parallel` once for every iteration; return the seconds of its passes."""
         runtime = replace(self.runtime, n=place.workers) if name_of(self.runtime) == "threads" else self.runtime
         loop: Any = self.widths.loop(unit, place.workers, lambda: unit.function.using(runtime=runtime))  # type: ignore[attr-defined]
         seconds = 0.0
-        for _ in range(sub.iterations):
+        for _ in range(piece.iterations):
             loop(*(argument.value for argument in unit.arguments))
             seconds += loop.seconds
         return seconds

@@ -16,6 +16,7 @@ from stretto.runtime.files.run_checkpoints import RunCheckpoints, Saving
 from stretto.state.state import State
 
 from .plan import TaskPlan
+from .width_memory import WidthMemory
 from .widths import StageWidths
 
 Local = dict[tuple[int, ...], tuple[dict[str, Any], ...]]
@@ -75,7 +76,7 @@ class TaskCheckpoints:
             "position": position,
             "made": [[list(path), count] for path, count in made.items()],
             "local": numbers,
-            "widths": widths.memory,
+            "widths": widths.memory.to_dict(),
         }
         json.dumps(meta)  # a value that cannot be saved is named here and not by the file
         self._checkpoints.save(arrays, meta, self._step)
@@ -89,7 +90,7 @@ class TaskCheckpoints:
         self._step = int(meta["step"])
         for number, state in states.items():
             state.array[...] = arrays[f"state/{number}"]
-        widths.memory.update(meta["widths"])
+        widths.memory = WidthMemory.from_dict(meta["widths"])
         local: Local = {}
         for place, (path, plain) in enumerate(meta["local"]):
             parts = [dict(kept) for kept in plain]

@@ -259,6 +259,8 @@ def unit(
     called = str(name or getattr(function, "__name__", type(function).__name__))
     owner = f"unit {called}"
     is_loop = hasattr(function, "run_plan") and hasattr(function, "using")
+    if workers == "auto" and placement is not None:
+        raise PlanError(f"{owner}: workers='auto' and placement= contradict each other; leave one of them out")
     made = tuple(
         argument_of(owner, given, named)
         for given, named in zip(arguments, _names(function, arguments, is_loop), strict=True)

@@ -8,37 +8,42 @@ next turn of a loop begins with it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from .tree import Unit
+from .width_memory import WidthMemory
+from .width_search import WidthSearch
 
 
-class SubStage:
-    """Some iterations of a unit at one width. `measured` is called with the seconds that they took."""
+@dataclass(eq=False)
+class StagePiece:
+    """Some iterations of a unit at one width; 0: as the unit says. `seconds` is set when they have run."""
 
-    def __init__(self, width: int, iterations: int, reason: str, first: bool) -> None:
-        self.width, self.iterations, self.reason, self.first = width, iterations, reason, first
-        self.seconds: float | None = None
-
-    def measured(self, seconds: float) -> None:
-        """The sub-stage has ended."""
-        self.seconds = seconds
+    width: int
+    iterations: int
+    reason: str
+    first: bool  # of the pieces of one run of the unit
+    seconds: float = 0.0
 
 
 class StageWidths:
-    """Divides units into sub-stages. memory: the best width by unit and batch size, as plain data."""
+    """Divides units into pieces. memory: the best widths by unit and batch size."""
 
     def __init__(self, widest: int) -> None:
         self.widest = widest
-        self.memory: dict[str, Any] = {}
+        self.memory = WidthMemory()
         self._loops: dict[tuple[int, int], Any] = {}
 
-    def sub_stages(self, unit: Unit, path: tuple[int, ...]) -> Iterator[SubStage]:
-        """The sub-stages of one run of a unit."""
+    def pieces(self, unit: Unit, name: str) -> Iterator[StagePiece]:
+        """The pieces of one run of a unit. name: under which its width is remembered."""
         if unit.workers != "auto":
-            yield SubStage(0, unit.iterations, "as given" if unit.workers else "all workers", True)
+            yield StagePiece(0, unit.iterations, "as given" if unit.workers else "all workers", True)
             return
-        raise NotImplementedError
+        widest = min(self.widest, unit.parts)  # a worker without a part would only wait
+        search = self.memory.search(name, unit.batch or 0, widest, total=unit.iterations)
+        yield from _searched(search)
+        self.memory.remember(name, unit.batch or 0, search)
 
     def loop(self, unit: Unit, width: int, make: Callable[[], Any]) -> Any:
         """The loop of a unit for a width: its analysis is kept."""
@@ -46,3 +51,13 @@ class StageWidths:
         if key not in self._loops:
             self._loops[key] = make()
         return self._loops[key]
+
+
+def _searched(search: WidthSearch) -> Iterator[StagePiece]:
+    first = True
+    while search.left:
+        part = search.next()
+        piece = StagePiece(part.width, part.iterations, search.reason, first)
+        yield piece
+        search.measured(part.width, piece.seconds, part.iterations)
+        first = False
