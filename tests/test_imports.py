@@ -208,7 +208,6 @@ BELOW: dict[str, set[str]] = {
     "store": {"consistency", "comm", "kernels"},
     "comm": {"kernels"},
     "consistency": set(),
-    "tasks": set(),
     "state": {"data"},
     "data": {"kernels", "paths"},
     "observe": {"paths"},
@@ -218,8 +217,8 @@ BELOW: dict[str, set[str]] = {
 # Small modules at the top of the package, which import nothing of ours but each other.
 EVERYWHERE = {"cached", "checks", "deprecation", "errors", "pages"}
 
-# Methods that users call on a value, and that lead to where things are done: State.save and State.load.
-LEADS_ON = {"stretto.state.state": {"runtime"}}
+# Methods that users call on a value, and that lead to where things are done: State.save, State.load, Session.submit.
+LEADS_ON = {"stretto.state.state": {"runtime"}, "stretto.runtime.session": {"tasks"}}
 
 
 def test_every_package_has_its_place() -> None:

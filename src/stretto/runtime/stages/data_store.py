@@ -1,9 +1,9 @@
 """Data of the parts that run in this process, kept from one stage to the next.
 
-    rows = held(("run 7", 0, part, parts), lambda: cut(X, part, parts))
-    release("run 7")
+    rows = held("session 7", (2, part, parts), lambda: cut(X, part, parts))
+    release("session 7", 2)
 
-A key begins with the name of its owner, which releases all of its data at once.
+A key belongs to an owner and begins with the number of a data set.
 """
 
 from __future__ import annotations
@@ -27,13 +27,18 @@ def held(owner: str, key: tuple[int, ...], make: Callable[[], Any]) -> Any:
         return _held.setdefault(owner, mine).setdefault(key, made)
 
 
-def release(owner: str) -> None:
-    """Forget the data of an owner."""
+def release(owner: str, number: int | None = None) -> None:
+    """Forget a data set of an owner; None: all of them."""
     with _lock:
-        _held.pop(owner, None)
+        if number is None:
+            _held.pop(owner, None)
+        else:
+            mine = _held.get(owner, {})
+            for key in [key for key in mine if key[0] == number]:
+                del mine[key]
 
 
-def owners() -> list[str]:
-    """Those whose data this process holds."""
+def numbers_held(owner: str) -> set[int]:
+    """The data sets of an owner that this process holds."""
     with _lock:
-        return list(_held)
+        return {key[0] for key in _held.get(owner, {})}

@@ -9,6 +9,7 @@ once: the width of the next stage is only a number.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -104,11 +105,13 @@ class SimulatedStages:
     def __init__(self, spec: Simulated) -> None:
         self._spec = spec
         self.nodes, self.threads = spec.nodes, spec.threads
+        self._one = threading.Lock()  # tasks that run at the same time run their stages one after another
 
     def run(self, job: TableJob, place: StagePlace, moved: int) -> tuple[TableOutcome, float]:
         """Run a stage on some of the nodes."""
         most = max(many for _, many in place.workers_by_node)
-        outcome = replace(self._spec, threads=min(most, self.threads)).serve(
-            replace(job, homes=place.homes(job.workers))
-        )
+        with self._one:
+            outcome = replace(self._spec, threads=min(most, self.threads)).serve(
+                replace(job, homes=place.homes(job.workers))
+            )
         return outcome, 2 * float(self._spec.latency) + moved / min(self._spec.links)

@@ -6,6 +6,7 @@ ignored by everyone; and no update is lost, because a stage ends only when all o
 
 from __future__ import annotations
 
+import threading
 import time
 from dataclasses import replace
 
@@ -24,10 +25,13 @@ class ClusterStages:
     def __init__(self, hosts: Hosts, threads: int) -> None:
         self._hosts = hosts
         self.nodes, self.threads = hosts.nodes, threads
+        self._one = threading.Lock()  # hosts run one job at a time
 
     def run(self, job: TableJob, place: StagePlace, moved: int) -> tuple[TableOutcome, float]:
         """Run a stage on some of the hosts."""
-        began = time.perf_counter()
-        driver = TableDriver(self._hosts, replace(job, homes=place.homes(job.workers)), dict(place.workers_by_node))
-        outcome = driver.run()
-        return outcome, max(0.0, time.perf_counter() - began - driver.working_seconds)
+        stage = replace(job, homes=place.homes(job.workers))
+        with self._one:
+            began = time.perf_counter()
+            driver = TableDriver(self._hosts, stage, dict(place.workers_by_node))
+            outcome = driver.run()
+            return outcome, max(0.0, time.perf_counter() - began - driver.working_seconds)
