@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from stretto.state.sparse_rows import SparseRows
     from stretto.state.state import State
     from stretto.tasks.arguments import source, whole
-    from stretto.tasks.tree import below, branch, loop, parallel_units, seq, stalls, unit
+    from stretto.tasks.front import below, branch, loop, parallel_units, seq, stalls, unit
 
 _SHELF = {
     "Cluster": "stretto.runtime.cluster.spec:Cluster",
@@ -76,8 +76,8 @@ _SHELF = {
     "Threads": "stretto.runtime.runtimes:Threads",
     "accumulator": "stretto.state.accumulator:accumulator",
     "as_data": "stretto.data.convert.convert:as_data",
-    "below": "stretto.tasks.tree:below",
-    "branch": "stretto.tasks.tree:branch",
+    "below": "stretto.tasks.front:below",
+    "branch": "stretto.tasks.front:branch",
     "buffer": "stretto.state.buffer:buffer",
     "cross_validate": "stretto.models.factorization.cross_validation:cross_validate",
     "dense": "stretto.data.records.dense:dense",
@@ -87,27 +87,27 @@ _SHELF = {
     "generate_ratings": "stretto.data.generate.ratings:ratings",
     "integers": "stretto.keyed:integers",
     "lasso_path": "stretto.models.linear.path:lasso_path",
-    "loop": "stretto.tasks.tree:loop",
+    "loop": "stretto.tasks.front:loop",
     "memory": "stretto:memory",
     "normal": "stretto.keyed:normal",
     "parallel": "stretto.loops.parallel:parallel",
-    "parallel_units": "stretto.tasks.tree:parallel_units",
+    "parallel_units": "stretto.tasks.front:parallel_units",
     "program": "stretto.programs.program:program",
     "random": "stretto.state.make:random",
     "read": "stretto.data.reading.read:read",
     "run": "stretto.entry:run",
     "samples": "stretto.data.records.ragged:samples",
     "schedule": "stretto:schedule",
-    "seq": "stretto.tasks.tree:seq",
+    "seq": "stretto.tasks.front:seq",
     "source": "stretto.tasks.arguments:source",
     "sparse_rows": "stretto.state.make:sparse_rows",
     "split": "stretto.models.factorization.cross_validation:split",
-    "stalls": "stretto.tasks.tree:stalls",
+    "stalls": "stretto.tasks.front:stalls",
     "state": "stretto.state.make:state",
     "tables": "stretto:tables",
     "text_file": "stretto.data.reading.text:text_file",
     "uniform": "stretto.keyed:uniform",
-    "unit": "stretto.tasks.tree:unit",
+    "unit": "stretto.tasks.front:unit",
     "whole": "stretto.tasks.arguments:whole",
     "write": "stretto.data.write:write",
     "zeros": "stretto.state.make:zeros",

@@ -22,7 +22,10 @@ def width_of(unit: Unit, widest: int, found: int = 0) -> int:
     """Workers that a unit asks for. found: its width where that is automatic."""
     if unit.placement:
         return sum(many for _, many in unit.placement)
-    return max(1, found) if unit.workers == "auto" else widest if unit.workers is None else int(unit.workers)
+    if unit.workers == "auto":
+        return max(1, found)
+    # A worker without a part would only wait; the blocks of a loop are not known here.
+    return (widest if unit.is_loop else min(widest, unit.parts)) if unit.workers is None else int(unit.workers)
 
 
 def gate_of(nodes: int, threads: int) -> StageGate:

@@ -25,7 +25,7 @@ from stretto.runtime.cpus import workers_from
 from stretto.runtime.stages.sessions import StagePlace
 
 from .lifetimes import Lifetime, lifetimes, places
-from .logical import arguments_of, names_of, unit_words
+from .logical import arguments_of, many, names_of, unit_words
 from .placing import Placing, moved_bytes
 from .tree import RepeatedTask, Task, Unit
 from .walk import Path
@@ -104,7 +104,7 @@ class TaskPlan(BasePlan):
     @property
     def title(self) -> str:
         """The plan in a few words."""
-        return f"task of {len(self.stages)} units, {self.grade}, {self.workers} workers on {_nodes(self.nodes)}"
+        return f"task of {len(self.stages)} units, {self.grade}, {self.workers} workers on {many(self.nodes, 'node')}"
 
     def explain(self) -> str:
         """The plan in words: a heading, then one fact a line."""
@@ -119,17 +119,17 @@ class TaskPlan(BasePlan):
                 facts.append(("", f"frees {', '.join(stage.frees)}"))
         facts += [
             ("memory", f"{show_bytes(self.cost.state_bytes)} in the stage that needs most"),
-            ("runs on", f"{self.workers} workers on {_nodes(self.nodes)}"),
+            ("runs on", f"{self.workers} workers on {many(self.nodes, 'node')}"),
         ]
         return "\n".join([f"plan {self.fingerprint}: task of {len(self.stages)} units", *show(facts, WIDTH)])
 
     def _stage(self, stage: PlannedStage) -> str:
         unit = stage.unit
-        width = f"{stage.place.workers} worker{'s' * (stage.place.workers > 1)}"
-        where = ", ".join(f"{many} on node {node}" for node, many in stage.place.workers_by_node)
+        width = many(stage.place.workers, "worker")
+        where = ", ".join(f"{count} on node {node}" for node, count in stage.place.workers_by_node)
         how = f"width chosen while it runs, {width} at first" if stage.automatic else width
         sent = f", sends at most {show_bytes(stage.sent)} an iteration" if stage.sent else ""
-        return f"{unit.name}: {how} ({where}), {unit.parts} parts, {unit.iterations} iterations{sent}"
+        return f"{unit.name}: {how} ({where}), {many(unit.parts, 'part')}, {many(unit.iterations, 'iteration')}{sent}"
 
     def draw(self, path: str | None = None, workers: int | None = None) -> str:
         """The plan as SVG text: a bar for each stage, as wide as its workers, in the order of the tree.
@@ -225,10 +225,6 @@ def _refuse_over(stages: list[PlannedStage], budget: int) -> None:
                 f"unit {stage.unit.name} needs that much on a node; plan for more nodes, or let parts read their data "
                 "with st.source(…)",
             )
-
-
-def _nodes(count: int) -> str:
-    return f"{count} node{'s' * (count > 1)}"
 
 
 _ROW, _LEFT, _WIDE = 26, 170, 420  # sizes of the picture, in pixels

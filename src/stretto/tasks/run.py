@@ -70,6 +70,12 @@ def plan_for(task: Task, runtime: Any = None) -> TaskPlan:
     return replace(made, runner=partial(_run_plan, task, made, where))
 
 
+def plan_of(task: Task, workers: int | None, nodes: int, memory: str | int | None) -> TaskPlan:
+    """The plan of a task for a number of workers and nodes; it runs on threads unless it is told where."""
+    made = make_plan(task, workers, nodes, memory)
+    return replace(made, runner=partial(_run_plan, task, made, _where(None)))
+
+
 def _where(runtime: Any) -> Any:
     return chosen(runtime, owner="run", give=TABLES, default=Threads(), does="serve", work="tasks")
 

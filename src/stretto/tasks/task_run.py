@@ -156,7 +156,7 @@ class TaskRun:
         moved = self._move(unit, place)
         first = self._made.get(path, 0)
         transition = 0.0 if stages.virtual else self._clock.between()
-        if hasattr(unit.function, "run_plan"):
+        if unit.is_loop:
             value, seconds = None, self._call_loop(unit, piece, place)
         else:
             where = Serial() if unit.mode == "sequential" else self.floor.runtime

@@ -40,7 +40,7 @@ class StageWidths:
         if unit.workers != "auto":
             yield StagePiece(0, unit.iterations, "as given" if unit.workers else "all workers", True)
             return
-        widest = min(self.widest, unit.parts)  # a worker without a part would only wait
+        widest = self.widest if unit.is_loop else min(self.widest, unit.parts)
         search = self.memory.search(name, unit.batch or 0, widest, total=unit.iterations)
         yield from _searched(search)
         self.memory.remember(name, unit.batch or 0, search)
