@@ -258,7 +258,7 @@ def test_widths_are_not_part_of_the_fingerprint_but_parts_are() -> None:
     w = st.zeros(6, "f8")
 
     def print_of(**how: Any) -> str:
-        return st.unit(batch_step, X, Y, w, **how).plan(workers=8).fingerprint
+        return str(st.unit(batch_step, X, Y, w, **how).plan(workers=8).fingerprint)
 
     assert print_of(workers=1) == print_of(workers=8) == print_of(workers="auto") == print_of()
     assert print_of(parts=4) != print_of()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Any
@@ -68,6 +68,11 @@ class StageWork:
         for _ in w.clocks(self.iterations):
             w.local[VALUE] = _checked(self.unit, self.function(worker, *arguments))
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the data, which nodes get by themselves (`StageData`)."""
+        arguments = tuple(Argument(a.kind, None, a.name) if a.kind == "data" else a for a in self.arguments)
+        return {**self.__dict__, "arguments": arguments}
+
     def _argument(self, w: Worker, argument: Argument, number: int) -> Any:
         kind, value = argument.kind, argument.value
         if kind == "state":
@@ -76,12 +81,34 @@ class StageWork:
             return value
 
         def make() -> Any:
-            if kind == "source":
-                return value.read(w.number, w.workers)
-            share = share_of(value, w.number, w.workers)
-            return share.take(0, len(share))
+            return value.read(w.number, w.workers) if kind == "source" else _share(value, w.number, w.workers)
 
         return held(self.owner, (number, w.number, w.workers), make)
+
+
+class StageData:
+    """The data of a stage for nodes that do not share this process's memory."""
+
+    def __init__(self, unit: Unit, given: StageInput) -> None:
+        self.owner, self._parts = given.owner, unit.parts
+        pairs = zip(given.numbers, unit.arguments, strict=True)
+        self._values = {number: argument.value for number, argument in pairs if argument.kind == "data"}
+
+    def keys(self, worker: int) -> list[tuple[int, ...]]:
+        """The keys of a part: those that `StageWork` asks for."""
+        return [(number, worker, self._parts) for number in self._values]
+
+    def make(self, key: tuple[int, ...]) -> Any:
+        """The rows of a part."""
+        number, part, parts = key
+        return _share(self._values[number], part, parts)
+
+
+def _share(value: Any, part: int, parts: int) -> Any:
+    if value is None:
+        raise RunError(f"the data of part {part} have not reached this node; please report this")
+    share = share_of(value, part, parts)
+    return share.take(0, len(share))
 
 
 def table_names(unit: Unit) -> list[str]:
@@ -105,7 +132,7 @@ def stage_job(unit: Unit, given: StageInput, place: StagePlace, runtime: Any, no
         resume=False,
     )  # fmt: skip
     job = asked.job(runtime, TableIdentity("", {}), simulated=False)
-    return replace(job, locking=_LOCKING[unit.mode], blame=_blame(unit.name))
+    return replace(job, locking=_LOCKING[unit.mode], blame=_StageBlame(unit.name), data=StageData(unit, given))
 
 
 def _table(array: NDArray[Any], *, shared: bool, single: int | None) -> Table:
@@ -149,10 +176,6 @@ def _checked(unit: str, value: Any) -> Any:
     if value is None or isinstance(value, bool | int | float | np.generic | np.ndarray):
         return value
     raise RunError(f"unit {unit}: its function returned {type(value).__name__}; return a number, an array or nothing")
-
-
-def _blame(name: str) -> Callable[[int, int, Exception], Any]:
-    return _StageBlame(name)
 
 
 @dataclass(frozen=True)

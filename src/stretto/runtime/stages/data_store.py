@@ -27,6 +27,12 @@ def held(owner: str, key: tuple[int, ...], make: Callable[[], Any]) -> Any:
         return _held.setdefault(owner, mine).setdefault(key, made)
 
 
+def put(owner: str, given: dict[tuple[int, ...], Any]) -> None:
+    """Keep data that came from elsewhere."""
+    with _lock:
+        _held.setdefault(owner, {}).update(given)
+
+
 def release(owner: str, number: int | None = None) -> None:
     """Forget a data set of an owner; None: all of them."""
     with _lock:

@@ -133,6 +133,18 @@ class CheckpointSettings:
         return RunCheckpoints(saving, self.fingerprint, self.settings, tell=tell)
 
 
+class JobData(Protocol):
+    """Data that a job needs on the nodes of its workers, which keep them for later jobs of the same owner."""
+
+    owner: str
+
+    def keys(self, worker: int) -> list[tuple[int, ...]]:
+        """The keys under which a worker finds its data."""
+
+    def make(self, key: tuple[int, ...]) -> Any:
+        """The data of a key."""
+
+
 @dataclass(frozen=True, eq=False)
 class TableJob:
     """A worker function and its tables, checked and ready to run."""
@@ -153,6 +165,7 @@ class TableJob:
     keeping: CheckpointSettings | None = None
     every_clocks: int | None = None  # between checkpoints that a simulated cluster keeps in memory
     homes: tuple[int, ...] = ()  # the node of each worker, ascending; (): evenly over all nodes
+    data: JobData | None = None  # for nodes that do not share this process's memory
     locking: str = "adds"  # of shared tables: "adds" one at a time, "chunks" by chunks of rows, "none"
 
     @property

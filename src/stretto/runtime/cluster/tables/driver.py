@@ -26,7 +26,7 @@ from stretto.runtime.cluster.spec import Cluster
 from stretto.runtime.files.checkpoint import interval_seconds, writing
 from stretto.runtime.interrupts import heeding_ctrl_c
 from stretto.runtime.tables.checkpoints import CheckpointFolder, TableCheckpoint, WorkerState
-from stretto.runtime.tables.job import ClockState, TableJob, TableOutcome
+from stretto.runtime.tables.job import ClockState, JobData, TableJob, TableOutcome
 from stretto.runtime.tables.run.cut_parts import CutParts
 from stretto.runtime.tables.run.evaluations import Evaluate, Evaluations
 from stretto.runtime.tables.run.node_cuts import CutPlan
@@ -52,11 +52,36 @@ def run(spec: Cluster, job: TableJob) -> TableOutcome:
             return driver.run()
 
 
-class TableDriver:
-    """Drives one job. threads: of each node, where a stage uses fewer than there are."""
+class SentData:
+    """Which data the hosts have. A host that was replaced has none."""
 
-    def __init__(self, hosts: Hosts, job: TableJob, threads: Mapping[int, int] | None = None) -> None:
+    def __init__(self) -> None:
+        self._sent: dict[int, tuple[Any, set[tuple[str, tuple[int, ...]]]]] = {}
+
+    def missing(self, host: int, address: Any, data: JobData | None, workers: list[int]) -> dict[tuple[int, ...], Any]:
+        """The data of these workers that a host has not got yet; from now on it has them."""
+        if data is None:
+            return {}
+        known, keys = self._sent.get(host, (None, set()))
+        if known != address:
+            keys = set()
+        wanted = [key for worker in workers for key in data.keys(worker) if (data.owner, key) not in keys]
+        self._sent[host] = address, keys | {(data.owner, key) for key in wanted}
+        return {key: data.make(key) for key in wanted}
+
+
+class TableDriver:
+    """Drives one job. threads: of each node, where a stage uses fewer than there are. sent: what hosts have."""
+
+    def __init__(
+        self,
+        hosts: Hosts,
+        job: TableJob,
+        threads: Mapping[int, int] | None = None,
+        sent: SentData | None = None,
+    ) -> None:
         self.hosts, self.job, self._threads = hosts, job, dict(threads or {})
+        self._sent = SentData() if sent is None else sent
         self.layout = job.layout(hosts.nodes, reserve=True)
         self.shelf = CheckpointFolder(job.keeping) if job.keeping is not None else None
         self.first = self.shelf.begin() if self.shelf is not None else TableCheckpoint(0)
@@ -117,7 +142,7 @@ class TableDriver:
         self._at_end = False
         self._news = time.monotonic()
         self._evaluate(due, cut)
-        plain = replace(job, watch=None, until=None, seconds=None, keeping=None)
+        plain = replace(job, watch=None, until=None, seconds=None, keeping=None, data=None)
         every = {job.every if job.watch is not None else None, job.keeping.every if job.keeping is not None else None}
         plan = CutPlan(tuple(sorted(clocks for clocks in every if clocks)), cut.clock)
         began_at = time.time() - self.now()
@@ -134,6 +159,8 @@ class TableDriver:
                 cuts=plan,
                 began_at=began_at,
                 threads=sum(self._threads.get(node, 0) for node in nodes) or None,
+                owner="" if job.data is None else job.data.owner,
+                data=self._sent.missing(host, self.hosts.addresses[host], job.data, workers),
             )
 
         self.hosts.begin(make_table_task, payload)

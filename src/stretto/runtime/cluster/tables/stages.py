@@ -14,7 +14,7 @@ from stretto.runtime.cluster.hosts.hosts import Hosts
 from stretto.runtime.stages.sessions import StagePlace
 from stretto.runtime.tables.job import TableJob, TableOutcome
 
-from .driver import TableDriver
+from .driver import SentData, TableDriver
 
 
 class ClusterStages:
@@ -25,6 +25,7 @@ class ClusterStages:
     def __init__(self, hosts: Hosts, threads: int) -> None:
         self._hosts = hosts
         self.nodes, self.threads = hosts.nodes, threads
+        self._sent = SentData()
         self._one = threading.Lock()  # hosts run one job at a time
 
     def run(self, job: TableJob, place: StagePlace, moved: int) -> tuple[TableOutcome, float]:
@@ -32,6 +33,6 @@ class ClusterStages:
         stage = replace(job, homes=place.homes(job.workers))
         with self._one:
             began = time.perf_counter()
-            driver = TableDriver(self._hosts, stage, dict(place.workers_by_node))
+            driver = TableDriver(self._hosts, stage, dict(place.workers_by_node), self._sent)
             outcome = driver.run()
             return outcome, max(0.0, time.perf_counter() - began - driver.working_seconds)
