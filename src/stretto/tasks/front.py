@@ -32,7 +32,7 @@ class _Methods:
         return plan_of(task, workers, nodes, memory)
 
 
-Task.methods = _Methods()
+Task._methods = _Methods()
 
 
 def unit(

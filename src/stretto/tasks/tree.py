@@ -34,7 +34,7 @@ class TaskMethods(Protocol):
 class Task(ABC):
     """Base class of the nodes of a tree. Every node is a task of its own."""
 
-    methods: ClassVar[TaskMethods]  # set by `tasks.front`, where trees are made
+    _methods: ClassVar[TaskMethods]  # set by `tasks.front`, where trees are made
 
     @property
     @abstractmethod
@@ -53,7 +53,7 @@ class Task(ABC):
         -------
         str
         """
-        return self.methods.logical(self)
+        return self._methods.logical(self)
 
     def plan(self, *, workers: int | None = None, nodes: int = 1, memory: str | int | None = None) -> Any:
         """The physical plan: width and placement of each stage, lifetimes of states, transfers, predicted cost.
@@ -76,7 +76,7 @@ class Task(ABC):
         PlanError
             If a unit asks for more workers than there are, or the states and data of a stage do not fit in memory.
         """
-        return self.methods.plan(self, workers, nodes, memory)
+        return self._methods.plan(self, workers, nodes, memory)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
