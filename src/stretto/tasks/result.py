@@ -71,6 +71,8 @@ class TaskResult:
         Why it ended: "done" or "interrupted".
     plan : TaskPlan
         The plan that was run.
+    widths : dict
+        The best widths that were found, by unit and batch size.
     """
 
     value: Any
