@@ -156,8 +156,8 @@ PURE = [
     "store",
     "consistency",
     "comm",
-    "runtime/tables/run",
     "tasks",
+    "runtime/tables/run",
 ]
 
 PATHS = {
@@ -203,11 +203,12 @@ def test_pure_packages_decide_and_never_act(place: str) -> None:
 BELOW: dict[str, set[str]] = {
     "cli": {"models", "solvers", "loops", "tables", "warmup", "runtime", "plan", "data", "kernels", "observe"},
     "warmup": {"memory", "models", "loops", "programs", "runtime", "data", "kernels"},
-    "models": {"solvers", "programs", "runtime", "tasks", "plan", "schedule", "state", "data", "kernels", "observe"},
+    "models": {"solvers", "programs", "runtime", "plan", "schedule", "state", "data", "kernels", "observe"},
     "solvers": {"runtime", "plan", "schedule", "state", "data", "kernels", "observe"},
     "loops": {"runtime", "plan", "schedule", "state", "data", "kernels"},
     "programs": {"runtime", "plan", "schedule", "state", "data", "kernels", "observe"},
     "tables": {"plan", "runtime", "store", "consistency", "comm", "keyed"},
+    "tasks": {"tables", "runtime", "plan", "schedule", "consistency", "state"},
     "memory": {"kernels", "paths"},
     "testing": {"loops", "runtime", "store", "consistency", "comm", "kernels", "keyed"},
     "runtime": {"plan", "schedule", "store", "consistency", "comm", "state", "data", "kernels", "observe", "paths"},
@@ -216,7 +217,6 @@ BELOW: dict[str, set[str]] = {
     "store": {"consistency", "comm", "kernels"},
     "comm": {"kernels"},
     "consistency": set(),
-    "tasks": set(),
     "state": {"data"},
     "data": {"kernels", "paths"},
     "observe": {"paths"},
@@ -226,8 +226,8 @@ BELOW: dict[str, set[str]] = {
 # Small modules at the top of the package, which import nothing of ours but each other.
 EVERYWHERE = {"atomic", "cached", "checks", "deprecation", "errors", "pages", "ranges", "text"}
 
-# Methods that users call on a value, and that lead to where things are done: State.save and State.load.
-LEADS_ON = {"stretto.state.state": {"runtime"}}
+# Methods that users call on a value, and that lead to where things are done: State.save, State.load, Session.submit.
+LEADS_ON = {"stretto.state.state": {"runtime"}, "stretto.runtime.session": {"tasks"}}
 
 
 def test_every_package_has_its_place() -> None:

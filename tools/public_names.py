@@ -34,6 +34,12 @@ MET = (
     "stretto.runtime.tables.job:TableEvaluation",
     "stretto.store.shard.functions:ServerFunction",
     "stretto.plan.job:JobPlan",
+    "stretto.tasks.tree:Task",
+    "stretto.tasks.plan:TaskPlan",
+    "stretto.tasks.result:TaskResult",
+    "stretto.tasks.result:StageRecord",
+    "stretto.tasks.unit_worker:UnitWorker",
+    "stretto.tasks.task_queue:SubmittedTask",
     "stretto.loops.parallel:Loop",
     "stretto.loops.loop_plan:LoopPlan",
     "stretto.state.accumulator:Accumulator",
@@ -53,7 +59,7 @@ MET = (
 )
 # Functions whose `**options` are documented one by one: where the options are defined.
 OPTIONS = {
-    "st.run": ("stretto.programs.run:run", "stretto.tables.run:run"),
+    "st.run": ("stretto.programs.run:run", "stretto.tables.run:run", "stretto.tasks.run:run"),
     "st.parallel": ("stretto.loops.analyse.analysis:LoopOptions",),
 }
 

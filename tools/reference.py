@@ -24,11 +24,15 @@ PAGES = (
     ("simulation", "Simulated clusters and faults", ("stretto.runtime.simulated",)),
     ("tables", "Parameter tables", ("stretto.runtime.tables",)),
     ("runtimes", "Runtimes, sessions and checkpoints", ("stretto.runtime",)),
+    ("tasks", "Tasks and stages", ("stretto.tasks",)),
     ("data", "Data", ("stretto.data",)),
     ("loops", "Loops and states", ("stretto.loops", "stretto.state", "stretto.keyed")),
     ("programs", "Programs and plans", ("stretto.programs", "stretto.entry", "stretto.plan")),
 )
-ORDER = ("models", "data", "loops", "programs", "schedules", "tables", "runtimes", "simulation", "memory", "errors")
+ORDER = (
+    *("models", "data", "loops", "programs", "schedules", "tables", "tasks", "runtimes", "simulation", "memory"),
+    "errors",
+)
 NOTE = "<!-- Generated from docstrings by `make reference`. Edit the docstrings instead. -->"
 _WIDE = 100  # characters of a signature that stays on one line
 

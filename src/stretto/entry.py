@@ -1,7 +1,8 @@
-"""`st.run`: run a program, or a worker function against parameter tables.
+"""`st.run`: run a program, a worker function against parameter tables, or a task.
 
 st.run(program, rounds=100)                                 an st.Program: schedule, update, aggregate
 st.run(worker, workers=8, tables={"weights": …})            a function of a worker: read, add, tick
+st.run(st.seq(st.unit(…), …))                               a task: units in order, in loops, side by side
 """
 
 from __future__ import annotations
@@ -14,14 +15,15 @@ from stretto.errors import PlanError
 
 
 def _run(what: Any, **options: Any) -> Any:
-    """Run a program, or a worker function against parameter tables.
+    """Run a program, a worker function against parameter tables, or a task.
 
     The number of threads never changes a result. Ctrl-C ends a run early and returns what was learned so far.
 
     Parameters
     ----------
-    what : Program or callable
-        An `st.Program`, or a function worker(w) that reads tables, adds to them and ticks.
+    what : Program, callable or Task
+        An `st.Program`; a function worker(w) that reads tables, adds to them and ticks; or a tree of `st.unit`,
+        `st.seq`, `st.loop`, `st.branch` and `st.parallel_units`.
     seed : int, default 0
         Seed of everything that is drawn.
     every : int
@@ -33,7 +35,7 @@ def _run(what: Any, **options: Any) -> Any:
     checkpoint : str, path, Saving or None, default None
         Folder for checkpoints.
     checkpoint_every : int or None, default None
-        Rounds or clocks between two checkpoints; None chooses an interval that costs little.
+        Rounds, clocks or stages between two checkpoints; None chooses an interval that costs little.
     resume : bool, default False
         Continue from the newest checkpoint. What a program's schedule and parts remember is pickled: resume only from
         folders that you trust.
@@ -72,12 +74,14 @@ def _run(what: Any, **options: Any) -> Any:
     every_seconds : float, str or sequence, default None
         Worker: seconds between two evaluations, such as 0.5 or "500ms", or a list of times of the run. Virtual seconds
         on `st.Simulated`.
+    on_stage : callable or None, default None
+        Task: called with the record of every stage that has ended.
 
     Returns
     -------
     Result
         Of a program: `params`, `history`, `stopped` and more. Of a worker function: `tables`, `history`, `staleness`
-        and more.
+        and more. Of a task: `value`, `stages` and more; what was learned is in its states.
 
     Raises
     ------
@@ -111,15 +115,22 @@ def _run(what: Any, **options: Any) -> Any:
     [3.0, 3.0]
     """
     from stretto.programs.program import Program
+    from stretto.tasks.tree import Task
 
-    if isinstance(what, Program | type) or not callable(what):
-        from stretto.programs.run import run as chosen
+    kind = "a worker function"
+    if isinstance(what, Task):
+        from stretto.tasks.run import run as chosen
+
+        kind = "a task"
+    elif isinstance(what, Program | type) or not callable(what):
+        from stretto.programs.run import run as chosen  # type: ignore[assignment]
+
+        kind = "a program"
     else:
         from stretto.tables.run import run as chosen  # type: ignore[assignment]
     known = inspect.signature(chosen).parameters
     strange = sorted(options.keys() - known.keys())
     if strange:
-        kind = "a program" if chosen.__module__.startswith("stretto.programs") else "a worker function"
         raise PlanError(
             f"run: {', '.join(strange)} is nothing that {kind} is run with; there are {', '.join(list(known)[1:])}"
         )
@@ -134,14 +145,17 @@ def _run(what: Any, **options: Any) -> Any:
 if TYPE_CHECKING:
     from stretto.programs.run import run as run_program
     from stretto.tables.run import run as run_worker
+    from stretto.tasks.run import run as run_task
 
     P = ParamSpec("P")
     Q = ParamSpec("Q")
+    T = ParamSpec("T")
     R_co = TypeVar("R_co", covariant=True)
     S_co = TypeVar("S_co", covariant=True)
+    U_co = TypeVar("U_co", covariant=True)
 
-    class Either(Protocol[P, R_co, Q, S_co]):
-        """Called as one function or as the other: type checkers see both signatures, and each is written once."""
+    class AnyOf(Protocol[P, R_co, Q, S_co, T, U_co]):
+        """Called as one of three functions: type checkers see all signatures, and each is written once."""
 
         @overload
         def __call__(self, *args: P.args, **options: P.kwargs) -> R_co: ...
@@ -149,9 +163,14 @@ if TYPE_CHECKING:
         @overload
         def __call__(self, *args: Q.args, **options: Q.kwargs) -> S_co: ...
 
-    def either(one: Callable[P, R_co], other: Callable[Q, S_co]) -> Either[P, R_co, Q, S_co]: ...
+        @overload
+        def __call__(self, *args: T.args, **options: T.kwargs) -> U_co: ...
 
-    run = either(run_program, run_worker)
+    def any_of(
+        one: Callable[P, R_co], two: Callable[Q, S_co], three: Callable[T, U_co]
+    ) -> AnyOf[P, R_co, Q, S_co, T, U_co]: ...
+
+    run = any_of(run_task, run_program, run_worker)
 else:
     run = _run
     run.__name__ = run.__qualname__ = "run"

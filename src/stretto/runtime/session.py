@@ -1,4 +1,4 @@
-"""`st.Session`: the run record, checkpoints, listeners and end of a run.
+"""`st.Session`: the run record, checkpoints, listeners and end of a run; and tasks that share a runtime.
 
 model.fit(X, session=Session(record="runs/first", saving=Saving(Path("runs/first/checkpoints"), every_epochs=5)))
 """
@@ -16,6 +16,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from stretto.checks import shown
+from stretto.errors import PlanError
 from stretto.observe.events import Bus, Listener, RunEnded, RunStarted, Status
 
 from .files.checkpoint import writing
@@ -23,6 +25,8 @@ from .files.run_checkpoints import Saving
 from .interrupts import heeding_ctrl_c
 
 if TYPE_CHECKING:
+    from stretto.tasks.task_queue import SubmittedTask
+
     from .blocks.train import JobTrainer, TrainOutcome
 
 
@@ -64,6 +68,77 @@ class Session:
     listeners: Sequence[Listener] = ()
     config: Mapping[str, Any] = field(default_factory=dict)
     unit: str = "ratings"
+    _queues: list[Any] = field(default_factory=list, init=False, repr=False, compare=False)  # of submitted tasks
+
+    def submit(
+        self,
+        task: Any,
+        *,
+        after: Sequence[Any] = (),
+        priority: float = 0.0,
+        runtime: Any = None,
+        seed: int = 0,
+        name: str | None = None,
+        on_stage: Any = None,
+    ) -> SubmittedTask:
+        """Start a task in the background. Stages of independent tasks share the workers.
+
+        Parameters
+        ----------
+        task : Task
+            A unit, or a tree of `st.seq`, `st.loop`, `st.branch` and `st.parallel_units`.
+        after : sequence, default ()
+            What `submit` returned for tasks that must end first.
+        priority : float, default 0.0
+            Added to the priority of its stages. A second of waiting adds 1.
+        runtime : runtime or None, default None
+            Of the first task of a session: where all of them run; None for all cores of this machine.
+        seed : int, default 0
+            Seed of `worker.random`.
+        name : str or None, default None
+            Its name; None numbers it.
+        on_stage : callable or None, default None
+            Called with the StageRecord of every stage that has ended.
+
+        Returns
+        -------
+        SubmittedTask
+            `result()` waits for its end.
+
+        Examples
+        --------
+        >>> import stretto as st
+        >>> def add_one(worker, x):
+        ...     x.add([0], [1.0])
+        >>> x = st.zeros(1)
+        >>> session = st.Session()
+        >>> first = session.submit(st.unit(add_one, x), runtime=st.Threads(2))
+        >>> second = session.submit(st.unit(add_one, x), after=[first])
+        >>> second.result().stopped, x.array.tolist()
+        ('done', [2.0])
+        """
+        from stretto.tasks.task_queue import TaskQueue
+
+        queue = self._queues[0] if self._queues else None
+        if queue is None:
+            from .chosen import TABLES, chosen
+            from .runtimes import Threads
+
+            where = chosen(runtime, owner="submit", give=TABLES, default=Threads(), does="serve", work="tasks")
+            queue = TaskQueue(where)
+            self._queues.append(queue)
+        elif runtime is not None and runtime != queue.runtime:
+            raise PlanError(
+                f"submit: runtime={shown(runtime)}, but the tasks of this session run on {shown(queue.runtime)}; "
+                "leave it out, or make another session"
+            )
+        return queue.submit(task, after, priority, seed, name, on_stage)
+
+    def close(self) -> None:
+        """Wait for all submitted tasks, then free their workers and data."""
+        for queue in self._queues:
+            queue.close()
+        self._queues.clear()
 
     def listen(self, unit: str = "", step: str = "epoch") -> Bus:
         """All listeners of the session as one: those given, the run record, the progress bar.

@@ -3,11 +3,12 @@
     layout = Layout((TableSpec("weights", rows=10_000, cols=64),), nodes=4, workers=16, rule=SSP(2))
     layout.shard_of(0, keys)          # the shard of each row
 
-Shard k is on node k. Logical worker w is on node w · nodes // workers.
+Shard k is on node k. Logical worker w is on node w · nodes // workers, unless `homes` says otherwise.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -76,13 +77,16 @@ class Layout:
     witness: bool = False  # count in every row which calls of add it contains
     reserve: bool = False  # caches reserve a slot for every row of non-sparse tables, so that threads share them
     seed: int = 0
+    homes: tuple[int, ...] = ()  # the node of each worker, ascending; (): evenly over all nodes
 
     def node_of(self, worker: int) -> int:
         """The node of a logical worker."""
-        return worker * self.nodes // self.workers
+        return self.homes[worker] if self.homes else worker * self.nodes // self.workers
 
     def workers_of(self, node: int) -> range:
         """The logical workers of a node."""
+        if self.homes:
+            return range(bisect_left(self.homes, node), bisect_left(self.homes, node + 1))
         first = -(-node * self.workers // self.nodes)
         return range(first, -(-(node + 1) * self.workers // self.nodes))
 

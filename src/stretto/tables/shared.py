@@ -6,7 +6,7 @@
 Within a clock nothing is cached, sent or checked. The rule is enforced at its end: `tick` waits until no worker is
 further behind than the rule allows (st.tables.BSP(): a barrier). Two workers that write the same number at the same
 time may lose one of the two writes. So a run with shared tables promises convergence only (grade: statistical), as with
-Hogwild!. Calls of `add` are safe against each other.
+Hogwild!. Calls of `add` are safe against each other, unless the job leaves out the locks.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class SharedHandle(Handle):
     ) -> None:
         super().__init__(seat, number, name, table, state, copies)
         self._whole: NDArray[Any]
-        self._whole, self._lock = seat.shared(number)
+        self._whole, self._locks = seat.shared(number)
 
     @property
     def array(self) -> NDArray[Any]:
@@ -41,20 +41,22 @@ class SharedHandle(Handle):
         return self._whole.reshape(-1) if self._flat else self._whole
 
     def _read(self, keys: Keys, out: NDArray[Any]) -> None:
-        np.take(self._whole, keys, axis=0, out=out)
+        with self._locks.reading(keys):
+            np.take(self._whole, keys, axis=0, out=out)
 
     def _ask(self, keys: Keys) -> None:
         pass
 
     def _add(self, keys: Keys, deltas: NDArray[Any]) -> None:
-        with self._lock:
+        with self._locks.adding(keys):
             np.add.at(self._whole, keys, deltas)
 
     def _read_at(self, rows: Keys, cols: Keys, out: NDArray[Any]) -> None:
-        out[:, 0] = self._whole[rows, cols]
+        with self._locks.reading(rows):
+            out[:, 0] = self._whole[rows, cols]
 
     def _add_at(self, rows: Keys, cols: Keys, deltas: NDArray[Any]) -> None:
-        with self._lock:
+        with self._locks.adding(rows):
             np.add.at(self._whole, (rows, cols), deltas[:, 0])
 
     def _announce(self, keys: Keys, clock: int) -> None:

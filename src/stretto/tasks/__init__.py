@@ -1,1 +1,1 @@
-"""Jobs as trees of stages: which stage runs next, where, and on how many workers."""
+"""Front end: jobs as trees of units. Each unit runs as a stage with its own number of workers."""

@@ -113,6 +113,16 @@ class Cluster(OpensCrew):
         return run(self, job)
 
     @contextmanager
+    def stages(self) -> Iterator[Any]:
+        """Open a session of stages: the nodes start once, and one job over tables follows another."""
+        _check_installed(self.address)
+        from .hosts.hosts import Hosts
+        from .tables.stages import ClusterStages
+
+        with Hosts(self) as hosts:
+            yield ClusterStages(hosts, self.threads)
+
+    @contextmanager
     def rounds(self, pipeline: Pipeline, work: RemoteWork) -> Iterator[RoundsRun]:
         """Open the rounds of a program whose updates run on the nodes.
 

@@ -80,7 +80,7 @@ class WorkerApi(Protocol):
         """Report computed items: they cost virtual time where time is virtual."""
 
     def shared(self, table: int) -> tuple[NDArray[Any], Any]:
-        """[rows, cols] the array of a table in `job.shared`, and its lock; in runtimes of one process only."""
+        """[rows, cols] the array of a table in `job.shared`, and its locks; in runtimes of one process only."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,6 +133,18 @@ class CheckpointSettings:
         return RunCheckpoints(saving, self.fingerprint, self.settings, tell=tell)
 
 
+class JobData(Protocol):
+    """Data that a job needs on the nodes of its workers, which keep them for later jobs of the same owner."""
+
+    owner: str
+
+    def keys(self, worker: int) -> list[tuple[int, ...]]:
+        """The keys under which a worker finds its data."""
+
+    def make(self, key: tuple[int, ...]) -> Any:
+        """The data of a key."""
+
+
 @dataclass(frozen=True, eq=False)
 class TableJob:
     """A worker function and its tables, checked and ready to run."""
@@ -152,6 +164,9 @@ class TableJob:
     shared: frozenset[int] = frozenset()  # tables with placement "shared"
     keeping: CheckpointSettings | None = None
     every_clocks: int | None = None  # between checkpoints that a simulated cluster keeps in memory
+    homes: tuple[int, ...] = ()  # the node of each worker, ascending; (): evenly over all nodes
+    data: JobData | None = None  # for nodes that do not share this process's memory
+    locking: str = "adds"  # of shared tables: "adds" one at a time, "chunks" by chunks of rows, "none"
 
     @property
     def whole(self) -> Layout:
@@ -184,7 +199,8 @@ class TableJob:
         if isinstance(self.policy, Managed) and nodes > 1:  # a single node sends nothing
             self.policy.check_nodes(nodes)
         witness = self.record == "full"
-        return Layout(tuple(tables), nodes, self.workers, self.rule, self.policy, witness, reserve, self.seed)
+        homes = self.homes if nodes > 1 else ()
+        return Layout(tuple(tables), nodes, self.workers, self.rule, self.policy, witness, reserve, self.seed, homes)
 
 
 def _sparse(table: TableSpec) -> bool:

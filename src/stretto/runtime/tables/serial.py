@@ -11,7 +11,6 @@ The server functions are implemented a second time, in NumPy, so that an error i
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -27,6 +26,7 @@ from stretto.runtime.interrupts import heeding_ctrl_c
 from stretto.store.index import longer
 from stretto.store.layout import Layout, TableSpec
 
+from .array_locks import NO_LOCKS
 from .job import FAR, ClockState, FinalRows, TableJob, TableOutcome
 from .run.evaluations import Evaluate, Evaluations
 from .run.table_run import TableRun
@@ -169,7 +169,7 @@ class _SerialWorker:
         self.items += items
 
     def shared(self, table: int) -> tuple[NDArray[Any], Any]:
-        return self.serial.arrays[table], self.serial.lock
+        return self.serial.arrays[table], NO_LOCKS
 
 
 class _Serial:
@@ -177,7 +177,6 @@ class _Serial:
         self.job, self.layout = job, job.layout(1)
         self.tables = [_Table(self.layout, number) for number in range(len(job.tables))]
         self.arrays = {t: job.whole.start_rows(t, np.arange(job.tables[t].rows or 0)) for t in sorted(job.shared)}
-        self.lock = threading.Lock()
         self.seats = [_SerialWorker(self, worker) for worker in range(job.workers)]
         self.state = TableRun(job.workers, 1, evaluations=Evaluations.of(job, exact=True))
         self._main: Any = greenlet.getcurrent()

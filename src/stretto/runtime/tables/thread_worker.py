@@ -61,7 +61,7 @@ class ThreadWorker(WaitingWorker):
         self.items += items
 
     def shared(self, table: int) -> tuple[NDArray[Any], Any]:
-        return self._hall.arrays[table], self._hall.adding
+        return self._hall.arrays[table], self._hall.locks[table]
 
     def part(self) -> WorkerState:
         """A copy of the worker's part of a checkpoint."""

@@ -28,6 +28,7 @@ from stretto.store.node import NodePart, StoreNode
 from stretto.store.recording import Recording
 from stretto.store.shard.shard import Past
 
+from .array_locks import locks_of
 from .checkpoints import CheckpointFolder, TableCheckpoint, WorkerState
 from .job import FAR, ClockState, FinalRows, TableJob, TableOutcome, WorkerExit
 from .run.cut_parts import CutParts
@@ -67,7 +68,7 @@ class ThreadedRun:
         self.arrays = begin.shared or {
             table: job.whole.start_rows(table, np.arange(job.tables[table].rows or 0)) for table in sorted(job.shared)
         }
-        self.adding = threading.Lock()  # guards shared tables
+        self.locks = {table: locks_of(job.locking, len(array)) for table, array in self.arrays.items()}
         self.turns = TurnOrder(threads)
         self.lock = self.turns.lock
         self.seats = [

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -25,7 +26,7 @@ from stretto.runtime.cluster.spec import Cluster
 from stretto.runtime.files.checkpoint import interval_seconds, writing
 from stretto.runtime.interrupts import heeding_ctrl_c
 from stretto.runtime.tables.checkpoints import CheckpointFolder, TableCheckpoint, WorkerState
-from stretto.runtime.tables.job import ClockState, TableJob, TableOutcome
+from stretto.runtime.tables.job import ClockState, JobData, TableJob, TableOutcome
 from stretto.runtime.tables.run.cut_parts import CutParts
 from stretto.runtime.tables.run.evaluations import Evaluate, Evaluations
 from stretto.runtime.tables.run.node_cuts import CutPlan
@@ -46,14 +47,41 @@ _SILENCE_SECONDS = 60.0  # seconds without an event after which workers are aske
 def run(spec: Cluster, job: TableJob) -> TableOutcome:
     """Run a job to its end."""
     with Hosts(spec) as hosts:
-        driver = _TableDriver(hosts, job)
+        driver = TableDriver(hosts, job)
         with writing(None if job.keeping is None else job.keeping.folder):
             return driver.run()
 
 
-class _TableDriver:
-    def __init__(self, hosts: Hosts, job: TableJob) -> None:
-        self.hosts, self.job = hosts, job
+class SentData:
+    """Which data the hosts have. A host that was replaced has none."""
+
+    def __init__(self) -> None:
+        self._sent: dict[int, tuple[Any, set[tuple[str, tuple[int, ...]]]]] = {}
+
+    def missing(self, host: int, address: Any, data: JobData | None, workers: list[int]) -> dict[tuple[int, ...], Any]:
+        """The data of these workers that a host has not got yet; from now on it has them."""
+        if data is None:
+            return {}
+        known, keys = self._sent.get(host, (None, set()))
+        if known != address:
+            keys = set()
+        wanted = [key for worker in workers for key in data.keys(worker) if (data.owner, key) not in keys]
+        self._sent[host] = address, keys | {(data.owner, key) for key in wanted}
+        return {key: data.make(key) for key in wanted}
+
+
+class TableDriver:
+    """Drives one job. threads: of each node, where a stage uses fewer than there are. sent: what hosts have."""
+
+    def __init__(
+        self,
+        hosts: Hosts,
+        job: TableJob,
+        threads: Mapping[int, int] | None = None,
+        sent: SentData | None = None,
+    ) -> None:
+        self.hosts, self.job, self._threads = hosts, job, dict(threads or {})
+        self._sent = SentData() if sent is None else sent
         self.layout = job.layout(hosts.nodes, reserve=True)
         self.shelf = CheckpointFolder(job.keeping) if job.keeping is not None else None
         self.first = self.shelf.begin() if self.shelf is not None else TableCheckpoint(0)
@@ -74,6 +102,7 @@ class _TableDriver:
         self._asked = False
         self._at_end = False  # whether the final cut is in progress
         self._evaluated = self.state.last
+        self.working_seconds = 0.0  # from the start of the workers until their updates had reached the shards
 
     # -- from start to end -------------------------------------------------------------------------------------------
 
@@ -87,7 +116,9 @@ class _TableDriver:
             while True:
                 try:
                     self._begin(due)
+                    began = time.perf_counter()
                     self._follow()
+                    self.working_seconds += time.perf_counter() - began
                     if self.shelf is not None and not self.state.stopped:
                         self._save_end()
                     outcome = self._outcome()
@@ -111,7 +142,7 @@ class _TableDriver:
         self._at_end = False
         self._news = time.monotonic()
         self._evaluate(due, cut)
-        plain = replace(job, watch=None, until=None, seconds=None, keeping=None)
+        plain = replace(job, watch=None, until=None, seconds=None, keeping=None, data=None)
         every = {job.every if job.watch is not None else None, job.keeping.every if job.keeping is not None else None}
         plan = CutPlan(tuple(sorted(clocks for clocks in every if clocks)), cut.clock)
         began_at = time.time() - self.now()
@@ -127,6 +158,9 @@ class _TableDriver:
                 clock=cut.clock,
                 cuts=plan,
                 began_at=began_at,
+                threads=sum(self._threads.get(node, 0) for node in nodes) or None,
+                owner="" if job.data is None else job.data.owner,
+                data=self._sent.missing(host, self.hosts.addresses[host], job.data, workers),
             )
 
         self.hosts.begin(make_table_task, payload)

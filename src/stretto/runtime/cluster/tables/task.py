@@ -28,6 +28,7 @@ from stretto.runtime.cluster.hosts.calls import TABLES, BeginTask, HostApi, Host
 from stretto.runtime.cluster.hosts.output import end_lines
 from stretto.runtime.cluster.hosts.remote_errors import portable
 from stretto.runtime.cluster.net.frame_checks import TableCheck
+from stretto.runtime.stages.data_store import put
 from stretto.runtime.tables.checkpoints import WorkerState
 from stretto.runtime.tables.job import FinalRows, TableJob, WorkerExit
 from stretto.runtime.tables.run.node_cuts import CutPlan
@@ -59,6 +60,9 @@ class TablePayload:
     clock: int = 0  # of that cut
     cuts: CutPlan = field(default_factory=CutPlan)
     began_at: float | None = None  # start of the run by the driver's wall clock (`time.time`); None: now
+    threads: int | None = None  # that run at a time; None: those of the host
+    owner: str = ""  # of the data below
+    data: dict[tuple[int, ...], Any] = field(default_factory=dict)  # for the host to keep, besides what it has
 
 
 class WorkerStatus(NamedTuple):
@@ -112,7 +116,7 @@ class TableTask:
         self.zero, self.late = host.now(), 0.0
         if payload.began_at is not None:
             self.late = time.time() - payload.began_at
-        self.turns = TurnOrder(host.threads)
+        self.turns = TurnOrder(payload.threads or host.threads)
         self.lock = self.turns.lock
         self.last: int | None = None  # the clock at which all workers stop
         self.due = inf  # when `tend` will be called
@@ -122,7 +126,9 @@ class TableTask:
         far = list({begin.where[node]: node for node in others}.values())  # one node of each host
         self.pressure = Pressure(lambda: max((host.backlog(node) for node in far), default=0))
         self.rooms = {node: NodeWorkers(self, node) for node in mine}
-        self.payload = replace(payload, start=None, parts={})  # the nodes and workers have taken these
+        if payload.data:
+            put(payload.owner, payload.data)
+        self.payload = replace(payload, start=None, parts={}, data={})  # the nodes and workers have taken these
         self._seats = [seat for room in self.rooms.values() for seat in room.seats]
         self._threads: list[threading.Thread] = []
         self._failed = self._halted = False

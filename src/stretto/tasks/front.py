@@ -1,0 +1,381 @@
+"""`st.unit`, `st.seq`, `st.loop`, `st.branch`, `st.parallel_units`, `st.below`, `st.stalls`: how trees are made."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from stretto.checks import number, shown, whole
+from stretto.consistency.rules import ASP, BSP, SSP, Rule
+from stretto.errors import PlanError
+
+from .arguments import Argument, argument_of
+from .logical import describe
+from .plan import TaskPlan
+from .run import plan_of
+from .tree import BranchTask, Criterion, ParallelTasks, RepeatedTask, SequenceTask, Task, Unit, is_loop
+
+PARTS = 16  # logical parts of a unit that is given data
+MODES = ("sequential", "locked", "hogwild")
+
+
+class _Methods:
+    """What a tree can be asked for."""
+
+    def logical(self, task: Task) -> str:
+        """The tree in words."""
+        return describe(task)
+
+    def plan(self, task: Task, workers: int | None, nodes: int, memory: str | int | None) -> TaskPlan:
+        """The physical plan."""
+        return plan_of(task, workers, nodes, memory)
+
+
+Task._methods = _Methods()
+
+
+def unit(
+    function: Callable[..., Any],
+    *arguments: Any,
+    workers: int | str | None = None,
+    parts: int | None = None,
+    iterations: int = 1,
+    placement: Mapping[int, int] | None = None,
+    priority: float = 0.0,
+    mode: str | None = None,
+    sync: Rule | None = None,
+    fresh: Sequence[Any] = (),
+    batch: int | None = None,
+    name: str | None = None,
+) -> Unit:
+    """A unit of a task: a function over data and states, which runs as a stage of its own width.
+
+    The function is called as function(worker, *arguments) once for every part and iteration. What it gets for each
+    argument depends on what was given: of data (arrays, sparse matrices, `st.Data`, tuples of them) the rows of the
+    part; of a state (`st.state`, `st.zeros`, …) a handle with `read` and `add`, as for tables; numbers and text as they
+    are. What it returns is the value of the unit: the sum over the parts, in their order, in the last iteration.
+
+    Parameters
+    ----------
+    function : callable or Loop
+        function(worker, *arguments), or a loop of `@st.parallel`, which is called with the arguments themselves.
+    *arguments
+        Data, states and plain values.
+    workers : int, "auto" or None, default None
+        Width: workers that run the parts. "auto" measures and chooses; None takes all that the runtime has. Never
+        changes a result under `st.tables.BSP()`.
+    parts : int or None, default None
+        Logical parts that data and work are cut into; results depend on it. None: 16 where data are given, else 1.
+    iterations : int, default 1
+        Calls for each part. Every iteration ends with a tick.
+    placement : dict of int or None, default None
+        Workers by node, followed strictly: {0: 4, 2: 4}. None leaves it to the scheduler.
+    priority : float, default 0.0
+        Stages of a higher priority start first.
+    mode : {"sequential", "locked", "hogwild"} or None, default None
+        States as one array of this process: parts one after another, in threads that lock the chunks they touch, or in
+        threads without locks. None: served states, whose freshness `sync` says.
+    sync : BSP, SSP, ASP or None, default None
+        How fresh a read must be; None for `st.tables.BSP()`.
+    fresh : sequence of states, default ()
+        States that start from their first values each time the unit runs.
+    batch : int or None, default None
+        Samples of an iteration, under which the best width is remembered.
+    name : str or None, default None
+        Its name in plans and events; None for the name of the function.
+
+    Returns
+    -------
+    Unit
+
+    Examples
+    --------
+    >>> import numpy as np, stretto as st
+    >>> def count(worker, rows, total):
+    ...     total.add([0], [len(rows)])
+    >>> total = st.zeros(1, "i8")
+    >>> result = st.run(st.unit(count, np.arange(100), total), runtime=st.Serial())
+    >>> total.array.tolist()
+    [100]
+    """
+    if not callable(function):
+        raise PlanError(f"unit: {shown(function)} cannot be called; give a function(worker, *states) or a loop")
+    called = str(name or getattr(function, "__name__", type(function).__name__))
+    owner = f"unit {called}"
+    looped = is_loop(function)
+    if workers == "auto" and placement is not None:
+        raise PlanError(f"{owner}: workers='auto' and placement= contradict each other; leave one of them out")
+    made = tuple(
+        argument_of(owner, given, named)
+        for given, named in zip(arguments, _names(function, arguments, looped), strict=True)
+    )
+    if mode is not None and mode not in MODES:
+        raise PlanError(f"{owner}: mode={mode!r}; choose {', '.join(map(repr, MODES))}, or leave it out")
+    if sync is not None and not isinstance(sync, BSP | SSP | ASP):
+        raise PlanError(f"{owner}: sync={shown(sync)}; give st.tables.BSP(), st.tables.SSP(s) or st.tables.ASP()")
+    if workers is not None and workers != "auto":
+        workers = whole("workers", workers, 1, owner, "or 'auto'")
+    number("priority", priority, owner=owner)
+    data = any(argument.kind == "data" for argument in made)
+    if looped and (parts is not None or mode is not None or sync is not None or fresh):
+        raise PlanError(f"{owner}: a loop has its own blocks and order; leave out parts=, mode=, sync= and fresh=")
+    return Unit(
+        function,
+        made,
+        workers,
+        (PARTS if data else 1) if parts is None else whole("parts", parts, 1, owner),
+        whole("iterations", iterations, 1, owner),
+        _placed(owner, placement),
+        float(priority),
+        mode,
+        BSP() if sync is None else sync,
+        _fresh(owner, made, fresh),
+        None if batch is None else whole("batch", batch, 1, owner),
+        called,
+    )
+
+
+def seq(*tasks: Task) -> SequenceTask:
+    """Tasks one after another: each sees what those before it have written.
+
+    Parameters
+    ----------
+    *tasks : task
+        Units, loops, branches.
+
+    Returns
+    -------
+    Task
+
+    Examples
+    --------
+    >>> import stretto as st
+    >>> def add_one(worker, x):
+    ...     x.add([0], [1.0])
+    >>> x = st.zeros(1)
+    >>> result = st.run(st.seq(st.unit(add_one, x), st.unit(add_one, x)), runtime=st.Serial())
+    >>> x.array.tolist()
+    [2.0]
+    """
+    return SequenceTask(_tasks("seq", tasks))
+
+
+def loop(body: Task, *, times: int | None = None, until: Any = None) -> RepeatedTask:
+    """Repeat a task.
+
+    Parameters
+    ----------
+    body : task
+        What is repeated.
+    times : int or None, default None
+        The most turns; None for no limit, which needs `until`.
+    until : unit or criterion, default None
+        Runs after every turn; the loop ends when it holds. A unit holds when its value is true; see `st.below` and
+        `st.stalls`.
+
+    Returns
+    -------
+    Task
+
+    Examples
+    --------
+    >>> import stretto as st
+    >>> def halve(worker, x):
+    ...     x.add([0], -x.read([0]) / 2)
+    >>> def size(worker, x):
+    ...     return float(x.read([0])[0])
+    >>> x = st.full(1, 1.0)
+    >>> result = st.run(st.loop(st.unit(halve, x), until=st.below(st.unit(size, x), 0.2)), runtime=st.Serial())
+    >>> x.array.tolist()
+    [0.125]
+    """
+    if times is None and until is None:
+        raise PlanError("loop: it would never end; give times=, until=, or both")
+    return RepeatedTask(
+        _tasks("loop", (body,))[0],
+        None if times is None else whole("times", times, 1, "loop"),
+        None if until is None else _criterion("loop", until),
+    )
+
+
+def branch(condition: Any, then: Task, otherwise: Task | None = None) -> BranchTask:
+    """Run one of two tasks, as the value of a unit says.
+
+    Parameters
+    ----------
+    condition : unit or criterion
+        Runs first.
+    then : task
+        Runs if it holds.
+    otherwise : task or None, default None
+        Runs if it does not.
+
+    Returns
+    -------
+    Task
+
+    Examples
+    --------
+    >>> import stretto as st
+    >>> def large(worker, x):
+    ...     return bool(x.read([0])[0] > 10)
+    >>> def reset(worker, x):
+    ...     x.add([0], -x.read([0]))
+    >>> x = st.full(1, 20.0)
+    >>> result = st.run(st.branch(st.unit(large, x), st.unit(reset, x)), runtime=st.Serial())
+    >>> x.array.tolist()
+    [0.0]
+    """
+    return BranchTask(
+        _criterion("branch", condition), *_tasks("branch", (then, *((otherwise,) if otherwise is not None else ())))
+    )
+
+
+def parallel_units(*tasks: Task) -> ParallelTasks:
+    """Tasks that do not wait for each other. No state may be written by one and used by another.
+
+    Parameters
+    ----------
+    *tasks : task
+        Units, loops, branches.
+
+    Returns
+    -------
+    Task
+
+    Examples
+    --------
+    >>> import stretto as st
+    >>> def add_one(worker, x):
+    ...     x.add([0], [1.0])
+    >>> x, y = st.zeros(1), st.zeros(1)
+    >>> result = st.run(st.parallel_units(st.unit(add_one, x), st.unit(add_one, y)), runtime=st.Serial())
+    >>> x.array.tolist(), y.array.tolist()
+    ([1.0], [1.0])
+    """
+    made = _tasks("parallel_units", tasks)
+    used: dict[int, str] = {}
+    for task in made:
+        mine = {
+            id(argument.value): one.name
+            for one in task.units()
+            for argument in one.arguments
+            if argument.kind == "state"
+        }
+        for state, named in mine.items():
+            if state in used:
+                raise PlanError(
+                    f"parallel_units: {used[state]} and {named} use one state, and their order would change the "
+                    "result; put them in st.seq, or give each its own state"
+                )
+        used |= mine
+    return ParallelTasks(made)
+
+
+def below(criterion: Unit, bound: float) -> Criterion:
+    """A criterion that holds when the value of a unit is below a bound.
+
+    Parameters
+    ----------
+    criterion : unit
+        Its value is a number.
+    bound : float
+        The bound.
+
+    Returns
+    -------
+    Criterion
+
+    Examples
+    --------
+    >>> import stretto as st
+    >>> st.below(st.unit(lambda worker: 0.5, name="gap"), 1e-4).words()
+    'gap is below 0.0001'
+    """
+    number("bound", bound, owner="below")
+    return Criterion(_unit("below", criterion), "below", float(bound))
+
+
+def stalls(criterion: Unit, share: float) -> Criterion:
+    """A criterion that holds when the value of a unit changes by less than a share of itself from turn to turn.
+
+    Parameters
+    ----------
+    criterion : unit
+        Its value is a number.
+    share : float
+        The share, such as 1e-6.
+
+    Returns
+    -------
+    Criterion
+
+    Examples
+    --------
+    >>> import stretto as st
+    >>> st.stalls(st.unit(lambda worker: 0.5, name="loss"), 1e-6).words()
+    'loss changes by less than 1e-06 of itself'
+    """
+    number("share", share, above=0, owner="stalls")
+    return Criterion(_unit("stalls", criterion), "stalls", float(share))
+
+
+def _criterion(owner: str, given: Any) -> Criterion:
+    return given if isinstance(given, Criterion) else Criterion(_unit(owner, given))
+
+
+def _unit(owner: str, given: Any) -> Unit:
+    if not isinstance(given, Unit):
+        raise PlanError(f"{owner}: {shown(given)} is not a unit; give st.unit(function, …), whose value decides")
+    return given
+
+
+def _tasks(owner: str, tasks: tuple[Any, ...]) -> tuple[Task, ...]:
+    if not tasks:
+        raise PlanError(f"{owner}: no task; give at least one st.unit(…)")
+    for task in tasks:
+        if not isinstance(task, Task):
+            raise PlanError(
+                f"{owner}: {shown(task)} is not a task; give st.unit(function, …), st.seq, st.loop or st.branch"
+            )
+    return tasks
+
+
+def _names(function: Any, arguments: tuple[Any, ...], looped: bool) -> list[str]:
+    """The names of the function's parameters for these arguments, for plans and messages."""
+    named = [f"argument {position}" for position in range(len(arguments))]
+    try:
+        signature = inspect.signature(function)
+        signature.bind(*(() if looped else (None,)), *arguments)
+    except ValueError:
+        return named  # a function that does not say what it takes
+    except TypeError as error:
+        first = "" if looped else "worker, "
+        raise PlanError(
+            f"unit {getattr(function, '__name__', function)}: it is called as function({first}…) with "
+            f"{len(arguments)} arguments of st.unit, and does not take them: {error}"
+        ) from None
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    taken = [p.name for p in signature.parameters.values() if p.kind in kinds][0 if looped else 1 :]
+    return [*taken[: len(arguments)], *named[len(taken) :]]
+
+
+def _placed(owner: str, placement: Any) -> tuple[tuple[int, int], ...]:
+    if placement is None:
+        return ()
+    if not isinstance(placement, Mapping) or not placement:
+        raise PlanError(f"{owner}: placement={shown(placement)}; give workers by node, such as {{0: 4, 2: 4}}")
+    return tuple(
+        sorted((whole("node", node, 0, owner), whole("workers", many, 1, owner)) for node, many in placement.items())
+    )
+
+
+def _fresh(owner: str, arguments: tuple[Argument, ...], fresh: Sequence[Any]) -> tuple[int, ...]:
+    found = []
+    for one in fresh:
+        at = [k for k, argument in enumerate(arguments) if argument.kind == "state" and argument.value is one]
+        if not at:
+            raise PlanError(f"{owner}: fresh= names a state that the unit does not use; give some of its own states")
+        found += at
+    return tuple(sorted(found))

@@ -1,0 +1,100 @@
+"""The logical plan of a task: its tree, its data and its states, as lines of text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from stretto.plan.cost import show_bytes
+
+from .arguments import Argument
+from .tree import BranchTask, ParallelTasks, RepeatedTask, SequenceTask, Task, Unit
+
+
+def describe(task: Task) -> str:
+    """The tree in words."""
+    names = names_of(task)
+    lines = [f"task of {many(len(list(task.units())), 'unit')}", *("  " + line for line in _tree(task, names))]
+    for argument in arguments_of(task):
+        if argument.kind != "value":
+            lines.append(f"  {_WORDS[argument.kind]} {names[id(argument.value)]}: {_shape(argument)}")
+    return "\n".join(lines)
+
+
+_WORDS = {"data": "data ", "source": "data ", "whole": "data ", "state": "state"}
+
+
+def arguments_of(task: Task) -> list[Argument]:
+    """The different arguments of all units, in the order of their first use."""
+    found: dict[int, Argument] = {}
+    for unit in task.units():
+        for argument in unit.arguments:
+            found.setdefault(id(argument.value), argument)
+    return list(found.values())
+
+
+def names_of(task: Task) -> dict[int, str]:
+    """A name for every argument by the identity of its value: that of its first use, with a number if it is taken."""
+    names: dict[int, str] = {}
+    taken: set[str] = set()
+    for argument in arguments_of(task):
+        if argument.kind == "value":
+            continue
+        name, number = argument.name, 1
+        while name in taken:
+            number += 1
+            name = f"{argument.name}_{number}"
+        names[id(argument.value)] = name
+        taken.add(name)
+    return names
+
+
+def _tree(task: Task, names: dict[int, str]) -> Iterator[str]:
+    if isinstance(task, Unit):
+        yield unit_words(task, names)
+        return
+    if isinstance(task, SequenceTask):
+        yield "in order"
+        yield from (f"  {line}" for child in task.tasks for line in _tree(child, names))
+    elif isinstance(task, ParallelTasks):
+        yield "side by side"
+        yield from (f"  {line}" for child in task.tasks for line in _tree(child, names))
+    elif isinstance(task, RepeatedTask):
+        most = "" if task.times is None else f", at most {many(task.times, 'time')}"
+        until = "" if task.until is None else f" until {task.until.words()}"
+        yield f"repeat{until}{most}" if task.until is not None else f"repeat {many(task.times or 0, 'time')}"
+        yield from (f"  {line}" for child in task.children for line in _tree(child, names))
+    elif isinstance(task, BranchTask):
+        yield f"if {task.condition.words()}"
+        yield from (f"  {line}" for line in _tree(task.condition.unit, names))
+        yield "then"
+        yield from (f"  {line}" for line in _tree(task.then, names))
+        if task.otherwise is not None:
+            yield "otherwise"
+            yield from (f"  {line}" for line in _tree(task.otherwise, names))
+
+
+def unit_words(unit: Unit, names: dict[int, str]) -> str:
+    """A unit in words: its name, what it uses, how it is cut."""
+    uses = ", ".join(names.get(id(a.value), repr(a.value)) for a in unit.arguments)
+    parts = f"{many(unit.parts, 'part')}, {many(unit.iterations, 'iteration')}"
+    how = unit.mode or repr(unit.sync)
+    fresh = ", ".join(names[id(unit.arguments[k].value)] for k in unit.fresh)
+    return f"{unit.name}({uses}): {parts}, {how}" + (f", {fresh} from the start" if fresh else "")
+
+
+def _shape(argument: Argument) -> str:
+    value: Any = argument.value
+    if argument.kind == "source":
+        return "read by each part"
+    how = {"data": "cut by rows", "whole": "whole for every part", "state": "read and written"}[argument.kind]
+    size = argument.nbytes
+    shape = getattr(value, "shape", None)
+    kind = getattr(getattr(value, "dtype", None), "name", type(value).__name__)
+    dims = "" if shape is None else f" [{' × '.join(f'{n:,}' for n in shape)}]"
+    return f"{kind}{dims}, {how}" + (f", {show_bytes(size)}" if size else "")
+
+
+def many(count: int, what: str) -> str:
+    """A number of things in words."""
+    return f"{count:,} {what}{'s' * (count != 1)}"

@@ -1,0 +1,78 @@
+"""Where the stages of tasks run: through the gate that all tasks of a session share."""
+
+from __future__ import annotations
+
+from stretto.errors import PlanError
+from stretto.runtime.stages.gate import StageGate
+from stretto.runtime.stages.sessions import StagePlace
+
+from .stage_placement import place
+from .stage_scheduler import StageScheduler
+from .stage_values import Assignment, NodeSlots, SchedulingHistory, StageRequest, refusal
+from .tree import Unit
+
+
+def request_of(unit: Unit, task: str, stage: str, workers: int, priority: float = 0.0) -> StageRequest:
+    """What a unit asks the scheduler for."""
+    placement = dict(unit.placement) if unit.placement else None
+    return StageRequest(task, stage, workers, placement, priority=unit.priority + priority)
+
+
+def width_of(unit: Unit, widest: int, found: int = 0) -> int:
+    """Workers that a unit asks for. found: its width where that is automatic."""
+    if unit.placement:
+        return sum(many for _, many in unit.placement)
+    if unit.workers == "auto":
+        return max(1, found)
+    # A worker without a part would only wait; the blocks of a loop are not known here.
+    return (widest if unit.is_loop else min(widest, unit.parts)) if unit.workers is None else int(unit.workers)
+
+
+def gate_of(nodes: int, threads: int) -> StageGate:
+    """A gate for nodes with this many workers each."""
+    return StageGate(StageScheduler(_slots(nodes, threads).values()))
+
+
+def place_of(assignment: Assignment) -> StagePlace:
+    """An assignment as the place of a stage."""
+    return StagePlace(tuple(sorted(assignment.workers_by_node.items())))
+
+
+def _slots(nodes: int, threads: int) -> dict[int, NodeSlots]:
+    return {node: NodeSlots(node, threads) for node in range(nodes)}
+
+
+class Placing:
+    """Where the stages of a task would run if it had all nodes to itself, for its plan."""
+
+    def __init__(self, nodes: int, threads: int) -> None:
+        self._nodes = _slots(nodes, threads)
+        self._history = SchedulingHistory()
+        self._turn = 0
+        self.widest = nodes * threads
+
+    def first(self, unit: Unit) -> StagePlace:
+        """Where a unit runs next; of automatic width: with one worker."""
+        request = request_of(unit, "task", unit.name, width_of(unit, self.widest))
+        if why := refusal(request, self._nodes):
+            raise PlanError(why)
+        free = {number: slots.workers for number, slots in self._nodes.items()}
+        found = place(request, self._nodes, free, self._history)
+        assert found is not None  # all nodes are free
+        assignment = Assignment("task", unit.name, found)
+        self._history.add(0.0, assignment, self._turn)
+        self._turn += 1
+        return place_of(assignment)
+
+
+def moved_bytes(nbytes: int, before: StagePlace | None, now: StagePlace, nodes: int) -> int:
+    """Bytes of a state that change their node between two stages.
+
+    On one node it is there whole; otherwise it is cut evenly over all nodes. From one node to another it goes directly.
+    before: None where it is created now, which moves nothing.
+    """
+    if before is None or nodes == 1 or before.single == now.single:
+        return 0
+    if before.single is not None and now.single is not None:
+        return nbytes
+    return nbytes - nbytes // nodes

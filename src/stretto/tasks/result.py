@@ -1,0 +1,105 @@
+"""`TaskResult`: what a task leaves behind besides its states."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from .plan import TaskPlan
+
+
+@dataclass(frozen=True)
+class StageRecord:
+    """One stage that ran.
+
+    Attributes
+    ----------
+    unit : str
+        Name of the unit.
+    path : tuple of int
+        Its place in the tree.
+    turn : int
+        How often it had run before at this place.
+    width : int
+        Workers.
+    nodes : tuple of int
+        Nodes that they were on.
+    iterations : int
+        Iterations it made.
+    seconds : float
+        Its time; virtual on `st.Simulated`.
+    transition : float
+        Seconds between the end of the stage before and its own start.
+    moved : int
+        Bytes of states that changed their node before it.
+    reason : str
+        Why it had this width.
+    value : number or None
+        The value of the unit, where it is a number.
+    """
+
+    unit: str
+    path: tuple[int, ...]
+    turn: int
+    width: int
+    nodes: tuple[int, ...]
+    iterations: int
+    seconds: float
+    transition: float
+    moved: int
+    reason: str
+    value: float | None = None
+
+    @property
+    def worker_seconds(self) -> float:
+        """Seconds of all its workers together."""
+        return self.seconds * self.width
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TaskResult:
+    """The result of `st.run(task)`. The states themselves hold what was learned.
+
+    Attributes
+    ----------
+    value : object
+        The value of the unit that ended last.
+    stages : sequence of StageRecord
+        What ran, in order.
+    stopped : str
+        Why it ended: "done" or "interrupted".
+    plan : TaskPlan
+        The plan that was run.
+    widths : dict
+        The best widths that were found, by unit and batch size.
+    """
+
+    value: Any
+    stages: Sequence[StageRecord]
+    stopped: str
+    plan: TaskPlan
+    widths: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of all stages and of what lay between them."""
+        return sum(stage.seconds + stage.transition for stage in self.stages)
+
+    @property
+    def worker_seconds(self) -> float:
+        """Seconds of all workers of all stages together."""
+        return sum(stage.worker_seconds for stage in self.stages)
+
+    def history(self, unit: str) -> list[float]:
+        """The values of a unit, in order.
+
+        Parameters
+        ----------
+        unit : str
+            Name of the unit.
+        """
+        return [stage.value for stage in self.stages if stage.unit == unit and stage.value is not None]
+
+    def __repr__(self) -> str:
+        return f"TaskResult({len(self.stages)} stages, {self.seconds:.3g} s, {self.stopped})"

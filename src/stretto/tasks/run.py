@@ -1,0 +1,108 @@
+"""`st.run` of a task: walk its tree, run each unit as a stage, keep the states between stages."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from stretto.checks import whole
+from stretto.plan.planned import refuse_changed
+from stretto.runtime.chosen import TABLES, chosen, one_memory
+from stretto.runtime.files.run_checkpoints import Saving
+from stretto.runtime.runtimes import Threads
+from stretto.runtime.stages.sessions import open_stages
+from stretto.runtime.stages.stage_clock import stopping, unique_name
+
+from .placing import gate_of
+from .plan import TaskPlan, make_plan
+from .result import TaskResult
+from .saving import TaskCheckpoints
+from .task_run import DataNames, Floor, TaskRun, Tell
+from .tree import Task
+
+
+def run(
+    task: Task,
+    *,
+    runtime: Any = None,
+    seed: int = 0,
+    on_stage: Tell | None = None,
+    checkpoint: str | Path | Saving | None = None,
+    checkpoint_every: int | None = None,
+    resume: bool = False,
+) -> TaskResult:
+    """Run a task to its end. Its states hold what was learned.
+
+    Ctrl-C ends it after the stage that runs, and saves a checkpoint if there is a folder; a second one ends it at once.
+
+    Parameters
+    ----------
+    task : Task
+        A unit, or a tree of `st.seq`, `st.loop`, `st.branch` and `st.parallel_units`.
+    runtime : runtime or None, default None
+        `st.Threads(n)`, `st.Serial()`, `st.Simulated(…)` or `st.Cluster(…)`; None for all cores of this machine.
+    seed : int, default 0
+        Seed of `worker.random`.
+    on_stage : callable or None, default None
+        Called with the StageRecord of every stage that has ended.
+    checkpoint : str, path, Saving or None, default None
+        Folder for checkpoints, which hold states, progress and widths.
+    checkpoint_every : int or None, default None
+        Stages between two checkpoints; None chooses an interval that costs little.
+    resume : bool, default False
+        Continue from the newest checkpoint.
+
+    Returns
+    -------
+    TaskResult
+    """
+    where = _where(runtime)
+    return _run(task, where, None, seed, on_stage, checkpoint, checkpoint_every, resume)
+
+
+def plan_for(task: Task, runtime: Any = None) -> TaskPlan:
+    """The plan of a task for a runtime; its `run` runs it."""
+    where = _where(runtime)
+    nodes = 1 if one_memory(where) else int(where.nodes)
+    made = make_plan(task, int(where.workers), nodes, None)
+    return replace(made, runner=partial(_run_plan, task, made, where))
+
+
+def plan_of(task: Task, workers: int | None, nodes: int, memory: str | int | None) -> TaskPlan:
+    """The plan of a task for a number of workers and nodes; it runs on threads unless it is told where."""
+    made = make_plan(task, workers, nodes, memory)
+    return replace(made, runner=partial(_run_plan, task, made, _where(None)))
+
+
+def _where(runtime: Any) -> Any:
+    return chosen(runtime, owner="run", give=TABLES, default=Threads(), does="serve", work="tasks")
+
+
+def _run_plan(task: Task, made: TaskPlan, where: Any, runtime: Any = None, **how: Any) -> TaskResult:
+    return _run(task, where if runtime is None else _where(runtime), made, **how)
+
+
+def _run(
+    task: Task,
+    where: Any,
+    made: TaskPlan | None = None,
+    seed: int = 0,
+    on_stage: Tell | None = None,
+    checkpoint: Any = None,
+    checkpoint_every: int | None = None,
+    resume: bool = False,
+) -> TaskResult:
+    plan = plan_for(task, where)
+    if made is not None:
+        refuse_changed(made, plan, "task.plan(…)")
+    seed = whole("seed", seed, None)
+    saving = TaskCheckpoints.of(plan, seed, checkpoint, checkpoint_every, resume)
+    names = DataNames(unique_name("run"))
+    try:
+        with stopping() as asked, open_stages(where) as stages:
+            floor = Floor(stages, where, gate_of(stages.nodes, stages.threads), names)
+            return TaskRun(plan, floor, seed=seed, tell=on_stage, saving=saving).run(lambda: asked.asked)
+    finally:
+        names.release()

@@ -1,0 +1,202 @@
+"""`TaskQueue`: several tasks on one runtime. Behind `st.Session.submit`.
+
+    session = st.Session()
+    train = session.submit(train_task)
+    test = session.submit(test_task, after=[train])
+    test.result()
+
+Each task walks its own tree. All of them ask the same gate for workers, so stages of independent tasks run at the same
+time. Data that several tasks use are loaded once, and freed when the last task that needs them has ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+
+from stretto.checks import number, shown, whole
+from stretto.errors import PlanError, RunError
+from stretto.runtime.stages.background import Background
+from stretto.runtime.stages.gate import StageCancelled
+from stretto.runtime.stages.sessions import open_stages
+from stretto.runtime.stages.stage_clock import unique_name
+
+from .logical import arguments_of
+from .placing import gate_of
+from .result import TaskResult
+from .run import plan_for
+from .task_graph import TaskGraph
+from .task_run import DataNames, Floor, TaskRun, Tell
+from .tree import Task
+
+
+class SubmittedTask:
+    """A task that was submitted.
+
+    Attributes
+    ----------
+    name : str
+        Its name in plans and messages.
+    """
+
+    def __init__(self, name: str, queue: TaskQueue) -> None:
+        self.name, self._queue = name, queue
+        self._result: TaskResult | None = None
+        self._error: BaseException | None = None
+        self.cancelled = False
+
+    @property
+    def status(self) -> str:
+        """One of "waiting", "running", "done", "failed" and "skipped" (one that it comes after has failed)."""
+        return self._queue.status(self)
+
+    def result(self, timeout: float | None = None) -> TaskResult:
+        """Wait for the end of the task.
+
+        Parameters
+        ----------
+        timeout : float or None, default None
+            Seconds to wait; None for no limit.
+
+        Returns
+        -------
+        TaskResult
+
+        Raises
+        ------
+        RunError
+            If the task failed, was cancelled, or did not end in time.
+        """
+        return self._queue.result(self, timeout)
+
+    def cancel(self) -> None:
+        """End the task: stages that wait are dropped, one that runs ends first. Tasks after it are skipped."""
+        self._queue.cancel(self)
+
+    def __repr__(self) -> str:
+        return f"<task {self.name}: {self.status}>"
+
+
+@dataclass(frozen=True, eq=False)
+class _Entry:
+    handle: SubmittedTask
+    task: Task
+    priority: float
+    seed: int
+    tell: Tell | None
+
+
+class TaskQueue:
+    """The tasks of one session, on one runtime."""
+
+    def __init__(self, runtime: Any) -> None:
+        self.runtime = runtime
+        self._open = ExitStack()
+        stages = self._open.enter_context(open_stages(runtime))
+        self._names = DataNames(unique_name("session"))
+        self._open.callback(self._names.release)
+        self._floor = Floor(stages, runtime, gate_of(stages.nodes, stages.threads), self._names)
+        self._graph = TaskGraph()
+        self._entries: dict[str, _Entry] = {}
+        self._background = Background()
+        self._numbers = count()
+
+    def submit(
+        self, task: Any, after: Sequence[Any], priority: float, seed: int, name: str | None, tell: Tell | None
+    ) -> SubmittedTask:
+        """Add a task; it starts as soon as the tasks that it comes after have ended."""
+        if not isinstance(task, Task):
+            raise PlanError(f"submit: {shown(task)} is not a task; give st.unit(…), st.seq(…) or st.loop(…)")
+        number("priority", priority, owner="submit")
+        for other in after:
+            if not isinstance(other, SubmittedTask) or other._queue is not self:
+                raise PlanError(
+                    f"submit: after={shown(other)} was not submitted to this session; give what submit returned"
+                )
+        plan_for(task, self.runtime)  # raises now if it can never run
+        with self._background:
+            called = name or f"task {next(self._numbers)}"
+            handle = SubmittedTask(called, self)
+            data = [f"data {self._names.number(a.value)}" for a in arguments_of(task) if a.kind in ("data", "source")]
+            self._graph.add(called, [other.name for other in after], data)
+            self._entries[called] = _Entry(handle, task, float(priority), whole("seed", seed, None, "submit"), tell)
+            self._start_ready()
+        return handle
+
+    def result(self, handle: SubmittedTask, timeout: float | None) -> TaskResult:
+        """Wait for a task and return its result."""
+        with self._background:
+            if not self._background.wait(
+                lambda: self._graph.status(handle.name) not in ("waiting", "running"), timeout
+            ):
+                raise RunError(
+                    f"task {handle.name} has not ended after {timeout:g} s; it is {self._graph.status(handle.name)}"
+                )
+            status = self._graph.status(handle.name)
+        if handle._result is not None:
+            return handle._result
+        if handle._error is not None and not handle.cancelled:
+            raise handle._error
+        what = "was cancelled" if handle.cancelled else "was skipped: a task that it comes after has failed"
+        raise RunError(f"task {handle.name} {what}" if status != "done" else f"task {handle.name} has no result")
+
+    def status(self, handle: SubmittedTask) -> str:
+        """The status of a task."""
+        with self._background:
+            return self._graph.status(handle.name)
+
+    def cancel(self, handle: SubmittedTask) -> None:
+        """Cancel a task."""
+        with self._background:
+            status = self._graph.status(handle.name)
+            if status not in ("waiting", "running"):
+                return
+            handle.cancelled = True
+            if status == "waiting":
+                self._end(handle.name, failed=True)
+        self._floor.gate.cancel(handle.name)
+
+    def close(self) -> None:
+        """Wait for all tasks, then close the runtime and free the data."""
+        with self._background:
+            self._background.wait(
+                lambda: all(self._graph.status(n) not in ("waiting", "running") for n in self._entries)
+            )
+        self._open.close()
+
+    # -- with the lock ------------------------------------------------------------------------------------------------
+
+    def _start_ready(self) -> None:
+        for name in self._graph.ready():
+            self._graph.started(name)
+            entry = self._entries[name]
+            self._background.start(name, lambda entry=entry: self._run(entry))  # type: ignore[misc]
+
+    def _end(self, name: str, failed: bool) -> None:
+        end = self._graph.ended(name, failed=failed)
+        for data in end.freed:
+            self._names.release(int(data.removeprefix("data ")))
+        self._start_ready()
+        self._background.changed()
+
+    # -- a thread for each task ---------------------------------------------------------------------------------------
+
+    def _run(self, entry: _Entry) -> None:
+        handle = entry.handle
+        try:
+            plan = plan_for(entry.task, self.runtime)
+            running = TaskRun(
+                plan, self._floor, name=handle.name, priority=entry.priority, seed=entry.seed, tell=entry.tell
+            )
+            result = running.run(lambda: handle.cancelled)
+            if result.stopped == "done":
+                handle._result = result
+        except StageCancelled:
+            pass
+        except BaseException as error:
+            handle._error = error
+        with self._background:
+            self._end(handle.name, failed=handle._result is None)

@@ -1,0 +1,63 @@
+"""The widths of the stages of a task: as given, or measured while they run.
+
+A unit with workers="auto" is divided into sub-stages. Each makes some of its iterations with another width, so nothing
+that is computed is thrown away; `width_search` decides. The best width is remembered by unit and batch size, and the
+next turn of a loop begins with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from .tree import Unit
+from .width_memory import WidthMemory
+from .width_search import WidthSearch
+
+
+@dataclass(eq=False)
+class StagePiece:
+    """Some iterations of a unit at one width; 0: as the unit says. `seconds` is set when they have run."""
+
+    width: int
+    iterations: int
+    reason: str
+    first: bool  # of the pieces of one run of the unit
+    seconds: float = 0.0
+
+
+class StageWidths:
+    """Divides units into pieces. memory: the best widths by unit and batch size."""
+
+    def __init__(self, widest: int) -> None:
+        self.widest = widest
+        self.memory = WidthMemory()
+        self._loops: dict[tuple[int, int], Any] = {}
+
+    def pieces(self, unit: Unit, name: str) -> Iterator[StagePiece]:
+        """The pieces of one run of a unit. name: under which its width is remembered."""
+        if unit.workers != "auto":
+            yield StagePiece(0, unit.iterations, "as given" if unit.workers else "all workers", True)
+            return
+        widest = self.widest if unit.is_loop else min(self.widest, unit.parts)
+        search = self.memory.search(name, unit.batch or 0, widest, total=unit.iterations)
+        yield from _searched(search)
+        self.memory.remember(name, unit.batch or 0, search)
+
+    def loop(self, unit: Unit, width: int, make: Callable[[], Any]) -> Any:
+        """The loop of a unit for a width: its analysis is kept."""
+        key = id(unit), width
+        if key not in self._loops:
+            self._loops[key] = make()
+        return self._loops[key]
+
+
+def _searched(search: WidthSearch) -> Iterator[StagePiece]:
+    first = True
+    while search.left:
+        part = search.next()
+        piece = StagePiece(part.width, part.iterations, search.reason, first)
+        yield piece
+        search.measured(part.width, piece.seconds, part.iterations)
+        first = False
