@@ -18,8 +18,8 @@ from stretto.observe.log import lines
 from stretto.runtime.blocks.epoch_widths import EpochWidths
 from stretto.runtime.blocks.train import JobTrainer
 from stretto.runtime.chosen import adaptive
-from stretto.tasks.width_by_work import width_by_work
-from stretto.tasks.width_search import SubStage, WidthDecision
+from stretto.schedule.stages.width_by_work import width_by_work
+from stretto.schedule.stages.width_search import SubStage, WidthDecision
 
 
 @pytest.fixture(autouse=True)

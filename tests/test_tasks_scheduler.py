@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from stretto.errors import PlanError, RunError
-from stretto.tasks.stage_placement import place
-from stretto.tasks.stage_scheduler import StageScheduler
-from stretto.tasks.stage_values import Assignment, NodeSlots, SchedulingHistory, StageRequest
-from stretto.tasks.task_graph import TaskGraph
+from stretto.schedule.stages.stage_placement import place
+from stretto.schedule.stages.stage_scheduler import StageScheduler
+from stretto.schedule.stages.stage_values import Assignment, NodeSlots, SchedulingHistory, StageRequest
+from stretto.schedule.stages.task_graph import TaskGraph
 
 DATA = ("a", "b", "c")
 

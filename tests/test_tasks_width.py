@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stretto.errors import CheckpointError, PlanError
-from stretto.tasks.iteration_times import IterationTimes
-from stretto.tasks.width_memory import WidthMemory
-from stretto.tasks.width_search import WidthSearch
+from stretto.schedule.stages.iteration_times import IterationTimes
+from stretto.schedule.stages.width_memory import WidthMemory
+from stretto.schedule.stages.width_search import WidthSearch
 
 Curve = Callable[[int], float]
 

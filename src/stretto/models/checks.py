@@ -19,8 +19,8 @@ from stretto.runtime.chosen import BLOCKS, adaptive, chosen
 from stretto.runtime.chosen import here as local
 from stretto.runtime.cpus import is_auto
 from stretto.runtime.runtimes import Runtime, Threads
-from stretto.tasks.width_by_work import width_by_work
-from stretto.tasks.width_search import WidthSearch
+from stretto.schedule.stages.width_by_work import width_by_work
+from stretto.schedule.stages.width_search import WidthSearch
 
 __all__ = [
     "Checks",

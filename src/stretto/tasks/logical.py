@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from stretto.plan.cost import show_bytes
+from stretto.text import counted, show_bytes
 
 from .arguments import Argument
 from .tree import BranchTask, ParallelTasks, RepeatedTask, SequenceTask, Task, Unit
@@ -14,7 +14,7 @@ from .tree import BranchTask, ParallelTasks, RepeatedTask, SequenceTask, Task, U
 def describe(task: Task) -> str:
     """The tree in words."""
     names = names_of(task)
-    lines = [f"task of {many(len(list(task.units())), 'unit')}", *("  " + line for line in _tree(task, names))]
+    lines = [f"task of {counted(len(list(task.units())), 'unit')}", *("  " + line for line in _tree(task, names))]
     for argument in arguments_of(task):
         if argument.kind != "value":
             lines.append(f"  {_WORDS[argument.kind]} {names[id(argument.value)]}: {_shape(argument)}")
@@ -60,9 +60,9 @@ def _tree(task: Task, names: dict[int, str]) -> Iterator[str]:
         yield "side by side"
         yield from (f"  {line}" for child in task.tasks for line in _tree(child, names))
     elif isinstance(task, RepeatedTask):
-        most = "" if task.times is None else f", at most {many(task.times, 'time')}"
+        most = "" if task.times is None else f", at most {counted(task.times, 'time')}"
         until = "" if task.until is None else f" until {task.until.words()}"
-        yield f"repeat{until}{most}" if task.until is not None else f"repeat {many(task.times or 0, 'time')}"
+        yield f"repeat{until}{most}" if task.until is not None else f"repeat {counted(task.times or 0, 'time')}"
         yield from (f"  {line}" for child in task.children for line in _tree(child, names))
     elif isinstance(task, BranchTask):
         yield f"if {task.condition.words()}"
@@ -77,7 +77,7 @@ def _tree(task: Task, names: dict[int, str]) -> Iterator[str]:
 def unit_words(unit: Unit, names: dict[int, str]) -> str:
     """A unit in words: its name, what it uses, how it is cut."""
     uses = ", ".join(names.get(id(a.value), repr(a.value)) for a in unit.arguments)
-    parts = f"{many(unit.parts, 'part')}, {many(unit.iterations, 'iteration')}"
+    parts = f"{counted(unit.parts, 'part')}, {counted(unit.iterations, 'iteration')}"
     how = unit.mode or repr(unit.sync)
     fresh = ", ".join(names[id(unit.arguments[k].value)] for k in unit.fresh)
     return f"{unit.name}({uses}): {parts}, {how}" + (f", {fresh} from the start" if fresh else "")
@@ -93,8 +93,3 @@ def _shape(argument: Argument) -> str:
     kind = getattr(getattr(value, "dtype", None), "name", type(value).__name__)
     dims = "" if shape is None else f" [{' × '.join(f'{n:,}' for n in shape)}]"
     return f"{kind}{dims}, {how}" + (f", {show_bytes(size)}" if size else "")
-
-
-def many(count: int, what: str) -> str:
-    """A number of things in words."""
-    return f"{count:,} {what}{'s' * (count != 1)}"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from stretto.errors import PlanError
 from stretto.runtime.stages.gate import StageGate
 from stretto.runtime.stages.sessions import StagePlace
+from stretto.schedule.stages.stage_placement import place
+from stretto.schedule.stages.stage_scheduler import StageScheduler
+from stretto.schedule.stages.stage_values import Assignment, NodeSlots, SchedulingHistory, StageRequest, refusal
 
-from .stage_placement import place
-from .stage_scheduler import StageScheduler
-from .stage_values import Assignment, NodeSlots, SchedulingHistory, StageRequest, refusal
 from .tree import Unit
 
 

@@ -18,14 +18,15 @@ from typing import Any
 from stretto.cached import cached_property
 from stretto.checks import parse_bytes, whole
 from stretto.errors import NotEnoughMemory, PlanError
-from stretto.plan.cost import Cost, show_bytes
-from stretto.plan.explain import PROMISE, WIDTH, show
+from stretto.plan.cost import Cost
+from stretto.plan.explain import PROMISE
 from stretto.plan.planned import BasePlan, Runner
 from stretto.runtime.cpus import workers_from
 from stretto.runtime.stages.sessions import StagePlace
+from stretto.text import counted, fact_page, show_bytes
 
 from .lifetimes import Lifetime, lifetimes, places
-from .logical import arguments_of, many, names_of, unit_words
+from .logical import arguments_of, names_of, unit_words
 from .placing import Placing, moved_bytes
 from .tree import RepeatedTask, Task, Unit
 from .walk import Path
@@ -104,7 +105,7 @@ class TaskPlan(BasePlan):
     @property
     def title(self) -> str:
         """The plan in a few words."""
-        return f"task of {len(self.stages)} units, {self.grade}, {self.workers} workers on {many(self.nodes, 'node')}"
+        return f"task of {counted(len(self.stages), 'unit')}, {self.grade}, {counted(self.workers, 'worker')} on {counted(self.nodes, 'node')}"
 
     def explain(self) -> str:
         """The plan in words: a heading, then one fact a line."""
@@ -119,17 +120,17 @@ class TaskPlan(BasePlan):
                 facts.append(("", f"frees {', '.join(stage.frees)}"))
         facts += [
             ("memory", f"{show_bytes(self.cost.state_bytes)} in the stage that needs most"),
-            ("runs on", f"{self.workers} workers on {many(self.nodes, 'node')}"),
+            ("runs on", f"{self.workers} workers on {counted(self.nodes, 'node')}"),
         ]
-        return "\n".join([f"plan {self.fingerprint}: task of {len(self.stages)} units", *show(facts, WIDTH)])
+        return fact_page(f"plan {self.fingerprint}: task of {counted(len(self.stages), 'unit')}", facts)
 
     def _stage(self, stage: PlannedStage) -> str:
         unit = stage.unit
-        width = many(stage.place.workers, "worker")
+        width = counted(stage.place.workers, "worker")
         where = ", ".join(f"{count} on node {node}" for node, count in stage.place.workers_by_node)
         how = f"width chosen while it runs, {width} at first" if stage.automatic else width
         sent = f", sends at most {show_bytes(stage.sent)} an iteration" if stage.sent else ""
-        return f"{unit.name}: {how} ({where}), {many(unit.parts, 'part')}, {many(unit.iterations, 'iteration')}{sent}"
+        return f"{unit.name}: {how} ({where}), {counted(unit.parts, 'part')}, {counted(unit.iterations, 'iteration')}{sent}"
 
     def draw(self, path: str | None = None, workers: int | None = None) -> str:
         """The plan as SVG text: a bar for each stage, as wide as its workers, in the order of the tree.

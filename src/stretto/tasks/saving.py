@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from stretto.checks import whole
 from stretto.errors import PlanError
 from stretto.runtime.files.run_checkpoints import RunCheckpoints, Saving
+from stretto.schedule.stages.width_memory import WidthMemory
 from stretto.state.state import State
 
 from .plan import TaskPlan
-from .width_memory import WidthMemory
 from .widths import StageWidths
 
 Local = dict[tuple[int, ...], tuple[dict[str, Any], ...]]

@@ -16,6 +16,7 @@ from stretto.runtime.stages.sessions import StagePlace
 from stretto.runtime.tables.job import TableJob, TableOutcome
 from stretto.state.state import State
 from stretto.tables.job import TableIdentity, TableRunRequest
+from stretto.tables.options import CheckpointOptions, EvaluationOptions
 from stretto.tables.shares import share_of
 from stretto.tables.table import Table
 from stretto.tables.worker import Worker
@@ -127,10 +128,16 @@ def stage_job(unit: Unit, given: StageInput, place: StagePlace, runtime: Any, no
     if not tables:  # tables are what a job is made of: one that nobody reads
         tables["nothing"] = Table(rows=1, cols=1)
     asked = TableRunRequest.of(
-        StageWork(unit, given), tables=tables, workers=unit.parts, sync=unit.sync, comm=None, watch=None, every=None,
-        every_seconds=None, until=None, record=None, seed=given.seed, checkpoint=None, checkpoint_every=None,
-        resume=False,
-    )  # fmt: skip
+        StageWork(unit, given),
+        tables,
+        workers=unit.parts,
+        sync=unit.sync,
+        comm=None,
+        evaluations=EvaluationOptions(None, None, None, None),
+        record=None,
+        seed=given.seed,
+        checkpoints=CheckpointOptions(None, None, False),
+    )
     job = asked.job(runtime, TableIdentity("", {}), simulated=False)
     return replace(job, locking=_LOCKING[unit.mode], blame=_StageBlame(unit.name), data=StageData(unit, given))
 

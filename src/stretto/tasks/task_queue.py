@@ -23,12 +23,12 @@ from stretto.runtime.stages.background import Background
 from stretto.runtime.stages.gate import StageCancelled
 from stretto.runtime.stages.sessions import open_stages
 from stretto.runtime.stages.stage_clock import unique_name
+from stretto.schedule.stages.task_graph import TaskGraph
 
 from .logical import arguments_of
 from .placing import gate_of
 from .result import TaskResult
 from .run import plan_for
-from .task_graph import TaskGraph
 from .task_run import DataNames, Floor, TaskRun, Tell
 from .tree import Task
 

@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from stretto.schedule.stages.width_memory import WidthMemory
+from stretto.schedule.stages.width_search import WidthSearch
+
 from .tree import Unit
-from .width_memory import WidthMemory
-from .width_search import WidthSearch
 
 
 @dataclass(eq=False)

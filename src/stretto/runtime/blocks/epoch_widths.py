@@ -23,7 +23,7 @@ from .crew import Crew
 
 
 class WidthRule(Protocol):
-    """Chooses widths from measured times; `tasks.width_search.WidthSearch` is one."""
+    """Chooses widths from measured times; `schedule.stages.width_search.WidthSearch` is one."""
 
     @property
     def decisions(self) -> Sequence[Any]:

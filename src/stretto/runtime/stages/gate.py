@@ -5,7 +5,8 @@
     …                                           # the stage runs
     gate.leave(request)
 
-The scheduler decides (`tasks.stage_scheduler`); the gate knows what time it is, and wakes the threads that wait.
+The scheduler decides (`schedule.stages.stage_scheduler`). The gate knows what time it is, and wakes the threads that
+wait.
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""The stages of tasks: which one runs next, where, and how wide."""
