@@ -85,7 +85,7 @@ class Physical:
 
 @dataclass(frozen=True)
 class PlanSettings:
-    """What a planner of a grid is told besides its problem and the data."""
+    """What a planner of a grid needs besides its problem and the data."""
 
     seed: int
     profile: str  # numeric profile

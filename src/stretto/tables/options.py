@@ -23,7 +23,7 @@ from .whole import View
 
 @dataclass(frozen=True, eq=False)
 class EvaluationOptions:
-    """What `st.run` was told about evaluations of the objective."""
+    """The options of `st.run` for evaluations of the objective."""
 
     watch: Callable[[View], float] | None
     every: int | None  # clocks between two evaluations
@@ -66,7 +66,7 @@ class EvaluationOptions:
 
 @dataclass(frozen=True, eq=False)
 class CheckpointOptions:
-    """What `st.run` was told about checkpoints."""
+    """The options of `st.run` for checkpoints."""
 
     folder: str | os.PathLike[str] | Saving | None
     every: int | None  # clocks between two checkpoints

@@ -68,7 +68,7 @@ class Placing:
 def moved_bytes(nbytes: int, before: StagePlace | None, now: StagePlace, nodes: int) -> int:
     """Bytes of a state that change their node between two stages.
 
-    On one node it is there whole; otherwise it is cut evenly over all nodes. From one node to another it goes directly.
+    One node holds it whole; several hold it cut evenly over all nodes. From one node to another it goes directly.
     before: None where it is created now, which moves nothing.
     """
     if before is None or nodes == 1 or before.single == now.single:

@@ -105,7 +105,8 @@ class TaskPlan(BasePlan):
     @property
     def title(self) -> str:
         """The plan in a few words."""
-        return f"task of {counted(len(self.stages), 'unit')}, {self.grade}, {counted(self.workers, 'worker')} on {counted(self.nodes, 'node')}"
+        where = f"{counted(self.workers, 'worker')} on {counted(self.nodes, 'node')}"
+        return f"task of {counted(len(self.stages), 'unit')}, {self.grade}, {where}"
 
     def explain(self) -> str:
         """The plan in words: a heading, then one fact a line."""
@@ -120,7 +121,7 @@ class TaskPlan(BasePlan):
                 facts.append(("", f"frees {', '.join(stage.frees)}"))
         facts += [
             ("memory", f"{show_bytes(self.cost.state_bytes)} in the stage that needs most"),
-            ("runs on", f"{self.workers} workers on {counted(self.nodes, 'node')}"),
+            ("runs on", f"{counted(self.workers, 'worker')} on {counted(self.nodes, 'node')}"),
         ]
         return fact_page(f"plan {self.fingerprint}: task of {counted(len(self.stages), 'unit')}", facts)
 
@@ -130,7 +131,8 @@ class TaskPlan(BasePlan):
         where = ", ".join(f"{count} on node {node}" for node, count in stage.place.workers_by_node)
         how = f"width chosen while it runs, {width} at first" if stage.automatic else width
         sent = f", sends at most {show_bytes(stage.sent)} an iteration" if stage.sent else ""
-        return f"{unit.name}: {how} ({where}), {counted(unit.parts, 'part')}, {counted(unit.iterations, 'iteration')}{sent}"
+        work = f"{counted(unit.parts, 'part')}, {counted(unit.iterations, 'iteration')}"
+        return f"{unit.name}: {how} ({where}), {work}{sent}"
 
     def draw(self, path: str | None = None, workers: int | None = None) -> str:
         """The plan as SVG text: a bar for each stage, as wide as its workers, in the order of the tree.

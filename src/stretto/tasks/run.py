@@ -71,7 +71,7 @@ def plan_for(task: Task, runtime: Any = None) -> TaskPlan:
 
 
 def plan_of(task: Task, workers: int | None, nodes: int, memory: str | int | None) -> TaskPlan:
-    """The plan of a task for a number of workers and nodes; it runs on threads unless it is told where."""
+    """The plan of a task for a number of workers and nodes; it runs on threads unless `run` says otherwise."""
     made = make_plan(task, workers, nodes, memory)
     return replace(made, runner=partial(_run_plan, task, made, _where(None)))
 

@@ -125,7 +125,7 @@ def stage_job(unit: Unit, given: StageInput, place: StagePlace, runtime: Any, no
         if argument.kind == "state":
             start = given.starts.get(number, argument.value.array)
             tables[name] = _table(start, shared=unit.mode is not None, single=single)
-    if not tables:  # tables are what a job is made of: one that nobody reads
+    if not tables:  # a job needs a table: one that stays unused
         tables["nothing"] = Table(rows=1, cols=1)
     asked = TableRunRequest.of(
         StageWork(unit, given),

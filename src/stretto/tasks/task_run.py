@@ -28,7 +28,7 @@ from .saving import TaskCheckpoints
 from .stage import StageInput, stage_job, take_states, value_of
 from .tree import Task, Unit
 from .walk import StartUnit, TaskWalk
-from .widths import StagePiece, StageWidths
+from .widths import SubStageRun, StageWidths
 
 Tell = Callable[[StageRecord], None]
 Path = tuple[int, ...]
@@ -129,10 +129,10 @@ class TaskRun:
 
     def _unit(self, start: StartUnit) -> Any:
         unit, value = start.unit, None
-        for piece in self.widths.pieces(unit, f"{unit.name} at {start.path}"):
-            with self._workers(unit, piece) as place:
-                value, record = self._stage(start, piece, place)
-            piece.seconds = record.seconds
+        for sub in self.widths.sub_stages(unit, f"{unit.name} at {start.path}"):
+            with self._workers(unit, sub) as place:
+                value, record = self._stage(start, sub, place)
+            sub.seconds = record.seconds
             self.records.append(record)
             if self._tell is not None:
                 self._tell(record)
@@ -140,10 +140,10 @@ class TaskRun:
         return value
 
     @contextmanager
-    def _workers(self, unit: Unit, piece: StagePiece) -> Iterator[StagePlace]:
+    def _workers(self, unit: Unit, sub: SubStageRun) -> Iterator[StagePlace]:
         """Wait for workers, and give them back at the end."""
         stage = f"{unit.name} {next(self._stage_numbers)}"
-        width = width_of(unit, self.floor.widest, piece.width)
+        width = width_of(unit, self.floor.widest, sub.width)
         request = request_of(unit, self.name, stage, width, self.priority)
         assignment = self.floor.gate.enter(request)
         try:
@@ -151,44 +151,42 @@ class TaskRun:
         finally:
             self.floor.gate.leave(request)
 
-    def _stage(self, start: StartUnit, piece: StagePiece, place: StagePlace) -> tuple[Any, StageRecord]:
+    def _stage(self, start: StartUnit, sub: SubStageRun, place: StagePlace) -> tuple[Any, StageRecord]:
         unit, path, stages = start.unit, start.path, self.floor.stages
         moved = self._move(unit, place)
         first = self._made.get(path, 0)
         transition = 0.0 if stages.virtual else self._clock.between()
         if unit.is_loop:
-            value, seconds = None, self._call_loop(unit, piece, place)
+            value, seconds = None, self._call_loop(unit, sub, place)
         else:
             where = Serial() if unit.mode == "sequential" else self.floor.runtime
-            job = stage_job(unit, self._input(unit, path, piece, first), place, where, stages.nodes)
+            job = stage_job(unit, self._input(unit, path, sub, first), place, where, stages.nodes)
             outcome, around = (LocalStages(where) if unit.mode == "sequential" else stages).run(job, place, moved)
             transition += around
             seconds, value = outcome.seconds, value_of(unit, outcome)
             take_states(unit, outcome)
             self._local[path] = outcome.local
-        self._made[path] = first + piece.iterations
+        self._made[path] = first + sub.iterations
         return value, StageRecord(
             unit.name,
             path,
             start.turn,
             place.workers,
             tuple(node for node, _ in place.workers_by_node),
-            piece.iterations,
+            sub.iterations,
             seconds,
             transition,
             moved,
-            piece.reason,
+            sub.reason,
             float(value) if isinstance(value, bool | int | float | np.generic) else None,
         )
 
-    def _input(self, unit: Unit, path: Path, piece: StagePiece, first: int) -> StageInput:
-        # States that begin anew do so in the first piece of a run of the unit.
-        fresh = {k: self._first[id(unit.arguments[k].value)] for k in unit.fresh} if piece.first else {}
+    def _input(self, unit: Unit, path: Path, sub: SubStageRun, first: int) -> StageInput:
+        # States that begin anew do so in the first sub-stage of a run of the unit.
+        fresh = {k: self._first[id(unit.arguments[k].value)] for k in unit.fresh} if sub.first else {}
         numbers = tuple(self._numbers[id(argument.value)] for argument in unit.arguments)
         local = self._local.get(path, ())
-        return StageInput(
-            self.floor.names.owner, numbers, first, piece.iterations, local, fresh, _seed(self.seed, path)
-        )
+        return StageInput(self.floor.names.owner, numbers, first, sub.iterations, local, fresh, _seed(self.seed, path))
 
     def _move(self, unit: Unit, place: StagePlace) -> int:
         moved = 0
@@ -199,7 +197,7 @@ class TaskRun:
                 self._at[key] = place
         return moved
 
-    def _call_loop(self, unit: Unit, piece: StagePiece, place: StagePlace) -> float:
+    def _call_loop(self, unit: Unit, sub: SubStageRun, place: StagePlace) -> float:
         """Call a loop of `@st.parallel` once for every iteration; return the seconds of its passes."""
         runtime = self.floor.runtime
         if name_of(runtime) == "threads":
@@ -207,7 +205,7 @@ class TaskRun:
         function: Any = unit.function
         loop = self.widths.loop(unit, place.workers, lambda: function.using(runtime=runtime))
         seconds = 0.0
-        for _ in range(piece.iterations):
+        for _ in range(sub.iterations):
             loop(*(argument.value for argument in unit.arguments))
             seconds += loop.seconds
         return seconds

@@ -18,28 +18,28 @@ from .tree import Unit
 
 
 @dataclass(eq=False)
-class StagePiece:
+class SubStageRun:
     """Some iterations of a unit at one width; 0: as the unit says. `seconds` is set when they have run."""
 
     width: int
     iterations: int
     reason: str
-    first: bool  # of the pieces of one run of the unit
+    first: bool  # of the sub-stages of one run of the unit
     seconds: float = 0.0
 
 
 class StageWidths:
-    """Divides units into pieces. memory: the best widths by unit and batch size."""
+    """Divides units into sub-stages. memory: the best widths by unit and batch size."""
 
     def __init__(self, widest: int) -> None:
         self.widest = widest
         self.memory = WidthMemory()
         self._loops: dict[tuple[int, int], Any] = {}
 
-    def pieces(self, unit: Unit, name: str) -> Iterator[StagePiece]:
-        """The pieces of one run of a unit. name: under which its width is remembered."""
+    def sub_stages(self, unit: Unit, name: str) -> Iterator[SubStageRun]:
+        """The sub-stages of one run of a unit. name: under which its width is remembered."""
         if unit.workers != "auto":
-            yield StagePiece(0, unit.iterations, "as given" if unit.workers else "all workers", True)
+            yield SubStageRun(0, unit.iterations, "as given" if unit.workers else "all workers", True)
             return
         widest = self.widest if unit.is_loop else min(self.widest, unit.parts)
         search = self.memory.search(name, unit.batch or 0, widest, total=unit.iterations)
@@ -54,11 +54,11 @@ class StageWidths:
         return self._loops[key]
 
 
-def _searched(search: WidthSearch) -> Iterator[StagePiece]:
+def _searched(search: WidthSearch) -> Iterator[SubStageRun]:
     first = True
     while search.left:
         part = search.next()
-        piece = StagePiece(part.width, part.iterations, search.reason, first)
-        yield piece
-        search.measured(part.width, piece.seconds, part.iterations)
+        sub = SubStageRun(part.width, part.iterations, search.reason, first)
+        yield sub
+        search.measured(part.width, sub.seconds, part.iterations)
         first = False
