@@ -27,6 +27,7 @@ from .faults import Crash, Fault, Pause, SlowNode, check
 if TYPE_CHECKING:
     from stretto.runtime.cluster.rounds.driver import RemoteWork
     from stretto.runtime.rounds.rounds import RoundsRun
+    from stretto.runtime.rounds.started import StartedNodes
     from stretto.runtime.tables.job import TableJob, TableOutcome
     from stretto.schedule.pipeline import Pipeline
 
@@ -315,7 +316,14 @@ class Simulated:
         work : RemoteWork
             The functions of the program.
         """
+        with self.started() as nodes, nodes.rounds(pipeline, work) as rounds:
+            yield rounds
+
+    @contextmanager
+    def started(self) -> Iterator[StartedNodes]:
+        """Start the simulated nodes, for several programs one after another. Virtual time goes on between them."""
         from stretto.runtime.cluster.rounds.driver import HostRounds
+        from stretto.runtime.rounds.started import StartedNodes
 
         from .blocks.hosts import VirtualHosts
         from .blocks.report import RotationReport
@@ -323,12 +331,16 @@ class Simulated:
 
         hosts = VirtualHosts(self)
         options: Any = {"pack": lambda work: work, "clock": hosts.now, "cpu": lambda: 0.0, "wait": math.inf}
-        made = HostRounds(pipeline, work, hosts, make_virtual_rounds, **options)
-        hosts.asked = lambda: made.asked and not made.halting
+
+        def rounds(pipeline: Pipeline, work: RemoteWork) -> RoundsRun:
+            made = HostRounds(pipeline, work, hosts, make_virtual_rounds, **options)
+            hosts.asked = lambda: made.asked and not made.halting
+            return made
+
         report = RotationReport(self.nodes, self.threads)
         self._ran(report)
         try:
-            yield made
+            yield StartedNodes(self, rounds)
         finally:
             report.seconds, report.driver_bytes, report.losses = hosts.now(), hosts.carried, list(hosts.losses)
 
