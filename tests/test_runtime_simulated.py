@@ -492,6 +492,23 @@ def test_local_state_and_cursors_come_back_after_a_crash() -> None:
     assert table(outcome)[:4].tolist() == [[10.0] * 3] * 4
 
 
+def test_a_delay_is_silence_until_the_first_message_arrives() -> None:
+    """The sender answers the driver, so it is lost after six times as long as one that does not."""
+
+    def work(seat: Any) -> None:
+        while seat.clock < 10:
+            seat.work(10.0)
+            seat.add(0, np.array([seat.worker]), np.ones((1, 3), dtype=np.float32))
+            seat.tick()
+
+    for extra, lost in ((0.011, 0), (0.05, 0), (0.07, 1)):
+        spec = replace(SMALL, faults=[Delay(0, 1, at=0.035, seconds=0.001, extra=extra)], detect=0.01, back_after=0.01)
+        assert spec.can_fail == bool(lost)
+        outcome = run(spec, job(work, every_clocks=3))
+        assert [restart.now for restart in outcome.recording.restarts] == pytest.approx([0.105] * lost, abs=1e-3)
+        assert table(outcome)[:4].tolist() == [[10.0] * 3] * 4
+
+
 def test_nodes_without_workers_only_serve() -> None:
     truth = table(run_serial(job(workers=2)))
     spec = replace(

@@ -149,6 +149,9 @@ class SlowLink(_Fault):
 class Delay(_Fault):
     """Messages from one node to another arrive later. They keep their order; other pairs of nodes are not affected.
 
+    In a job over tables the receiver hears nothing of the sender until the first of them arrives. A sender that is
+    silent for six times `detect` is lost, although it answers the driver.
+
     Parameters
     ----------
     a : int

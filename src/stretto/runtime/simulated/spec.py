@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING, Any
 from stretto.checks import number, whole
 from stretto.comm.units import rate, seconds
 from stretto.errors import PlanError, RunError
+from stretto.runtime.cluster.hosts.failure_detector import BUSY
 from stretto.runtime.interrupts import raising_ctrl_c
 
-from .faults import Crash, Fault, Pause, SlowNode, check
+from .faults import Crash, Delay, Fault, Pause, SlowNode, check
 
 if TYPE_CHECKING:
     from stretto.runtime.cluster.rounds.driver import RemoteWork
@@ -240,9 +241,13 @@ class Simulated:
 
     @property
     def can_fail(self) -> bool:
-        """Whether a node may be lost: by a crash, or by a stall longer than `detect`."""
-        stalls = (float(fault.seconds) >= float(self.detect) for fault in self.faults if isinstance(fault, Pause))
-        return self.failures not in (None, ()) or any(isinstance(fault, Crash) for fault in self.faults) or any(stalls)
+        """Whether a node may be lost: by a crash, or by a stall or a delay of messages that counts as silence."""
+        detect = float(self.detect)
+        silences = [float(fault.seconds) >= detect for fault in self.faults if isinstance(fault, Pause)]
+        silences += [float(fault.extra) >= BUSY * detect for fault in self.faults if isinstance(fault, Delay)]
+        return (
+            self.failures not in (None, ()) or any(isinstance(fault, Crash) for fault in self.faults) or any(silences)
+        )
 
     def mean_failure(self) -> float | None:
         """Seconds between two failures of one node; None if that is not known."""
