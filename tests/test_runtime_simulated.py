@@ -133,11 +133,11 @@ def test_a_cluster_that_cannot_be_is_refused(wrong: dict[str, Any], says: str) -
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (lambda: Pause(-1, 1.0, 1.0), "whole number, 0 or more"),
+        (lambda: Pause(-1, 1.0, 1.0), "Pause: node must be a whole number at least 0; got -1"),
         (lambda: Pause(0, "soon", 1.0), "is not a time"),
         (lambda: SlowLink(0, 0, 1.0), "two different nodes"),
         (lambda: SlowLink(0, 1, 1.0, factor=0.5), "1 or more"),
-        (lambda: Reset(0, 1, 1.0, lost=-1), "0 or more"),
+        (lambda: Reset(0, 1, 1.0, lost=-1), "Reset: lost must be a whole number at least 0"),
     ],
 )
 def test_a_fault_that_cannot_be_is_refused(make: Callable[[], object], says: str) -> None:

@@ -9,9 +9,8 @@ from numbers import Real
 from pathlib import Path
 from typing import Any
 
-from stretto.checks import flags, wrong
+from stretto.checks import flags, whole, wrong
 from stretto.errors import PlanError
-from stretto.runtime.arguments import whole
 from stretto.runtime.chosen import PROGRAMS, chosen, one_memory
 from stretto.runtime.files.run_checkpoints import Saving
 from stretto.runtime.interrupts import raising_ctrl_c

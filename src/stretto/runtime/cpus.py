@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 import os
-from operator import index
 from pathlib import Path
 
-from stretto.checks import shown
+from stretto.checks import number
 from stretto.errors import PlanError
 
 
@@ -31,12 +30,8 @@ def workers_from(n_jobs: int | None) -> int:
     """The number of threads that `n_jobs` means: None is every core, −1 too, −2 all but one, and so on."""
     if n_jobs is None:
         return available_cpus()
-    try:
-        if isinstance(n_jobs, bool):
-            raise TypeError
-        n_jobs = index(n_jobs)
-    except TypeError:
-        raise PlanError(f"n_jobs={shown(n_jobs)} is not a whole number; use one, or None for every core") from None
+    number("n_jobs", n_jobs, whole=True, why="None takes every core")
+    n_jobs = int(n_jobs)
     if n_jobs == 0:
         raise PlanError("n_jobs=0 has no meaning; use a positive number, or None for every core")
     cores = available_cpus()
