@@ -49,13 +49,16 @@ class SteppedHost:
 
 
 class SteppedHosts:
-    """crash: how likely a host crashes at each step; gone: how likely nothing comes in its place."""
+    """crash: how likely a host crashes at each step; gone: how likely nothing comes in its place; late: how likely the
+    choice of a scheduler waits for one more step."""
 
-    def __init__(self, nodes: int, chance: random.Random, *, crash: float = 0.0, gone: float = 0.0) -> None:
+    def __init__(
+        self, nodes: int, chance: random.Random, *, crash: float = 0.0, gone: float = 0.0, late: float = 0.0
+    ) -> None:
         self.nodes, self.where, self.incarnation = nodes, tuple(range(nodes)), 0
         self.told: list[tuple[SteppedHost, bytes]] = []
         self.losses = self.steps = 0
-        self._chance, self._crash, self._gone = chance, crash, gone
+        self._chance, self._crash, self._gone, self._late = chance, crash, gone, late
         self._hosts = {number: SteppedHost(number, self) for number in range(nodes)}
 
     def begin(self, make: Any, payloads: Any) -> None:
@@ -97,6 +100,9 @@ class SteppedHosts:
             elif self.told:
                 teller, event = self.told.pop(self._chance.randrange(len(self.told)))
                 told: HostEvent = pickle.loads(event)
+                if self._late and getattr(told.value, "choice", False) and self._chance.random() < self._late:
+                    self.told.append((teller, event))
+                    continue
                 if teller is self._hosts.get(told.host) and told.incarnation == self.incarnation:
                     return [told]
         raise AssertionError("nothing is left to happen")

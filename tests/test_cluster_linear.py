@@ -7,6 +7,7 @@ import os
 import random
 import signal
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,8 +20,10 @@ from sklearn.datasets import dump_svmlight_file
 
 import stretto as st
 from ring_fleet import InProcess, QueueHosts
+from rounds_fleet import Stepped
 from stretto.data.design.design import Design
 from stretto.errors import DataError, PlanError
+from stretto.runtime.cluster.hosts.hosts import Hosts
 from stretto.runtime.cluster.parts.driver import RemoteValues
 from stretto.runtime.simulated.faults import Crash, Pause
 from stretto.solvers.linear.column_parts import pack, unpack
@@ -356,8 +359,94 @@ def test_the_cut_follows_from_the_data(entries: list[int]) -> None:
     assert (np.diff(bounds) > 0).all()
 
 
-def test_rounds_of_a_schedule_are_refused() -> None:
-    for where in (st.Cluster("processes"), st.Simulated(nodes=2)):
-        model = st.Lasso(schedule=st.schedule.prioritised(), runtime=where)
-        with pytest.raises(PlanError, match=r"read all features from one memory; use st\.Threads"):
-            model.fit(np.ones((4, 3)), np.ones(4))
+# --- rounds of a schedule ---------------------------------------------------------------------------------------------
+
+ROUNDS: dict[str, Any] = {
+    "cyclic": st.schedule.cyclic(),
+    "random": st.schedule.random(2),
+    "prioritised": st.schedule.prioritised(8, schedulers=2),
+    "auto": st.schedule.auto(8),
+    "auto for nodes": st.schedule.auto(8, latency=1e-4),
+}
+
+
+def by_rounds(name: str, model: str, storage: str, runtime: Any, **more: Any) -> Facts:
+    X, y, _ = data(storage, n=120, p=30)
+    rules = {"schedule": ROUNDS[name], "max_iter": 300, "tol": 1e-6, "random_state": 3, "runtime": runtime, **more}
+    if model == "logistic":
+        return facts(st.LogisticRegression(0.5, l1_ratio=1.0, **rules).fit(X, y > np.median(y)))
+    return facts(st.ElasticNet(0.05, l1_ratio=0.9, **rules).fit(X, y))
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("name", ROUNDS)
+def test_rounds_of_a_schedule_have_the_bits_of_threads(name: str) -> None:
+    for model, storage in (("elastic net", "dense float64"), ("logistic", "sparse float64")):
+        expected = by_rounds(name, model, storage, st.Threads(2), max_iter=60)
+        assert np.count_nonzero(expected[0])
+        places: list[Any] = [st.Serial(), st.Simulated(nodes=4), Stepped(3, 5, crash=2e-3)]
+        for where in places:
+            assert same(by_rounds(name, model, storage, where, max_iter=60), expected), (where, model)
+
+
+def test_rounds_of_a_schedule_on_processes_that_are_started_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts, enter, measure = {"starts": 0, "gaps": 0}, Hosts.__enter__, WorkingSetSolver.fit
+
+    def starts(hosts: Hosts) -> Hosts:
+        counts["starts"] += 1
+        return enter(hosts)
+
+    def gaps(*args: Any, **more: Any) -> Any:
+        counts["gaps"] += 1
+        return measure(*args, **more)
+
+    monkeypatch.setattr(Hosts, "__enter__", starts)
+    monkeypatch.setattr(WorkingSetSolver, "fit", gaps)
+    expected = by_rounds("prioritised", "elastic net", "sparse float64", st.Serial(), tol=1e-9)
+    assert counts["gaps"] > 1  # the gap was too large once, and the rounds went on
+    found = by_rounds("prioritised", "elastic net", "sparse float64", st.Cluster("processes", nodes=2), tol=1e-9)
+    assert same(found, expected)
+    assert counts["starts"] == 1
+
+
+def test_rounds_of_a_schedule_when_nodes_are_lost() -> None:
+    healthy = st.Simulated(nodes=4, threads=2, detect="1ms", back_after="2ms")
+    expected, lost = by_rounds("prioritised", "elastic net", "dense float64", healthy), 0
+    for seed in range(20):
+        runtime = replace(healthy, faults=faults(seed, 4, healthy.report.seconds))
+        assert same(by_rounds("prioritised", "elastic net", "dense float64", runtime), expected), seed
+        lost += len(runtime.report.losses)
+    assert lost > 20
+
+
+def test_rounds_of_a_schedule_are_resumed_on_another_runtime(tmp_path: Path) -> None:
+    X, y, _ = data("dense float64", n=120, p=30)
+    rules: dict[str, Any] = {"schedule": ROUNDS["prioritised"], "tol": 1e-9, "max_iter": 300}
+    whole = st.Lasso(0.02, runtime=st.Serial(), **rules).fit(X, y)
+
+    measure, count = WorkingSetSolver.fit, [0]
+
+    def ends_the_second_time(*args: Any, **more: Any) -> Any:
+        count[0] += 1
+        if count[0] == 2:
+            raise RuntimeError("killed by the test")
+        return measure(*args, **more)
+
+    session = st.Session(saving=st.Saving(tmp_path, every_epochs=1))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(WorkingSetSolver, "fit", ends_the_second_time)
+        with pytest.raises(RuntimeError, match="killed by the test"):
+            st.Lasso(0.02, runtime=st.Simulated(nodes=3), **rules).fit(X, y, session=session)
+    runtime: Any = Stepped(2, 1)
+    rest = st.Lasso(0.02, runtime=runtime, **rules)
+    rest.fit(X, y, session=replace(session, resume=True))
+    assert same(facts(rest), facts(whole))
+
+
+def test_rounds_of_a_schedule_from_files_and_by_a_plan(folder: Path) -> None:
+    rules: dict[str, Any] = {"schedule": ROUNDS["cyclic"], "max_iter": 200}
+    plan = st.Lasso(0.02, runtime=st.Simulated(nodes=3), **rules).plan(folder)
+    assert "runs on     simulated, 48 workers" in plan.explain()
+    here = st.Lasso(0.02, **rules).plan(folder)
+    assert plan.fingerprint == here.fingerprint
+    assert same(facts(plan.run()), facts(here.run()))

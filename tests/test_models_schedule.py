@@ -81,7 +81,7 @@ def test_what_the_round_engine_does_not_know_is_refused(options: dict[str, Any],
     [
         ({"schedule": schedules.rotation(4)}, "blocks that wait for each other"),
         ({"schedule": schedules.cyclic}, r"write schedule=st.schedule.cyclic\(…\)"),
-        ({"n_jobs": "2"}, "n_jobs='2' is not a whole number"),
+        ({"n_jobs": "2"}, "n_jobs must be a whole number; got '2'"),
         ({"runtime": 3}, r"runtime=3 is not a runtime; give st.Threads\(n\), st.Serial\(\), st.Simulated"),
         ({"runtime": Serial}, r"is not a runtime; give .*; make one: st.Serial\(…\)"),
     ],

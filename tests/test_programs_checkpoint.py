@@ -206,12 +206,12 @@ SCRIPT = """
 import sys, time
 import numpy as np
 import stretto as st
-from programs_cut import OwnRemembering
+from programs_cut import OwnRemembering, Remembering
 
-where = eval(sys.argv[1])
+where, program, schedulers = eval(sys.argv[1])
 
 
-class Slow(OwnRemembering):
+class Slow(program):
     def objective(self, data, params):
         time.sleep(0.02)
         return super().objective(data, params)
@@ -219,15 +219,25 @@ class Slow(OwnRemembering):
 
 if __name__ == "__main__":
     resume = sys.argv[3] == "resume"
+    made = Slow()
+    if schedulers == "nodes":
+        made.schedule = st.schedule.prioritised(2, conflicts=None, schedulers=2)
     done = st.run(
-        Slow(), rounds=60, pipeline=3, checkpoint=sys.argv[2], checkpoint_every=4, resume=resume, runtime=where
+        made, rounds=60, pipeline=3, checkpoint=sys.argv[2], checkpoint_every=4, resume=resume, runtime=where,
+        schedulers_on=schedulers,
     )
     print(done.params["beta"].tobytes().hex(), done.rounds)
 """
 
 
 @pytest.mark.parametrize(
-    "where", ["st.Threads(2)", pytest.param("st.Cluster('processes', nodes=2)", marks=pytest.mark.slow)]
+    "where",
+    [
+        "st.Threads(2), OwnRemembering, 'driver'",
+        "st.Simulated(nodes=4), Remembering, 'nodes'",
+        pytest.param("st.Cluster('processes', nodes=2), OwnRemembering, 'driver'", marks=pytest.mark.slow),
+        pytest.param("st.Cluster('processes', nodes=4), Remembering, 'nodes'", marks=pytest.mark.slow),
+    ],
 )
 def test_kill_dash_nine(where: str, tmp_path: Path) -> None:
     script, folder = tmp_path / "job.py", tmp_path / "saved"
@@ -248,5 +258,8 @@ def test_kill_dash_nine(where: str, tmp_path: Path) -> None:
     saved = files.latest(folder).step
     assert 0 < saved < 60
     output, _ = start("resume").communicate(timeout=60)
-    expect = st.run(OwnRemembering(), rounds=60, pipeline=3, runtime=st.Serial())
+    made: Program = OwnRemembering()
+    if "nodes'" in where:
+        made = _with(Remembering(), schedule=st.schedule.prioritised(2, conflicts=None, schedulers=2))
+    expect = st.run(made, rounds=60, pipeline=3, runtime=st.Serial())
     assert output.split() == [expect.params["beta"].tobytes().hex(), "60"]

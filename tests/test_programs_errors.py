@@ -297,7 +297,7 @@ def test_programs_that_are_refused(parts: dict[str, Any], error: type[Exception]
         ({"verbose": "loud"}, "verbose='loud' is not a whole number; give one of at least 0"),
         ({"until": 3}, r"until=3 cannot be called; give a function until\(look\)"),
         ({"runtime": Threads}, r"is not a runtime; give st.Threads\(n\)"),
-        ({"runtime": Threads("2")}, "n_jobs='2' is not a whole number"),  # type: ignore[arg-type]
+        ({"runtime": Threads("2")}, "n_jobs must be a whole number; got '2'"),  # type: ignore[arg-type]
         ({"runtime": 4}, r"runtime=4 is not a runtime; give st.Threads\(n\), st.Serial\(\)"),
         ({}, "P: nothing would end this run, since ready schedules never end by themselves; pass rounds=, until= or "),
     ],

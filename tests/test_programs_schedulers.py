@@ -20,10 +20,11 @@ from programs_made import Lasso, bits, regression
 from rounds_fleet import Stepped
 from stretto.errors import PlanError, RunError
 from stretto.runtime.cluster.rounds import driver
+from stretto.runtime.cluster.rounds.remote_choices import RemoteChoices
 from stretto.runtime.cluster.rounds.task import RoundsTask
 from stretto.runtime.simulated.faults import Crash, Pause
 from stretto.schedule.columns import columns_of
-from stretto.schedule.scheduler_share import scheduler_share
+from stretto.schedule.scheduler_share import RemoteChooser, scheduler_share
 from test_programs_coordinates import data
 
 ROUNDS = 40
@@ -199,11 +200,101 @@ def test_a_scheduler_chooses_what_it_would_on_the_driver(long: int) -> None:
             parts[q].restore(state)
 
 
+class Stopped(Exception):
+    pass
+
+
+def stopping(at: int) -> Any:
+    def until(look: Any) -> bool:
+        if look.round == at:
+            raise Stopped
+        return False
+
+    return until
+
+
+def resumed(name: str, depth: int, folder: Path, stops: tuple[int, ...], places: list[Any]) -> Any:
+    """It stops in some rounds, goes on elsewhere, and ends."""
+    keeps: dict[str, Any] = {"schedulers_on": "nodes", "checkpoint": folder, "checkpoint_every": 3}
+    for turn, at in enumerate(stops):
+        with pytest.raises(RunError, match="Stopped"):
+            made(name, depth, places[turn], until=stopping(at), resume=turn > 0, **keeps)
+    return made(name, depth, places[-1], resume=True, **keeps)
+
+
+@pytest.mark.parametrize(("name", "depth"), [*product(MADE, (3,)), ("parts", 1), ("not cut", 2)])
+def test_resumed_with_the_states_of_schedulers(name: str, depth: int, tmp_path: Path) -> None:
+    for seed in range(3):
+        places = [
+            st.Simulated(nodes=4 + seed, latency=["0us", "1ms", "30ms"][seed]),
+            Stepped(5, seed, crash=0.004, gone=0.3),
+            st.Simulated(nodes=6),
+        ]
+        found = resumed(name, depth, tmp_path / str(seed), (10, 25), places)
+        assert bits(found) == serial(name, depth), seed
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", range(4))
+def test_resumed_in_any_order_of_messages(block: int, tmp_path: Path) -> None:
+    for seed in range(50 * block, 50 * block + 50):
+        chance = random.Random(seed)
+        name, depth = list(product(MADE, (1, 2, 3)))[seed % 9]
+        places = [Stepped(chance.choice([4, 6]), chance.randrange(999), crash=0.003, gone=0.3) for _ in range(3)]
+        stops = tuple(sorted(chance.sample(range(5, ROUNDS, 5), 2)))
+        assert bits(resumed(name, depth, tmp_path / str(seed), stops, places)) == serial(name, depth), seed
+
+
+def test_states_of_schedulers_that_are_ahead_are_saved_with_their_rounds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some checkpoints must hold rounds that arrived late, and requests that are not answered."""
+    held: list[tuple[int, int]] = []
+    restore, receive = RemoteChoices.restore, RemoteChooser.receive
+
+    def restoring(self: RemoteChoices, state: Any, chosen: bytes) -> Any:
+        late = restore(self, state, chosen)
+        held.append((0, len(self.requests)))
+        monkeypatch.setattr(RemoteChooser, "receive", receiving)
+        return late
+
+    def receiving(self: RemoteChooser, number: int, jobs: Any) -> None:
+        if number not in self._chosen and number > self._made:
+            held.append((number, 0))
+        receive(self, number, jobs)
+
+    def started(self: Any) -> None:
+        monkeypatch.setattr(RemoteChooser, "receive", receive)  # from here on rounds arrive from schedulers
+        begin(self)
+
+    begin = driver.HostRounds._begin
+    monkeypatch.setattr(RemoteChoices, "restore", restoring)
+    monkeypatch.setattr(driver.HostRounds, "_begin", started)
+    for seed in range(6):
+        places = [Stepped(6, 2 * seed, crash=0.002, late=0.95), Stepped(5, 2 * seed + 1)]
+        found = resumed("not cut", 3, tmp_path / str(seed), (20,), places)
+        assert bits(found) == serial("not cut", 3), seed
+    assert any(late for late, _ in held)
+    assert any(requests for _, requests in held)
+
+
+@pytest.mark.parametrize("case", [("dense", "squared", "rows", 3, 2), ("sparse", "logistic", "columns", 2, 3)], ids=str)
+def test_sparse_regressions_are_resumed(case: Any, tmp_path: Path) -> None:
+    expect = regression_bits(case, st.Threads(1))
+    keeps: dict[str, Any] = {"schedulers_on": "nodes", "checkpoint": tmp_path, "checkpoint_every": 6}
+    with pytest.raises(RunError, match="Stopped"):
+        regression_bits(case, st.Simulated(nodes=5), until=stopping(21), **keeps)
+    arrays, looks, _ = regression_bits(case, st.Simulated(nodes=6), resume=True, **keeps)
+    assert (arrays, looks) == expect[:2]
+    with pytest.raises(PlanError, match="was saved with schedulers_on='nodes'; resume with schedulers_on='nodes'"):
+        regression_bits(case, st.Simulated(nodes=6), checkpoint=tmp_path, resume=True)
+
+
 def failing(change: Any) -> Any:
     raise ValueError("no priority")
 
 
-def test_what_goes_wrong_is_named(tmp_path: Path) -> None:
+def test_what_goes_wrong_is_named() -> None:
     nodes = st.Simulated(nodes=4)
     two = Two()
     two.schedule = replace(Two.schedule, by=failing)
@@ -213,7 +304,6 @@ def test_what_goes_wrong_is_named(tmp_path: Path) -> None:
         ({"schedulers_on": "moon"}, "schedulers_on='moon'; give 'driver' or 'nodes'"),
         ({"runtime": st.Threads(2)}, r"Threads\(.*has no nodes; give st\.Cluster"),
         ({"runtime": st.Simulated(nodes=2)}, "need 3 nodes, and there are 2; give more nodes, or fewer schedulers"),
-        ({"checkpoint": tmp_path}, "leave one of the two out"),
     ):
         given: dict[str, Any] = {"runtime": nodes, "schedulers_on": "nodes", **wrong}
         with pytest.raises(PlanError, match=says):

@@ -45,7 +45,7 @@ def test_ten_thousand_schedules(block: int) -> None:
 
 
 def test_draws_cover_every_stage() -> None:
-    times = Times([(1.0, 2.0), (3.0, 4.0)], finished=5.0, gathered=6.0)
+    times = Times([(1.0, 2.0), (3.0, 4.0)], [(7.0, 8.0)], finished=5.0, gathered=6.0)
     seen: Counter[str] = Counter()
     for seed in range(300):
         base = draw_base(seed)
@@ -54,16 +54,44 @@ def test_draws_cover_every_stage() -> None:
         at = float(faults[0].at)
         seen["before"] += at < 2.0
         seen["cut"] += 1.0 <= at <= 2.0 or 3.0 <= at <= 4.0
-        seen["gathering"] += at >= 5.0
+        seen["gathering"] += 5.0 <= at <= 6.0
+        seen["before an evaluation"] += at >= 7.0
         seen["several"] += len(faults) > 1
         seen[type(base.rule).__name__] += 1
         seen[type(base.policy).__name__] += 1
         seen[f"{base.cluster['nodes']} nodes"] += 1
         seen[f"every {base.checkpoint}"] += 1
-    expected = ["Crash", "Pause", "Reset", "before", "cut", "gathering", "several", "BSP", "SSP", "Eager", "Lazy"]
+    expected = ["Crash", "Pause", "Reset", "before", "cut", "before an evaluation", "gathering", "several"]
+    expected += ["BSP", "SSP", "Eager", "Lazy"]
     expected += ["Managed", "1 nodes", "2 nodes", "3 nodes", "4 nodes", "every None", "every 1", "every 2"]
     assert [name for name in expected if seen[name] < 5] == []
-    assert len(STAGES) == 6
+    assert len(STAGES) == 7
+
+
+def test_nodes_are_lost_while_a_cut_is_collected_for_its_evaluation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some parts have arrived, and the cut is never complete in this life; others are evaluated at their cuts."""
+    honest_restart, honest_at_cut = TableRun.restart, TableRun.at_cut
+    seen: Counter[str] = Counter()
+
+    def restart(self: TableRun, now: float) -> Any:
+        assert self.evaluations is not None
+        waiting = [cut for clock, cut in self._open.items() if self.evaluations._at(clock)]
+        seen["collected"] += any(cut.workers or cut.shards for cut in waiting)
+        seen["some shards"] += any(0 < len(cut.shards) < self.nodes for cut in waiting)
+        return honest_restart(self, now)
+
+    def at_cut(self: TableRun, cut: CutParts) -> Any:
+        due = honest_at_cut(self, cut)
+        seen["evaluated"] += len(due)
+        seen["evaluated after a restart"] += len(due) * (self.incarnation > 0)
+        return due
+
+    monkeypatch.setattr(TableRun, "restart", restart)
+    monkeypatch.setattr(TableRun, "at_cut", at_cut)
+    for seed in range(60):
+        run_seed(seed)
+    assert [what for what in ("collected", "some shards", "evaluated after a restart") if seen[what] < 5] == []
+    assert seen["evaluated"] > 100
 
 
 def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
@@ -250,14 +278,16 @@ PLANTS: tuple[Plant, ...] = (
 def test_a_planted_bug_is_caught(plant: Plant) -> None:
     # A clock that is recomputed under BSP has the same bits, so parts of two lives would fit together.
     rule = SSP(2) if plant is parts_of_an_earlier_life_count else BSP()
+    # A cut that is kept is evaluated just before, so only cuts that are not kept leave evaluations behind.
+    checkpoint = 2 if plant is an_evaluation_of_a_lost_life_is_kept else 1
     with pytest.MonkeyPatch.context() as patch:
         plant(patch)
         for seed in range(200):
             try:
-                run_seed(seed, rule=rule, clocks=5, nodes=3, checkpoint=1)
+                run_seed(seed, rule=rule, clocks=5, nodes=3, checkpoint=checkpoint)
             except ScheduleFailed as failed:
                 print(f"caught by schedule {seed}: {str(failed.__cause__)[:200]}")
                 break
         else:
             raise AssertionError("not caught in 200 schedules")
-    run_seed(seed, rule=rule, clocks=5, nodes=3, checkpoint=1)
+    run_seed(seed, rule=rule, clocks=5, nodes=3, checkpoint=checkpoint)

@@ -133,11 +133,11 @@ def test_a_cluster_that_cannot_be_is_refused(wrong: dict[str, Any], says: str) -
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (lambda: Pause(-1, 1.0, 1.0), "whole number, 0 or more"),
+        (lambda: Pause(-1, 1.0, 1.0), "Pause: node must be a whole number at least 0; got -1"),
         (lambda: Pause(0, "soon", 1.0), "is not a time"),
         (lambda: SlowLink(0, 0, 1.0), "two different nodes"),
         (lambda: SlowLink(0, 1, 1.0, factor=0.5), "1 or more"),
-        (lambda: Reset(0, 1, 1.0, lost=-1), "0 or more"),
+        (lambda: Reset(0, 1, 1.0, lost=-1), "Reset: lost must be a whole number at least 0"),
     ],
 )
 def test_a_fault_that_cannot_be_is_refused(make: Callable[[], object], says: str) -> None:
@@ -490,6 +490,23 @@ def test_local_state_and_cursors_come_back_after_a_crash() -> None:
     assert restart.now == pytest.approx(0.075, abs=1e-5)  # and a little to read the checkpoint
     assert calls == [(w, 0) for w in range(4)] + [(w, 3) for w in range(4)]
     assert table(outcome)[:4].tolist() == [[10.0] * 3] * 4
+
+
+def test_a_delay_is_silence_until_the_first_message_arrives() -> None:
+    """The sender answers the driver, so it is lost after six times as long as one that does not."""
+
+    def work(seat: Any) -> None:
+        while seat.clock < 10:
+            seat.work(10.0)
+            seat.add(0, np.array([seat.worker]), np.ones((1, 3), dtype=np.float32))
+            seat.tick()
+
+    for extra, lost in ((0.011, 0), (0.05, 0), (0.07, 1)):
+        spec = replace(SMALL, faults=[Delay(0, 1, at=0.035, seconds=0.001, extra=extra)], detect=0.01, back_after=0.01)
+        assert spec.can_fail == bool(lost)
+        outcome = run(spec, job(work, every_clocks=3))
+        assert [restart.now for restart in outcome.recording.restarts] == pytest.approx([0.105] * lost, abs=1e-3)
+        assert table(outcome)[:4].tolist() == [[10.0] * 3] * 4
 
 
 def test_nodes_without_workers_only_serve() -> None:

@@ -18,7 +18,7 @@ import test_cluster_lda as topics
 import test_cluster_ring_loops as loops
 from jobs import PROBLEMS, digest, job_on, some_ratings
 from rotation_schedules import EPOCHS, SmallRotation, check, schedule
-from stretto.errors import Diverged, PlanError, RunError
+from stretto.errors import Diverged, RunError
 from stretto.models.topics import problem as lda_base
 from stretto.observe.events import EpochDone, Event
 from stretto.runtime.blocks.train import JobTrainer
@@ -100,10 +100,8 @@ def test_estimators_take_it() -> None:
     assert np.array_equal(*topic)
 
 
-def test_what_it_does_not_run() -> None:
+def test_a_runtime_that_has_run_nothing_has_no_report() -> None:
     runtime = st.Simulated(nodes=2, threads=1)
-    with pytest.raises(PlanError, match="read all features from one memory"):
-        st.Lasso(runtime=runtime, schedule=st.schedule.prioritised()).fit(np.ones((3, 2)), np.ones(3))
     with pytest.raises(RunError, match="has not run blocks or a program yet"):
         _ = runtime.report
 

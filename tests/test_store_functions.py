@@ -209,7 +209,7 @@ def test_whole_numbers_can_only_be_added(function: ServerFunction) -> None:
         (lambda: adagrad(0), r"adagrad\(rate=0\): give a number above 0"),
         (lambda: adagrad(0.1, start=-1), r"adagrad\(start=-1\)"),
         (lambda: adarevision(float("nan")), r"adarevision\(rate=nan\)"),
-        (lambda: adarevision(0.1, snapshots=-1), r"adarevision\(snapshots=-1\)"),
+        (lambda: adarevision(0.1, snapshots=-1), "adarevision: snapshots must be a whole number at least 0; got -1"),
         (lambda: proximal(0.1, l1=-1), r"proximal\(l1=-1\): give a number, 0 or more"),
         (lambda: server_function(_SEVEN), r"apply=7 is not a function of \(row, state, delta, old, params\)"),
         (lambda: server_function(lambda row, delta: 1.0), r"apply must be a function of \(row, state, delta, old"),

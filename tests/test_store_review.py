@@ -341,7 +341,7 @@ def read(cache: Cache, keys: NDArray[np.int64]) -> bool:
         (st.tables.Managed, {"links": {(0, 0): "1Mbit"}}, r"\(from node, to node\)"),
         (st.tables.Eager, {"codec": "f16"}, r"codec='f16'.*'f2'"),
         (st.tables.Lazy, {"codec": "zip"}, r"codec='zip'.*'f2'"),
-        (st.tables.SSP, {"speculate": "yes"}, "speculate='yes'"),
+        (st.tables.SSP, {"speculate": "yes"}, "speculate must be True or False; got 'yes'"),
         (st.Simulated, {"faults": Crash(0, 1.0)}, "a list"),
         (st.Simulated, {"failures": Crash(0, 1.0)}, "a list"),
         (st.Simulated, {"stragglers": {"share": "a", "slow": 2, "seconds": 1}}, "stragglers="),

@@ -18,9 +18,8 @@ the clocks that may be missing, with the reader's own open one: τ_max = s + 1.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from operator import index
 
-from stretto.errors import PlanError
+from stretto.checks import flags, number
 
 
 @dataclass(frozen=True)
@@ -84,16 +83,8 @@ class SSP:
     exact = False
 
     def __post_init__(self) -> None:
-        try:
-            s = index(self.s)
-        except TypeError:
-            raise PlanError(f"SSP(s={self.s!r}): the bound is a whole number of clocks, 0 or more") from None
-        if s < 0:
-            raise PlanError(
-                f"SSP(s={s}): the bound is a whole number of clocks, 0 or more; st.tables.ASP() has no bound"
-            )
-        if not isinstance(self.speculate, bool):
-            raise PlanError(f"SSP(speculate={self.speculate!r}): give True or False")
+        number("s", self.s, least=0, whole=True, owner="SSP", why="st.tables.ASP() has no bound")
+        flags(speculate=self.speculate, owner="SSP")
 
     def need(self, clock: int) -> int:
         """The clock that a row must be complete through before it is read at this clock.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from stretto.runtime.arguments import whole
+from stretto.checks import whole
 from stretto.runtime.chosen import one_memory
 from stretto.schedule.automatic.auto import Auto, AutoChooser
 from stretto.schedule.automatic.candidates import COMPILED, PYTHON, RoundCost

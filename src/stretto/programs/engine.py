@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from stretto.errors import Diverged, RunError
+from stretto.runtime.cluster.rounds.remote_choices import RemoteChoices
 from stretto.schedule.pipeline import WHOLE, Pipeline
 from stretto.schedule.scheduler_share import SchedulerShare
 from stretto.schedule.spec import Floats, Schedule
@@ -66,6 +67,7 @@ class ProgramRun:
         self.parts = 0 if self.pieces is None else len(self.pieces)
         self.shares = self._shares(first, columns)
         self.schedulers = len(self.shares)
+        self.choices = RemoteChoices(self.schedulers)
         self.stateful = program.local is not None or bool(self.shares)
         self.locals: list[Any] | None = None  # by part, where updates run in this process
         self.history: list[Look] = []
@@ -224,7 +226,8 @@ class ProgramRun:
         for part, outcome in sorted(states.items()):
             if outcome.error is not None:
                 blame(self.program.name, "local", f"round {number}, part {part + 1}", outcome.error, remote=True)
-        self.saver.states_came(number, {part: outcome.result or b"" for part, outcome in states.items()})
+        chosen = self.choices.chosen(number) if self.schedulers else None
+        self.saver.states_came(number, {part: outcome.result or b"" for part, outcome in states.items()}, chosen)
 
     def states(self) -> tuple[int, Mapping[int, bytes] | None]:
         """The round after which states were saved last, and the states, which nodes start from."""

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from stretto.checks import whole
 from stretto.errors import PlanError, RunError
-from stretto.runtime.arguments import whole
 
 from .part_sources import source_of
 

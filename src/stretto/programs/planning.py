@@ -10,11 +10,11 @@ from xml.sax.saxutils import escape
 
 import numpy as np
 
+from stretto.checks import whole
 from stretto.plan.cost import Cost
 from stretto.plan.job import JobPlan
 from stretto.plan.plan import Physical
 from stretto.plan.planned import refuse_changed
-from stretto.runtime.arguments import whole
 from stretto.runtime.chosen import name_of
 
 from .auto import depth_of

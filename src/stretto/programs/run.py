@@ -9,9 +9,8 @@ from numbers import Real
 from pathlib import Path
 from typing import Any
 
-from stretto.checks import flags, wrong
+from stretto.checks import flags, whole, wrong
 from stretto.errors import PlanError
-from stretto.runtime.arguments import whole
 from stretto.runtime.chosen import PROGRAMS, chosen, one_memory
 from stretto.runtime.files.run_checkpoints import Saving
 from stretto.runtime.interrupts import raising_ctrl_c
@@ -119,7 +118,7 @@ def run(
         record=record,
         verbose=whole("verbose", verbose, 0),
         check_every=None if check_every is None else whole("check_every", check_every, 0),
-        schedulers_on=_schedulers_on(program, schedulers_on, where, checkpoint),
+        schedulers_on=_schedulers_on(program, schedulers_on, where),
         session=session,
     )
     options = replace(options, keeping=_keeping(program, options, checkpoint, checkpoint_every, resume))
@@ -136,7 +135,7 @@ def run(
         return program.launch(options)
 
 
-def _schedulers_on(program: Program, asked: Any, runtime: Any, checkpoint: Any) -> str:
+def _schedulers_on(program: Program, asked: Any, runtime: Any) -> str:
     if asked not in ("driver", "nodes"):
         raise PlanError(f"run: schedulers_on={asked!r}; give 'driver' or 'nodes'")
     if asked == "driver":
@@ -153,11 +152,6 @@ def _schedulers_on(program: Program, asked: Any, runtime: Any, checkpoint: Any) 
         raise PlanError(
             f"{start}: {schedule.schedulers} schedulers and at least one node for updates need "
             f"{schedule.schedulers + 1} nodes, and there are {runtime.nodes}; give more nodes, or fewer schedulers"
-        )
-    if checkpoint is not None:
-        raise PlanError(
-            f"{start}: checkpoint=: what schedulers on nodes know is kept for lost nodes and not in files; leave one "
-            "of the two out"
         )
     return "nodes"
 

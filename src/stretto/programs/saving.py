@@ -2,11 +2,15 @@
 
     params/3/beta       parameters after round 3, in arrays.safetensors
     part/0              the state of a part, pickled
+    scheduler/0         the state of a scheduler on a node, pickled
+    chosen              of schedulers on nodes: the rounds that they had chosen by then, pickled
     state               the rest, pickled
 
 A checkpoint after round c holds the versions of the parameters that rounds in flight read, the jobs of later rounds
 that were already chosen, the state of the schedule, `state.memory`, the states of parts and the history. A resumed run
-recomputes the updates of rounds in flight, with the same bits. The state of the user's schedule and parts is pickled:
+recomputes the updates of rounds in flight, with the same bits. Schedulers on nodes are ahead of the driver: their
+states may follow the choice of a later round, so the checkpoint holds the rounds in between and the requests that the
+schedulers have not answered. The state of the user's schedule and parts is pickled:
 resume only from folders that you trust.
 """
 
@@ -19,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stretto.errors import RunError
+from stretto.errors import PlanError, RunError
 from stretto.runtime.tables.job import CheckpointSettings
 
 from .node import unpacked
@@ -33,6 +37,7 @@ STATES_EVERY = 16  # rounds between two saves of the states of parts, without ch
 _SAFE = "biuf"  # kinds of dtypes that are saved as they are, up to 8 bytes wide
 
 Captured = tuple[dict[str, NDArray[Any]], dict[str, Any]]
+Arrived = tuple[Mapping[int, bytes], bytes | None]  # states of parts, and what schedulers on nodes have chosen
 
 
 class Saver:
@@ -51,7 +56,7 @@ class Saver:
         self._checkpoints = None if keeping is None else keeping.checkpoints(run.progress.tell)
         self._newest = -1  # the round of the last checkpoint
         self._waiting: dict[int, Captured] = {}  # by round: written when the states of parts have arrived
-        self._came: dict[int, Mapping[int, bytes]] = {}  # by round: states that arrived before it was aggregated
+        self._came: dict[int, Arrived] = {}  # by round: states that arrived before it was aggregated
 
     @property
     def every(self) -> int | None:
@@ -81,17 +86,17 @@ class Saver:
         elif (states := self._run.local_states(number)) is not None:
             self._write(number, captured, states)
         elif number in self._came:
-            self._write(number, captured, self._came.pop(number))
+            self._write(number, captured, *self._came.pop(number))
         else:
             self._waiting[number] = captured
 
-    def states_came(self, number: int, states: Mapping[int, bytes]) -> None:
-        """Store the states of all parts after a round, from nodes."""
+    def states_came(self, number: int, states: Mapping[int, bytes], chosen: bytes | None) -> None:
+        """Store the states of all parts after a round, from nodes. chosen: see `RemoteChoices.chosen`."""
         self.states = number, states
         if number in self._waiting:
-            self._write(number, self._waiting.pop(number), states)
+            self._write(number, self._waiting.pop(number), states, chosen)
         elif self._keeping is not None:
-            self._came = {number: states}
+            self._came = {number: (states, chosen)}
 
     def _capture(self, number: int) -> Captured:
         run, depth = self._run, self._run.options.pipeline
@@ -107,6 +112,7 @@ class Saver:
                 "past": {t: last for t, last in run.past.items() if t <= number},
                 "memory": run.memory,
                 "schedule": run.source.saved(),
+                "choices": run.choices.captured() if run.schedulers else None,
                 "history": run.history,
                 "counts": (run.updates, run.samples),
                 "seconds": run.seconds,
@@ -121,12 +127,23 @@ class Saver:
         arrays["state"] = np.frombuffer(packed, np.uint8)
         return arrays, {"step": number, "round": number}
 
-    def _write(self, number: int, captured: Captured, states: Mapping[int, bytes]) -> None:
+    def _write(self, number: int, captured: Captured, states: Mapping[int, bytes], chosen: bytes | None = None) -> None:
         assert self._checkpoints is not None
         arrays, meta = captured
-        arrays |= {f"part/{part}": np.frombuffer(state, np.uint8) for part, state in states.items()}
+        for part, state in states.items():
+            if (key := self._key(part)) is not None:
+                arrays[key] = np.frombuffer(state, np.uint8)
+        if chosen is not None:
+            arrays["chosen"] = np.frombuffer(chosen, np.uint8)
         if self._checkpoints.save(arrays, meta, number):
             self._newest = number
+
+    def _key(self, part: int) -> str | None:
+        """The name of a part's state, or of a scheduler's; None: the part has none."""
+        parts = self._run.parts
+        if part >= parts:
+            return f"scheduler/{part - parts}"
+        return None if self._run.program.local is None else f"part/{part}"
 
     # -- resuming ----------------------------------------------------------------------------------------------------
 
@@ -137,6 +154,7 @@ class Saver:
         run, found = self._run, self._checkpoints.latest()
         number = int(found.meta["round"])
         state = pickle.loads(found.arrays["state"].tobytes())
+        _refuse_other_place(run, state.get("choices") is not None)
         versions: dict[int, dict[str, NDArray[Any]]] = {}
         for key, array in found.arrays.items():
             if key.startswith("params/"):
@@ -147,7 +165,13 @@ class Saver:
         run.versions.restore(number, versions)
         run.resumed(state)
         if run.stateful:
-            self.states = number, {part: found.arrays[f"part/{part}"].tobytes() for part in range(run.parts)}
+            keys = [self._key(part) for part in range(run.parts + run.schedulers)]
+            saved = (b"" if key is None else found.arrays[key].tobytes() for key in keys)
+            self.states = number, dict(enumerate(saved))
+        if run.schedulers:
+            late = run.choices.restore(state["choices"], found.arrays["chosen"].tobytes())
+            for later, jobs in late.items():
+                run.source.receive(later, pickle.loads(jobs))
         run.hold(pipeline)  # the checkpoint may be in another segment
         pipeline.resume(number, {t: len(flight.results) for t, flight in sorted(run.flights.items()) if flight.jobs})
         if run.ended is not None:
@@ -158,3 +182,13 @@ class Saver:
         """The resumed states of parts, for updates in this process; None: states are created from the parts."""
         states = self.states[1]
         return None if states is None else [unpacked(states[part]) for part in sorted(states)]
+
+
+def _refuse_other_place(run: ProgramRun, on_nodes: bool) -> None:
+    """PlanError if the schedulers of a checkpoint ran elsewhere: what they know is stored in another form."""
+    if on_nodes != bool(run.schedulers):
+        there, here = ("nodes", "driver") if on_nodes else ("driver", "nodes")
+        raise PlanError(
+            f"run: schedulers_on={here!r}: the checkpoint was saved with schedulers_on={there!r}; resume with "
+            f"schedulers_on={there!r}"
+        )

@@ -56,7 +56,7 @@ def chosen(
     start = f"{owner}: runtime={shown(runtime)}"
     # Not a generator: Ctrl-C that arrives while a generator is closed is printed and dropped.
     opens, serves = callable(getattr(runtime, "open", None)), callable(getattr(runtime, "serve", None))
-    if isinstance(runtime, type) or not (opens or serves):
+    if isinstance(runtime, type) or not (opens or serves or callable(getattr(runtime, does, None))):
         raise NotARuntime(f"{start} is not a runtime; give {give}{_instead(runtime)}")
     if not callable(getattr(runtime, does, None)) or not hasattr(runtime, "serve" if does == "serve" else "workers"):
         raise NotARuntime(f"{start} is not a runtime for {work}; give {give}")

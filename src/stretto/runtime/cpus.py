@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 import os
-from operator import index
 from pathlib import Path
 
-from stretto.checks import shown
+from stretto.checks import number
 from stretto.errors import PlanError
 
 
@@ -40,14 +39,8 @@ def workers_from(n_jobs: int | str | None) -> int:
     """
     if n_jobs is None or is_auto(n_jobs):
         return available_cpus()
-    try:
-        if isinstance(n_jobs, bool):
-            raise TypeError
-        count = index(n_jobs)  # type: ignore[arg-type]  # a string raises TypeError
-    except TypeError:
-        raise PlanError(
-            f"n_jobs={shown(n_jobs)} is not a whole number; use one, 'auto', or None for every core"
-        ) from None
+    number("n_jobs", n_jobs, whole=True, why="None takes every core, 'auto' finds a number while running")
+    count = int(n_jobs)
     if count == 0:
         raise PlanError("n_jobs=0, or st.Threads(0), has no meaning; give a positive number, or None for every core")
     cores = available_cpus()

@@ -158,15 +158,17 @@ class RemoteChooser(Chooser):
         return found
 
     def receive(self, number: int, jobs: Ints) -> None:
-        """Store a round that a scheduler has chosen."""
-        self._chosen[number] = jobs
+        """Store a round that a scheduler has chosen. A checkpoint may repeat one that is in flight already."""
+        if number > self._made:
+            self._chosen[number] = jobs
 
     def choose(self) -> Ints:
         self._made += 1
         return self._chosen.pop(self._made)
 
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        raise PlanError("the state of schedulers on nodes is saved there")
+    def arrays(self) -> dict[str, Any]:
+        """What decides later rounds besides the states of the schedulers, which are saved on their nodes."""
+        return {"learned": self._learned, "chosen": self._chosen, "made": self._made}
 
-    def restore(self, arrays: dict[str, NDArray[Any]]) -> None:
-        raise PlanError("the state of schedulers on nodes is saved there")
+    def restore(self, arrays: dict[str, Any]) -> None:
+        self._learned, self._chosen, self._made = arrays["learned"], arrays["chosen"], arrays["made"]

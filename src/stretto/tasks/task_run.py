@@ -28,7 +28,7 @@ from .saving import TaskCheckpoints
 from .stage import StageInput, stage_job, take_states, value_of
 from .tree import Task, Unit
 from .walk import StartUnit, TaskWalk
-from .widths import SubStageRun, StageWidths
+from .widths import StageWidths, SubStageRun
 
 Tell = Callable[[StageRecord], None]
 Path = tuple[int, ...]

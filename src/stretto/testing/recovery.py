@@ -6,11 +6,12 @@
     run_seed(4711)                                          the same from Python; raises ScheduleFailed
 
 A schedule is run twice. The first run loses no node and says when its cuts were made and when it ended. The second
-loses nodes at stages of that run: before the first cut, while a cut is made, while all restart, just after it, while
-the results are gathered. Nodes crash, one or all of them, or stall until the others count them as lost; frames are lost
-and doubled. Under BSP() tables, workers' own values and evaluations must have the same bits. Under SSP(s) the replay
-checker must find nothing, and evaluations must be of ascending clocks. What decides in these runs decides on a cluster:
-`runtime.tables.run.table_run`, `runtime.tables.run.node_cuts` and `runtime.cluster.hosts.failure_detector`.
+loses nodes at stages of that run: before the first cut, while a cut is made, while the parts of a cut that will be
+evaluated arrive, while all restart, just after it, while the results are gathered. Nodes crash, one or all of them, or
+stall until the others count them as lost; frames are lost and doubled. Under BSP() tables, workers' own values and
+evaluations must have the same bits. Under SSP(s) the replay checker must find nothing, and evaluations must be of
+ascending clocks. What decides in these runs decides on a cluster: `runtime.tables.run.table_run`,
+`runtime.tables.run.node_cuts` and `runtime.cluster.hosts.failure_detector`.
 """
 
 from __future__ import annotations
@@ -35,7 +36,10 @@ from .replay import check_replay
 from .schedules import ScheduleFailed, command_line, compare, run_on
 
 COMMAND = "python -m stretto.testing.recovery --seed"
-STAGES = ("before the first cut", "during a cut", "anywhere", "during the restart", "after the restart", "gathering")
+STAGES = (
+    "before the first cut", "during a cut", "before an evaluation", "anywhere", "during the restart",
+    "after the restart", "gathering",
+)  # fmt: skip
 _NEVER = Crash(0, at=1e6)  # a crash that never comes: nodes can fail, so cuts are made and results are gathered
 
 
@@ -44,6 +48,7 @@ class Stages:
     """When what happened in a run that lost no node, in virtual seconds."""
 
     cuts: list[tuple[float, float]] = field(default_factory=list)  # from the first part to the last
+    evaluated: list[tuple[float, float]] = field(default_factory=list)  # the same of cuts that are evaluated
     finished: float = 0.0
     gathered: float = 0.0
     read: float = 0.0  # seconds that reading a cut takes
@@ -54,6 +59,8 @@ class Stages:
             return 0.0, self.cuts[0][1] if self.cuts else self.finished
         if stage == "during a cut" and self.cuts:
             return dice.choice(self.cuts)
+        if stage == "before an evaluation" and self.evaluated:
+            return dice.choice(self.evaluated)
         if stage == "gathering":
             return self.finished, self.gathered
         return 0.0, self.finished
@@ -69,7 +76,7 @@ class TracedCluster(Simulated):
         cluster = SimulatedCluster(self, job)
         run, stages = cluster.state, Stages()
         first: dict[int, float] = {}
-        honest_part, honest_keep = run.worker_part, run.keep
+        honest_part, honest_keep, honest_at_cut = run.worker_part, run.keep, run.at_cut
 
         def worker_part(clock: int, worker: int, part: Any) -> Any:
             first.setdefault(clock, cluster.hub.now)
@@ -80,7 +87,13 @@ class TracedCluster(Simulated):
             stages.read = cut.size() / self.save_rate
             honest_keep(cut)
 
-        run.worker_part, run.keep = worker_part, keep  # type: ignore[method-assign]
+        def at_cut(cut: Any) -> Any:
+            due = honest_at_cut(cut)
+            if due:
+                stages.evaluated.append((first[cut.clock], cluster.hub.now))
+            return due
+
+        run.worker_part, run.keep, run.at_cut = worker_part, keep, at_cut  # type: ignore[method-assign]
         try:
             outcome = cluster.run()
         finally:

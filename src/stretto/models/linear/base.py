@@ -22,7 +22,7 @@ from stretto.models.sklearn_base import BaseEstimator, CallbackSupportMixin, Con
 from stretto.observe.events import WidthChosen
 from stretto.plan.job import JobPlan
 from stretto.plan.planned import refuse_changed
-from stretto.runtime.chosen import refuse_elsewhere, runtime_words
+from stretto.runtime.chosen import runtime_words
 from stretto.runtime.runtimes import Runtime
 from stretto.schedule.checks import uncalled
 from stretto.schedule.spec import Schedule
@@ -83,15 +83,12 @@ class LinearModel(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
 
     def _runtime(self, other: Any = None) -> Runtime:
         """The runtime: `other` if given, else from the parameters."""
-        found = checks.place(self.runtime if other is None else other, self.n_jobs, owner=type(self).__name__)
-        if isinstance(self.schedule, Schedule) and not isinstance(self.schedule, WorkingSets):
-            refuse_elsewhere(
-                found,
-                owner=type(self).__name__,
-                why=f"the rounds of schedule={self.schedule!r} read all features from one memory",
-                give="use st.Threads(n), or leave schedule=None, which runs on a cluster",
-            )
-        return found
+        return checks.place(self.runtime if other is None else other, self.n_jobs, owner=type(self).__name__)
+
+    @property
+    def _by_rounds(self) -> bool:
+        """Whether the rounds of a schedule solve the problem, not working sets."""
+        return self.schedule is not None and not isinstance(self.schedule, WorkingSets)
 
     def _plan_parameters(self) -> dict[str, Any]:
         """Parameters in the form that the plan and its fingerprint contain."""
@@ -140,7 +137,9 @@ class LinearModel(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
         root = self._init_callback_context(max_subtasks=None)
         root.call_on_fit_task_begin(estimator=self, X=given.X, y=given.y)
         self.plan_, self.fingerprint_ = plan, plan.fingerprint
-        with runtime.open() as crew, saving_fit(session, plan) as saved:
+        # With rounds of a schedule the driver holds the design: it cuts it for the nodes, and measures the gap itself.
+        crews = checks.here(runtime, self.n_jobs) if self._by_rounds else runtime
+        with crews.open() as crew, saving_fit(session, plan) as saved:
             saved.goal = self.max_iter
             if reason:
                 saved.tell(WidthChosen(time.time(), 1, crew.workers, reason, settled=True))
@@ -256,7 +255,7 @@ class FitSession:
 
         watch = look if watching else None
         works = self.solver(problem) if works is None else works
-        if model.schedule is None or isinstance(model.schedule, WorkingSets):
+        if not model._by_rounds:
             works.restore(self.saved.take("solver") or {})
             with self.saved.level("solver", works.state):
                 fit = works.fit(
@@ -266,6 +265,7 @@ class FitSession:
         else:
             from .schedule import fit_by_schedule
 
+            assert model.schedule is not None
             fit = fit_by_schedule(
                 problem, works, l1, l2, schedule=model.schedule, gap=gap, share=share, max_rounds=model.max_iter,
                 start=start, look=watch, runtime=self.runtime, seed=self.seed, saved=self.saved,

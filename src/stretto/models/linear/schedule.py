@@ -2,7 +2,8 @@
 
 The round engine computes the objective but not the duality gap, which costs a pass over all features. So it runs until
 the objective has nearly stopped falling; then the gap is measured. If that is too large, the engine continues, and the
-next measurement waits until the objective falls more slowly still.
+next measurement waits until the objective falls more slowly still. On a cluster the rounds run on nodes, which are
+started once, and the driver measures the gap. The runtime changes no number.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from stretto.errors import Diverged, PlanError
 from stretto.programs.coordinates.regression import SparseRegression
 from stretto.programs.run import run
 from stretto.programs.values import Look
+from stretto.runtime.rounds.started import started
 from stretto.runtime.runtimes import Runtime
+from stretto.schedule.automatic.auto import Auto
 from stretto.schedule.spec import Schedule
 from stretto.solvers.linear.fit_saving import FitSaving
 from stretto.solvers.linear.regression import Fit, RegressionProblem
@@ -52,6 +55,8 @@ def fit_by_schedule(
     """
     _refuse(problem)
     assert isinstance(problem.design, Design)
+    if isinstance(schedule, Auto) and schedule.latency is None:
+        schedule = replace(schedule, latency=0.0)  # that of the runtime would make other choices, and other bits
     samples, features = problem.design.shape
     each = float(problem.weight[0]) * samples  # the round engine minimises the mean loss
     program = SparseRegression(
@@ -82,10 +87,10 @@ def fit_by_schedule(
         counts = np.array([sweeps, updates, leg], np.int64)
         return {**program.params, "counts": counts, "limits": np.array([calm, worst])}
 
-    with saved.level("schedule", now):
+    with saved.level("schedule", now), started(runtime) as where:
         while True:
             quiet = _ObjectiveSettled(calm, max_rounds - sweeps)
-            result = run(program, every=sweep, until=quiet, runtime=runtime, seed=seed + leg)
+            result = run(program, every=sweep, until=quiet, runtime=where, seed=seed + leg)
             if result.stopped == "interrupted":
                 raise KeyboardInterrupt
             if not result.objective <= worst + gap / each:  # also true for NaN

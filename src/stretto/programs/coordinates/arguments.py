@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from stretto.checks import whole
 from stretto.errors import DataError, PlanError
-from stretto.runtime.arguments import whole
 from stretto.schedule.automatic.auto import ready_schedule
 from stretto.schedule.checks import uncalled
 from stretto.schedule.spec import Floats, Schedule

@@ -20,6 +20,7 @@ from stretto.runtime.opening import OpensCrew
 
 if TYPE_CHECKING:
     from stretto.runtime.rounds.rounds import RoundsRun
+    from stretto.runtime.rounds.started import StartedNodes
     from stretto.runtime.tables.job import TableJob, TableOutcome
     from stretto.schedule.pipeline import Pipeline
 
@@ -133,14 +134,24 @@ class Cluster(OpensCrew):
         work : RemoteWork
             The functions of the program.
         """
+        with self.started() as nodes, nodes.rounds(pipeline, work) as rounds:
+            yield rounds
+
+    @contextmanager
+    def started(self) -> Iterator[StartedNodes]:
+        """Start the nodes, for several programs one after another."""
         _check_installed(self.address)
+        from stretto.runtime.rounds.started import StartedNodes
+
         from .hosts.fleet import packed
         from .hosts.hosts import Hosts
         from .rounds.driver import HostRounds
         from .rounds.task import make_rounds_task
 
         with Hosts(self) as hosts:
-            yield HostRounds(pipeline, work, hosts, make_rounds_task, pack=packed)
+            yield StartedNodes(
+                self, lambda pipeline, work: HostRounds(pipeline, work, hosts, make_rounds_task, pack=packed)
+            )
 
 
 def _check_installed(address: str) -> None:

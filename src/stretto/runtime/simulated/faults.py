@@ -15,6 +15,7 @@ from dataclasses import dataclass, fields
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from stretto.checks import number
 from stretto.comm.units import seconds
 from stretto.errors import PlanError
 
@@ -34,10 +35,8 @@ class _Fault:
             value = getattr(self, entry.name)
             if entry.name in ("at", "seconds", "back_after", "extra"):
                 object.__setattr__(self, entry.name, seconds(value))
-            elif entry.name in ("node", "a", "b", "lost", "doubled") and (not isinstance(value, int) or value < 0):
-                raise PlanError(
-                    f"{self!r}: {entry.name}={value!r} is not a node or count; give a whole number, 0 or more"
-                )
+            elif entry.name in ("node", "a", "b", "lost", "doubled"):
+                number(entry.name, value, least=0, whole=True, owner=type(self).__name__)
         if getattr(self, "factor", 1.0) < 1:
             raise PlanError(f"{self!r}: factor says how many times slower; give a number of 1 or more")
         if hasattr(self, "a") and self.a == getattr(self, "b", None):
@@ -148,6 +147,9 @@ class SlowLink(_Fault):
 @dataclass(frozen=True)
 class Delay(_Fault):
     """Messages from one node to another arrive later. They keep their order; other pairs of nodes are not affected.
+
+    In a job over tables the receiver hears nothing of the sender until the first of them arrives. A sender that is
+    silent for six times `detect` is lost, although it answers the driver.
 
     Parameters
     ----------

@@ -20,13 +20,15 @@ from typing import TYPE_CHECKING, Any
 from stretto.checks import number, whole
 from stretto.comm.units import rate, seconds
 from stretto.errors import PlanError, RunError
+from stretto.runtime.cluster.hosts.failure_detector import BUSY
 from stretto.runtime.opening import OpensCrew
 
-from .faults import Crash, Fault, Pause, SlowNode, check
+from .faults import Crash, Delay, Fault, Pause, SlowNode, check
 
 if TYPE_CHECKING:
     from stretto.runtime.cluster.rounds.driver import RemoteWork
     from stretto.runtime.rounds.rounds import RoundsRun
+    from stretto.runtime.rounds.started import StartedNodes
     from stretto.runtime.tables.job import TableJob, TableOutcome
     from stretto.schedule.pipeline import Pipeline
 
@@ -239,9 +241,13 @@ class Simulated(OpensCrew):
 
     @property
     def can_fail(self) -> bool:
-        """Whether a node may be lost: by a crash, or by a stall longer than `detect`."""
-        stalls = (float(fault.seconds) >= float(self.detect) for fault in self.faults if isinstance(fault, Pause))
-        return self.failures not in (None, ()) or any(isinstance(fault, Crash) for fault in self.faults) or any(stalls)
+        """Whether a node may be lost: by a crash, or by a stall or a delay of messages that counts as silence."""
+        detect = float(self.detect)
+        silences = [float(fault.seconds) >= detect for fault in self.faults if isinstance(fault, Pause)]
+        silences += [float(fault.extra) >= BUSY * detect for fault in self.faults if isinstance(fault, Delay)]
+        return (
+            self.failures not in (None, ()) or any(isinstance(fault, Crash) for fault in self.faults) or any(silences)
+        )
 
     def mean_failure(self) -> float | None:
         """Seconds between two failures of one node; None if that is not known."""
@@ -306,7 +312,14 @@ class Simulated(OpensCrew):
         work : RemoteWork
             The functions of the program.
         """
+        with self.started() as nodes, nodes.rounds(pipeline, work) as rounds:
+            yield rounds
+
+    @contextmanager
+    def started(self) -> Iterator[StartedNodes]:
+        """Start the simulated nodes, for several programs one after another. Virtual time goes on between them."""
         from stretto.runtime.cluster.rounds.driver import HostRounds
+        from stretto.runtime.rounds.started import StartedNodes
 
         from .blocks.hosts import VirtualHosts
         from .blocks.report import RotationReport
@@ -314,12 +327,16 @@ class Simulated(OpensCrew):
 
         hosts = VirtualHosts(self)
         options: Any = {"pack": lambda work: work, "clock": hosts.now, "cpu": lambda: 0.0, "wait": math.inf}
-        made = HostRounds(pipeline, work, hosts, make_virtual_rounds, **options)
-        hosts.asked = lambda: made.asked and not made.halting
+
+        def rounds(pipeline: Pipeline, work: RemoteWork) -> RoundsRun:
+            made = HostRounds(pipeline, work, hosts, make_virtual_rounds, **options)
+            hosts.asked = lambda: made.asked and not made.halting
+            return made
+
         report = RotationReport(self.nodes, self.threads)
         self._ran(report)
         try:
-            yield made
+            yield StartedNodes(self, rounds)
         finally:
             report.seconds, report.driver_bytes, report.losses = hosts.now(), hosts.carried, list(hosts.losses)
 

@@ -35,6 +35,7 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import Any
 
+from stretto.checks import number
 from stretto.errors import PlanError
 
 SendBound = Callable[[int, int], int]
@@ -233,8 +234,8 @@ def adarevision(rate: float, snapshots: int | None = None) -> ServerFunction:
     >>> st.tables.adarevision(0.1)
     adarevision(0.1)
     """
-    if snapshots is not None and (not isinstance(snapshots, int) or isinstance(snapshots, bool) or snapshots < 0):
-        raise PlanError(f"adarevision(snapshots={snapshots!r}): give a whole number, 0 or more, or None for no bound")
+    if snapshots is not None:
+        number("snapshots", snapshots, least=0, whole=True, owner="adarevision", why="None has no bound")
     return ServerFunction(
         "adarevision",
         "adarevision",

@@ -13,7 +13,7 @@ that were reported before are not reported twice. The bits are the same.
 from __future__ import annotations
 
 import time
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from typing import Any, Protocol
@@ -46,11 +46,14 @@ class RemoteWork(RoundWork, Protocol):
     schedulers : int
         Schedulers on nodes of their own, the last ones; they are parts as well, after those of the data. 0: the driver
         chooses.
+    choices : RemoteChoices
+        Rounds that schedulers on nodes were asked for.
     """
 
     parts: int
     stateful: bool
     schedulers: int
+    choices: RemoteChoices
 
     def request(self, number: int) -> bytes | None:
         """What the scheduler of a round needs to choose it; None: there is no such round."""
@@ -154,7 +157,7 @@ class HostRounds(RoundsRun):
         )  # by round and part: states that have arrived
         self._numbers: Counter[int] = Counter()  # messages sent to each host
         self._has: dict[int, int] = {}  # by host: its version of the parameters
-        self._choices = RemoteChoices(work.schedulers)
+        self._choices = work.choices
 
     def clock(self) -> float:
         return self._clock()
@@ -243,7 +246,7 @@ class HostRounds(RoundsRun):
         choices = self._choices
         if number in choices.received:
             return
-        choices.received.add(number)
+        choices.received[number] = outcome.result
         task, choices.waiting = choices.waiting, None
         try:
             self.work.received(number, outcome)
@@ -268,6 +271,8 @@ class HostRounds(RoundsRun):
             updates = [(task.job, *self.work.assignment(number, task.job)) for task in tasks]
             if self.work.stateful:
                 self._assigned[number] = updates
+                if self.work.saves(number):
+                    self._choices.saving[number] = self._choices.asked
             self._assign(number, updates)
 
     def _assign(self, number: int, updates: list[tuple[int, Any, int]], silent: frozenset[int] = frozenset()) -> None:
@@ -282,7 +287,6 @@ class HostRounds(RoundsRun):
             checks = {update: how for update, _, _ in share if (how := self.work.checks(number, update))}
             self._send(host, AssignUpdates(number, base, patches, _packed(number, share), mine, checks))
         if self.work.stateful and self.work.saves(number):
-            self._choices.saving[number] = self._choices.asked
             for host, parts in self._parts().items():
                 self._send(host, SaveStates(number, tuple(parts)))
 
@@ -345,9 +349,10 @@ class HostRounds(RoundsRun):
             waits = any(task.stage == UPDATE and task.round <= number for task in self.pipeline.running)
             if waits or len(self._states[number]) < self.work.parts + self.work.schedulers:
                 return
-            if not self._choices.saved(number):
+            if not self._choices.complete(number):
                 return
             self.work.saved(number, self._states.pop(number))
+            self._choices.forget(number)
             self._forget()
 
     def _returned(self, task: StageTask, outcome: UpdateOutcome) -> None:
@@ -384,14 +389,19 @@ class HostRounds(RoundsRun):
         self.hosts.ask_each("do", loads, timeout=_LOADING)
 
     def _assign_again(self) -> None:
-        """Assign unreported updates again; where parts have state, all updates since it was saved."""
-        self._choices.saving.clear()
-        for number in sorted(self._choices.requests):
-            self._choose(number)
+        """Assign unreported updates again; where parts have state, all updates since it was saved.
+
+        Schedulers choose all rounds again that they chose since, and save their states between the same two of them.
+        """
+        requests, saving = deque(sorted(self._choices.requests)), self._choices.saving
         running = {task for task in self.pipeline.running if task.stage == UPDATE}
         for number, updates in sorted(self._assigned.items()):
+            while requests and requests[0] <= saving.get(number, 0):
+                self._choose(requests.popleft())
             again = {update for update, _, _ in updates if StageTask(UPDATE, number, update) in running}
             self._assign(number, updates, frozenset(update for update, _, _ in updates if update not in again))
+        for number in requests:
+            self._choose(number)
         self._out = sorted((task for task in running if task.round not in self._assigned), key=lambda task: task.key)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import dataclass, field
+from typing import Any
 
 from stretto.schedule.pipeline import StageTask
 
@@ -19,20 +21,21 @@ class RemoteChoices:
         The last round that was requested.
     requests : dict of int to bytes
         By round: requests since the schedulers' states were saved, which a lost scheduler has to repeat.
-    received : set of int
-        Rounds of `requests` that have arrived.
+    received : dict of int to bytes or None
+        Rounds of `requests` that have arrived, pickled; None: it could not be chosen.
     waiting : StageTask or None
         The choice that the pipeline waits for.
     failed : dict of int to Exception
         By round: why it could not be chosen.
     saving : dict of int to int
-        By round after which states are being saved: the last round that was requested before.
+        By round after which states are being saved: the last round that was requested before. Schedulers save their
+        states after choosing it, also when they repeat their work after a loss.
     """
 
     schedulers: int
     asked: int = 0
     requests: dict[int, bytes] = field(default_factory=dict)
-    received: set[int] = field(default_factory=set)
+    received: dict[int, bytes | None] = field(default_factory=dict)
     waiting: StageTask | None = None
     failed: dict[int, Exception] = field(default_factory=dict)
     saving: dict[int, int] = field(default_factory=dict)
@@ -52,17 +55,37 @@ class RemoteChoices:
         if number in self.failed:
             raise self.failed[number]
 
-    def saved(self, number: int) -> bool:
-        """The states of all schedulers have arrived. True, and older requests are dropped, if all earlier choices
-        arrived too.
+    def complete(self, number: int) -> bool:
+        """Whether all rounds have arrived that schedulers chose before they saved their states after a round."""
+        return not self.schedulers or all(one in self.received for one in self._before(number))
+
+    def forget(self, number: int) -> None:
+        """The states of all schedulers after a round are saved: drop the requests that led to them."""
+        if self.schedulers:
+            for one in self._before(number):
+                del self.requests[one], self.received[one]
+            self.saving = {at: last for at, last in self.saving.items() if at > number}
+
+    def _before(self, number: int) -> list[int]:
+        return [one for one in self.requests if one <= self.saving[number]]
+
+    # -- checkpoints -------------------------------------------------------------------------------------------------
+
+    def captured(self) -> dict[str, Any]:
+        """What a checkpoint holds of a moment of the run: requests, and rounds that have arrived."""
+        return {"asked": self.asked, "requests": dict(self.requests), "received": dict(self.received)}
+
+    def chosen(self, number: int) -> bytes:
+        """What a checkpoint holds of the states that were saved after a round: the last round that schedulers chose
+        before, and those of its predecessors that may have arrived after the rest of the checkpoint was captured.
         """
-        if not self.schedulers:
-            return True
-        last = self.saving[number]
-        before = [one for one in self.requests if one <= last]
-        if not self.received.issuperset(before):
-            return False
-        for one in before:
-            del self.requests[one]
-            self.received.discard(one)
-        return True
+        late = {one: self.received[one] for one in self._before(number) if one > number}
+        return pickle.dumps((self.saving[number], late), protocol=5)
+
+    def restore(self, state: dict[str, Any], chosen: bytes) -> dict[int, bytes]:
+        """Continue from `captured` and `chosen`. Returns the rounds that arrived in between."""
+        last, late = pickle.loads(chosen)
+        self.asked = state["asked"]
+        self.requests = {one: request for one, request in state["requests"].items() if one > last}
+        self.received = {one: jobs for one, jobs in state["received"].items() if one in self.requests}
+        return {one: jobs for one, jobs in late.items() if one not in state["received"]}

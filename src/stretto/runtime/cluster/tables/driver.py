@@ -144,7 +144,7 @@ class TableDriver:
         self._evaluate(due, cut)
         plain = replace(job, watch=None, until=None, seconds=None, keeping=None, data=None)
         every = {job.every if job.watch is not None else None, job.keeping.every if job.keeping is not None else None}
-        plan = CutPlan(tuple(sorted(clocks for clocks in every if clocks)), cut.clock)
+        plan = self._cut_plan = CutPlan(tuple(sorted(clocks for clocks in every if clocks)), cut.clock)
         began_at = time.time() - self.now()
 
         def payload(host: int, nodes: list[int]) -> TablePayload:
@@ -257,8 +257,9 @@ class TableDriver:
         """Request a cut from all nodes; it is cancelled if a node has already passed its clock."""
         if all(self.hosts.ask("cut", clock).values()):
             return True
-        self.hosts.ask("cancel", clock)
-        self.state.refused(clock)
+        if clock not in self._cut_plan:  # nodes make the cuts of their plan in any case
+            self.hosts.ask("cancel", clock)
+            self.state.refused(clock)
         return False
 
     def _time(self) -> None:

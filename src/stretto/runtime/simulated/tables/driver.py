@@ -2,10 +2,15 @@
 
 The decisions are those of the cluster: `runtime.tables.run.table_run`, and `runtime.cluster.hosts.failure_detector` for
 lost nodes. Only the messages are simulated. A report of a node reaches the driver after the latency, its part of a cut
-after the time of saving as well. Reports are lost with their node, and repeated after a connection reset.
+after the time of saving as well. Reports are lost with their node, and repeated after a connection reset. Where nodes
+can fail, an evaluation at a clock uses a cut, as on a cluster: it is made when all parts have arrived, and nodes may be
+lost before that.
 
     a node crashes or stalls → after `detect` the others report its silence → the failure detector decides → the node is
     ended, and is back after a while → all restart from the last complete cut, in a new incarnation
+
+A delay of messages is silence, too, until the first of them arrives. The sender still answers the driver, so it is lost
+only after `BUSY` times `detect`.
 """
 
 from __future__ import annotations
@@ -14,9 +19,11 @@ import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from stretto.errors import RunError
-from stretto.runtime.cluster.hosts.failure_detector import FailureDetector
+from stretto.runtime.cluster.hosts.failure_detector import BUSY, FailureDetector
 from stretto.runtime.files.checkpoint import interval_seconds
+from stretto.runtime.simulated.faults import Delay
 from stretto.runtime.simulated.spec import drawn
+from stretto.runtime.tables.run.cut_parts import CutParts
 from stretto.runtime.tables.run.evaluations import Evaluations
 from stretto.runtime.tables.run.node_cuts import CutPlan, NodeCuts
 from stretto.runtime.tables.run.table_run import TableRun
@@ -44,6 +51,8 @@ class SimulatedDriver:
     ----------
     cutting : bool
         Whether cuts are made.
+    by_cuts : bool
+        Whether evaluations at clocks use cuts; otherwise the shards are read at once.
     lost : set of int
         Nodes that count as lost.
     finished : float or None
@@ -55,7 +64,10 @@ class SimulatedDriver:
         self._spec, job = cluster.spec, cluster.job
         spec = self._spec
         self._latency = float(spec.latency)
-        self.every = () if not job.every_clocks else (job.every_clocks,)
+        self.by_cuts = spec.can_fail and job.watch is not None and bool(job.every) and job.seconds is None
+        asked = {job.every_clocks, job.every if self.by_cuts else None}
+        self.every = tuple(sorted(clocks for clocks in asked if clocks))
+        self._checkpoint_every = job.every_clocks
         by_time = job.every_clocks is None and spec.can_fail
         self.cutting = bool(self.every) or by_time
         sizes = (
@@ -73,9 +85,17 @@ class SimulatedDriver:
         self.finished: float | None = None
         self._detector = FailureDetector(float(spec.detect), grace=0.0)  # all reports arrive at the same time
         self._silent_since: dict[int, float] = {}
+        self._began = 0.0  # when this incarnation began
+        self._delays = [fault for fault in spec.faults if isinstance(fault, Delay)]
+        for fault in self._delays:
+            if float(fault.extra) >= BUSY * self._detector.patience:
+                self._after(float(fault.at), BUSY, self._report_delay, fault)
         self._back_at: dict[int, float] = {}  # when a lost node is back
         self._restart_at = 0.0
         self._last_reports: dict[int, NodeReport] = {}  # the last report of each node
+        self._arrives = [0.0] * spec.nodes  # when the last report of each node arrives
+        self._waiting: dict[int, CutParts] = {}  # by clock: complete cuts, while an earlier one is not
+        self._handled = 0  # the clock of the last cut that was handled
         self._reports = 0
 
     def _interval(self, save_seconds: float) -> float:
@@ -87,16 +107,23 @@ class SimulatedDriver:
     def cuts_of(self, node: StoreNode) -> NodeCuts:
         """The cuts of a node of this incarnation."""
         number = node.number
-        return NodeCuts(
-            node, CutPlan(self.every, self.run.last.clock), lambda what, value: self.tell(number, what, value)
-        )
+        return NodeCuts(node, self._plan(), lambda what, value: self.tell(number, what, value))
 
     def tell(self, node: int, what: str, value: Any, seconds: float = 0.0) -> None:
-        """Send a report of a node, which takes `seconds` beyond the latency. Their order does not matter."""
+        """Send a report of a node, which takes `seconds` beyond the latency. Only its results arrive after all others;
+        else their order does not matter.
+        """
         self._last_reports[node] = report = NodeReport(self.run.incarnation, node, what, value)
         self._reports += 1
         jitter = float(self._spec.jitter) * drawn(self._spec.seed, node, self._reports)
-        self._hub.at(self._hub.now + self._latency + jitter + seconds, self._take, report)
+        self._carry(report, self._latency + jitter + seconds)
+
+    def _carry(self, report: NodeReport, seconds: float) -> None:
+        node, at = report.node, self._hub.now + seconds
+        if report.what == "final":
+            at = max(at, self._arrives[node])
+        self._arrives[node] = max(self._arrives[node], at)
+        self._hub.at(at, self._take, report)
 
     def save(self, node: StoreNode, cuts: NodeCuts) -> None:
         """Save a shard's parts of complete cuts."""
@@ -110,7 +137,7 @@ class SimulatedDriver:
     def reset(self, node: int) -> None:
         """A node's connections broke: it does not know whether its last report arrived, and repeats it."""
         if node in self._last_reports:
-            self._hub.at(self._hub.now + self._latency, self._take, self._last_reports[node])
+            self._carry(self._last_reports[node], self._latency)
 
     def _take(self, report: NodeReport) -> None:
         """Receive a report, unless its node is lost or its incarnation has ended."""
@@ -128,14 +155,39 @@ class SimulatedDriver:
             self._refused(value)
         elif self.finished is not None and run.gathered(node) and not self._cluster.down:
             self._hub.over = True
-        if cut is not None and not run.missed(cut.clock):  # the state of a crashed node could not be evaluated
+        if cut is not None:
+            self._complete(cut)
+
+    def _complete(self, cut: CutParts) -> None:
+        """A cut is complete. Those that are evaluated are handled in the order of their clocks."""
+        if not self.by_cuts:
+            self._keep(cut)
+            return
+        self._waiting[cut.clock] = cut
+        for clock in sorted(self._waiting):
+            if self._plan().between(self._handled, clock - 1):
+                return  # parts of an earlier one are still on their way
+            self._handled, cut = clock, self._waiting.pop(clock)
+            self._cluster.evaluator.evaluate(self.run.at_cut(cut), cut)
+            self._keep(cut)
+
+    def _keep(self, cut: CutParts) -> None:
+        """Restart from a cut from now on, if a checkpoint is due at its clock."""
+        run = self.run
+        by_clock = self._checkpoint_every is not None and cut.clock % self._checkpoint_every == 0
+        if not by_clock and cut.clock != run.planned and cut.clock in self._plan():
+            return  # it was made to be evaluated
+        if not run.missed(cut.clock):  # the state of a crashed node could not be evaluated
             run.keep(cut)
             run.saved(self._hub.now, cut.size() / self._spec.save_rate)
 
+    def _plan(self) -> CutPlan:
+        return CutPlan(self.every, self.run.last.clock)
+
     def plan(self) -> None:
-        """Start a cut, if one by time is due."""
+        """Start a cut, if one by time is due. Nodes take the cuts of their plan by themselves."""
         clock = self.run.cut_due(self._hub.now)
-        if clock is not None:
+        if clock is not None and clock not in self._plan():
             self._ask(self._open, clock)
 
     def _ask(self, call: Any, clock: int) -> None:
@@ -172,11 +224,16 @@ class SimulatedDriver:
 
     def silent(self, node: int) -> None:
         """From now on the node sends nothing."""
-        since, patience = self._hub.now, self._detector.patience
-        when = since + patience
-        while when - since < patience:  # rounding
+        since = self._hub.now
+        self._after(since, 1.0, self._report_silence, (self.run.incarnation, node, since))
+
+    def _after(self, since: float, times: float, call: Any, argument: Any) -> None:
+        """Schedule a call for when `times` the patience has passed."""
+        seconds = times * self._detector.patience
+        when = since + seconds
+        while when - since < seconds:  # rounding
             when = math.nextafter(when, math.inf)
-        self._hub.at(when, self._report_silence, (self.run.incarnation, node, since))
+        self._hub.at(when, call, argument)
 
     def _is_silent(self, node: int) -> bool:
         return self._cluster.nodes[node] is None or self._cluster.trouble.paused_until[node] > self._hub.now
@@ -184,21 +241,37 @@ class SimulatedDriver:
     def _report_silence(self, what: tuple[int, int, float]) -> None:
         """Nodes that have not heard another for too long report it, and the failure detector decides."""
         life, node, since = what
-        now, nodes = self._hub.now, range(self.run.nodes)
+        now = self._hub.now
         if life != self.run.incarnation or node in self.lost or not self._is_silent(node):
             return
         self._silent_since[node] = since
-        answering = [other for other in nodes if not self._is_silent(other)]
-        for by in answering or [_DRIVER]:
+        for by in self._answering() or [_DRIVER]:
             self._detector.silent(now, by, node, now - since)
-        found = self._detector.judge(now, self._silence, answering)
+        self._judge()
+
+    def _report_delay(self, fault: Delay) -> None:
+        """The receiver of delayed messages has heard nothing of the sender for too long."""
+        if fault.b not in self.lost and not self._is_silent(fault.b):
+            self._detector.silent(self._hub.now, fault.b, fault.a, self._silence(fault.b, fault.a))
+            self._judge()
+
+    def _judge(self) -> None:
+        found = self._detector.judge(self._hub.now, self._silence, self._answering())
         if found is not None:
             self._lose(found[0])
 
+    def _answering(self) -> list[int]:
+        return [node for node in range(self.run.nodes) if not self._is_silent(node)]
+
     def _silence(self, by: int, whom: int) -> float:
-        if whom in self.lost or not self._is_silent(whom):
+        """Seconds in which a node has heard nothing of another."""
+        now = self._hub.now
+        if whom in self.lost:
             return 0.0
-        return self._hub.now - self._silent_since[whom]
+        if self._is_silent(whom):
+            return now - self._silent_since.get(whom, now)
+        late = [(float(one.at), float(one.extra)) for one in self._delays if (one.a, one.b) == (whom, by)]
+        return max([now - max(at, self._began) for at, extra in late if at <= now < at + extra], default=0.0)
 
     def _lose(self, node: int) -> None:
         """A node counts as lost: end it, if it only stalled, and restart when all lost nodes are back."""
@@ -234,6 +307,8 @@ class SimulatedDriver:
             self.finished = None
             self._detector.begin()
             self._last_reports.clear()
+            self._waiting.clear()
+            self._handled, self._began = self.run.last.clock, now
             due = self.run.restart(now)
             self.run.losses.began()
             cluster.restart(self.run.last, due)

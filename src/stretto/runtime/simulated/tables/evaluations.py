@@ -1,7 +1,8 @@
 """Evaluations of a simulated job over tables, at clocks and at virtual seconds.
 
-`runtime.tables.run.table_run` decides when they are due. The simulator reads all shards directly, so an evaluation
-takes no time and sends nothing. A shard that is ahead of the evaluated clock has kept its tables of that clock.
+`runtime.tables.run.table_run` decides when they are due. Where nodes can fail, evaluations at clocks use cuts, whose
+parts take time to arrive (`driver`). Otherwise the simulator reads all shards directly, so an evaluation takes no time
+and sends nothing; a shard that is ahead of the evaluated clock has kept its tables of that clock.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 from stretto.comm.messages import Keys
 from stretto.runtime.tables.job import ClockState, FinalRows
+from stretto.runtime.tables.run.cut_parts import Arrays, CutParts
 from stretto.runtime.tables.run.evaluations import Evaluate
 from stretto.store.node import StoreNode
 from stretto.store.shard.shard import Past
@@ -30,7 +32,8 @@ class Evaluator:
         self._cluster, self._hub = cluster, cluster.hub
         self._at: int | None = None  # the clock to evaluate, where shards may be ahead of it
         self._awaited = False  # a call of `_time` is scheduled
-        self._exact = cluster.job.watch is not None and cluster.job.rule.exact
+        self._cut: CutParts | None = None  # the cut to evaluate
+        self._exact = cluster.job.watch is not None and cluster.job.rule.exact and not cluster.driver.by_cuts
 
     def watch(self, node: StoreNode) -> None:
         """Have a new node's shard keep the tables of clocks that will be evaluated."""
@@ -58,14 +61,16 @@ class Evaluator:
                 node.shard.keep_clock(due.clock)
         self.await_time()
 
-    def evaluate(self, due: Iterable[Evaluate]) -> None:
-        """Evaluate what is due, until the run ends."""
+    def evaluate(self, due: Iterable[Evaluate], cut: CutParts | None = None) -> None:
+        """Evaluate what is due, until the run ends: the tables of a cut, or those of the shards."""
         cluster, state = self._cluster, self._cluster.state
         for at in due:
             if state.stopped == "until" or cluster.failure is not None:  # keep the evaluation that ended the run
                 return
-            self._at = at.clock if at.past else None
+            self._at, self._cut = at.clock if at.past else None, cut
             local = tuple(seat.local for seat in cluster.seats)
+            if cut is not None:
+                local = tuple(cut.workers[worker].local for worker in range(len(local)))
             moment = ClockState(at.clock, cluster.now, cluster.recording.bytes, self.values, local)
             try:
                 state.evaluated(*cluster.job.evaluate(moment))
@@ -74,7 +79,7 @@ class Evaluator:
             if state.stopped == "until":
                 self._hub.over = True
             elif at.past:
-                self._at = None
+                self._at = self._cut = None
                 for node in self._nodes():
                     node.shard.past.pop(at.clock, None)
 
@@ -90,11 +95,19 @@ class Evaluator:
 
     def _rows_at(self, table: int) -> list[Past]:
         """Each shard's rows of a table, at the evaluated clock or now."""
+        if self._cut is not None:
+            return [self._rows_of(part, table) for _, part in sorted(self._cut.shards.items())]
         found = []
         for node in self._nodes():
             view = None if self._at is None else node.shard.past.get(self._at)
             found.append((*node.shard.table(table), node.shard.states(table)) if view is None else view[table])
         return found
+
+    def _rows_of(self, part: Arrays, table: int) -> Past:
+        """A shard's rows of a table in its part of a cut."""
+        name = self._cluster.layout.tables[table].name
+        keys, rows, state = (part[f"{name}/{what}"] for what in ("keys", "values", "state"))
+        return keys, rows, tuple(state[:, which] for which in range(state.shape[1]))
 
     def _nodes(self) -> list[StoreNode]:
         return [node for node in self._cluster.nodes if node is not None]

@@ -41,6 +41,10 @@ class CutPlan:
         low = max(low, self.start)
         return sorted({clock for step in self.every for clock in range((low // step + 1) * step, high + 1, step)})
 
+    def __contains__(self, clock: int) -> bool:
+        """Whether there is a cut at this clock."""
+        return clock > self.start and any(clock % step == 0 for step in self.every)
+
 
 @dataclass(eq=False)
 class _Open:
