@@ -217,18 +217,17 @@ def _run(asked: TableRunRequest, where: Any, made: JobPlan | None = None) -> Tab
             refuse_changed(made, plan, "st.tables.plan(…)")
         job = asked.job(where, identity, simulated=_simulated(where))
         result = replace(result_of(where.serve(job), asked.tables, job.whole), plan=plan)
-    _warn_of_missing_ticks(result)
+    if asked.watch is not None:
+        _warn_of_missing_ticks(result)
     return result
 
 
 def _warn_of_missing_ticks(result: TableResult) -> None:
-    """Warn of workers that read tables and never ticked: they read none of the others' changes."""
-    never = [k for k, ticks in enumerate(result.clocks) if not ticks and result.staleness[k].any()]
-    if never and len(result.clocks) > 1 and result.stopped == "done":
-        number = f"worker {never[0]}" if len(never) == 1 else f"{len(never)} of {len(result.clocks)} workers"
+    """Warn if workers read tables and none ticked. That may be meant, but not by someone who watches the objective."""
+    if result.stopped == "done" and not any(result.clocks) and result.staleness.any():
         warnings.warn(
-            f"run: {number} read tables and never ticked: a worker sees what others added after it ticks; loop over "
-            "w.clocks(n), or call w.tick() at the end of each step",
+            "run: no worker ticked, so watch= was evaluated at the start and the end only, and no worker read what "
+            "others added; loop over w.clocks(n), or call w.tick() at the end of each step",
             RuntimeWarning,
             stacklevel=5,
         )
