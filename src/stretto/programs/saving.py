@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from stretto.errors import PlanError, RunError
 from stretto.runtime.tables.job import CheckpointSettings
 
+from .choosing import RemoteRoundSource
 from .node import unpacked
 
 if TYPE_CHECKING:
@@ -170,6 +171,7 @@ class Saver:
             self.states = number, dict(enumerate(saved))
         if run.schedulers:
             late = run.choices.restore(state["choices"], found.arrays["chosen"].tobytes())
+            assert isinstance(run.source, RemoteRoundSource)
             for later, jobs in late.items():
                 run.source.receive(later, pickle.loads(jobs))
         run.hold(pipeline)  # the checkpoint may be in another segment
