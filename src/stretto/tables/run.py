@@ -217,7 +217,7 @@ def _run(asked: TableRunRequest, where: Any, made: JobPlan | None = None) -> Tab
             refuse_changed(made, plan, "st.tables.plan(…)")
         job = asked.job(where, identity, simulated=_simulated(where))
         result = replace(result_of(where.serve(job), asked.tables, job.whole), plan=plan)
-    if asked.watch is not None:
+    if asked.evaluations.watch is not None:
         _warn_of_missing_ticks(result)
     return result
 
