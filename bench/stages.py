@@ -1,0 +1,89 @@
+"""The time between two stages of a task, on two threads and on four namespace hosts.
+
+A *transition* is the time from the end of the slowest worker of a stage to the start of the workers of the next: the
+outcome is gathered, states are kept, workers are assigned, caches and shards are made. The task repeats a stage on all
+nodes (16 parts) and one with a single worker, ten turns; states are vectors of float64. Medians over all transitions
+but the first, in milliseconds. The hosts are network namespaces of this computer with a Ray node each, all on its
+processors, joined at 1 Gbit. FlexPS reports 10 to 20 ms at 100 and 200 workers, and about 60 s where a system has to be
+restarted.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+from typing import Any
+
+import numpy as np
+
+import stretto as st
+
+from . import report
+
+SIZES = (100, 10_000, 1_000_000)
+TURNS, HOSTS = 10, 4
+
+
+def wide(worker: Any, rows: Any, w: Any) -> None:
+    """Every part adds to ten numbers."""
+    w.add(np.arange(10), np.ones(10))
+
+
+def narrow(worker: Any, w: Any) -> None:
+    """One worker adds to ten numbers."""
+    w.add(np.arange(10), np.ones(10))
+
+
+def transitions(runtime: Any, sizes: tuple[int, ...] = SIZES) -> list[dict[str, Any]]:
+    """By size of the state: the seconds of the transitions to wide and to narrow stages."""
+    found = []
+    for size in sizes:
+        w = st.zeros(size, "f8")
+        turn = st.seq(st.unit(wide, np.arange(1600), w), st.unit(narrow, w, workers=1))
+        result = st.run(st.loop(turn, times=TURNS), runtime=runtime)
+        seconds = {
+            unit: [stage.transition for stage in result.stages[2:] if stage.unit == unit] for unit in ("wide", "narrow")
+        }
+        right = float(w.array[:10].sum()) == 10 * (16 + 1) * TURNS
+        found.append({"size": size, "right": right, **seconds})
+    return found
+
+
+def on_hosts() -> None:
+    """Measure on the driver's machine; the last line is JSON."""
+    print(json.dumps(transitions(st.Cluster(nodes=HOSTS, patience=30.0, start_within=300.0), SIZES[:2])))
+
+
+def rows_of(where: str, found: list[dict[str, Any]]) -> list[list[object]]:
+    """The rows of the table."""
+    return [
+        [
+            where,
+            f"{one['size']:,}",
+            *(f"{1e3 * statistics.median(one[unit]):.1f}" for unit in ("wide", "narrow")),
+            f"{1e3 * max(one['wide'] + one['narrow']):.1f}",
+            "yes" if one["right"] else "NO",
+        ]
+        for one in found
+    ]
+
+
+def main() -> None:
+    """Measure and save."""
+    from .laboratory import laboratory
+
+    rows = rows_of("2 threads", transitions(st.Threads(2)))
+    rows += rows_of("16 parts on 1 thread", transitions(st.Threads(1)))
+    with laboratory(HOSTS) as lab:
+        done = lab.run([sys.executable, "-c", "from bench.stages import on_hosts; on_hosts()"], timeout=600)
+    lines = [line for line in done.stdout.splitlines() if line.startswith("[")]
+    if not lines:
+        raise SystemExit(f"it failed:\n{done.stdout[-4000:]}")
+    rows += rows_of(f"{HOSTS} namespace hosts", json.loads(lines[-1]))
+    columns = ["where", "numbers", "to all workers, ms", "to one worker, ms", "longest, ms", "sum is right"]
+    report.save("stages", "Transitions between stages", report.text(__doc__), report.table(columns, rows), ["ray"])
+
+
+if __name__ == "__main__":
+    main()
