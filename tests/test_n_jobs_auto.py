@@ -249,7 +249,9 @@ def test_what_auto_means_elsewhere() -> None:
     assert not adaptive(st.Serial())
     assert checks.place(None, "auto") == st.Threads("auto")
     assert checks.place(st.Threads(2), "auto") == st.Threads(2), "a runtime overrides n_jobs"
-    with pytest.raises(PlanError, match="n_jobs must be a whole number; got 'many'; None takes every core, 'auto' finds"):
+    with pytest.raises(
+        PlanError, match="n_jobs must be a whole number; got 'many'; None takes every core, 'auto' finds"
+    ):
         st.Lasso(n_jobs="many").fit(*regression())  # type: ignore[arg-type]
 
 

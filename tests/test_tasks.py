@@ -14,6 +14,7 @@ import pytest
 import stretto as st
 from stretto.errors import CheckpointError, NotEnoughMemory, PlanError, RunError
 from stretto.runtime.stages import data_store
+from stretto.testing import check_replay
 
 RNG = np.random.default_rng(5)
 X = RNG.normal(size=(210, 6))
@@ -172,6 +173,29 @@ def test_what_parts_keep_lasts_over_stages() -> None:
     assert result.value == 12.0  # 6 calls of each of 2 parts
     assert sorted(seen) == [k for k in range(6) for _ in range(2)]
     assert st.run(st.seq(unit, st.unit(look)), runtime=st.Serial()).value == 0.0
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("sync", [st.tables.BSP(), st.tables.SSP(1), st.tables.ASP()], ids=["bsp", "ssp", "asp"])
+def test_no_update_is_lost_at_the_border_of_stages(sync: Any, seed: int) -> None:
+    """Messages are delayed, lost with their connection and doubled; every stage's recording is replayed."""
+    faults = [st.faults.Delay(k % 4, (k + 1) % 4, at=0.001 * k, seconds=0.005, extra="3ms") for k in range(1, 8)]
+    faults += [st.faults.Reset(k % 4, (k + 2) % 4, at=0.002 * k) for k in range(1, 4)]
+    cluster = st.Simulated(nodes=4, threads=2, jitter="2ms", seed=seed, faults=faults)
+    w = st.zeros(6, "f8")
+
+    def count(worker: Any, rows: Any, w: Any) -> None:
+        worker.work(50 * (1 + worker.part % 3))
+        w.read()
+        w.add(KEYS, np.ones(6))
+
+    wide = st.unit(count, X, w, parts=8, iterations=3, sync=sync)
+    narrow = st.unit(count, X, w, parts=2, iterations=4, workers=1, sync=sync)
+    result = st.run(st.loop(st.seq(wide, narrow), times=2), runtime=cluster, record="full")
+    assert w.array.tolist() == [2.0 * (8 * 3 + 2 * 4)] * 6
+    assert len(result.stages) == 4
+    for stage in result.stages:
+        assert not check_replay(stage.recording).violations
 
 
 # -- widths ------------------------------------------------------------------------------------------------------------

@@ -40,8 +40,8 @@ def _run(what: Any, **options: Any) -> Any:
         Continue from the newest checkpoint. What a program's schedule and parts remember is pickled: resume only from
         folders that you trust.
     record : bool or str
-        Program: True keeps the jobs of every round and what it read in `Result.record`. Worker: "rows" counts how often
-        rows were sent, "full" keeps everything that the replay checker needs.
+        Program: True keeps the jobs of every round and what it read in `Result.record`. Worker and task: "rows" counts
+        how often rows were sent, "full" keeps everything that the replay checker needs.
     rounds : int or None, default None
         Program: the most rounds; None for no limit.
     pipeline : int or None, default None

@@ -37,6 +37,8 @@ class StageRecord:
         Why it had this width.
     value : number or None
         The value of the unit, where it is a number.
+    recording : object or None
+        Everything that happened in it, with record="full".
     """
 
     unit: str
@@ -50,6 +52,7 @@ class StageRecord:
     moved: int
     reason: str
     value: float | None = None
+    recording: Any = field(default=None, repr=False, compare=False)
 
     @property
     def worker_seconds(self) -> float:

@@ -29,6 +29,7 @@ def run(
     runtime: Any = None,
     seed: int = 0,
     on_stage: Tell | None = None,
+    record: str | None = None,
     checkpoint: str | Path | Saving | None = None,
     checkpoint_every: int | None = None,
     resume: bool = False,
@@ -47,6 +48,9 @@ def run(
         Seed of `worker.random`.
     on_stage : callable or None, default None
         Called with the StageRecord of every stage that has ended.
+    record : {"rows", "full"} or None, default None
+        "full" keeps in every StageRecord what the replay checker of stretto.testing needs, "rows" how often rows were
+        sent.
     checkpoint : str, path, Saving or None, default None
         Folder for checkpoints, which hold states, progress and widths.
     checkpoint_every : int or None, default None
@@ -59,7 +63,7 @@ def run(
     TaskResult
     """
     where = _where(runtime)
-    return _run(task, where, None, seed, on_stage, checkpoint, checkpoint_every, resume)
+    return _run(task, where, None, seed, on_stage, record, checkpoint, checkpoint_every, resume)
 
 
 def plan_for(task: Task, runtime: Any = None) -> TaskPlan:
@@ -90,6 +94,7 @@ def _run(
     made: TaskPlan | None = None,
     seed: int = 0,
     on_stage: Tell | None = None,
+    record: str | None = None,
     checkpoint: Any = None,
     checkpoint_every: int | None = None,
     resume: bool = False,
@@ -103,6 +108,6 @@ def _run(
     try:
         with stopping() as asked, open_stages(where) as stages:
             floor = Floor(stages, where, gate_of(stages.nodes, stages.threads), names)
-            return TaskRun(plan, floor, seed=seed, tell=on_stage, saving=saving).run(lambda: asked.asked)
+            return TaskRun(plan, floor, seed=seed, tell=on_stage, record=record, saving=saving).run(lambda: asked.asked)
     finally:
         names.release()

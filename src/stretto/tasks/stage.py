@@ -44,6 +44,7 @@ class StageInput:
     local: tuple[dict[str, Any], ...]
     starts: Mapping[int, NDArray[Any]]  # first values of states that start anew, by number of the argument
     seed: int
+    record: str | None = None  # "full": what the replay checker needs
 
 
 class StageWork:
@@ -134,7 +135,7 @@ def stage_job(unit: Unit, given: StageInput, place: StagePlace, runtime: Any, no
         sync=unit.sync,
         comm=None,
         evaluations=EvaluationOptions(None, None, None, None),
-        record=None,
+        record=given.record,
         seed=given.seed,
         checkpoints=CheckpointOptions(None, None, False),
     )

@@ -81,11 +81,13 @@ class TaskRun:
         priority: float = 0.0,
         seed: int = 0,
         tell: Tell | None = None,
+        record: str | None = None,
         saving: TaskCheckpoints | None = None,
     ) -> None:
         self.plan, self.floor, self.name, self.priority, self.seed = plan, floor, name, priority, seed
         self.widths = StageWidths(floor.widest)
         self.records: list[StageRecord] = []
+        self._record = record
         self._value: Any = None
         self._tell, self._saving = tell, saving
         self._clock = StageClock()
@@ -155,6 +157,7 @@ class TaskRun:
         unit, path, stages = start.unit, start.path, self.floor.stages
         moved = self._move(unit, place)
         first = self._made.get(path, 0)
+        recording = None
         transition = 0.0 if stages.virtual else self._clock.between()
         if unit.is_loop:
             value, seconds = None, self._call_loop(unit, sub, place)
@@ -164,6 +167,7 @@ class TaskRun:
             outcome, around = (LocalStages(where) if unit.mode == "sequential" else stages).run(job, place, moved)
             transition += around
             seconds, value = outcome.seconds, value_of(unit, outcome)
+            recording = outcome.recording
             take_states(unit, outcome)
             self._local[path] = outcome.local
         self._made[path] = first + sub.iterations
@@ -179,6 +183,7 @@ class TaskRun:
             moved,
             sub.reason,
             float(value) if isinstance(value, bool | int | float | np.generic) else None,
+            recording if self._record is not None else None,
         )
 
     def _input(self, unit: Unit, path: Path, sub: SubStageRun, first: int) -> StageInput:
@@ -186,7 +191,9 @@ class TaskRun:
         fresh = {k: self._first[id(unit.arguments[k].value)] for k in unit.fresh} if sub.first else {}
         numbers = tuple(self._numbers[id(argument.value)] for argument in unit.arguments)
         local = self._local.get(path, ())
-        return StageInput(self.floor.names.owner, numbers, first, sub.iterations, local, fresh, _seed(self.seed, path))
+        return StageInput(
+            self.floor.names.owner, numbers, first, sub.iterations, local, fresh, _seed(self.seed, path), self._record
+        )
 
     def _move(self, unit: Unit, place: StagePlace) -> int:
         moved = 0
