@@ -82,6 +82,17 @@ class CheckpointSaved:
 
 
 @dataclass(frozen=True, slots=True)
+class ScheduleChosen:
+    """`schedule="auto"` of a loop chose a schedule after a round."""
+
+    time: float
+    loop: str  # the function
+    round: int
+    schedule: str  # in words
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class CheckpointRejected:
     """A damaged checkpoint was skipped."""
 
@@ -105,7 +116,17 @@ class RunEnded:
     message: str = ""
 
 
-Event = RunStarted | PlanMade | PassDone | EpochDone | CheckpointSaved | CheckpointRejected | Warned | RunEnded
+Event = (
+    RunStarted
+    | PlanMade
+    | PassDone
+    | EpochDone
+    | CheckpointSaved
+    | ScheduleChosen
+    | CheckpointRejected
+    | Warned
+    | RunEnded
+)
 
 
 class Listener(Protocol):
