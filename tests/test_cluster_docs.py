@@ -156,7 +156,6 @@ REFUSED: dict[str, Callable[[], Any]] = {
     '`LogisticRegression(solver="sgd")`': lambda: st.LogisticRegression(solver="sgd", runtime=NODES, l1_ratio=1.0).fit(
         X, CLASSES
     ),
-    "`schedule=`": lambda: st.Lasso(schedule=st.schedule.prioritised(4), runtime=NODES).fit(X, Y),
     '`placement="shared"`': lambda: st.run(
         lambda w: None, tables={"x": st.tables.Table(rows=2, placement="shared")}, runtime=NODES
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -214,6 +215,73 @@ def test_loops_take_what_is_safe() -> None:
     halve(x)
     assert (x == 0.5).all()
     assert "no job reads an outdated value" in halve.explain(x)
+
+
+def delayed(X: Array, r: Array, changes: Any, beta: Array, scale: Array) -> None:
+    for j in range(len(beta)):
+        step = (X[j] @ r) / scale[j]
+        beta[j] += step
+        changes -= step * X[j]
+
+
+def loss(X: Array, r: Array, changes: Any, beta: Array, scale: Array) -> float:
+    return float(r @ r)
+
+
+def test_loops_with_an_objective_change_their_choice_between_calls() -> None:
+    X, y = data(rows=200, size=60)
+    found, seen = [], []
+    for runtime in (*RUNTIMES, st.Simulated(nodes=3, threads=1)):
+        loop = st.parallel(schedule="auto", objective=loss, runtime=runtime)(delayed)
+        r = y.copy()
+        arrays = np.ascontiguousarray(X.T), r, st.buffer(r), np.zeros(60), np.square(X).sum(axis=0)
+        used = []
+        for _ in range(60):
+            loop(*arrays)
+            used.append((len(loop.choices), {len(jobs) for jobs in loop.rounds}))
+        found.append((arrays[3].tobytes(), loop.choices))
+        seen.append(used)
+    assert all(one == found[0] for one in found)  # choices follow from work, never from time
+    assert len(found[0][1]) > 2
+    assert seen[0][0][0] == 1  # the first candidate, to begin with
+    np.testing.assert_allclose(np.frombuffer(found[0][0]), np.linalg.lstsq(X, y, rcond=None)[0], atol=1e-3)
+    text = " ".join(loop.explain(*arrays).split())
+    for choice in found[0][1]:
+        assert f"after round {choice.round:,}: {choice.schedule}, {choice.why}"[:60] in text
+    assert loop.plan(*arrays).fingerprint != st.parallel(schedule="auto")(delayed).plan(*arrays).fingerprint
+
+
+def test_choices_of_loops_are_resumed(tmp_path: Path) -> None:
+    X, y = data(rows=200, size=60)
+
+    def fit(epochs: int, folder: Path) -> Any:
+        loop = st.parallel(schedule="auto", objective=loss, runtime=st.Serial())(delayed)
+        columns, scale, r, beta = np.ascontiguousarray(X.T), np.square(X).sum(axis=0), y.copy(), np.zeros(60)
+        changes = st.buffer(r)
+        for _ in st.epochs(epochs, folder, states={"r": r, "beta": beta}, every=5):
+            loop(columns, r, changes, beta, scale)
+        return beta.tobytes(), loop.choices
+
+    fit(20, tmp_path / "one")
+    found = fit(40, tmp_path / "one")
+    assert found == fit(40, tmp_path / "two")
+    for folder in ("one", "two"):
+        lines = (tmp_path / folder / "events.jsonl").read_text().splitlines()
+        events = [one for one in map(json.loads, lines) if one["event"] == "ScheduleChosen"]
+        assert [(one["round"], one["why"]) for one in events] == [(one.round, one.why) for one in found[1]]
+
+
+def test_objectives_that_are_refused() -> None:
+    for options, says in (
+        ({"objective": loss}, "is for loops with a schedule"),
+        ({"objective": loss, "schedule": st.schedule.cyclic()}, 'objective= is for schedule="auto"'),
+        ({"objective": 3, "schedule": "auto"}, "objective must be a function"),
+    ):
+        with pytest.raises(PlanError, match=says):
+            st.parallel(**options)(descend)
+    wrong = st.parallel(schedule="auto", objective=lambda x: "much")(halve.plain)
+    with pytest.raises(PlanError, match="halve: the result of <lambda>: objective must be a number; got 'much'"):
+        wrong(np.ones(50))
 
 
 # --- candidates and trials, alone -------------------------------------------------------------------------------------

@@ -134,6 +134,8 @@ def _schedule(plan: LoopPlan, part: PlannedLoop) -> Iterator[Fact]:
     yield "schedule", f"{options.schedule.explain()}; seed {options.seed}"
     for line in getattr(progress.chooser, "lines", ()):
         yield "", line
+    for choice in progress.choices:
+        yield "", f"after round {choice.round:,}: {choice.schedule}, {choice.why}"
     yield "", f"a call makes rounds of up to {most:,} iterations until {size:,} are made"
     yield "learns", f"from how far {progress.watch}[{index}] moves" if progress.watch else "nothing"
     if progress.source and getattr(options.schedule, "conflicts", None):

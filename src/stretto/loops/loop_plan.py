@@ -22,6 +22,7 @@ from stretto.runtime.chosen import name_of, runtime_words
 
 from .analyse.strategy import in_words
 from .front.bind import BoundValues
+from .front.user_functions import digest
 
 if TYPE_CHECKING:
     from stretto.runtime.runtimes import Runtime
@@ -208,6 +209,7 @@ def plan_of(part: PlannedLoop, held: BoundValues, runtime: Runtime) -> Plan:
         ("waves", len(visits.waves)),
         ("source", part.prepared.lowered.identity),
         *(() if options.schedule is None else (("schedule", repr(options.schedule)), ("watch", options.watch))),
+        *(() if options.objective is None else (("objective", digest(options.objective)),)),
     )
     logical = Logical(
         f"loop/{analysis.function.name}:{analysis.loop.line}",

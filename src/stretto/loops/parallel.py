@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 from stretto.cached import cached_property
+from stretto.checks import number
 from stretto.errors import LoopError, OrderWarning, PlanError
 from stretto.plan.planned import refuse_changed
 from stretto.runtime import loop_calls
@@ -57,6 +58,7 @@ from .front.user_functions import around, digest
 if TYPE_CHECKING:
     from stretto.runtime.blocks.crew_pool import CrewPool
     from stretto.runtime.runtimes import Runtime
+    from stretto.schedule.automatic.trials import Decision
     from stretto.schedule.orders.order import Ints
 
     from .execute.run import PreparedLoop
@@ -99,6 +101,8 @@ class Loop:
         Seconds of the last call: the passes alone, without analysis and layout.
     rounds : list of ndarray
         With a schedule: the iterations of each round of the last call, in order.
+    choices : tuple of Decision
+        With `schedule="auto"` and an objective: the choices so far, each with its round and reason.
     """
 
     def __init__(self, fn: Callable[..., Any], options: LoopOptions, runtime: Runtime | None = None) -> None:
@@ -117,6 +121,7 @@ class Loop:
         self._warned: set[int] = set()  # lines of loops whose order was checked
         self.seconds = 0.0  # of the last call: the passes alone, without analysis and layout
         self.rounds: list[Ints] = []  # of the last call, with a schedule: the iterations of each round, in order
+        self.choices: tuple[Decision, ...] = ()
         functools.update_wrapper(self, fn)
 
     @cached_property
@@ -148,12 +153,15 @@ class Loop:
             raise problem.with_traceback(None) from None  # hide the frames of Stretto, which do not help the user
 
     def _run(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], runtime: Runtime | None = None) -> None:
-        from .execute.rounds import run_rounds
+        from .execute.rounds import progress_of, run_rounds
         from .execute.run import run
 
         held = self._bind(args, kwargs, partial=False)
+        listeners: list[Callable[[Decision], None]] = []
         if (watcher := loop_calls.watcher.get()) is not None:
-            watcher(self._call_of(held, args, kwargs))
+            call = self._call_of(held, args, kwargs)
+            watcher(call)
+            listeners = call.listeners
         with self._crews.open(runtime or self._runtime()) as crew:
             known: dict[str, Any] = {}
             self.seconds = 0.0
@@ -169,7 +177,27 @@ class Loop:
                 if self.options.schedule is None:
                     self.seconds += run(prepared, held, known, crew)
                 else:
-                    self.seconds, self.rounds = run_rounds(prepared, held, known, crew)
+                    objective, some = self._objective(args, kwargs), bool(len(prepared.analysis.space))
+                    before = progress_of(prepared, held).choices if objective is not None and some else ()
+                    self.seconds, self.rounds = run_rounds(prepared, held, known, crew, objective)
+                    if objective is not None and some:
+                        self.choices = progress_of(prepared, held).choices
+                    for choice in self.choices[len(before) :]:
+                        for listener in listeners:
+                            listener(choice)
+
+    def _objective(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Callable[[], float] | None:
+        """A function that evaluates the objective of a call; None without one."""
+        function = self.options.objective
+        if function is None:
+            return None
+
+        def value() -> float:
+            found = function(*args, **kwargs)
+            number("objective", found, owner=f"{self.plain.__name__}: the result of {function.__name__}")
+            return float(found)
+
+        return value
 
     def _call_of(self, held: BoundValues, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> loop_calls.LoopCall:
         """A call, for a run of `st.epochs` that watches."""
@@ -525,11 +553,15 @@ def parallel(fn: Callable[..., Any] | None = None, /, *, runtime: Runtime | None
         "exact" gives the same bits on every x86-64 processor.
     schedule : Schedule, "auto" or None, default None
         What chooses the iterations of a loop over one index, round by round, such as `st.schedule.prioritised()`.
-        "auto" takes what is safe by the analysis of the loop and the correlation of the data.
+        "auto" takes what is safe by the analysis of the loop and the correlation of the data; with `objective=` it
+        changes its choice between calls.
     seed : int, default 0
         Seed of the schedule.
     watch : str, default ""
         Name of the state whose changes the schedule learns from.
+    objective : callable or None, default None
+        With `schedule="auto"`: a function of the arguments of a call that returns a number, which the loop decreases.
+        Candidates are compared by its decrease per unit of work, so choices are the same on every runtime.
 
     Returns
     -------

@@ -93,6 +93,17 @@ class CheckpointSaved:
 
 
 @dataclass(frozen=True, slots=True)
+class ScheduleChosen:
+    """`schedule="auto"` of a loop chose a schedule after a round."""
+
+    time: float
+    loop: str  # the function
+    round: int
+    schedule: str  # in words
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class CheckpointRejected:
     """A damaged checkpoint was skipped."""
 
@@ -123,6 +134,7 @@ Event = (
     | EpochDone
     | WidthChosen
     | CheckpointSaved
+    | ScheduleChosen
     | CheckpointRejected
     | Warned
     | RunEnded

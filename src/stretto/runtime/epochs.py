@@ -24,7 +24,7 @@ import numpy as np
 
 from stretto.checks import of
 from stretto.errors import CheckpointError, OtherPlan
-from stretto.observe.events import Bus, EpochDone, Listener, PlanMade
+from stretto.observe.events import Bus, EpochDone, Listener, PlanMade, ScheduleChosen
 from stretto.state.accumulator import Accumulator
 
 from . import loop_calls
@@ -257,8 +257,13 @@ class _Loops:
         self.items += self._sizes[name]
         if call.schedule is not None:
             self._last[name] = call
+            call.listeners.append(lambda choice: self._chosen(name, choice))
             if (state := self._schedules.pop(name, None)) and call.restore is not None:
                 call.restore(state)
+
+    def _chosen(self, name: str, choice: Any) -> None:
+        """`schedule="auto"` of a loop made a choice."""
+        self._tell(ScheduleChosen(time.time(), name, choice.round, choice.schedule, choice.why))
 
     def _compare(self, name: str, now: Mapping[str, Any]) -> None:
         """OtherPlan if a loop's settings differ from those of the checkpoint."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from numpy.typing import NDArray
@@ -40,6 +40,7 @@ class LoopCall:
     plan: Callable[[], CallPlan]  # makes its plan, which takes a pass over the data
     schedule: Callable[[], Arrays] | None = None  # reads the state of its schedule; None without one
     restore: Callable[[Mapping[str, NDArray[Any]]], None] | None = None  # restores that state
+    listeners: list[Callable[[Any], None]] = field(default_factory=list)  # receive each choice of `schedule="auto"`
 
 
 Watcher = Callable[[LoopCall], None]

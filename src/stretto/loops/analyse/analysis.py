@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +44,7 @@ class LoopOptions:
     schedule: Schedule | None = None  # chooses the iterations round by round
     seed: int = 0  # of the schedule
     watch: str = ""  # name of the state whose changes the schedule learns from
+    objective: Callable[..., Any] | None = None  # of the arguments of a call; "auto" compares candidates by it
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,7 +2,8 @@
 
 A call runs rounds until it has run as many iterations as the loop has. The next call runs fewer by the number that the
 last round exceeded, so that k calls run k epochs of iterations. Between calls the loop keeps the state of the schedule
-(its *chooser*) while it is called with the same arrays; with others it starts anew.
+(its *chooser*) while it is called with the same arrays; with others it starts anew. `schedule="auto"` with an objective
+may take another candidate between two calls, by the decrease of the objective per unit of work and not per second.
 
 Python runs once for each round, never for each iteration: it writes the numbers of the round's iterations to an array
 that compiled code reads. The data are not moved.
@@ -26,8 +27,9 @@ from stretto.loops.front.refusals import refuse
 from stretto.loops.layout.round_visits import cut, most, visits_in
 from stretto.runtime.blocks.crew import Crew
 from stretto.runtime.blocks.inline_step import InlineStep
-from stretto.schedule.automatic.auto import Auto
+from stretto.schedule.automatic.auto import Auto, AutoChooser
 from stretto.schedule.automatic.candidates import RoundCost
+from stretto.schedule.automatic.trials import Decision
 from stretto.schedule.orders.order import Ints
 from stretto.schedule.orders.rotation import independent
 from stretto.schedule.spec import Chooser
@@ -55,15 +57,30 @@ class ScheduleProgress:
     source: str  # data from which it computes conflicts, in words
     owners: tuple[weakref.ref[Any], ...]  # the arrays
     owed: int = 0  # iterations still to run; below 0 when the last call ran too many
+    rounds: int = 0  # rounds so far
+
+    @property
+    def choices(self) -> tuple[Decision, ...]:
+        """The choices of `schedule="auto"` so far."""
+        return self.chooser.decisions if isinstance(self.chooser, AutoChooser) else ()
 
 
 def run_rounds(
-    prepared: PreparedLoop, held: BoundValues, known: Mapping[str, Any], crew: Crew
+    prepared: PreparedLoop,
+    held: BoundValues,
+    known: Mapping[str, Any],
+    crew: Crew,
+    objective: Callable[[], float] | None = None,
 ) -> tuple[float, list[Ints]]:
-    """Run one call; return the seconds its passes took, and the iterations of every round, in order."""
+    """Run one call; return the seconds its passes took, and the iterations of every round, in order.
+
+    objective : evaluates the objective of the arguments, for `schedule="auto"`
+    """
     if not len(prepared.analysis.space):
         return 0.0, []
     key, progress = _take(prepared, held)  # dropped after an error: the changes of its last round are lost
+    if objective is not None and isinstance(progress.chooser, AutoChooser) and progress.chooser.due:
+        progress.chooser.observe(progress.rounds, objective())
     maker = _RoundMaker(prepared, held, known, crew)
     progress.owed += maker.size
     try:
@@ -87,6 +104,8 @@ def _until_paid(progress: ScheduleProgress, maker: _RoundMaker) -> tuple[float, 
             break
         if rows is None:
             seconds += maker.make(jobs)
+            if isinstance(progress.chooser, AutoChooser):
+                progress.chooser.learn(jobs, np.zeros(len(jobs)))  # it counts the work of the round
         else:
             at = maker.indices(jobs)
             before = rows[at]
@@ -94,6 +113,7 @@ def _until_paid(progress: ScheduleProgress, maker: _RoundMaker) -> tuple[float, 
             progress.chooser.learn(jobs, _moved(before, rows[at], at, maker.analysis, progress.watch))
         made.append(jobs.copy())  # a chooser may reuse its array
         progress.owed -= len(jobs)
+        progress.rounds += 1
     return seconds, made
 
 
@@ -111,7 +131,7 @@ def schedule_arrays(made: LoopPlan) -> dict[str, NDArray[Any]]:
         if len(part.prepared.analysis.space):
             progress = progress_of(part.prepared, made.held)
             found |= {f"{k}/chooser/{name}": array for name, array in progress.chooser.arrays().items()}
-            found[f"{k}/owed"] = np.array([progress.owed])
+            found[f"{k}/owed"] = np.array([progress.owed, progress.rounds])
     return found
 
 
@@ -122,7 +142,7 @@ def restore_schedules(made: LoopPlan, saved: Mapping[str, NDArray[Any]]) -> None
             progress, start = progress_of(part.prepared, made.held), f"{k}/chooser/"
             mine = {name.removeprefix(start): array for name, array in saved.items() if name.startswith(start)}
             progress.chooser.restore(mine)
-            progress.owed = int(saved[f"{k}/owed"][0])
+            progress.owed, progress.rounds = saved[f"{k}/owed"].tolist()
 
 
 # --- the schedule's state between calls -----------------------------------------------------------------------------
@@ -184,7 +204,7 @@ def _start(analysis: Analysis, held: BoundValues, owners: list[NDArray[Any]]) ->
 def _start_auto(
     schedule: Auto, analysis: Analysis, held: BoundValues, read: IterationColumns, owners: list[NDArray[Any]]
 ) -> ScheduleProgress:
-    """Start `auto`. A loop has no objective, so it uses a safe candidate; it learns if a state can be watched."""
+    """Start `auto`. Without an objective it uses a safe candidate; it learns if a state can be watched."""
     try:
         watch = watched(analysis, held)
     except LoopError:
@@ -192,8 +212,9 @@ def _start_auto(
     strategy, size = analysis.strategy, len(analysis.space)
     free = strategy.name == TOGETHER or (strategy.name == IN_TURN and not strategy.waves)
     chooser = schedule.begin(
-        size, analysis.options.seed, read.matrix, ROUND_COST, objective=False, learns=bool(watch), free=free
-    )
+        size, analysis.options.seed, read.matrix, ROUND_COST, objective=analysis.options.objective is not None,
+        learns=bool(watch), free=free,
+    )  # fmt: skip
     source = read.source if chooser.learns else ""
     return ScheduleProgress(
         chooser, watch if chooser.learns else "", source, tuple(weakref.ref(owner) for owner in owners)

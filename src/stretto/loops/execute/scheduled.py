@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from stretto.checks import function
 from stretto.errors import PlanError
 from stretto.loops.analyse.dependence import conflicts_text
 from stretto.loops.analyse.facts import Access, Strategy, Vector
@@ -24,6 +25,7 @@ from stretto.loops.analyse.space import Space
 from stretto.loops.front import loop_tree
 from stretto.loops.front.bind import BoundValues
 from stretto.loops.front.refusals import refuse
+from stretto.schedule.automatic.auto import Auto
 from stretto.schedule.spec import Schedule
 
 if TYPE_CHECKING:
@@ -45,10 +47,14 @@ def check(options: LoopOptions) -> None:
     """Refuse options that contradict each other."""
     schedule = options.schedule
     if schedule is None:
-        for name, given in (("watch", options.watch), ("seed", options.seed)):
+        for name, given in (("watch", options.watch), ("seed", options.seed), ("objective", options.objective)):
             if given:
                 raise PlanError(f"{name}={given!r} is for loops with a schedule; pass schedule= too, or leave it out")
         return
+    if options.objective is not None and not isinstance(schedule, Auto):
+        raise PlanError(f'objective= is for schedule="auto", and the schedule is {schedule!r}; leave it out')
+    if options.objective is not None:
+        function("objective", options.objective, "the arguments of the loop", owner="st.parallel")
     if not isinstance(schedule, Schedule):
         raise TypeError(
             f"schedule={schedule!r} is not a schedule; give one of st.schedule, such as st.schedule.prioritised()"
