@@ -56,7 +56,7 @@ def loaded_after(code: str, names: tuple[str, ...], ready: Ready, folder: Path) 
         "stretto.state.make",
         "stretto.state.accumulator",
         "stretto.state.buffer",
-        "stretto.data.records.lazy",
+        "stretto.data.records.record_sets",
         "stretto.data.reading.text",
         "stretto.keyed",
         "stretto.entry",

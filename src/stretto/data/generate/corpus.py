@@ -24,7 +24,8 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from stretto.data.records.data import INT32_MAX, SLICE, Data, splitmix64
+from stretto.data.records.arrays import INT32_MAX, SLICE
+from stretto.data.records.data import Data, splitmix64
 from stretto.errors import DataError
 
 Counts = tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]
