@@ -37,7 +37,7 @@ _CRAWL = 1e5  # bytes per second of a block on the slowest network
 
 
 class RecoveryLimits(Protocol):
-    """The attributes of `spec.Cluster` that are used."""
+    """The attributes of `ClusterSettings` that are used."""
 
     @property
     def patience(self) -> str | float: ...

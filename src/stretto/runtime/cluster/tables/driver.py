@@ -21,7 +21,7 @@ from stretto.runtime.cluster.blocks.array_parts import split, whole
 from stretto.runtime.cluster.hosts.calls import HostEvent
 from stretto.runtime.cluster.hosts.fleet import HostLost
 from stretto.runtime.cluster.hosts.hosts import Hosts
-from stretto.runtime.cluster.spec import Cluster
+from stretto.runtime.cluster.settings import ClusterSettings
 from stretto.runtime.files.checkpoint import interval_seconds, writing
 from stretto.runtime.interrupts import heeding_ctrl_c
 from stretto.runtime.tables.checkpoints import CheckpointFolder, TableCheckpoint, WorkerState
@@ -43,7 +43,7 @@ _AHEAD = 0.3  # seconds of clocks by which a cut is planned ahead
 _SILENCE_SECONDS = 60.0  # seconds without an event after which workers are asked for their status
 
 
-def run(spec: Cluster, job: TableJob) -> TableOutcome:
+def run(spec: ClusterSettings, job: TableJob) -> TableOutcome:
     """Run a job to its end."""
     with Hosts(spec) as hosts:
         driver = _TableDriver(hosts, job)

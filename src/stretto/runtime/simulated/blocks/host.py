@@ -19,7 +19,7 @@ from stretto.runtime.cluster.hosts.calls import BeginTask, HostApi, HostEvent, H
 from stretto.runtime.cluster.hosts.remote_errors import portable
 from stretto.runtime.cluster.parts.task import HostCall, PartsTask
 from stretto.runtime.simulated.network import Network
-from stretto.runtime.simulated.spec import Simulated
+from stretto.runtime.simulated.settings import SimulatedSettings
 from stretto.runtime.simulated.virtual_time import Hub
 
 from .node import VirtualNode
@@ -104,7 +104,7 @@ class HostedTask(HostTask, Protocol):
 class DriverApi(Protocol):
     """The parts of the simulation that a host uses."""
 
-    spec: Simulated
+    spec: SimulatedSettings
     hub: Hub
     network: Network
     shared: SharedSteps

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from stretto.errors import RunError
 from stretto.runtime.cluster.hosts.failure_detector import FailureDetector
 from stretto.runtime.files.checkpoint import interval_seconds
-from stretto.runtime.simulated.spec import drawn
+from stretto.runtime.simulated.settings import drawn
 from stretto.runtime.tables.run.evaluations import Evaluations
 from stretto.runtime.tables.run.node_cuts import CutPlan, NodeCuts
 from stretto.runtime.tables.run.table_run import TableRun
