@@ -29,13 +29,14 @@ import numpy as np
 
 from stretto.cached import cached_property
 from stretto.errors import LoopError, OrderWarning, PlanError
+from stretto.loops.analyse.analyse_loop import analyse
 from stretto.plan.planned import refuse_changed
 from stretto.runtime import loop_calls
 from stretto.runtime.chosen import BLOCKS, chosen, here, one_memory
 from stretto.schedule.automatic.auto import ready_schedule
 
 from .analyse import serial_order
-from .analyse.analysis import Analysis, LoopOptions, analyse
+from .analyse.analysis import Analysis, LoopOptions
 from .execute.scheduled import check
 from .front import loop_tree as source
 from .front.bind import (
@@ -55,11 +56,11 @@ from .front.refusals import placed, refuse
 from .front.user_functions import around, digest
 
 if TYPE_CHECKING:
+    from stretto.loops.execute.prepared import PreparedLoop
     from stretto.runtime.blocks.crew_pool import CrewPool
     from stretto.runtime.runtimes import Runtime
     from stretto.schedule.orders.order import Ints
 
-    from .execute.run import PreparedLoop
     from .loop_plan import LoopPlan
 
 _NUMBERS = bool | int | float | np.generic
@@ -197,7 +198,8 @@ class Loop:
             Arguments of the call by name.
         """
         from .execute.rounds import progress_of
-        from .loop_plan import LoopPlan, PlannedLoop
+        from .loop_plan import LoopPlan
+        from .planned_call import PlannedLoop
 
         held = self._bind(args, kwargs, partial=True)
         known: dict[str, Any] = {}
@@ -259,7 +261,7 @@ class Loop:
         **kwargs
             Arguments of the call by name.
         """
-        from .layout.round_visits import recorded
+        from .loop_plan import recorded
 
         return recorded(self.plan(*args, **kwargs), self.rounds)
 
