@@ -13,8 +13,9 @@ resume only from folders that you trust.
 from __future__ import annotations
 
 import pickle
+import threading
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,17 +23,58 @@ from numpy.typing import NDArray
 from stretto.errors import RunError
 from stretto.runtime.tables.job import CheckpointSettings
 
+from .base import ProgramBase
+from .choosing import Last, RoundSource
 from .node import unpacked
+from .params import Arrays, Versions
+from .progress import ProgressReporter
+from .values import Look, RoundInFlight, RunOptions
 
 if TYPE_CHECKING:
     from stretto.schedule.pipeline import Pipeline
-
-    from .engine import ProgramRun
 
 STATES_EVERY = 16  # rounds between two saves of the states of parts, without checkpoints
 _SAFE = "biuf"  # kinds of dtypes that are saved as they are, up to 8 bytes wide
 
 Captured = tuple[dict[str, NDArray[Any]], dict[str, Any]]
+
+
+class SavedRun(Protocol):
+    """What is saved of a run, and how a run continues from it; `engine.ProgramRun` is one."""
+
+    program: ProgramBase
+    options: RunOptions
+    progress: ProgressReporter
+    arrays: Arrays
+    versions: Versions
+    source: RoundSource
+    parts: int
+    stateful: bool
+    history: list[Look]
+    ended: int | None
+    updates: int
+    samples: int
+    flights: dict[int, RoundInFlight]
+    past: dict[int, Last]
+    memory: dict[str, Any]
+    choosing: threading.Lock
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of the run so far."""
+        ...
+
+    def local_states(self, number: int) -> dict[int, bytes] | None:
+        """The states of parts in this process; None if it has none."""
+        ...
+
+    def resumed(self, state: Mapping[str, Any]) -> None:
+        """Continue from the part of a checkpoint that is not arrays."""
+        ...
+
+    def hold(self, pipeline: Pipeline) -> None:
+        """From now on, choose the first round of a segment only after the segment before it has ended."""
+        ...
 
 
 class Saver:
@@ -44,7 +86,7 @@ class Saver:
         The round after which states of parts were saved last, and the states; None: states are created from the parts.
     """
 
-    def __init__(self, run: ProgramRun, keeping: CheckpointSettings | None) -> None:
+    def __init__(self, run: SavedRun, keeping: CheckpointSettings | None) -> None:
         self._run, self._keeping = run, keeping
         self.states: tuple[int, Mapping[int, bytes] | None] = (0, None)
         self._every = (keeping.every if keeping is not None else None) or (STATES_EVERY if run.stateful else None)
