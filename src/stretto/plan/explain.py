@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from stretto.schedule.orders.order import Order
 
     from .arrays import Array
-    from .plan import Physical, Plan
+    from .grid_plan import GridPlan, Physical
 
 _SUBSCRIPT = re.compile(r"\[[^][]*\]")  # not a place for the end of a line
 WIDTH = 118  # of lines, which terminals of 120 characters do not break
@@ -33,7 +33,7 @@ PROFILE = {
 }
 
 
-def explain(plan: Plan) -> str:
+def explain(plan: GridPlan) -> str:
     """Several lines of text about a plan."""
     return "\n".join([_heading(plan), *show(_facts(plan), WIDTH)])
 
@@ -58,12 +58,12 @@ def show(facts: Iterable[tuple[str, str]], width: int | None = None) -> list[str
     return lines
 
 
-def _heading(plan: Plan) -> str:
+def _heading(plan: GridPlan) -> str:
     shape = f"{len(plan.logical.rows):,} × {len(plan.logical.cols):,}"
     return f"plan {plan.fingerprint}: {plan.logical.program} on {shape}, {plan.cost.entries:,} entries"
 
 
-def _facts(plan: Plan) -> list[tuple[str, str]]:
+def _facts(plan: GridPlan) -> list[tuple[str, str]]:
     logical, cost, order = plan.logical, plan.cost, plan.order
     settings = ", ".join(f"{name}={value}" for name, value in logical.parameters)
     facts = [
@@ -96,13 +96,13 @@ def array_line(array: Array) -> str:
     return f"{array.name} [{shape}] {kind}: {array.placement}{cut}{written}, {show_bytes(array.nbytes)}"
 
 
-def promise(plan: Plan) -> list[tuple[str, str]]:
+def promise(plan: GridPlan) -> list[tuple[str, str]]:
     """Reproducibility of the results: the grade and the profile."""
     grade, profile = plan.grade, plan.logical.profile
     return [("grade", f"{grade}: {PROMISE[grade]}"), ("profile", f"{profile}: {PROFILE[profile]}")]
 
 
-def blocks(plan: Plan, what: str, total: int) -> str:
+def blocks(plan: GridPlan, what: str, total: int) -> str:
     """How evenly the work is cut. what: unit of work, "entries" or "iterations"; total: number of them."""
     mean, heaviest = total / max(1, len(plan.order)), int(plan.weight.max(initial=0))
     return f"{mean:,.0f} {what} on average, {heaviest:,} in the heaviest"
@@ -130,7 +130,7 @@ def runs_on(physical: Physical) -> str:
     return physical.runtime if physical.runtime == "serial" else f"{physical.runtime}, {workers(physical.workers)}"
 
 
-def place(plan: Plan) -> str:
+def place(plan: GridPlan) -> str:
     """Where the plan runs: runtime, workers and memory."""
     physical = plan.physical
     where = runs_on(physical)

@@ -34,7 +34,8 @@ from stretto.plan.arrays import (
     replicated,
 )
 from stretto.plan.kernel_reference import made_kernel
-from stretto.plan.served import Touched, Waves, flat_view, numbering, per_slot, served
+from stretto.plan.served import flat_view, numbering, per_slot, served
+from stretto.plan.touched import Touched, Waves
 
 from .touched import touched_by
 

@@ -39,7 +39,8 @@ from stretto.models.sklearn_base import (
     check_is_fitted,
     with_callbacks,
 )
-from stretto.plan.plan import Physical, Plan
+from stretto.plan.grid_plan import Physical
+from stretto.plan.plan import Plan
 from stretto.plan.planned import refuse_changed
 from stretto.runtime.blocks.crew import Crew
 from stretto.runtime.blocks.job import EpochReport

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -12,14 +12,13 @@ from stretto.data.convert.sparse_structure import is_sparse
 from stretto.data.design.design_files import DesignFiles
 from stretto.data.records.digest import digest_of
 from stretto.plan.cost import Cost, show_bytes
+from stretto.plan.grid_plan import Physical
 from stretto.plan.job import JobPlan
-from stretto.plan.plan import Physical
 from stretto.runtime.chosen import here, name_of
 
 if TYPE_CHECKING:
     from stretto.runtime.runtimes import Runtime
 
-    from .base import LinearModel
     from .input import LinearInput
 
 WORKING_SETS = (
@@ -29,6 +28,16 @@ WORKING_SETS = (
 # Parameters that never change a result, or that the plan contains in another form.
 _ELSEWHERE = {"n_jobs", "runtime", "verbose", "warm_start", "random_state", "profile", "cv", "schedule"}
 _FLOAT, _INDEX = 8, 4
+
+
+class PlannedModel(Protocol):
+    """What a plan reads of a linear model."""
+
+    schedule: Any
+    profile: str
+    fit_intercept: bool
+
+    def _plan_parameters(self) -> dict[str, Any]: ...
 
 
 @dataclass(frozen=True)
@@ -44,7 +53,7 @@ class PlanText:
 
 
 def plan_linear(
-    model: LinearModel,
+    model: PlannedModel,
     given: LinearInput,
     words: PlanText,
     *,
@@ -118,11 +127,11 @@ def plan_path(
     )
 
 
-def solver_words(model: LinearModel) -> str:
+def solver_words(model: PlannedModel) -> str:
     """How one problem is solved, as text."""
     if model.schedule is None:
         return WORKING_SETS
-    return model.schedule.explain()
+    return str(model.schedule.explain())
 
 
 def _nbytes(X: Any) -> int:

@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 
 from stretto.kernels.topics.rows import GROUP
 from stretto.plan.cost import refuse_if_over
-from stretto.plan.plan import Physical, Plan
+from stretto.plan.grid_plan import Physical
+from stretto.plan.plan import Plan
 from stretto.runtime.blocks.crew import Crew
 from stretto.runtime.blocks.parted import in_parts
 from stretto.runtime.blocks.source import EntrySource, InMemory
@@ -92,7 +93,7 @@ def count_lda(
     # The grid follows from the census; the passes below count the contents of its blocks.
     logical = logical_lda(problem, census, seed=seed, profile=profile, width=width)
     rows, cols, order = logical.rows, logical.cols, logical.order
-    shape = CountLayout.of(problem, census, rows, cols, earlier)
+    shape = CountLayout.of(problem.topics, problem.sampler, census, rows, cols, earlier)
     parts = in_parts(source) if by_nodes else None
     if parts is not None:
         counts, tokens, runs = weigh_parts(parts, rows, cols, order, crew)

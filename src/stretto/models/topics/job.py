@@ -22,7 +22,8 @@ from stretto.kernels.topics.dense import gibbs_dense_worker
 from stretto.kernels.topics.metropolis_hastings import make_tables, mh_worker, prior_table
 from stretto.kernels.topics.packed import gibbs_packed_worker
 from stretto.kernels.topics.rows import Tokens, TopicCounts, TopicModel, make_rooms
-from stretto.plan.plan import Physical, Plan
+from stretto.plan.grid_plan import Physical
+from stretto.plan.plan import Plan
 from stretto.runtime.blocks.crew import Crew
 from stretto.runtime.blocks.job import EpochReport
 from stretto.runtime.blocks.parted import in_parts
@@ -46,7 +47,7 @@ from .layout import (
 )
 from .monitor import LikelihoodMonitor
 from .node_documents import DocumentReader, unread_tokens
-from .priors import CountRows, Histogram, count_documents, count_words
+from .priors import CountRows, Histogram, Priors, count_documents, count_words
 from .problem import TopicProblem, logical_lda, plan_lda, settled
 from .topics import Topics
 
@@ -59,25 +60,6 @@ def epoch_seed(seed: int, epoch: int) -> np.uint64:
     """64 random bits for an epoch; with visit and position they determine a token's random numbers."""
     digest = hashlib.blake2b(f"lda:{seed}:{epoch}".encode(), digest_size=8).digest()
     return np.uint64(int.from_bytes(digest, "little"))
-
-
-class Priors:
-    """alpha [K] and beta, in one array [K + 1] that is saved and restored in place."""
-
-    def __init__(self, alpha: Sequence[float], beta: float) -> None:
-        self.array = np.array([*alpha, beta], np.float64)
-
-    @property
-    def alpha(self) -> NDArray[np.float64]:
-        return self.array[:-1]
-
-    @property
-    def beta(self) -> float:
-        return float(self.array[-1])
-
-    def put(self, alpha: NDArray[np.float64], beta: float) -> None:
-        self.array[:-1] = alpha
-        self.array[-1] = beta
 
 
 def sampling_step(
@@ -339,7 +321,7 @@ def lay_out_in_memory(
     """Lay the tokens out, then plan from the layout: the plan of `count_lda`, without a counting pass."""
     problem = settled(problem, census)
     logical = logical_lda(problem, census, seed=seed, profile=profile, width=width)
-    shape = CountLayout.of(problem, census, logical.rows, logical.cols, earlier)
+    shape = CountLayout.of(problem.topics, problem.sampler, census, logical.rows, logical.cols, earlier)
     laid = lay_out_tokens(source, logical, shape, crew)
     plan = plan_lda(problem, logical, shape, np.diff(laid.tokens.ptr), laid.runs, physical)
     refuse_in_memory(problem, plan, shape, going_on=earlier is not None)

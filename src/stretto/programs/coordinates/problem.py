@@ -85,7 +85,7 @@ class RegressionProblem(ProgramBase):
     def _check(self) -> None:
         """Nothing to do: the constructor checks all arguments, and the program has no functions of the user's."""
 
-    def state(self, options: RunOptions, cut: int, width: int, queues: int = 1) -> CoordinateState:
+    def _state(self, options: RunOptions, cut: int, width: int, queues: int = 1) -> CoordinateState:
         """The arrays of a run. cut: width of a round, which decides how it is cut; queues: number of schedulers."""
         return CoordinateState(
             self.columns, self.y, self.cut(cut)[0], self.params, loss=self.loss, penalty=self.penalty,

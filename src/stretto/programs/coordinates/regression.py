@@ -97,20 +97,20 @@ class SparseRegression(RegressionProblem, Program):
         here = one_memory(options.runtime) and options.keeping is None
         if isinstance(self.schedule, Auto | WorkingSets):
             start = (auto_start if isinstance(self.schedule, Auto) else sets_start)(self, options)
-            arrays = self.state(options, start.cut, start.width)
+            arrays = self._state(options, start.cut, start.width)
             if here:
                 return self._left(self._drive(arrays, start.chooser, options, start.begin))
             return self._left(run_in_parts(self, arrays, start.chooser, options, start.begin))
         if options.schedulers_on == "nodes":
             remote = remote_chooser(self.schedule, self.columns.size)
-            arrays = self.state(options, remote.width, remote.width, remote.queues)
+            arrays = self._state(options, remote.width, remote.width, remote.queues)
             return self._left(run_in_parts(self, arrays, remote, options))
         chooser = self.schedule.start(self.size, options.seed, self.columns)
         if not isinstance(chooser, CompiledChooser):  # a schedule of the user's
             width = getattr(self.schedule, "width", None)
             width = min(self.columns.size, width) if isinstance(width, int) and width > 0 else self.columns.size
-            return self._left(run_in_parts(self, self.state(options, width, width), chooser, options))
-        arrays = self.state(options, chooser.width, chooser.width, len(chooser.choice.place))
+            return self._left(run_in_parts(self, self._state(options, width, width), chooser, options))
+        arrays = self._state(options, chooser.width, chooser.width, len(chooser.choice.place))
         if here and chooser.compiled:
             return self._left(self._drive(arrays, chooser, options))
         return self._left(run_in_parts(self, arrays, chooser, options))

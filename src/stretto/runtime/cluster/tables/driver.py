@@ -36,7 +36,8 @@ from stretto.store.node import NodePart
 
 from .events import EventHistory
 from .final_state import arrays_of, joined, merged, tables_of
-from .task import TablePayload, make_table_task
+from .payload import TablePayload
+from .task import make_table_task
 
 _POLL_SECONDS = 0.2  # seconds between two checks of timers
 _AHEAD = 0.3  # seconds of clocks by which a cut is planned ahead

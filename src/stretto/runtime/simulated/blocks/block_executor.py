@@ -15,8 +15,8 @@ import numpy as np
 from stretto.runtime.blocks.crew import Crew
 from stretto.runtime.blocks.step import BlockStep, StepOutcome
 from stretto.runtime.cluster.blocks.block_executor import ClusterCrew
+from stretto.runtime.cluster.parts.calls import HostCall
 from stretto.runtime.cluster.parts.driver import RemoteParts, RemoteValues
-from stretto.runtime.cluster.parts.task import HostCall
 from stretto.runtime.simulated.settings import SimulatedSettings
 from stretto.schedule.orders.order import Ints
 

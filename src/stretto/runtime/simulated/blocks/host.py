@@ -17,7 +17,8 @@ from stretto.runtime.cluster.blocks.node import NodeProgress, StartRun
 from stretto.runtime.cluster.blocks.task import RingTask
 from stretto.runtime.cluster.hosts.calls import BeginTask, HostApi, HostEvent, HostTask
 from stretto.runtime.cluster.hosts.remote_errors import portable
-from stretto.runtime.cluster.parts.task import HostCall, PartsTask
+from stretto.runtime.cluster.parts.calls import HostCall
+from stretto.runtime.cluster.parts.task import PartsTask
 from stretto.runtime.simulated.network import Network
 from stretto.runtime.simulated.settings import SimulatedSettings
 from stretto.runtime.simulated.virtual_time import Hub
