@@ -28,10 +28,11 @@ from stretto.memory.report.report import Report
 from stretto.plan.cost import show_bytes
 
 from .devices import Device
-from .execute import Runner, owners
+from .execute import Runner
 from .graph_segments import Segment
 from .host_buffers import HostBuffers
 from .invariants import StepHook, StepInvariants, claim_parameters
+from .persistent_storages import owners
 from .random_state import RandomState
 from .replay_policy import recorded
 from .verify import Expected

@@ -29,7 +29,7 @@ from stretto.runtime.cluster.hosts.failure_detector import StallDetector
 from stretto.runtime.tables.stalls import AFTER
 
 from .driver_step import CrewPlan, RepeatableRun
-from .node import NodeRunResult
+from .step_messages import NodeRunResult
 from .task import WITHIN
 
 _POLL_SECONDS = 0.2  # seconds between two checks for a requested stop

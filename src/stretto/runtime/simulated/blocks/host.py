@@ -13,7 +13,7 @@ from typing import Any, Protocol, cast
 
 from stretto.comm.link import Frame
 from stretto.runtime.blocks.crew import Crew
-from stretto.runtime.cluster.blocks.node import NodeProgress, StartRun
+from stretto.runtime.cluster.blocks.step_messages import NodeProgress, StartRun
 from stretto.runtime.cluster.blocks.task import RingTask
 from stretto.runtime.cluster.hosts.calls import BeginTask, HostApi, HostEvent, HostTask
 from stretto.runtime.cluster.hosts.remote_errors import portable
