@@ -55,7 +55,7 @@ def start(counts: Any, topics: int, crew: Any, *, sampler: str = "sparse", steps
     from stretto.data.records.data import Data
     from stretto.models.topics.job import build_lda
     from stretto.models.topics.problem import TopicProblem
-    from stretto.plan.grid_plan import Physical
+    from stretto.plan.plan import Physical
     from stretto.runtime.blocks.source import InMemory
 
     entries = counts.tocoo()

@@ -18,7 +18,7 @@ import stretto as st
 from stretto.errors import Diverged
 from stretto.models.factorization.build import build_in_memory
 from stretto.observe.events import EpochDone, Event
-from stretto.plan.grid_plan import Physical
+from stretto.plan.plan import Physical
 from stretto.runtime.runtimes import Threads
 from stretto.solvers.factorization.problem import FactorizationProblem
 

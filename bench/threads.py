@@ -18,7 +18,7 @@ import numpy as np
 
 import stretto as st
 from stretto.models.factorization.build import build_in_memory
-from stretto.plan.grid_plan import Physical
+from stretto.plan.plan import Physical
 from stretto.runtime.blocks import pass_control
 from stretto.runtime.runtimes import Threads
 from stretto.solvers.factorization.problem import FactorizationProblem

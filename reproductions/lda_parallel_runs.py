@@ -37,7 +37,7 @@ from stretto.models.topics.job import document_rows, epoch_seed, merge_totals, s
 from stretto.models.topics.layout import lay_out_tokens, new_counts, pointers, take_census
 from stretto.models.topics.priors import CountRows, Priors, joint_likelihood
 from stretto.models.topics.problem import TopicProblem
-from stretto.plan.grid_plan import Logical
+from stretto.plan.plan import Logical
 from stretto.runtime.blocks.crew import Crew
 from stretto.runtime.blocks.source import InMemory
 from stretto.schedule.orders.bound import bound

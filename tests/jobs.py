@@ -16,7 +16,7 @@ from stretto.data.generate.ratings import ratings
 from stretto.data.records.data import Data
 from stretto.models.factorization.build import FactorJob, build
 from stretto.models.factorization.input import RatingsInput
-from stretto.plan.grid_plan import Physical
+from stretto.plan.plan import Physical
 from stretto.runtime.blocks.crew import Crew
 from stretto.runtime.blocks.source import InMemory
 from stretto.runtime.runtimes import Runtime, Serial, Threads

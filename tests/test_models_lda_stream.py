@@ -24,7 +24,7 @@ from stretto.models.topics.job import LdaJob, build_lda
 from stretto.models.topics.layout import take_census
 from stretto.models.topics.monitor import LikelihoodMonitor
 from stretto.models.topics.problem import TopicProblem
-from stretto.plan.grid_plan import Physical
+from stretto.plan.plan import Physical
 from stretto.runtime.blocks import tiles as tile_walk
 from stretto.runtime.blocks.crew import Crew
 from stretto.runtime.blocks.source import Chunk, InMemory

@@ -12,7 +12,7 @@ from jobs import job_on, some_ratings
 from stretto.data.records.data import Data
 from stretto.errors import PlanError
 from stretto.plan.arrays import Array
-from stretto.plan.grid_plan import Physical
+from stretto.plan.plan import Physical
 from stretto.runtime.runtimes import Serial, Threads
 from stretto.solvers.factorization.problem import FactorizationProblem
 

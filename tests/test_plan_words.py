@@ -14,8 +14,7 @@ from jobs import job_on, some_ratings
 from stretto.checks import parse_bytes
 from stretto.errors import NotEnoughMemory, PlanError
 from stretto.plan.cost import refuse_if_over, show_bytes
-from stretto.plan.grid_plan import Physical
-from stretto.plan.plan import Plan
+from stretto.plan.plan import Physical, Plan
 from stretto.runtime.runtimes import Serial
 from stretto.solvers.factorization.problem import FactorizationProblem
 

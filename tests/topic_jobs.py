@@ -19,7 +19,7 @@ from stretto.models.topics.count_layout import Census, CountLayout
 from stretto.models.topics.job import LdaJob, build_lda, epoch_seed, sampling_step
 from stretto.models.topics.priors import Priors
 from stretto.models.topics.problem import TopicProblem
-from stretto.plan.grid_plan import Physical
+from stretto.plan.plan import Physical
 from stretto.runtime.blocks.crew import Crew
 from stretto.runtime.blocks.pass_control import start
 from stretto.runtime.blocks.source import InMemory

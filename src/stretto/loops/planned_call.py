@@ -13,9 +13,8 @@ import numpy as np
 from stretto.cached import cached_property
 from stretto.plan.arrays import Array, Ranges, StepSpec
 from stretto.plan.cost import Cost
-from stretto.plan.grid_plan import GRADES, Logical, Physical
 from stretto.plan.kernel_reference import KernelReference
-from stretto.plan.plan import Plan
+from stretto.plan.plan import GRADES, Logical, Physical, Plan
 from stretto.plan.planned import BasePlan
 from stretto.runtime.chosen import name_of, runtime_words
 

@@ -17,7 +17,7 @@ from stretto.errors import PlanError
 
 from .cost import Cost, show_bytes, show_flops
 from .explain import PROFILE, PROMISE, WIDTH, memory, runs_on, show
-from .grid_plan import Physical
+from .plan import Physical
 from .planned import BasePlan, Runner
 
 

@@ -12,7 +12,9 @@ from dataclasses import dataclass
 
 from .draw import draw
 from .explain import explain, place
-from .grid_plan import GridPlan
+from .grid_plan import GRADES, GridPlan, Logical, Physical
+
+__all__ = ["GRADES", "Logical", "Physical", "Plan"]  # other packages, and pickled models, name them here
 
 
 @dataclass(frozen=True, eq=False, repr=False)

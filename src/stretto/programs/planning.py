@@ -11,8 +11,8 @@ from xml.sax.saxutils import escape
 import numpy as np
 
 from stretto.plan.cost import Cost
-from stretto.plan.grid_plan import Physical
 from stretto.plan.job import JobPlan
+from stretto.plan.plan import Physical
 from stretto.plan.planned import refuse_changed
 from stretto.runtime.arguments import whole
 from stretto.runtime.chosen import name_of

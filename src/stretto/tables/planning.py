@@ -7,8 +7,8 @@ from typing import Any
 from stretto.comm.policy import Policy
 from stretto.consistency.rules import Rule
 from stretto.plan.cost import Cost, show_bytes
-from stretto.plan.grid_plan import Physical
 from stretto.plan.job import JobPlan
+from stretto.plan.plan import Physical
 from stretto.runtime.chosen import name_of
 
 from .job import TableIdentity, TableRunRequest

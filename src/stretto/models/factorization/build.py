@@ -15,8 +15,7 @@ from stretto.data.records.data import Data
 from stretto.data.records.duplicates import settle
 from stretto.errors import DataError
 from stretto.kernels.numeric.lanes import padded
-from stretto.plan.grid_plan import Physical
-from stretto.plan.plan import Plan
+from stretto.plan.plan import Physical, Plan
 from stretto.runtime.blocks.crew import Crew
 from stretto.runtime.blocks.job import Job
 from stretto.runtime.blocks.layout import Tally, tally, tally_parts

@@ -13,8 +13,7 @@ from stretto.data.records.data import Data
 from stretto.models import checks
 from stretto.models.persistence import plain
 from stretto.models.sklearn_base import with_callbacks
-from stretto.plan.grid_plan import Physical
-from stretto.plan.plan import Plan
+from stretto.plan.plan import Physical, Plan
 from stretto.plan.planned import refuse_changed
 from stretto.runtime.blocks.crew import Crew
 from stretto.runtime.blocks.job import EpochReport

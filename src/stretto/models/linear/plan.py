@@ -12,8 +12,8 @@ from stretto.data.convert.sparse_structure import is_sparse
 from stretto.data.design.design_files import DesignFiles
 from stretto.data.records.digest import digest_of
 from stretto.plan.cost import Cost, show_bytes
-from stretto.plan.grid_plan import Physical
 from stretto.plan.job import JobPlan
+from stretto.plan.plan import Physical
 from stretto.runtime.chosen import here, name_of
 
 if TYPE_CHECKING:

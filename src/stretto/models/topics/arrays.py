@@ -16,8 +16,8 @@ from stretto.kernels.topics.metropolis_hastings import Tables, mh_worker
 from stretto.kernels.topics.packed import gibbs_packed_worker
 from stretto.kernels.topics.rows import SamplerScratch, Tokens, TopicCounts, TopicModel
 from stretto.plan.arrays import StepSpec, by_cols, by_rows, by_visits, constant, number, per_worker, replicated
-from stretto.plan.grid_plan import Logical
 from stretto.plan.kernel_reference import named_kernel
+from stretto.plan.plan import Logical
 from stretto.runtime.blocks.layout import index_type
 from stretto.schedule.orders.order import Ints
 

@@ -29,8 +29,7 @@ from stretto.data.reading.report import LineReport
 from stretto.errors import DataError, PlanError
 from stretto.models.factorization.input import at_once
 from stretto.plan.cost import show_bytes
-from stretto.plan.grid_plan import Logical
-from stretto.plan.plan import Plan
+from stretto.plan.plan import Logical, Plan
 from stretto.runtime.blocks.crew import Crew
 from stretto.runtime.blocks.layout import group_on_disk, index_type, visit_table
 from stretto.runtime.blocks.parted import PartedSource, by_shares

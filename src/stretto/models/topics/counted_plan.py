@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 
 from stretto.kernels.topics.rows import GROUP
 from stretto.plan.cost import refuse_if_over
-from stretto.plan.grid_plan import Physical
-from stretto.plan.plan import Plan
+from stretto.plan.plan import Physical, Plan
 from stretto.runtime.blocks.crew import Crew
 from stretto.runtime.blocks.parted import in_parts
 from stretto.runtime.blocks.source import EntrySource, InMemory

@@ -16,8 +16,7 @@ from stretto.data.parts.node_files import NodeFiles
 from stretto.errors import DataError, PlanError
 from stretto.models import checks
 from stretto.models.factorization.input import at_once, is_path
-from stretto.plan.grid_plan import Physical
-from stretto.plan.plan import Plan
+from stretto.plan.plan import Physical, Plan
 from stretto.plan.planned import refuse_changed
 from stretto.runtime.blocks.crew import Crew
 from stretto.runtime.blocks.job import EpochReport

@@ -22,8 +22,7 @@ from stretto.kernels.topics.dense import gibbs_dense_worker
 from stretto.kernels.topics.metropolis_hastings import make_tables, mh_worker, prior_table
 from stretto.kernels.topics.packed import gibbs_packed_worker
 from stretto.kernels.topics.rows import Tokens, TopicCounts, TopicModel, make_rooms
-from stretto.plan.grid_plan import Physical
-from stretto.plan.plan import Plan
+from stretto.plan.plan import Physical, Plan
 from stretto.runtime.blocks.crew import Crew
 from stretto.runtime.blocks.job import EpochReport
 from stretto.runtime.blocks.parted import in_parts

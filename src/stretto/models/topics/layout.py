@@ -13,7 +13,7 @@ from stretto.data.partition import BlockPartition
 from stretto.errors import DataError
 from stretto.kernels.topics.layout import measure_worker, spread_worker
 from stretto.kernels.topics.rows import Tokens, TopicCounts
-from stretto.plan.grid_plan import Logical
+from stretto.plan.plan import Logical
 from stretto.runtime.blocks.crew import Crew
 from stretto.runtime.blocks.layout import index_type, scatter, tally
 from stretto.runtime.blocks.parted import PartedSource, by_shares, in_parts

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from stretto.errors import DataError
-from stretto.plan.grid_plan import Logical
+from stretto.plan.plan import Logical
 from stretto.runtime.blocks.crew import Crew
 from stretto.runtime.blocks.layout import fill_parts, index_type
 from stretto.runtime.blocks.parted import Exchange, PartedSource

@@ -10,8 +10,7 @@ import numpy as np
 
 from stretto.data.partition import choose_blocks, cut, cut_evenly
 from stretto.plan.cost import Cost
-from stretto.plan.grid_plan import Logical, Physical
-from stretto.plan.plan import Plan
+from stretto.plan.plan import Logical, Physical, Plan
 from stretto.runtime.blocks.layout import index_type
 from stretto.schedule.orders.order import Ints
 from stretto.schedule.orders.rotation import panels

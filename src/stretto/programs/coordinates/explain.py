@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from stretto.data.records.digest import digest_of
 from stretto.plan.cost import Cost, show_bytes
 from stretto.plan.explain import show
-from stretto.plan.grid_plan import Physical
 from stretto.plan.job import JobPlan
+from stretto.plan.plan import Physical
 from stretto.programs.auto import candidate_facts
 from stretto.programs.explain import WIDTH
 from stretto.programs.values import ProgramIdentity

@@ -26,8 +26,7 @@ from stretto.data.partition import BlockPartition, straight
 from stretto.kernels.factorization import als
 from stretto.kernels.numeric.lanes import padded
 from stretto.plan.cost import Cost
-from stretto.plan.grid_plan import Logical, Physical
-from stretto.plan.plan import Plan
+from stretto.plan.plan import Logical, Physical, Plan
 from stretto.runtime.blocks.compressed import Compressed, compress, compress_on_disk
 from stretto.runtime.blocks.crew import Crew
 from stretto.runtime.blocks.job import EpochReport

@@ -24,8 +24,8 @@ from stretto.plan.arrays import (
     per_worker,
     replicated,
 )
-from stretto.plan.grid_plan import Logical
 from stretto.plan.kernel_reference import named_kernel
+from stretto.plan.plan import Logical
 from stretto.schedule.orders.order import Ints
 
 from .problem import FactorizationProblem

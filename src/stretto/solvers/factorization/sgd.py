@@ -26,9 +26,8 @@ from stretto.kernels.factorization.sgd import adagrad_worker, sgd_worker
 from stretto.kernels.numeric.lanes import padded, unrolled
 from stretto.plan.arrays import Array, Reader, StepSpec, by_cols, by_rows, by_visits, constant, number
 from stretto.plan.cost import Cost
-from stretto.plan.grid_plan import Logical, Physical
 from stretto.plan.kernel_reference import named_kernel
-from stretto.plan.plan import Plan
+from stretto.plan.plan import Logical, Physical, Plan
 from stretto.runtime.blocks.crew import Crew
 from stretto.runtime.blocks.job import EpochReport
 from stretto.runtime.blocks.layout import Blocks, Tally, index_type, lay_out, lay_out_on_disk
