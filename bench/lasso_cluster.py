@@ -88,8 +88,8 @@ def write_files(folder: Path, samples: int, features: int, seed: int = 0) -> Non
 def watching(calls: list[dict[str, Any]]) -> Iterator[None]:
     """Note each call of functions over parts: seconds, bytes to and from the nodes."""
     from stretto.runtime.cluster.hosts.hosts import Hosts
+    from stretto.runtime.cluster.parts.calls import HostCall
     from stretto.runtime.cluster.parts.driver import nbytes_of
-    from stretto.runtime.cluster.parts.task import HostCall
 
     ask = Hosts.ask_each
 

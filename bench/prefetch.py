@@ -24,7 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import stretto as st
-from stretto.loops.execute.run import PreparedLoop, run
+from stretto.loops.execute.prepared import PreparedLoop
+from stretto.loops.execute.run import run
 from stretto.loops.loop_plan import LoopPlan
 
 from . import report, sets

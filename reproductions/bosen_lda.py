@@ -26,7 +26,7 @@ from bench.table_lda import Corpus, Way, run
 from bench.table_runs import Run
 
 import stretto as st
-from stretto.runtime.simulated.spec import MESSAGE_COST
+from stretto.runtime.simulated.settings import MESSAGE_COST
 
 from . import bosen_lda_tell, report
 

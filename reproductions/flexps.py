@@ -16,6 +16,7 @@ seconds of the whole job, transitions included; worker-seconds are the sum over 
 from __future__ import annotations
 
 import statistics
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -181,10 +182,11 @@ def growing_task(widths: tuple[Any, Any, Any]) -> tuple[Any, Any]:
 def flexible() -> str:
     """Flexible against fixed width."""
     rows = []
-    for title, make, wide in (
+    jobs: list[tuple[str, Callable[..., tuple[Any, Any]], int]] = [
         ("SVRG", lambda a, b, c: svrg_task(a, b), 2),
         ("SGD, growing batches", lambda a, b, c: growing_task((a, b, c)), 3),
-    ):
+    ]
+    for title, make, wide in jobs:
         fixed = {}
         for width in WIDTHS:
             task, w = make(width, width, width)
@@ -196,7 +198,7 @@ def flexible() -> str:
             for stage in result.stages:
                 times = by_unit.setdefault(stage.unit, {})
                 times[width] = times.get(width, 0.0) + stage.seconds + stage.transition
-        chosen = [min(times, key=lambda width: times[width]) for times in by_unit.values()]
+        chosen: list[Any] = [min(times, key=lambda width: times[width]) for times in by_unit.values()]
         chosen += [chosen[-1]] * (3 - len(chosen))
         for name, widths in (("opt", chosen), ("auto", ["auto"] * 3)):
             if title == "SVRG" and name == "auto":

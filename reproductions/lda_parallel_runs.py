@@ -33,9 +33,9 @@ from stretto.data.records.data import Data
 from stretto.kernels.topics.rows import Tokens, TopicCounts
 from stretto.models.topics.corpus_files import weigh
 from stretto.models.topics.count_layout import Census, CountLayout
-from stretto.models.topics.job import Priors, document_rows, epoch_seed, merge_totals, sampling_step
+from stretto.models.topics.job import document_rows, epoch_seed, merge_totals, sampling_step
 from stretto.models.topics.layout import lay_out_tokens, new_counts, pointers, take_census
-from stretto.models.topics.priors import CountRows, joint_likelihood
+from stretto.models.topics.priors import CountRows, Priors, joint_likelihood
 from stretto.models.topics.problem import TopicProblem
 from stretto.plan.plan import Logical
 from stretto.runtime.blocks.crew import Crew
@@ -152,7 +152,7 @@ class Counted:
         self.corpus, self.order, self.crew, census = corpus, order, crew, corpus.census
         self.rows = cut(census.doc_tokens, order.rows, seed=corpus.seed, axis=0)
         self.cols = cut_evenly(census.word_tokens, order.cols, seed=corpus.seed, axis=1)
-        self.shape = CountLayout.of(corpus.problem, census, self.rows, self.cols)
+        self.shape = CountLayout.of(corpus.problem.topics, corpus.problem.sampler, census, self.rows, self.cols)
         assert not self.shape.plain, "more topics: these runs count in packed rows"
         logical = Logical("lda", (), "", corpus.seed, "exact", 1, order, self.rows, self.cols)
         self.laid = lay_out_tokens(InMemory(corpus.data), logical, self.shape, crew)

@@ -21,7 +21,7 @@ from bench.orders import factorise, ratings
 from bench.rotation_jobs import Simulated
 
 import stretto as st
-from stretto.runtime.simulated.spec import MESSAGE_COST
+from stretto.runtime.simulated.settings import MESSAGE_COST
 
 MACHINES, CORES = 12, 32  # workers of a machine: hyper-threads
 LINK = 40e9 / 8  # bytes per second

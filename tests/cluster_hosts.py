@@ -21,7 +21,8 @@ import stretto as st
 from stretto.runtime.cluster.hosts.calls import Address, BeginTask, HostEvent
 from stretto.runtime.cluster.hosts.host import Host
 from stretto.runtime.cluster.tables.final_state import NodeFinalState, merged
-from stretto.runtime.cluster.tables.task import TablePayload, make_table_task
+from stretto.runtime.cluster.tables.payload import TablePayload
+from stretto.runtime.cluster.tables.task import make_table_task
 from stretto.runtime.tables.checkpoints import WorkerState
 from stretto.runtime.tables.job import FinalRows, TableJob, TableOutcome
 from stretto.runtime.tables.run.node_cuts import CutPlan

@@ -20,7 +20,7 @@ import numpy as np
 from hypothesis import strategies as hs
 
 import stretto as st
-from stretto.data.records.ragged import Ragged
+from stretto.data.records.record_sets import Ragged
 from stretto.loops.parallel import Loop
 from stretto.state.accumulator import Accumulator
 from stretto.state.buffer import Buffer

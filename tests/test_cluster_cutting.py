@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from stretto.consistency.rules import BSP
-from stretto.runtime.cluster.blocks.array_parts import split, whole
+from stretto.runtime.cluster.tables.array_parts import split, whole
 from stretto.store.layout import Layout, TableSpec
 from stretto.store.node import NodePart
 from stretto.store.shard.functions import add

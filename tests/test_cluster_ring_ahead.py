@@ -21,8 +21,8 @@ from stretto.runtime.cluster.blocks import driver_runs
 from stretto.runtime.cluster.blocks.block_executor import ClusterCrew
 from stretto.runtime.cluster.blocks.driver_runs import Runs
 from stretto.runtime.cluster.blocks.driver_step import RepeatableRun
-from stretto.runtime.cluster.blocks.node import NodeRunResult, StartRun
 from stretto.runtime.cluster.blocks.ring import Block, Ring
+from stretto.runtime.cluster.blocks.step_messages import NodeRunResult, StartRun
 from stretto.runtime.cluster.hosts.calls import HostEvent
 from stretto.runtime.cluster.hosts.fleet import HostLost
 from stretto.runtime.cluster.spec import Cluster

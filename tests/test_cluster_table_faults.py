@@ -19,7 +19,9 @@ from stretto.comm.messages import NodeClock, Update
 from stretto.errors import RunError
 from stretto.runtime.cluster.hosts.calls import TABLES, BeginTask
 from stretto.runtime.cluster.hosts.host import Host
-from stretto.runtime.cluster.tables.task import BACKLOG, TablePayload, make_table_task
+from stretto.runtime.cluster.tables.payload import TablePayload
+from stretto.runtime.cluster.tables.pressure import BACKLOG
+from stretto.runtime.cluster.tables.task import make_table_task
 from stretto.tables.worker import Worker
 from test_tables_threads import ROWS, mixed
 

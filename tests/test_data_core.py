@@ -18,8 +18,8 @@ from stretto.data.convert.convert import as_data
 from stretto.data.describe import skew
 from stretto.data.generate.ratings import ratings
 from stretto.data.records.data import Data, held_out
-from stretto.data.records.duplicates import find_duplicates
 from stretto.data.records.ids import IdMap
+from stretto.data.records.repeated_pairs import find_duplicates
 from stretto.errors import DataError
 
 small = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5), st.integers(1, 5)), max_size=40)

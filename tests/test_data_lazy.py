@@ -16,9 +16,7 @@ from hypothesis import strategies as st
 import stretto
 from stretto.data.reading.source import LineReader
 from stretto.data.records.data import Data
-from stretto.data.records.dense import Dense
-from stretto.data.records.lazy import LazyRecords
-from stretto.data.records.ragged import Ragged
+from stretto.data.records.record_sets import Dense, LazyRecords, Ragged
 from stretto.data.records.records import Column
 from stretto.errors import DataError, FormatError
 

@@ -16,9 +16,8 @@ from scipy import sparse
 import stretto
 from stretto.data.records.data import Data
 from stretto.data.records.ids import IdMap
-from stretto.data.records.ragged import Ragged
+from stretto.data.records.record_sets import Ragged, Sparse
 from stretto.data.records.records import Column, RaggedColumn, Records, iterate
-from stretto.data.records.sparse import Sparse
 from stretto.errors import DataError
 
 triples = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 5), st.integers(0, 4)), max_size=30)

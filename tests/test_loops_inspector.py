@@ -14,8 +14,8 @@ from hypothesis import given, settings
 
 import stretto as st
 from stretto.errors import LoopError, PlanError
+from stretto.loops.layout.loop_visits import LoopVisits
 from stretto.loops.layout.traversal import iterations
-from stretto.loops.layout.visits import LoopVisits
 from stretto.loops.loop_plan import LoopPlan
 from stretto.testing.arithmetic import same_bits
 from stretto.testing.loops import reference

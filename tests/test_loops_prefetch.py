@@ -22,6 +22,7 @@ from stretto.loops.front.bind import BoundValues, bind
 from stretto.loops.front.loop_tree import LoopNest
 from stretto.loops.front.parse import parse
 from stretto.loops.types import typed_tree as t
+from stretto.loops.types.body import Body
 from stretto.loops.types.body_types import fuse
 from stretto.loops.types.statements import every_step
 from stretto.testing.evaluate import Environment, Index, Subscripted
@@ -58,7 +59,7 @@ class Watching(Environment):
             self.log += [(line, mode, array, first + k) for k in range(length)]
 
 
-def typed(fn: Callable[..., Any], **arguments: Any) -> tuple[t.Body, BoundValues, Space]:
+def typed(fn: Callable[..., Any], **arguments: Any) -> tuple[Body, BoundValues, Space]:
     """The body of a function's only loop."""
     function = parse(fn)
     (loop,) = (step for step in function.steps if isinstance(step, LoopNest))
@@ -77,7 +78,7 @@ def records(space: Space) -> Iterable[tuple[tuple[int, ...], dict[str, Any], dic
         yield (at,), fields, ragged
 
 
-def watched(body: t.Body, held: BoundValues, space: Space) -> list[list[Touch]]:
+def watched(body: Body, held: BoundValues, space: Space) -> list[list[Touch]]:
     """What each iteration of the loop itself touches; the arrays are changed as they are by the loop."""
     arrays = {name: array.copy() for name, array in held.arrays.items()}
     targets = {name: arrays[names[0]] for name, names in behind(held).items()}

@@ -19,6 +19,7 @@ import stretto as st
 from stretto.errors import PlanError, RunError
 from stretto.memory import Experts, experimental_step_several
 from stretto.memory.multi_device import execute
+from stretto.memory.multi_device.mailbox import Mailbox
 from stretto.memory.multi_device.split import ReceiveNode
 from stretto.memory.planner.program import bytes_after
 from stretto.memory.run.devices import PlainDevice
@@ -231,14 +232,14 @@ def test_an_error_on_one_device_stops_all(monkeypatch: pytest.MonkeyPatch) -> No
     torch.manual_seed(0)
     model, batch = images()
     split, optimizer = stepping(model)
-    posted = execute.Mailbox.post
+    posted = Mailbox.post
 
     def fail(self: Any, pair: int, value: torch.Tensor) -> None:
         if pair == 5:
             raise ValueError("the cable is cut")
         posted(self, pair, value)
 
-    monkeypatch.setattr(execute.Mailbox, "post", fail)
+    monkeypatch.setattr(Mailbox, "post", fail)
     given: Any = (split, [model], [optimizer], batch)
     several = experimental_step_several(*given, devices=3, budget="1GiB", chunks={"batch": 3})
     with pytest.raises(ValueError, match="the cable is cut"):
@@ -247,7 +248,7 @@ def test_an_error_on_one_device_stops_all(monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.timeout(30)
 def test_devices_wait_for_values_for_their_turn_and_not_for_one_that_has_failed() -> None:
-    mailbox = execute.Mailbox()
+    mailbox = Mailbox()
     order: list[str] = []
 
     def second() -> None:

@@ -84,4 +84,4 @@ def test_a_margin_larger_than_the_budget_is_refused_in_plain_words(budget: int) 
     with pytest.raises(RunError, match=r"too small for such a margin; free other memory on the device"):
         planned(job.batch)
     planned(job.batch)  # what was held is gone: the plan is still there, for the budget that was asked for
-    assert 0 < planned._budget <= budget
+    assert 0 < planned._planner.budget <= budget

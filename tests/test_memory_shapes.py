@@ -170,7 +170,7 @@ def test_plans_share_host_memory_and_a_budget_for_it_is_kept() -> None:
 
 
 def test_only_a_few_plans_are_kept_and_the_least_recently_used_goes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(planned_step, "_PLANS", 3)
+    monkeypatch.setattr(planned_step, "KEPT", 3)
     models, optimizers = pair()
     counted = Counted(monkeypatch)
     planned = train_step(models[0], F.mse_loss, optimizers[0], batch_of(2), budget="1MiB", device=PlainDevice())

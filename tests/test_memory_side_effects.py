@@ -15,11 +15,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from stretto.memory import Step, planning, step
+from stretto.memory import Step, planning, shape_plans, step
 from stretto.memory.capture.python_state import PythonState
 from stretto.memory.capture.side_effects import CannotCapture
 from stretto.memory.capture.trace_step import trace
-from stretto.memory.run import planned_step
 from stretto.memory.run.devices import PlainDevice
 from stretto.memory.run.fallback import HookedStep
 
@@ -429,7 +428,7 @@ def test_a_number_that_changes_between_steps_is_used(
         traces.append(len(plans))
         return trace(*args)
 
-    monkeypatch.setattr(planned_step, "trace", counted)
+    monkeypatch.setattr(shape_plans, "trace", counted)
     monkeypatch.setattr(planning, "trace", counted)
     for planned in (False, True):
         case = Warms()

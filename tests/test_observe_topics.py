@@ -28,8 +28,8 @@ import numpy as np
 import pytest
 
 from stretto.errors import DataError, RunError
-from stretto.observe.topics import TopicView, write_topics
-from stretto.observe.topics_page import MAP, MAPPED, circles, curve, page, payload, positions
+from stretto.observe.topics import TopicView
+from stretto.observe.topics_page import MAP, MAPPED, circles, curve, page, payload, positions, write_topics
 
 NASTY = "</script><b>bold</b><script>window.ran = 1</script>"
 QUOTES = """"'><img src=x onerror="window.ran = 2">&lt;"""

@@ -22,7 +22,8 @@ from stretto.comm.messages import Rows, Update
 from stretto.comm.policy import Eager, Lazy, Managed, Policy
 from stretto.consistency.rules import ASP, BSP, SSP, Rule
 from stretto.errors import PlanError, RunError
-from stretto.runtime.simulated.faults import Crash, Delay, Pause, Reset, SlowLink, of_seed
+from stretto.runtime.simulated.fault_schedule import of_seed
+from stretto.runtime.simulated.faults import Crash, Delay, Pause, Reset, SlowLink
 from stretto.runtime.simulated.spec import Simulated
 from stretto.runtime.simulated.tables.job import SimulatedCluster, run
 from stretto.runtime.tables.job import TableJob, TableOutcome, WorkerApi

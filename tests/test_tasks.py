@@ -179,7 +179,9 @@ def test_what_parts_keep_lasts_over_stages() -> None:
 @pytest.mark.parametrize("sync", [st.tables.BSP(), st.tables.SSP(1), st.tables.ASP()], ids=["bsp", "ssp", "asp"])
 def test_no_update_is_lost_at_the_border_of_stages(sync: Any, seed: int) -> None:
     """Messages are delayed, lost with their connection and doubled; every stage's recording is replayed."""
-    faults = [st.faults.Delay(k % 4, (k + 1) % 4, at=0.001 * k, seconds=0.005, extra="3ms") for k in range(1, 8)]
+    faults: list[Any] = [
+        st.faults.Delay(k % 4, (k + 1) % 4, at=0.001 * k, seconds=0.005, extra="3ms") for k in range(1, 8)
+    ]
     faults += [st.faults.Reset(k % 4, (k + 2) % 4, at=0.002 * k) for k in range(1, 4)]
     cluster = st.Simulated(nodes=4, threads=2, jitter="2ms", seed=seed, faults=faults)
     w = st.zeros(6, "f8")

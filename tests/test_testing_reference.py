@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from stretto import keyed
 from stretto.errors import RunError
 from stretto.loops.types import typed_tree as t
+from stretto.loops.types.body import Body, BodyArray, RaggedField
 from stretto.loops.types.typed_tree import BOOL, FLOAT, INT, ScalarType
 from stretto.testing.arithmetic import dot, fma32, has_kind, same_bits
 from stretto.testing.reference import Interpreter
@@ -55,14 +56,14 @@ def loop(
     *steps: t.Step,
     indices: tuple[str, ...] = ("i",),
     fields: dict[str, ScalarType] | None = None,
-    ragged: tuple[t.RaggedField, ...] = (),
+    ragged: tuple[RaggedField, ...] = (),
     numbers: dict[str, ScalarType] | None = None,
-    local: tuple[t.BodyArray, ...] = (),
+    local: tuple[BodyArray, ...] = (),
     **arrays: NDArray[Any],
-) -> t.Body:
-    known = tuple(t.BodyArray(name, array.dtype.str[1:], array.shape, "state") for name, array in arrays.items())
+) -> Body:
+    known = tuple(BodyArray(name, array.dtype.str[1:], array.shape, "state") for name, array in arrays.items())
     declared = tuple((fields or {}).items()), ragged, tuple((numbers or {}).items())
-    return t.Body(1, indices, *declared, known + local, steps)
+    return Body(1, indices, *declared, known + local, steps)
 
 
 def value_of(node: t.Scalar, fields: dict[str, Any] | None = None, **arrays: Any) -> Any:
@@ -315,7 +316,7 @@ def test_a_ragged_field_is_walked() -> None:
             t.Branch(3, t.Test(BOOL, "==", index("j"), whole(4)), (t.Jump(3, "continue"),), ()),
             put("out", whole(0), add(at("out", whole(0)), x)),
         )),
-        ragged=(t.RaggedField("features", (INT, F4)),),
+        ragged=(RaggedField("features", (INT, F4)),),
         out=out,
     )  # fmt: skip
     parts = np.array([1, 4, 6], np.int32), np.array([0.5, 10.0, 0.25])
@@ -367,8 +368,8 @@ def test_buffered_writes_are_handed_over() -> None:
 def test_local_arrays_are_spoilt_between_iterations() -> None:
     out = np.zeros(2)
     local = (
-        t.BodyArray("tmp", "f8", (None,), "local", (t.Var(INT, "n"),)),
-        t.BodyArray("seen", "i4", (2,), "local", (whole(2),)),
+        BodyArray("tmp", "f8", (None,), "local", (t.Var(INT, "n"),)),
+        BodyArray("seen", "i4", (2,), "local", (whole(2),)),
     )
     first = t.Test(BOOL, "==", index(), whole(0))
     body = loop(

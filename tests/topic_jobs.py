@@ -16,7 +16,8 @@ from stretto.data.records.data import Data
 from stretto.kernels.topics.dense import MOST_TOPICS
 from stretto.kernels.topics.rows import Tokens, TopicCounts
 from stretto.models.topics.count_layout import Census, CountLayout
-from stretto.models.topics.job import LdaJob, Priors, build_lda, epoch_seed, sampling_step
+from stretto.models.topics.job import LdaJob, build_lda, epoch_seed, sampling_step
+from stretto.models.topics.priors import Priors
 from stretto.models.topics.problem import TopicProblem
 from stretto.plan.plan import Physical
 from stretto.runtime.blocks.crew import Crew
@@ -80,7 +81,7 @@ def shape_of(which: TopicProblem, doc_tokens: Sequence[int], word_tokens: Sequen
     """How counts of such documents and words would be laid out, all in one block."""
     docs, words = np.array(doc_tokens, np.int64), np.array(word_tokens, np.int64)
     cuts = cut(docs, 1, seed=0, axis=0), cut(words, 1, seed=0, axis=1)
-    return CountLayout.of(which, Census(docs, words, len(docs), "made"), *cuts)
+    return CountLayout.of(which.topics, which.sampler, Census(docs, words, len(docs), "made"), *cuts)
 
 
 def token_table(job: LdaJob) -> tuple[Array, Array, Array]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from stretto.data.records.data import Data
     from stretto.data.records.dense import dense
     from stretto.data.records.ids import IdMap
-    from stretto.data.records.ragged import samples
+    from stretto.data.records.samples import samples
     from stretto.data.write import write
     from stretto.entry import run
     from stretto.keyed import integers, normal, uniform
@@ -47,8 +47,7 @@ if TYPE_CHECKING:
     from stretto.state.accumulator import accumulator
     from stretto.state.buffer import buffer
     from stretto.state.make import full, random, sparse_rows, state, zeros
-    from stretto.state.sparse_rows import SparseRows
-    from stretto.state.state import State
+    from stretto.state.state import SparseRows, State
     from stretto.tasks.arguments import source, whole
     from stretto.tasks.front import below, branch, loop, parallel_units, seq, stalls, unit
 
@@ -71,7 +70,7 @@ _SHELF = {
     "Session": "stretto.runtime.session:Session",
     "Simulated": "stretto.runtime.simulated.spec:Simulated",
     "SparseRegression": "stretto.programs.coordinates.regression:SparseRegression",
-    "SparseRows": "stretto.state.sparse_rows:SparseRows",
+    "SparseRows": "stretto.state.state:SparseRows",
     "State": "stretto.state.state:State",
     "Threads": "stretto.runtime.runtimes:Threads",
     "accumulator": "stretto.state.accumulator:accumulator",
@@ -96,7 +95,7 @@ _SHELF = {
     "random": "stretto.state.make:random",
     "read": "stretto.data.reading.read:read",
     "run": "stretto.entry:run",
-    "samples": "stretto.data.records.ragged:samples",
+    "samples": "stretto.data.records.samples:samples",
     "schedule": "stretto:schedule",
     "seq": "stretto.tasks.front:seq",
     "source": "stretto.tasks.arguments:source",

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from stretto.data.records.data import SLICE, Data, Indices
-from stretto.data.records.duplicates import find_duplicates
+from stretto.data.records.arrays import SLICE, Indices
+from stretto.data.records.repeated_pairs import find_duplicates
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,23 +96,25 @@ class Description:
         return "\n".join(lines)
 
 
-def describe(data: Data) -> Description:
-    """Look once at every record."""
-    n = len(data)
-    cells = data.shape[0] * data.shape[1]
-    mean, std = _moments(data.values)
-    positions, pairs = find_duplicates(data.rows, data.cols, data.shape[1])
+def describe(
+    rows: Indices, cols: Indices, values: NDArray[np.float32], shape: tuple[int, int], nbytes: int
+) -> Description:
+    """The summary of records, in one pass over each array; nbytes: bytes of all arrays of the data set."""
+    n = len(values)
+    cells = shape[0] * shape[1]
+    mean, std = _moments(values)
+    positions, pairs = find_duplicates(rows, cols, shape[1])
     return Description(
-        shape=data.shape,
+        shape=shape,
         nnz=n,
-        nbytes=data.nbytes,
+        nbytes=nbytes,
         density=n / cells if cells else 0.0,
         mean=mean,
         std=std,
-        min=float(data.values.min()) if n else 0.0,
-        max=float(data.values.max()) if n else 0.0,
-        rows=skew(histogram(data.rows, data.shape[0])),
-        cols=skew(histogram(data.cols, data.shape[1])),
+        min=float(values.min()) if n else 0.0,
+        max=float(values.max()) if n else 0.0,
+        rows=skew(histogram(rows, shape[0])),
+        cols=skew(histogram(cols, shape[1])),
         duplicates=len(positions) - len(np.unique(pairs)),
     )
 

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from stretto.atomic import replacing
 from stretto.data.reading.cache import id_arrays
 from stretto.data.reading.source import as_path
-from stretto.data.records.data import SLICE, Data
+from stretto.data.records.arrays import SLICE
+from stretto.data.records.data import Data
 from stretto.errors import DataError
 
 SUFFIXES = {

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from stretto.loops.analyse.strategy import cut_names
 from stretto.plan import explain as words
 from stretto.plan.plan import Plan
 from stretto.text import WIDE, counted, fact_lines, show_bytes
@@ -22,13 +23,13 @@ from .analyse.facts import Access, Dim, Subscript
 from .analyse.placement import moved_by_worker
 from .analyse.space import Space
 from .execute.prefetcher import iterations_in
+from .execute.rounds import progress_of
 from .front import loop_tree
 from .front.bind import BufferInfo
-from .loop_plan import cut_names
 from .types import inventory
 
 if TYPE_CHECKING:
-    from .loop_plan import LoopPlan, PlannedLoop
+    from .planned_call import PlannedCall, PlannedLoop
 
 Fact = tuple[str, str]
 
@@ -49,7 +50,7 @@ _MEANING = {
 _STEPS = "one value of {0} after the other; blocks of {1} that belong to it run together"
 
 
-def explain(plan: LoopPlan) -> str:
+def explain(plan: PlannedCall) -> str:
     """The text of `explain` for all loops of the function."""
     function = plan.loop.tree
     count = len(plan.parts)
@@ -61,7 +62,7 @@ def explain(plan: LoopPlan) -> str:
     return "\n".join(lines)
 
 
-def _facts(plan: LoopPlan, part: PlannedLoop, made: Plan) -> Iterator[Fact]:
+def _facts(plan: PlannedCall, part: PlannedLoop, made: Plan) -> Iterator[Fact]:
     yield from _strategy(part)
     if part.prepared.analysis.options.schedule is not None:
         yield from _schedule(plan, part)
@@ -119,10 +120,8 @@ def _strategy(part: PlannedLoop) -> Iterator[Fact]:
         yield "", f"elements moved in an epoch, for {analysis.options.width} workers: {costs}"
 
 
-def _schedule(plan: LoopPlan, part: PlannedLoop) -> Iterator[Fact]:
+def _schedule(plan: PlannedCall, part: PlannedLoop) -> Iterator[Fact]:
     """The schedule that chooses the iterations, and its input."""
-    from .execute.rounds import progress_of
-
     analysis = part.prepared.analysis
     options, size, index = analysis.options, len(analysis.space), analysis.space.dims[0].name
     assert options.schedule is not None
@@ -235,14 +234,14 @@ def _vectors(part: PlannedLoop) -> Iterator[Fact]:
 # --- placements, and what is computed -------------------------------------------------------------------------------
 
 
-def _placements(plan: LoopPlan, part: PlannedLoop) -> Iterator[Fact]:
+def _placements(plan: PlannedCall, part: PlannedLoop) -> Iterator[Fact]:
     name = "placements"
     for array, placement, why in part.prepared.analysis.placements:
         yield name, f"{array}: {placement}, {_size(plan, array)}; {why}"
         name = ""
 
 
-def _size(plan: LoopPlan, array: str) -> str:
+def _size(plan: PlannedCall, array: str) -> str:
     held = plan.held.arrays.get(array)
     if held is None:
         held = plan.held.accumulators[array].array
@@ -250,7 +249,7 @@ def _size(plan: LoopPlan, array: str) -> str:
     return f"{shape} of {held.dtype.str[1:]} ({show_bytes(held.nbytes)})"
 
 
-def _buffers(plan: LoopPlan, part: PlannedLoop) -> Iterator[Fact]:
+def _buffers(plan: PlannedCall, part: PlannedLoop) -> Iterator[Fact]:
     analysis, visits = part.prepared.analysis, part.prepared.visits
     used = {array.name for array in analysis.body.arrays if array.role == "buffer"}
     name = "buffers"
@@ -274,7 +273,7 @@ def _buffers(plan: LoopPlan, part: PlannedLoop) -> Iterator[Fact]:
             yield "", f"{sums}; if they are too long for that, use more blocks"
 
 
-def _applied(plan: LoopPlan, info: BufferInfo) -> str:
+def _applied(plan: PlannedCall, info: BufferInfo) -> str:
     if info.plain:
         return "additions, seen at once by the visit that makes them and by others from the next wave on"
     apply = plan.held.buffers[info.name].apply
@@ -308,7 +307,7 @@ def _arithmetic(part: PlannedLoop) -> Iterator[Fact]:
         yield name, f"checked as it runs: {', '.join(unsure)}"
 
 
-def _ahead(plan: LoopPlan, part: PlannedLoop) -> Iterator[Fact]:
+def _ahead(plan: PlannedCall, part: PlannedLoop) -> Iterator[Fact]:
     """The accesses that the prefetch function can list before a visit, of arrays with subscripts from the data."""
     reads = [access for access in part.prepared.analysis.accesses if access.reads and access.array in plan.held.arrays]
     if not any(subscript.kind == "any" for access in reads for subscript in access.subscripts):
@@ -351,7 +350,7 @@ def _waiting(part: PlannedLoop) -> str:
     return "none waits for another"
 
 
-def _moved(plan: LoopPlan, part: PlannedLoop) -> Iterator[Fact]:
+def _moved(plan: PlannedCall, part: PlannedLoop) -> Iterator[Fact]:
     analysis, waves = part.prepared.analysis, max(1, len(part.prepared.visits.waves))
     arrays = {**{name: a.array for name, a in plan.held.accumulators.items()}, **plan.held.arrays}
     workers = plan.runtime.workers

@@ -17,43 +17,28 @@ Analysis and layout are kept as long as the data live, so the second epoch costs
 from __future__ import annotations
 
 import functools
-import inspect
-import types
 import warnings
-import weakref
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, overload
-
-import numpy as np
 
 from stretto.cached import cached_property
 from stretto.checks import number
-from stretto.errors import LoopError, OrderWarning, PlanError
+from stretto.errors import OrderWarning, PlanError
 from stretto.plan.planned import refuse_changed
 from stretto.runtime import loop_calls
 from stretto.runtime.chosen import BLOCKS, chosen, here, one_memory
-from stretto.schedule.automatic.auto import ready_schedule
 
 from .analyse import serial_order
-from .analyse.analysis import Analysis, LoopOptions, analyse
+from .analyse.analysis import LoopOptions
 from .execute.scheduled import check
 from .front import loop_tree as source
 from .front.bind import (
-    AccumulatorInfo,
-    ArrayInfo,
     BoundValues,
-    BufferInfo,
-    DataInfo,
-    NumberInfo,
-    StructInfo,
-    bind,
-    refuse_overlap,
 )
-from .front.names import is_function
-from .front.parse import parse
-from .front.refusals import placed, refuse
-from .front.user_functions import around, digest
+from .loop_function import LoopFunction
+from .options import checked_options
+from .prepared_loops import CachedLoop, prepared_loop
 
 if TYPE_CHECKING:
     from stretto.runtime.blocks.crew_pool import CrewPool
@@ -61,23 +46,10 @@ if TYPE_CHECKING:
     from stretto.schedule.automatic.trials import Decision
     from stretto.schedule.orders.order import Ints
 
-    from .execute.run import PreparedLoop
     from .loop_plan import LoopPlan
 
-_NUMBERS = bool | int | float | np.generic
-_KEPT = 8  # sets of arguments for which a loop caches its preparation
 
-
-@dataclass(frozen=True, eq=False)
-class _CachedPlan:
-    """The cached preparation for a set of arguments, valid while its data exist."""
-
-    prepared: PreparedLoop
-    known: Mapping[str, Any]
-    alive: tuple[weakref.ref[Any], ...]
-
-
-class Loop:
+class Loop(LoopFunction):
     """A function whose loops run in parallel. Made by `st.parallel`.
 
     Parameters
@@ -106,18 +78,12 @@ class Loop:
     """
 
     def __init__(self, fn: Callable[..., Any], options: LoopOptions, runtime: Runtime | None = None) -> None:
-        if hasattr(fn, "py_func"):
-            raise TypeError(
-                f"{fn.__name__} is compiled already; leave out numba.njit, st.parallel compiles the loop itself"
-            )
+        super().__init__(fn)
         if runtime is not None:
             chosen(runtime, owner="st.parallel", give=BLOCKS, work="loops")
         check(options)
-        self.plain = fn
         self.options, self.runtime = options, runtime
-        self._signature = inspect.signature(fn)
-        self._kept: dict[Any, _CachedPlan] = {}
-        self._around: dict[str, Any] = {}  # values that its tree depends on, besides its source
+        self._kept: dict[Any, CachedLoop] = {}
         self._warned: set[int] = set()  # lines of loops whose order was checked
         self.seconds = 0.0  # of the last call: the passes alone, without analysis and layout
         self.rounds: list[Ints] = []  # of the last call, with a schedule: the iterations of each round, in order
@@ -129,11 +95,6 @@ class Loop:
         from stretto.runtime.blocks.crew_pool import CrewPool
 
         return CrewPool()
-
-    @cached_property
-    def tree(self) -> source.Function:
-        """The function's loop tree."""
-        return parse(self.plain)
 
     def __repr__(self) -> str:
         return f"<parallel loop {self.plain.__name__}{self._signature}>"
@@ -169,7 +130,7 @@ class Loop:
                 if isinstance(step, source.Setup):
                     self._set_up(step, held, args, kwargs, known)
                     continue
-                prepared = self._prepared(step, held, known, crew)
+                prepared = prepared_loop(self._kept, self.tree, step, self.options, held, known, crew)
                 if step.line not in self._warned:
                     self._warned.add(step.line)
                     if message := serial_order.warning(prepared.analysis):
@@ -225,7 +186,8 @@ class Loop:
             Arguments of the call by name.
         """
         from .execute.rounds import progress_of
-        from .loop_plan import LoopPlan, PlannedLoop
+        from .loop_plan import LoopPlan
+        from .planned_call import PlannedLoop
 
         held = self._bind(args, kwargs, partial=True)
         known: dict[str, Any] = {}
@@ -238,7 +200,7 @@ class Loop:
                     if isinstance(step, source.Setup):
                         self._set_up(step, held, args, kwargs, known)
                     else:
-                        prepared = self._prepared(step, held, dict(known), crew)
+                        prepared = prepared_loop(self._kept, self.tree, step, self.options, held, dict(known), crew)
                         if self.options.schedule is not None and len(prepared.analysis.space):
                             progress_of(prepared, held)  # raises errors of the schedule now
                         parts.append(PlannedLoop(prepared, dict(known)))
@@ -287,7 +249,7 @@ class Loop:
         **kwargs
             Arguments of the call by name.
         """
-        from .layout.round_visits import recorded
+        from .loop_plan import recorded
 
         return recorded(self.plan(*args, **kwargs), self.rounds)
 
@@ -313,9 +275,12 @@ class Loop:
         **options
             Options of `st.parallel`.
         """
-        return Loop(self.plain, replace(self.options, **_checked(options)), runtime or self.runtime)
+        return Loop(self.plain, replace(self.options, **checked_options(options)), runtime or self.runtime)
 
-    # ---
+    def _forget(self) -> None:
+        super()._forget()
+        self._kept.clear()
+        self._warned.clear()
 
     def _runtime(self) -> Runtime:
         if self.runtime is not None:
@@ -323,206 +288,6 @@ class Loop:
         from stretto.runtime.runtimes import Threads
 
         return Threads()
-
-    def _bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, partial: bool) -> BoundValues:
-        self._notice()
-        try:
-            given = self._signature.bind_partial(*args, **kwargs) if partial else self._signature.bind(*args, **kwargs)
-        except TypeError as error:
-            raise TypeError(f"{self.plain.__name__}{self._signature}: {error}") from None
-        given.apply_defaults()
-        arguments = dict(given.arguments)
-        if partial:
-            for name in self._signature.parameters:
-                if name not in arguments:
-                    arguments[name] = self._stand_in(name)
-        return bind(arguments, self._captured())
-
-    def _notice(self) -> None:
-        """Clear the caches if a value in the tree has changed, as happens in notebooks.
-
-        Such values are functions that the loop calls, modules, and numbers in modules (`settings.rate`).
-        """
-        now = {name: value for name, value in around(self.plain).items() if is_function(value) or _in_tree(name, value)}
-        before, self._around = self._around, now
-        if now.keys() != before.keys() or any(_differ(now[name], before[name]) for name in now):
-            vars(self).pop("tree", None)
-            self._kept.clear()
-            self._warned.clear()
-
-    def _stand_in(self, name: str) -> Any:
-        """The placeholder of `explain` for a missing argument: an accumulator if it is folded into, else a float."""
-        from stretto.state.accumulator import Accumulator
-
-        from .front.placeholders import folded_into, subscripted_at
-
-        if line := subscripted_at(self.tree, name):
-            raise refuse(self.tree, line, f"{name} is not a number, so it cannot be left out", f"give {name} too")
-        return Accumulator(0.0) if folded_into(self.tree, name) else 0.5
-
-    def _blame_stand_ins(self, problem: PlanError, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """Add to an error which arguments were left out and which placeholders were used."""
-        given = self._signature.bind_partial(*args, **kwargs)
-        given.apply_defaults()
-        left = [name for name in self._signature.parameters if name not in given.arguments]
-        floats = [name for name in left if isinstance(self._stand_in(name), float)]
-        if floats:
-            was = (
-                "was left out and taken for a float; pass it"
-                if len(floats) == 1
-                else "were left out and taken for floats; pass them"
-            )
-            problem.args = (f"{problem}\n({', '.join(floats)} {was} if that is wrong)",)
-
-    def _captured(self) -> dict[str, Any]:
-        found = {}
-        cells = dict(zip(self.plain.__code__.co_freevars, self.plain.__closure__ or (), strict=True))
-        for name in self.tree.captured:
-            if name in cells:
-                found[name] = cells[name].cell_contents
-            elif name in self.plain.__globals__:
-                found[name] = self.plain.__globals__[name]
-            else:
-                remedy = "assign it above the function, or pass it as a parameter"
-                raise LoopError(
-                    self.tree.file, self.tree.line, f"{self.tree.name} uses {name}, which has no value", remedy
-                )
-        return found
-
-    def _set_up(
-        self,
-        step: source.Setup,
-        held: BoundValues,
-        args: tuple[Any, ...],
-        kwargs: Mapping[str, Any],
-        known: dict[str, Any],
-    ) -> None:
-        """Run a statement between the loops, on the driver, and store the numbers it assigns."""
-        names: dict[str, Any] = {
-            **held.arrays,
-            **held.numbers,
-            **held.accumulators,
-            **held.buffers,
-            **held.data,
-            **known,
-        }
-        try:
-            exec(step.code, {**self.plain.__globals__, **self._captured()}, names)
-        except Exception as problem:
-            raise refuse(self.tree, step.line, f"this statement failed: {problem}") from problem
-        for name in step.names:
-            value = names[name]
-            if isinstance(value, int) and not -(2**63) <= value < 2**63:
-                raise refuse(self.tree, step.line, f"{name} is {value}, which does not fit in 64 bits", "use a float")
-            if isinstance(value, bool | int | float | np.generic):
-                known[name] = value
-            else:
-                raise refuse(
-                    self.tree,
-                    step.line,
-                    f"{name} is a {type(value).__name__}; statements between loops make numbers",
-                    "make arrays outside and pass them as arguments",
-                )
-
-    def _prepared(self, loop: source.LoopNest, held: BoundValues, known: dict[str, Any], crew: Any) -> PreparedLoop:
-        """The prepared loop: from the cache if possible, otherwise analysed, laid out and compiled."""
-        from .execute.run import prepare
-
-        key = (loop.line, self.options, signature(held), tuple(sorted((name, type(v)) for name, v in known.items())))
-        kept = self._kept.get(key)
-        if kept is not None and self._still(kept, held, known, crew):
-            refuse_overlap(held, kept.prepared.analysis.written)
-            return kept.prepared
-        analysis = analyse(self.tree, loop, held.infos, known, self.options)
-        refuse_overlap(held, analysis.written)
-        try:
-            prepared = prepare(analysis, held, known, crew)
-        except LoopError:
-            raise
-        except PlanError as problem:
-            raise placed(self.tree, problem) from None
-        alive = tuple(weakref.ref(data) for data in held.data.values())
-        self._kept.pop(key, None)
-        for oldest in list(self._kept)[: 1 - _KEPT]:
-            self._kept.pop(oldest, None)  # another thread may have been faster
-        self._kept[key] = _CachedPlan(prepared, dict(known), alive)
-        return prepared
-
-    def _still(self, kept: _CachedPlan, held: BoundValues, known: Mapping[str, Any], crew: Any) -> bool:
-        """Whether a preparation is still valid: the same data, and the same values of all numbers it depends on."""
-        same = all(ref() is data for ref, data in zip(kept.alive, held.data.values(), strict=True))
-        same = same and kept.prepared.watched.unchanged(crew)
-        now = {**held.numbers, **known}
-        relied = kept.prepared.analysis.consulted
-        grid = kept.prepared.analysis.space.kind == "grid"
-        return (
-            same
-            and all(now.get(name) == value for name, value in relied.items())
-            and (not grid or _same_dims(kept.prepared.analysis, held, known))
-            and kept.prepared.visits.relied.holds(held, known)
-        )
-
-
-def _in_tree(name: str, value: Any) -> bool:
-    """Whether a value of an enclosing scope is part of the loop tree: a module, a number in a module, a type."""
-    return isinstance(value, types.ModuleType | str | np.dtype) or ("." in name and isinstance(value, _NUMBERS))
-
-
-def _differ(now: Any, before: Any) -> bool:
-    """Whether two such values differ; numbers are compared by value, other objects by identity."""
-    if now is before:
-        return False
-    value = isinstance(now, _NUMBERS | str | np.dtype) and type(now) is type(before)
-    return not (value and now == before)
-
-
-def _same_dims(analysis: Analysis, held: BoundValues, known: Mapping[str, Any]) -> bool:
-    from .analyse.space import space_of
-
-    return space_of(analysis.loop, held.infos, known).dims == analysis.space.dims
-
-
-def signature(held: BoundValues) -> tuple[Any, ...]:
-    """The cache key of a prepared loop: everything that it depends on except values."""
-    found: list[Any] = []
-    for name, info in held.infos.items():
-        match info:
-            case DataInfo():
-                found.append((name, id(held.data[name])))
-            case NumberInfo(kind=kind):
-                found.append((name, kind))
-            case AccumulatorInfo():
-                found.append((info, _code_of(held.accumulators[name].op)))
-            case BufferInfo():
-                found.append((info, _code_of(held.buffers[name].apply)))
-            case ArrayInfo() | StructInfo():
-                found.append(info)
-    return tuple(found)
-
-
-def _code_of(function: Any) -> tuple[int, str]:
-    """Identity of a function; for one that Stretto compiles also the values that it reads from enclosing scopes."""
-    ours = isinstance(function, types.FunctionType)
-    return id(function), digest(function) if ours else ""
-
-
-def _checked(options: Mapping[str, Any]) -> dict[str, Any]:
-    known = {field.name for field in fields(LoopOptions)}
-    for name in options:
-        if name not in known:
-            raise TypeError(f"st.parallel has no option {name!r}; there are runtime, {', '.join(sorted(known))}")
-    fixed = dict(options)
-    if "schedule" in fixed:
-        fixed["schedule"] = ready_schedule(fixed["schedule"])
-    for name in ("cut", "blocks"):
-        value = fixed.get(name)
-        if value is not None and not isinstance(value, tuple):
-            fixed[name] = (value,) if isinstance(value, str | int) else tuple(value)
-    if fixed.get("width", 1) < 1:
-        raise PlanError(f"width={fixed['width']}: at least one visit runs at a time; leave it out, or pass 1 or more")
-    if fixed.get("profile", "exact") not in ("exact", "fast"):
-        raise PlanError(f"there is no profile {fixed['profile']!r}; pass 'exact' or 'fast'")
-    return fixed
 
 
 @overload
@@ -586,5 +351,5 @@ def parallel(fn: Callable[..., Any] | None = None, /, *, runtime: Runtime | None
     [6.0, 6.0, 6.0, 6.0]
     """
     if fn is None:
-        return lambda function: Loop(function, LoopOptions(**_checked(options)), runtime)
+        return lambda function: Loop(function, LoopOptions(**checked_options(options)), runtime)
     return Loop(fn, LoopOptions(), runtime)

@@ -21,17 +21,14 @@ is complete: it needs no network, server, fonts or pictures, can be mailed, and 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stretto.errors import DataError, RunError
-from stretto.observe.files import replace
+from stretto.errors import DataError
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,26 +74,6 @@ class TopicView:
                 f"TopicView: similar[{topic}] is {others[topic].tolist()}; name other topics, by numbers from 0 to "
                 f"{topics - 1} and never the topic itself"
             )
-
-
-def write_topics(path: str | os.PathLike[str], view: TopicView) -> Path:
-    """Write the topic browser of `view` to `path`, whole or not at all, and return the path.
-
-    write_topics("runs/first/topics.html", view)
-    """
-    from stretto.observe.topics_page import page
-
-    path = Path(path)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        replace(path, page(view))
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise RunError(
-            f"{path}: the topic browser cannot be written ({reason}); check the folder, its permissions and the free "
-            "space"
-        ) from error
-    return path
 
 
 def _fits(name: str, array: NDArray[Any], topics: int, axes: int, shape: str, finite: bool = True) -> None:

@@ -15,17 +15,20 @@ import base64
 import hashlib
 import html
 import math
+import os
 import re
 from collections.abc import Sequence
 from importlib import resources
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-if TYPE_CHECKING:
-    from stretto.observe.topics import TopicView
+from stretto.errors import RunError
+from stretto.observe.files import replace
+from stretto.observe.topics import TopicView
 
 MAPPED = 500  # topics; beyond it circles are too small to point at
 MAP = (600.0, 440.0)
@@ -220,3 +223,21 @@ def _hash(text: str) -> str:
 
 def _asset(name: str) -> str:
     return resources.files("stretto.observe").joinpath("assets", name).read_text(encoding="utf-8")
+
+
+def write_topics(path: str | os.PathLike[str], view: TopicView) -> Path:
+    """Write the topic browser of `view` to `path`, whole or not at all, and return the path.
+
+    write_topics("runs/first/topics.html", view)
+    """
+    path = Path(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace(path, page(view))
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise RunError(
+            f"{path}: the topic browser cannot be written ({reason}); check the folder, its permissions and the free "
+            "space"
+        ) from error
+    return path

@@ -31,7 +31,7 @@ from stretto.plan.kernel_reference import KernelReference
 from stretto.schedule.orders.order import Ints
 
 if TYPE_CHECKING:
-    from .served import Touched, Waves
+    from .touched import Touched, Waves
 
 PLACEMENTS = ("owned", "rotating", "served", "replicated", "shared")
 

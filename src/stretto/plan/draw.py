@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from stretto.data.partition import BlockPartition
     from stretto.schedule.orders.order import Ints
 
-    from .plan import Plan
+    from .grid_plan import GridPlan
 
 _SIDE = 640
 _LEFT, _TOP = 60, 70
@@ -44,7 +44,7 @@ def _colour(worker: int, workers: int, late: float) -> str:
     return f"#{int(255 * r):02x}{int(255 * g):02x}{int(255 * b):02x}"
 
 
-def _grid(plan: Plan) -> tuple[int, int, Ints, Ints]:
+def _grid(plan: GridPlan) -> tuple[int, int, Ints, Ints]:
     """(rows, columns) of the picture, and the row and column of each visit. Blocks along one axis are drawn as bars."""
     order = plan.order
     rows, cols = plan.logical.rows.blocks, plan.logical.cols.blocks
@@ -56,7 +56,7 @@ def _grid(plan: Plan) -> tuple[int, int, Ints, Ints]:
     return len(order), 1, visits, np.zeros_like(visits)
 
 
-def _steps(plan: Plan, workers: int) -> list[int]:
+def _steps(plan: GridPlan, workers: int) -> list[int]:
     """The earliest step of each visit: the length of the chain of visits that it waits for."""
     order = plan.order
     rows, cols, step, first = [0] * order.rows, [0] * order.cols, [0] * len(order), 0
@@ -76,7 +76,7 @@ def _steps(plan: Plan, workers: int) -> list[int]:
     return step
 
 
-def _boxes(plan: Plan, workers: int) -> list[Box]:
+def _boxes(plan: GridPlan, workers: int) -> list[Box]:
     """Every block with the worker that visits it in the list schedule."""
     _, _, row, col = _grid(plan)
     step = _steps(plan, workers)
@@ -89,7 +89,7 @@ def _boxes(plan: Plan, workers: int) -> list[Box]:
     return boxes
 
 
-def _place(plan: Plan, row: int, col: int) -> str:
+def _place(plan: GridPlan, row: int, col: int) -> str:
     """The range of each axis that a block covers, in words."""
     parts = [(name, cut, block) for name, cut, block in zip(plan.axes, _cuts(plan), (row, col), strict=True) if name]
     ranges = [f"{_plural(name)} {cut.bounds[block]}–{cut.bounds[block + 1]}, " for name, cut, block in parts]
@@ -100,22 +100,22 @@ def _plural(axis: str) -> str:
     return f"{axis}s" if axis in ("row", "column") else axis
 
 
-def _counted(plan: Plan) -> str:
+def _counted(plan: GridPlan) -> str:
     return "entries" if plan.axes == ("row", "column") else "iterations"
 
 
-def _cuts(plan: Plan) -> tuple[BlockPartition, BlockPartition]:
+def _cuts(plan: GridPlan) -> tuple[BlockPartition, BlockPartition]:
     return plan.logical.rows, plan.logical.cols
 
 
-def _labels(plan: Plan) -> tuple[str, str]:
+def _labels(plan: GridPlan) -> tuple[str, str]:
     """What the two axes of the picture are."""
     form = "{} blocks" if plan.axes == ("row", "column") else "blocks of {}"
     rows, cols = (form.format(name) if name else "" for name in plan.axes)
     return rows, cols
 
 
-def svg(plan: Plan, workers: int) -> str:
+def svg(plan: GridPlan, workers: int) -> str:
     """The picture as SVG text."""
     width, height = _SIDE + _LEFT + 20, _SIDE + _TOP + 20
     rows, cols, *_ = _grid(plan)
@@ -143,13 +143,13 @@ def svg(plan: Plan, workers: int) -> str:
     return "\n".join([*parts, "</svg>", ""])
 
 
-def _heading(plan: Plan, workers: int) -> str:
+def _heading(plan: GridPlan, workers: int) -> str:
     program = "" if plan.axes == ("row", "column") else f"{plan.logical.program.removeprefix('loop/')}, "
     waves = f" in {len(plan.waves)} waves" if len(plan.waves) > 1 else ""
     return f"plan {plan.fingerprint}: {program}{plan.order.name}{waves}, {counted(workers, 'worker')}"
 
 
-def _png(plan: Plan, workers: int, path: Path) -> None:
+def _png(plan: GridPlan, workers: int, path: Path) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.patches import Rectangle
@@ -173,7 +173,7 @@ def _png(plan: Plan, workers: int, path: Path) -> None:
     figure.savefig(path, dpi=120)
 
 
-def draw(plan: Plan, path: str | None = None, workers: int | None = None) -> str:
+def draw(plan: GridPlan, path: str | None = None, workers: int | None = None) -> str:
     """SVG text of the grid; also written to `path` when given, as its suffix says (.svg or .png)."""
     count = workers or plan.physical.workers
     text = svg(plan, count)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from stretto.schedule.orders.order import Order
 
     from .arrays import Array
-    from .plan import Physical, Plan
+    from .grid_plan import GridPlan, Physical
 
 PROMISE = {
     "identical": "same fingerprint, same bits: serially and at any number of workers",
@@ -28,17 +28,17 @@ PROFILE = {
 }
 
 
-def explain(plan: Plan) -> str:
+def explain(plan: GridPlan) -> str:
     """Several lines of text about a plan."""
     return fact_page(_heading(plan), _facts(plan))
 
 
-def _heading(plan: Plan) -> str:
+def _heading(plan: GridPlan) -> str:
     shape = f"{len(plan.logical.rows):,} × {len(plan.logical.cols):,}"
     return f"plan {plan.fingerprint}: {plan.logical.program} on {shape}, {plan.cost.entries:,} entries"
 
 
-def _facts(plan: Plan) -> list[tuple[str, str]]:
+def _facts(plan: GridPlan) -> list[tuple[str, str]]:
     logical, cost, order = plan.logical, plan.cost, plan.order
     settings = ", ".join(f"{name}={value}" for name, value in logical.parameters)
     facts = [
@@ -71,13 +71,13 @@ def array_line(array: Array) -> str:
     return f"{array.name} [{shape}] {kind}: {array.placement}{cut}{written}, {show_bytes(array.nbytes)}"
 
 
-def promise(plan: Plan) -> list[tuple[str, str]]:
+def promise(plan: GridPlan) -> list[tuple[str, str]]:
     """Reproducibility of the results: the grade and the profile."""
     grade, profile = plan.grade, plan.logical.profile
     return [("grade", f"{grade}: {PROMISE[grade]}"), ("profile", f"{profile}: {PROFILE[profile]}")]
 
 
-def blocks(plan: Plan, what: str, total: int) -> str:
+def blocks(plan: GridPlan, what: str, total: int) -> str:
     """How evenly the work is cut. what: unit of work, "entries" or "iterations"; total: number of them."""
     mean, heaviest = total / max(1, len(plan.order)), int(plan.weight.max(initial=0))
     return f"{mean:,.0f} {what} on average, {heaviest:,} in the heaviest"
@@ -101,7 +101,7 @@ def runs_on(physical: Physical) -> str:
     return f"{physical.runtime}{workers}"
 
 
-def place(plan: Plan) -> str:
+def place(plan: GridPlan) -> str:
     """Where the plan runs: runtime, workers and memory."""
     physical = plan.physical
     where = runs_on(physical)

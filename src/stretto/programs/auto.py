@@ -7,24 +7,20 @@ workers, so the same program, seed, pipeline and latency make the same choices.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from stretto.checks import whole
 from stretto.runtime.chosen import one_memory
 from stretto.schedule.automatic.auto import Auto, AutoChooser
-from stretto.schedule.automatic.candidates import COMPILED, PYTHON, RoundCost
+from stretto.schedule.automatic.candidates import PYTHON, RoundCost
 from stretto.schedule.automatic.trials import Decision
 from stretto.schedule.waiting import JobOrder
 
+from .base import ProgramBase
 from .choosing import Situation, SpecSource
-from .coordinates.segments import AutoSegments, Start, compiled, width_of
 from .values import RunOptions, number_of
-
-if TYPE_CHECKING:
-    from .coordinates.regression import SparseRegression
-    from .program import Program
 
 IN_FLIGHT = 3  # rounds, between machines: one is chosen, one updated and one aggregated at the same time
 _LATENCY = 200e-6  # seconds between machines, where the runtime does not say
@@ -90,22 +86,8 @@ class AutoSource(SpecSource):
         return tuple(self._spec.named(numbers)), None
 
 
-def auto_start(program: SparseRegression, options: RunOptions) -> Start:
-    """How a sparse regression with `schedule="auto"` begins."""
-    columns, schedule = program.columns, program.schedule
-    cost = round_cost(schedule, options.runtime, options.pipeline, COMPILED)
-    chooser = schedule.begin(columns.size, options.seed, columns, cost, depth=options.pipeline)
-    entries = program.design.nnz / max(1, program.design.shape[1])
-    return Start(
-        compiled(chooser),
-        width_of(chooser),
-        schedule.width,
-        lambda engine: AutoSegments(engine, chooser, entries, options.rounds),
-    )
-
-
 def candidate_facts(
-    program: Program, size: int, data: Any, pipeline: int, runtime: Any, base: RoundCost | None = None
+    program: ProgramBase, size: int, data: Any, pipeline: int, runtime: Any, base: RoundCost | None = None
 ) -> Sequence[tuple[str, str]]:
     """What `schedule="auto"` would try, for explain()."""
     schedule: Auto = program.schedule

@@ -8,25 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stretto.cached import cached_property
-from stretto.errors import PlanError, RunError
-from stretto.schedule.automatic.auto import Auto
+from stretto.errors import RunError
 from stretto.schedule.automatic.trials import Decision
-from stretto.schedule.checks import whole
-from stretto.schedule.scheduler_share import RemoteChooser, SchedulerShare, scheduler_share
+from stretto.schedule.scheduler_share import RemoteChooser
 from stretto.schedule.spec import Chooser, Floats, Ints, Schedule
 from stretto.schedule.waiting import JobOrder
 
+from .error_context import short
 from .params import Params
-
-if TYPE_CHECKING:
-    from .program import Program
-    from .values import RunOptions
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,6 +185,11 @@ class SpecSource:
         self._chooser.restore(arrays)
 
 
+def remote_chooser(schedule: Any, size: int) -> RemoteChooser:
+    """The driver's proxy for schedulers on nodes."""
+    return RemoteChooser(schedule.schedulers, min(schedule.width, size))
+
+
 class RemoteSpecSource(SpecSource):
     """Rounds of a ready schedule whose schedulers run on nodes."""
 
@@ -203,43 +203,6 @@ class RemoteSpecSource(SpecSource):
 
     def receive(self, number: int, jobs: Any) -> None:
         self._remote.receive(number, jobs)
-
-
-def source_of(made: Program, options: RunOptions, first: NDArray[Any], data: Any) -> RoundSource:
-    """The source of rounds. first: the first array of the parameters; its rows are the jobs unless `size` is given."""
-    program, schedule, size = made.name, made.schedule, made.size
-    if isinstance(schedule, RoundSource):
-        return schedule
-    if not isinstance(schedule, Schedule):
-        return UserSource(program, schedule)
-    if size is None and not first.ndim and schedule.waiting is None:
-        raise PlanError(f"{program}: the first array of params is a single number; say how many jobs there are: size=…")
-    rows = len(first) if first.ndim else 1
-    if size is not None:
-        whole(f"{program}: size", size)
-        if size < 1:
-            raise PlanError(f"{program}: size={size}: a schedule needs at least one job to choose from")
-    count, by_row = rows if size is None else size, size is None or size == rows
-    if isinstance(schedule, Auto):
-        from .auto import AutoSource
-
-        return AutoSource(schedule, count, options, data, made.objective, by_row=by_row)
-    source = RemoteSpecSource if options.schedulers_on == "nodes" else SpecSource
-    return source(schedule, count, options.seed, data, by_row=by_row)
-
-
-def remote_chooser(schedule: Any, size: int) -> RemoteChooser:
-    """The driver's proxy for schedulers on nodes."""
-    return RemoteChooser(schedule.schedulers, min(schedule.width, size))
-
-
-def shares_of(made: Program, options: RunOptions, first: NDArray[Any], data: Any) -> list[SchedulerShare]:
-    """The shares of schedulers on nodes; empty where the driver chooses."""
-    if options.schedulers_on != "nodes":
-        return []
-    size = (len(first) if first.ndim else 1) if made.size is None else made.size
-    schedule = made.schedule
-    return [scheduler_share(schedule, size, options.seed, data, q) for q in range(schedule.schedulers)]
 
 
 def moved(before: NDArray[Any], after: NDArray[Any]) -> Floats:
@@ -263,12 +226,3 @@ def changes_of(program: str, returned: Any, jobs: int, number: int) -> list[Any]
             f"each of the {jobs} jobs moved, one number each, or None"
         )
     return list(changes.astype(np.float64))
-
-
-def short(value: Any, most: int = 80) -> str:
-    """The repr of a value, at most `most` characters."""
-    try:
-        text = repr(value)
-    except Exception:  # a broken repr must not hide the error that is being reported
-        text = f"<{type(value).__name__} without a repr>"
-    return text if len(text) <= most else f"{text[: most - 1]}…"

@@ -10,7 +10,6 @@ from __future__ import annotations
 import pickle
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,44 +18,30 @@ from stretto.errors import Diverged, RunError
 from stretto.runtime.cluster.rounds.remote_choices import RemoteChoices
 from stretto.schedule.pipeline import WHOLE, Pipeline
 from stretto.schedule.scheduler_share import SchedulerShare
-from stretto.schedule.spec import Floats, Schedule
+from stretto.schedule.spec import Schedule
 from stretto.schedule.waiting import JobOrder
 
-from .choosing import Last, RemoteRoundSource, Situation, changes_of, moved, shares_of, short, source_of
-from .error_context import blame
+from .base import ProgramBase
+from .choosing import Last, RemoteRoundSource, Situation, changes_of, moved
+from .error_context import blame, short
 from .node import WHOLE_DATA, NodeProgram, local_state, node_program, packed_state, update_of
 from .params import Params, Versions, arrays_of
 from .part_sources import read_all
 from .parts import WrongShape, merged, packed, parts_of
-from .program import Program
 from .progress import ProgressReporter
 from .repeatable import NOTHING
+from .round_sources import shares_of, source_of
 from .saving import Saver
-from .values import Look, Round, RunOptions, number_of
+from .values import Look, Round, RoundInFlight, RunOptions, number_of
 
 if TYPE_CHECKING:
     from stretto.runtime.cluster.rounds.node import UpdateOutcome
 
 
-@dataclass(slots=True, eq=False)
-class RoundInFlight:
-    """A round in flight. Updates are numbered job · parts + part."""
-
-    jobs: tuple[Any, ...]  # of the round
-    results: list[Any]  # by update
-    changes: list[Floats | None]  # how far each job moved; None while unknown
-    reads: list[int] = field(default_factory=list)  # parameter versions that jobs read, if recorded
-
-    @classmethod
-    def of(cls, jobs: tuple[Any, ...], parts: int) -> RoundInFlight:
-        """A round before its first update."""
-        return cls(jobs, [None] * (len(jobs) * max(1, parts)), [None] * len(jobs))
-
-
 class ProgramRun:
     """One run of a program: the `Work` of threads and the `RemoteWork` of nodes."""
 
-    def __init__(self, program: Program, options: RunOptions, progress: ProgressReporter) -> None:
+    def __init__(self, program: ProgramBase, options: RunOptions, progress: ProgressReporter) -> None:
         self.program, self.options, self.progress = program, options, progress
         self.arrays = arrays_of(program.name, program.params)
         self.versions = Versions(self.arrays, options.pipeline)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from stretto.errors import RunError
 
@@ -37,3 +37,12 @@ def theirs(trace: TracebackType | None) -> TracebackType | None:
     while trace is not None and trace.tb_frame.f_globals.get("__name__", "").startswith("stretto."):
         trace = trace.tb_next
     return trace
+
+
+def short(value: Any, most: int = 80) -> str:
+    """The repr of a value, at most `most` characters."""
+    try:
+        text = repr(value)
+    except Exception:  # a broken repr must not hide the error that is being reported
+        text = f"<{type(value).__name__} without a repr>"
+    return text if len(text) <= most else f"{text[: most - 1]}…"

@@ -10,13 +10,13 @@ from stretto.schedule.spec import Schedule
 from stretto.text import WIDE, counted, fact_page, show_bytes
 
 from .auto import candidate_facts, depth_of
+from .base import ProgramBase, check
 from .params import Arrays, arrays_of
 from .part_sources import sources
 from .parts import parts_of
-from .program import Program, check
 
 
-def explain(program: Program, pipeline: int | None = None, runtime: Runtime | None = None) -> str:
+def explain(program: ProgramBase, pipeline: int | None = None, runtime: Runtime | None = None) -> str:
     """Several lines of text about a program."""
     check(program)
     pipeline = depth_of(program.schedule, pipeline, runtime or Threads())
@@ -27,7 +27,7 @@ def explain(program: Program, pipeline: int | None = None, runtime: Runtime | No
     return fact_page(heading, facts(program, arrays, pipeline, runtime or Threads()), WIDE)
 
 
-def check_pipeline(program: Program, pipeline: int) -> None:
+def check_pipeline(program: ProgramBase, pipeline: int) -> None:
     """Refuse a pipeline depth that the schedule does not support."""
     schedule = program.schedule
     if pipeline > 1 and isinstance(schedule, Schedule) and schedule.waiting is not None:
@@ -37,7 +37,7 @@ def check_pipeline(program: Program, pipeline: int) -> None:
         )
 
 
-def facts(program: Program, arrays: Arrays, pipeline: int, runtime: Runtime) -> list[tuple[str, str]]:
+def facts(program: ProgramBase, arrays: Arrays, pipeline: int, runtime: Runtime) -> list[tuple[str, str]]:
     """Lines of explain(): (name, text), the grade first, the runtime last."""
     schedule = program.schedule
     ready = isinstance(schedule, Schedule)

@@ -10,10 +10,8 @@ Functions count by their compiled code, what they close over and their defaults;
 from __future__ import annotations
 
 import hashlib
-import json
 import pickle
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 from types import CodeType
 from typing import Any
@@ -25,33 +23,17 @@ from stretto.data.records.digest import digest_of
 from stretto.schedule.spec import Schedule
 from stretto.state.state import State
 
+from .base import ProgramBase
 from .params import arrays_of
 from .part_sources import CalledPart, source_of
-from .program import Program
+from .values import ProgramIdentity
 
 _FUNCTIONS = ("update", "aggregate", "merge", "local")
 _APART = ("data", "params", "parts", "columns", "schedule", "objective", *_FUNCTIONS)
 _DEPTH = 20  # levels of nested values that are hashed
 
 
-@dataclass(frozen=True)
-class ProgramIdentity:
-    """Everything that decides the bits of a program."""
-
-    values: dict[str, Any]  # by name
-
-    @property
-    def saved(self) -> dict[str, Any]:
-        """The values that a checkpoint is compared with."""
-        return {name: value for name, value in self.values.items() if name != "params digest"}
-
-    @property
-    def saved_as(self) -> str:
-        """The hash of `saved`."""
-        return hashlib.sha256(json.dumps(self.saved, sort_keys=True).encode()).hexdigest()
-
-
-def identity_of(program: Program, pipeline: int, seed: int) -> ProgramIdentity:
+def identity_of(program: ProgramBase, pipeline: int, seed: int) -> ProgramIdentity:
     """The identity of a checked program."""
     arrays = arrays_of(program.name, program.params)
     schedule = program.schedule

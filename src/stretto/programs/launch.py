@@ -11,14 +11,14 @@ from stretto.runtime.interrupts import heeding_ctrl_c
 from stretto.runtime.rounds.rounds import RoundsRun
 from stretto.schedule.pipeline import Pipeline
 
+from .base import ProgramBase, check
 from .engine import ProgramRun
 from .explain import check_pipeline, explain
-from .program import Program, check
 from .progress import telling
 from .values import ProgramResult, RunOptions
 
 
-def launch(program: Program, options: RunOptions) -> ProgramResult:
+def launch(program: ProgramBase, options: RunOptions) -> ProgramResult:
     """Run a user's program."""
     check(program)
     check_pipeline(program, options.pipeline)
@@ -26,7 +26,7 @@ def launch(program: Program, options: RunOptions) -> ProgramResult:
 
 
 def launched(
-    kind: type[ProgramRun], program: Program, options: RunOptions, plan: Callable[[], str]
+    kind: type[ProgramRun], program: ProgramBase, options: RunOptions, plan: Callable[[], str]
 ) -> tuple[ProgramRun, ProgramResult]:
     """Run a program that was checked.
 

@@ -12,10 +12,10 @@ from stretto.errors import RunError
 from stretto.runtime.pickled import pickled
 from stretto.schedule.scheduler_share import Scheduler, SchedulerShare
 
+from .base import ProgramBase
 from .params import Arrays, Params
 from .part_sources import read_parts
 from .parts import packed
-from .program import Program
 from .repeatable import NOTHING, made_twice
 
 WHOLE_DATA = -1  # the part of a program whose data are not cut
@@ -88,7 +88,7 @@ class NodeProgram:
 
 
 def node_program(
-    program: Program, parts: Sequence[Any] | None, held: Sequence[int], schedulers: dict[int, SchedulerShare]
+    program: ProgramBase, parts: Sequence[Any] | None, held: Sequence[int], schedulers: dict[int, SchedulerShare]
 ) -> NodeProgram:
     """The program for a node with some of the parts, or with all data if there are no parts."""
     sent = copy.copy(program)
@@ -119,7 +119,7 @@ def update_of(program: Any, job: Any, data: Any, params: Any, state: Any, check:
     return made_twice(call, state, always=check == "always") if check else call(state)
 
 
-def local_state(program: Program, part: int, data: Any) -> Any:
+def local_state(program: ProgramBase, part: int, data: Any) -> Any:
     """The state of a part before the first round."""
     try:
         return program.local(data)

@@ -18,10 +18,10 @@ from stretto.plan.planned import refuse_changed
 from stretto.runtime.chosen import name_of
 
 from .auto import depth_of
+from .base import ProgramBase, check
 from .explain import check_pipeline, facts
 from .params import arrays_of
 from .parts import parts_of
-from .program import Program, check
 from .run import place, run
 from .values import ProgramResult
 
@@ -30,7 +30,7 @@ _SLOT, _LINE, _LEFT, _TOP = 70, 30, 90, 70
 _STAGES = (("choose", "#8da0cb"), ("update", "#66c2a5"), ("aggregate", "#fc8d62"))
 
 
-def plan(program: Program, pipeline: int | None, seed: int, runtime: Any, how: Mapping[str, Any]) -> JobPlan:
+def plan(program: ProgramBase, pipeline: int | None, seed: int, runtime: Any, how: Mapping[str, Any]) -> JobPlan:
     """The plan of `run(program, …)`; see `Program.plan`."""
     check(program)
     where = place(runtime)
@@ -45,7 +45,7 @@ def plan(program: Program, pipeline: int | None, seed: int, runtime: Any, how: M
     return replace(made, runner=run_plan)
 
 
-def _planned(program: Program, pipeline: int, seed: int, runtime: Any) -> JobPlan:
+def _planned(program: ProgramBase, pipeline: int, seed: int, runtime: Any) -> JobPlan:
     check(program)
     check_pipeline(program, pipeline)
     arrays = arrays_of(program.name, program.params)

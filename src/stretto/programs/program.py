@@ -22,31 +22,20 @@ each part, on the node that holds the part, and the results of a job are merged 
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from stretto.errors import PlanError
-from stretto.schedule.automatic.auto import ready_schedule
-from stretto.schedule.checks import uncalled
 from stretto.schedule.spec import Schedule
+
+from .base import ProgramBase
+from .values import ProgramIdentity, ProgramResult, RunOptions
 
 if TYPE_CHECKING:
     from stretto.plan.job import JobPlan
     from stretto.runtime.runtimes import Runtime
 
-    from .identity import ProgramIdentity
-    from .values import ProgramResult, RunOptions
 
-_NEEDED = {
-    "schedule": 'a ready schedule such as st.schedule.cyclic(), "auto", or a method schedule(self, state) -> jobs',
-    "update": "a method update(self, job, data, params) -> result",
-    "aggregate": "a method aggregate(self, results, params)",
-}
-_TAKES = {"schedule": ("state",), "update": ("job", "data", "params"), "aggregate": ("results", "params")}
-
-
-class Program:
+class Program(ProgramBase):
     """An iterative algorithm as three functions over named arrays. Subclass it, or call `st.program`.
 
     Attributes
@@ -98,37 +87,6 @@ class Program:
     >>> st.run(Halve(np.ones(4)), rounds=2, runtime=st.Serial()).params["x"].tolist()
     [0.5, 0.5, 0.5, 0.5]
     """
-
-    data: Any = None
-    params: Any
-    schedule: Any
-    update: Any
-    aggregate: Any
-    objective: Any = None
-    parts: Any = None
-    merge: Any = None
-    local: Any = None
-    size: int | None = None
-    columns: Any = None
-
-    @property
-    def name(self) -> str:
-        """Name of the program in messages."""
-        return type(self).__name__
-
-    def samples(self, jobs: Sequence[Any]) -> int:
-        """Number of data samples that these jobs read, for `Look.samples`; 0 if they are not counted.
-
-        Parameters
-        ----------
-        jobs : sequence
-            Jobs of a round.
-        """
-        return 0
-
-    def _check(self) -> None:
-        """Refuse a program without a required function or attribute."""
-        check(self)
 
     def launch(self, options: RunOptions) -> ProgramResult:
         """Run the program. `st.run` calls this.
@@ -276,66 +234,3 @@ def program(
     given = {"update": update, "aggregate": aggregate, "schedule": schedule, "params": params, "data": data}
     given |= {"objective": objective, "parts": parts, "merge": merge, "local": local, "size": size, "columns": columns}
     return _FunctionProgram(name or str(getattr(update, "__name__", "program")), given)
-
-
-def settle_schedule(program: Program) -> None:
-    """Replace the name of a schedule, "auto", by the schedule."""
-    if isinstance(getattr(program, "schedule", None), str):
-        program.schedule = ready_schedule(program.schedule)
-
-
-def check(program: Program) -> None:
-    """Refuse a program without a required attribute, or with a function of the wrong signature."""
-    settle_schedule(program)
-    for part, needed in _NEEDED.items():
-        found = getattr(program, part, None)
-        if found is None:
-            raise PlanError(f"{program.name} has no `{part}`; give it {needed}")
-        if part == "schedule" and isinstance(found, Schedule):
-            continue
-        if part == "schedule" and (instead := uncalled(found)):
-            raise PlanError(f"{program.name}: `schedule` is a function that makes one; write schedule={instead}")
-        if not callable(found):
-            raise PlanError(f"{program.name}: `{part}` is {found!r}, which cannot be called; give it {needed}")
-        takes = _TAKES[part]
-        if part == "update" and program.parts is not None:
-            takes = ("job", "part", "params")
-        if part == "update" and program.local is not None:
-            takes = (*takes, "local")
-        _check_signature(program.name, part, found, takes)
-    _check_parts(program)
-    if not hasattr(program, "params"):
-        raise PlanError(f"{program.name} has no `params`; set self.params to a dict of the arrays that are learned")
-    if program.objective is not None:
-        _check_signature(program.name, "objective", program.objective, ("data", "params"))
-
-
-def _check_parts(program: Program) -> None:
-    name, schedule = program.name, program.schedule
-    for part, takes in (("merge", ("a", "b")), ("local", ("part",))):
-        found = getattr(program, part)
-        if found is None:
-            continue
-        if program.parts is None:
-            raise PlanError(f"{name}: `{part}` is for data that are cut; give parts= as well, a list or a number")
-        if not callable(found):
-            raise PlanError(f"{name}: `{part}` is {found!r}, which cannot be called; give {part}({', '.join(takes)})")
-        _check_signature(name, part, found, takes)
-    if program.parts is not None and isinstance(schedule, Schedule) and schedule.waiting is not None:
-        raise PlanError(
-            f"{name}: jobs of {schedule!r} wait for each other within a round, and with parts= a round is merged as a "
-            "whole; leave parts out"
-        )
-
-
-def _check_signature(name: str, part: str, function: Callable[..., Any], takes: tuple[str, ...]) -> None:
-    try:
-        signature = inspect.signature(function)
-    except (TypeError, ValueError):  # some compiled functions have no signature
-        return
-    try:
-        signature.bind(*takes)
-    except TypeError as problem:
-        raise PlanError(
-            f"{name}: `{part}` takes {signature}, and will be given ({', '.join(takes)}): {problem}"
-        ) from None

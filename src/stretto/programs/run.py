@@ -21,12 +21,12 @@ from stretto.schedule.prioritised import Prioritised
 from stretto.schedule.spec import Schedule
 
 from .auto import depth_of
-from .program import Program, settle_schedule
+from .base import ProgramBase, settle_schedule
 from .values import Look, ProgramResult, RunOptions
 
 
 def run(
-    program: Program,
+    program: ProgramBase,
     *,
     rounds: int | None = None,
     pipeline: int | None = None,
@@ -94,7 +94,7 @@ def run(
     -------
     ProgramResult
     """
-    if not isinstance(program, Program):
+    if not isinstance(program, ProgramBase):
         raise PlanError(
             f"st.run runs an st.Program, got {type(program).__name__}; "
             + ("make one: run(" + program.__name__ + "(…))" if isinstance(program, type) else "see st.program")
@@ -135,7 +135,7 @@ def run(
         return program.launch(options)
 
 
-def _schedulers_on(program: Program, asked: Any, runtime: Any) -> str:
+def _schedulers_on(program: ProgramBase, asked: Any, runtime: Any) -> str:
     if asked not in ("driver", "nodes"):
         raise PlanError(f"run: schedulers_on={asked!r}; give 'driver' or 'nodes'")
     if asked == "driver":
@@ -179,7 +179,7 @@ def _of_session(session: Any) -> tuple[Saving | None, int | None, bool]:
 
 
 def _keeping(
-    program: Program, options: RunOptions, checkpoint: Any, every: Any, resume: Any
+    program: ProgramBase, options: RunOptions, checkpoint: Any, every: Any, resume: Any
 ) -> CheckpointSettings | None:
     if checkpoint is None:
         if resume or every is not None:

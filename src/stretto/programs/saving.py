@@ -17,28 +17,72 @@ resume only from folders that you trust.
 from __future__ import annotations
 
 import pickle
+import threading
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stretto.errors import PlanError, RunError
+from stretto.runtime.cluster.rounds.remote_choices import RemoteChoices
 from stretto.runtime.tables.job import CheckpointSettings
 
-from .choosing import RemoteRoundSource
+from .base import ProgramBase
+from .choosing import Last, RemoteRoundSource, RoundSource
 from .node import unpacked
+from .params import Arrays, Versions
+from .progress import ProgressReporter
+from .values import Look, RoundInFlight, RunOptions
 
 if TYPE_CHECKING:
     from stretto.schedule.pipeline import Pipeline
-
-    from .engine import ProgramRun
 
 STATES_EVERY = 16  # rounds between two saves of the states of parts, without checkpoints
 _SAFE = "biuf"  # kinds of dtypes that are saved as they are, up to 8 bytes wide
 
 Captured = tuple[dict[str, NDArray[Any]], dict[str, Any]]
 Arrived = tuple[Mapping[int, bytes], bytes | None]  # states of parts, and what schedulers on nodes have chosen
+
+
+class SavedRun(Protocol):
+    """What is saved of a run, and how a run continues from it; `engine.ProgramRun` is one."""
+
+    program: ProgramBase
+    options: RunOptions
+    progress: ProgressReporter
+    arrays: Arrays
+    versions: Versions
+    source: RoundSource
+    parts: int
+    schedulers: int
+    choices: RemoteChoices
+    stateful: bool
+    history: list[Look]
+    ended: int | None
+    updates: int
+    samples: int
+    flights: dict[int, RoundInFlight]
+    past: dict[int, Last]
+    memory: dict[str, Any]
+    choosing: threading.Lock
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of the run so far."""
+        ...
+
+    def local_states(self, number: int) -> dict[int, bytes] | None:
+        """The states of parts in this process; None if it has none."""
+        ...
+
+    def resumed(self, state: Mapping[str, Any]) -> None:
+        """Continue from the part of a checkpoint that is not arrays."""
+        ...
+
+    def hold(self, pipeline: Pipeline) -> None:
+        """From now on, choose the first round of a segment only after the segment before it has ended."""
+        ...
 
 
 class Saver:
@@ -50,7 +94,7 @@ class Saver:
         The round after which states of parts were saved last, and the states; None: states are created from the parts.
     """
 
-    def __init__(self, run: ProgramRun, keeping: CheckpointSettings | None) -> None:
+    def __init__(self, run: SavedRun, keeping: CheckpointSettings | None) -> None:
         self._run, self._keeping = run, keeping
         self.states: tuple[int, Mapping[int, bytes] | None] = (0, None)
         self._every = (keeping.every if keeping is not None else None) or (STATES_EVERY if run.stateful else None)
@@ -186,7 +230,7 @@ class Saver:
         return None if states is None else [unpacked(states[part]) for part in sorted(states)]
 
 
-def _refuse_other_place(run: ProgramRun, on_nodes: bool) -> None:
+def _refuse_other_place(run: SavedRun, on_nodes: bool) -> None:
     """PlanError if the schedulers of a checkpoint ran elsewhere: what they know is stored in another form."""
     if on_nodes != bool(run.schedulers):
         there, here = ("nodes", "driver") if on_nodes else ("driver", "nodes")

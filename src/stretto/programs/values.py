@@ -1,7 +1,9 @@
-"""Options and results of `st.run`: `RunOptions`, `Look` (an evaluation), `Round` and `ProgramResult`."""
+"""Options, results and values of `st.run`: `RunOptions`, `Look` (an evaluation), `Round` and `ProgramResult`."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,8 +15,9 @@ from stretto.runtime.runtimes import Runtime, Threads
 from stretto.runtime.session import Session
 from stretto.runtime.tables.job import CheckpointSettings
 from stretto.schedule.automatic.trials import Decision
+from stretto.schedule.spec import Floats
 
-from .choosing import short
+from .error_context import short
 
 
 @dataclass(frozen=True)
@@ -121,6 +124,38 @@ class ProgramResult:
     def objective(self) -> float:
         """The objective at the last evaluation."""
         return self.history[-1].objective if self.history else float(np.nan)
+
+
+@dataclass(slots=True, eq=False)
+class RoundInFlight:
+    """A round in flight. Updates are numbered job · parts + part."""
+
+    jobs: tuple[Any, ...]  # of the round
+    results: list[Any]  # by update
+    changes: list[Floats | None]  # how far each job moved; None while unknown
+    reads: list[int] = field(default_factory=list)  # parameter versions that jobs read, if recorded
+
+    @classmethod
+    def of(cls, jobs: tuple[Any, ...], parts: int) -> RoundInFlight:
+        """A round before its first update."""
+        return cls(jobs, [None] * (len(jobs) * max(1, parts)), [None] * len(jobs))
+
+
+@dataclass(frozen=True)
+class ProgramIdentity:
+    """Everything that decides the bits of a program."""
+
+    values: dict[str, Any]  # by name
+
+    @property
+    def saved(self) -> dict[str, Any]:
+        """The values that a checkpoint is compared with."""
+        return {name: value for name, value in self.values.items() if name != "params digest"}
+
+    @property
+    def saved_as(self) -> str:
+        """The hash of `saved`."""
+        return hashlib.sha256(json.dumps(self.saved, sort_keys=True).encode()).hexdigest()
 
 
 def number_of(value: Any) -> float:

@@ -12,9 +12,9 @@ Creating a runtime does not import Numba; opening one does.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from .cpus import workers_from
 from .opening import OpensCrew
@@ -23,10 +23,33 @@ if TYPE_CHECKING:
     from stretto.schedule.pipeline import Pipeline
 
     from .blocks.crew import Crew
-    from .cluster.spec import Cluster
     from .rounds.rounds import RoundsRun, RoundWork
-    from .simulated.spec import Simulated
     from .tables.job import TableJob, TableOutcome
+
+
+class Runtime(Protocol):
+    """What `Serial`, `Threads`, `st.Cluster` and `st.Simulated` have in common: where a plan runs."""
+
+    @property
+    def workers(self) -> int:
+        """Workers that run at a time."""
+        ...
+
+    def open(self) -> AbstractContextManager[Any]:
+        """Open a crew for one job. Ctrl-C during the job reaches the caller."""
+        ...
+
+    def crew(self) -> AbstractContextManager[Any]:
+        """Open a crew for one or several jobs. The caller handles signals."""
+        ...
+
+    def serve(self, job: TableJob) -> TableOutcome:
+        """Run a job over tables."""
+        ...
+
+    def rounds(self, pipeline: Pipeline, work: Any) -> AbstractContextManager[RoundsRun]:
+        """Open the rounds of a program."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -88,7 +111,7 @@ class Serial(OpensCrew):
         """
         from .rounds.rounds import Rounds
 
-        yield Rounds(pipeline, work, self)
+        yield Rounds(pipeline, work, 1, serial=True)
 
 
 @dataclass(frozen=True)
@@ -157,7 +180,4 @@ class Threads(OpensCrew):
         """
         from .rounds.rounds import Rounds
 
-        yield Rounds(pipeline, work, self)
-
-
-Runtime: TypeAlias = "Serial | Threads | Cluster | Simulated"
+        yield Rounds(pipeline, work, self.workers)

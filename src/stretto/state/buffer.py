@@ -31,8 +31,7 @@ from numpy.typing import DTypeLike, NDArray
 from stretto.cached import cached_property
 from stretto.errors import DataError
 from stretto.state.accumulator import check_kind
-from stretto.state.sparse_rows import SparseRows
-from stretto.state.state import State
+from stretto.state.state import SparseRows, State
 
 Arrays: TypeAlias = State | NDArray[Any]
 _MOST_SPARSE = 2**28  # bytes: as many as 32 visits copy into 8 GiB

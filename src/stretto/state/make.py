@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from stretto.errors import DataError
-from stretto.state.sparse_rows import SparseRows
-from stretto.state.state import State, aligned, check_dtype
+from stretto.state.array_like import aligned, check_dtype
+from stretto.state.state import SparseRows, State
 
 _made = count()
 

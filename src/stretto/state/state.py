@@ -1,42 +1,45 @@
-"""`State` (`st.state`): a mutable array that a loop learns, aligned to a cache line and usable as a NumPy array.
+"""`State` (`st.state`) and `SparseRows` (`st.sparse_rows`): mutable arrays that a loop learns.
 
     W = st.random((6040, 64), scale=0.1)
     W[3]              row 3, a view: `W[3] += 1` changes the state
     W[1:3, 2]         a set query
     W @ W.T           arithmetic gives plain arrays
     W.save("W.safetensors"); W = st.State.load("W.safetensors")
-    st.sparse_rows((10**9, 64))     rows take memory when they are written: `sparse_rows.SparseRows`
 
-NumPy accepts a state wherever it accepts an array. So a loop also runs without its decorator.
+A state begins at a cache line. NumPy accepts it where it accepts an array, so a loop also runs without its decorator.
+
+Of a `SparseRows`, only rows that were written take memory:
+
+    W = st.sparse_rows((100_000_000, 64))       25 GB if every row existed; no memory yet
+    epoch(ratings, W, H, 0.1)                   a loop takes it as any state, with the same subscripts and the same bits
+    W.touched                                   [n] the rows that exist
+    W.nbytes_used                               bytes they take
+    W.save("W.safetensors")                     these rows and no others
+    W.to_scipy(), W.to_dense()
+
+Address space is reserved for all rows. The operating system allocates a page when it is first written
+(`stretto.pages`). A page has 4 KiB, so neighbouring rows share pages. A row exists while any of its bits is set: a row
+of zeros is the same as a row that was never written.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.lib.mixins import NDArrayOperatorsMixin
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from stretto.errors import DataError
-from stretto.text import show_mib
+from stretto.pages import Pages
+from stretto.state.array_like import ArrayHolder, aligned, check_dtype
+from stretto.text import show_gib, show_mib
 
-CACHE_LINE = 64  # bytes
-
-
-def aligned(shape: int | tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
-    """An uninitialised C-contiguous array that begins at a cache line."""
-    kind = np.dtype(dtype)
-    shape = (shape,) if isinstance(shape, int | np.integer) else tuple(shape)
-    size = int(np.prod(shape, dtype=np.int64)) * kind.itemsize
-    room = np.empty(size + CACHE_LINE, dtype=np.uint8)
-    skip = -room.ctypes.data % CACHE_LINE
-    return room[skip : skip + size].view(kind).reshape(shape)
+_MOST = 2**46  # bytes: of the addresses a process has, half
 
 
-class State(NDArrayOperatorsMixin):
+class State(ArrayHolder):
     """A mutable array that a loop reads and writes. NumPy takes it wherever it takes an array.
 
     Parameters
@@ -54,7 +57,6 @@ class State(NDArrayOperatorsMixin):
     """
 
     __slots__ = ("__weakref__", "_array")
-    __hash__ = None  # type: ignore[assignment]
 
     def __init__(self, array: ArrayLike) -> None:
         """A copy of `array`."""
@@ -69,72 +71,6 @@ class State(NDArrayOperatorsMixin):
         made = cls.__new__(cls)
         made._array = array
         return made
-
-    @property
-    def array(self) -> NDArray[Any]:
-        """The array itself, not a copy."""
-        return self._array
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Length of each dimension."""
-        return self._array.shape
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Type of the numbers."""
-        return self._array.dtype
-
-    @property
-    def ndim(self) -> int:
-        """Number of dimensions."""
-        return self._array.ndim
-
-    @property
-    def size(self) -> int:
-        """Number of elements."""
-        return self._array.size
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all elements."""
-        return self._array.nbytes
-
-    @property
-    def T(self) -> NDArray[Any]:
-        """The transpose, a view."""
-        return self._array.T
-
-    def __len__(self) -> int:
-        return len(self._array)
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self._array)
-
-    def __getitem__(self, key: Any) -> Any:
-        """An element, or rows and slices as views of the state."""
-        return self._array[key]
-
-    def __setitem__(self, key: Any, value: Any) -> None:
-        self._array[key] = value
-
-    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
-        if dtype is not None and np.dtype(dtype) != self.dtype:
-            if copy is False:
-                raise ValueError(f"a state of {self.dtype} is an array of {np.dtype(dtype)} only as a copy")
-            return self._array.astype(dtype)
-        return self._array.copy() if copy else self._array
-
-    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
-        """Arithmetic on the arrays inside; the result is a plain array, or the state that was written to."""
-        out = options.get("out")
-        if out is not None:
-            options["out"] = tuple(_bare(x) for x in out)
-        result = getattr(ufunc, method)(*(_bare(x) for x in inputs), **options)
-        return result if out is None else out[0] if len(out) == 1 else out
-
-    def __float__(self) -> float:
-        return float(self._array)
 
     def __repr__(self) -> str:
         shape = " x ".join(map(str, self.shape)) or "one number"
@@ -181,19 +117,137 @@ class State(NDArrayOperatorsMixin):
             If the file is missing or damaged.
         """
         from stretto.runtime.files.state_file import load
-        from stretto.state.sparse_rows import SparseRows
 
         kept = load(path)
         return State(kept.array) if kept.rows is None else SparseRows.from_rows(kept.rows, kept.array, kept.shape)
 
 
-def _bare(x: Any) -> Any:
-    return x.array if isinstance(x, State) else x
+class SparseRows(State):
+    """A state of zeros whose rows, slices along the first axis, take memory when they are first written.
 
+    Parameters
+    ----------
+    shape : int or tuple of int
+        Shape, as if every row existed.
+    dtype : dtype, default "f4"
+        Type of the numbers.
 
-def check_dtype(dtype: np.dtype[Any]) -> None:
-    """Refuse types that compiled loops do not support: objects, text, dates."""
-    fields = [dtype] if dtype.fields is None else [field[0] for field in dtype.fields.values()]
-    for field in fields:
-        if field.kind not in "biufc":
-            raise DataError(f"a state holds numbers, booleans or structs of them, not {field}; convert it first")
+    Examples
+    --------
+    >>> import stretto as st
+    >>> W = st.SparseRows((1_000_000, 4))
+    >>> W[5] = 1.0
+    >>> W.touched.tolist(), W.shape
+    ([5], (1000000, 4))
+    """
+
+    __slots__ = ("_pages",)
+
+    def __init__(self, shape: int | tuple[int, ...], dtype: DTypeLike = "f4") -> None:
+        kind = np.dtype(dtype).newbyteorder("=")
+        check_dtype(kind)
+        sizes = (shape,) if isinstance(shape, int | np.integer) else tuple(shape)
+        if not sizes or min(sizes) < 0:
+            raise DataError(f"sparse_rows({shape!r}): give the number of rows, and the numbers in each: (rows, width)")
+        nbytes = math.prod(int(size) for size in sizes) * kind.itemsize
+        try:
+            if nbytes > _MOST:
+                raise OSError
+            self._pages = Pages(sizes, kind, huge=False)
+        except OSError:
+            raise DataError(
+                f"sparse_rows({shape!r}): {show_gib(nbytes, 0)} of addresses are more than this system gives to a "
+                "process; take fewer rows, or a table: st.tables.Table(sparse=True) with any int64 keys"
+            ) from None
+        self._array = self._pages.array
+
+    @classmethod
+    def from_rows(cls, rows: ArrayLike, values: ArrayLike, shape: tuple[int, ...]) -> SparseRows:
+        """A state with the given rows, and zeros elsewhere.
+
+        Parameters
+        ----------
+        rows : array_like of int [n]
+            Numbers of the rows.
+        values : array_like [n, …]
+            Their values.
+        shape : tuple of int
+            Shape of the state.
+        """
+        given, at = np.asarray(values), np.asarray(rows)
+        if given.shape != (len(at), *shape[1:]):
+            raise DataError(
+                f"from_rows: values {list(given.shape)} for {len(at)} rows of a state {list(shape)}; give "
+                f"{[len(at), *shape[1:]]}"
+            )
+        if len(at) and (at.dtype.kind not in "iu" or not 0 <= int(at.min()) <= int(at.max()) < shape[0]):
+            raise DataError(f"from_rows: rows of a state {list(shape)} are integers from 0 to {shape[0] - 1}")
+        made = cls(shape, given.dtype)
+        if len(at):
+            made._array[at] = given
+        return made
+
+    @classmethod
+    def from_scipy(cls, matrix: Any, dtype: DTypeLike | None = None) -> SparseRows:
+        """A state with the numbers of a SciPy sparse matrix; entries that occur twice add up.
+
+        Parameters
+        ----------
+        matrix : sparse matrix
+            The numbers.
+        dtype : dtype or None, default None
+            Type of the numbers; None keeps that of the matrix.
+        """
+        entries = matrix.tocoo()
+        made = cls(tuple(matrix.shape), entries.dtype if dtype is None else dtype)
+        np.add.at(made._array, (entries.row, entries.col), entries.data)
+        return made
+
+    @property
+    def touched(self) -> NDArray[np.int64]:
+        """[n] numbers of the rows that exist, ascending. Reads the pages that are in memory."""
+        return self._pages.nonzero_rows()
+
+    @property
+    def nbytes_used(self) -> int:
+        """Bytes of memory that the rows take, in whole pages; `nbytes` would be taken if every row existed."""
+        return self._pages.nonzero_bytes(self.touched)
+
+    def to_dense(self) -> State:
+        """A state that holds every row."""
+        made = aligned(self.shape, self.dtype)
+        made[...] = np.zeros((), self.dtype)
+        rows = self.touched
+        made[rows] = self._array[rows]
+        return State._of(made)
+
+    def to_scipy(self) -> Any:
+        """The numbers that are not zero, as a `scipy.sparse.coo_array` [rows, width] or [rows, 1].
+
+        Converting it to CSR takes memory for every row.
+        """
+        from scipy.sparse import coo_array
+
+        if self.ndim > 2 or self.dtype.names:
+            raise DataError(f"to_scipy: SciPy has matrices of numbers, and this is {self!r}; take to_dense()")
+        rows = self.touched
+        values = self._array[rows].reshape(len(rows), -1)
+        of, cols = np.nonzero(values)
+        width = 1 if self.ndim == 1 else self.shape[1]
+        return coo_array((values[of, cols], (rows[of], cols)), shape=(self.shape[0], width))
+
+    def copy(self) -> SparseRows:
+        """Another state with the same rows."""
+        rows = self.touched
+        return type(self).from_rows(rows, self._array[rows], self.shape)
+
+    def __reduce__(self) -> Any:
+        rows = self.touched
+        return type(self).from_rows, (rows, self._array[rows], self.shape)
+
+    def __repr__(self) -> str:
+        return f"SparseRows({' x '.join(map(str, self.shape))}, {self.dtype}, {show_mib(self.nbytes)} if dense)"
+
+    def _kept(self) -> tuple[NDArray[Any], NDArray[np.int64] | None, tuple[int, ...]]:
+        rows = self.touched
+        return self._array[rows], rows, self.shape

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from stretto.errors import RunError
 from stretto.loops.types import typed_tree as t
+from stretto.loops.types.body import BodyArray
 from stretto.testing import arithmetic
 from stretto.testing.arithmetic import Number, convert, has_kind, strong
 
@@ -39,7 +40,7 @@ class Environment:
     integer, so that an element read before it is written is noticed.
     """
 
-    def __init__(self, declared: tuple[t.BodyArray, ...], arrays: Mapping[str, NDArray[Any]]) -> None:
+    def __init__(self, declared: tuple[BodyArray, ...], arrays: Mapping[str, NDArray[Any]]) -> None:
         self.declared = {array.name: array for array in declared}
         self.arrays = dict(arrays)
         self.locals: dict[str, NDArray[Any]] = {}

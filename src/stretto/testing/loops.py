@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from stretto.loops.execute.run import _compiled_function
 from stretto.loops.front.bind import AccumulatorInfo, BufferInfo
 from stretto.loops.layout.traversal import iterations
-from stretto.loops.loop_plan import LoopPlan, PlannedLoop
+from stretto.loops.loop_plan import LoopPlan
+from stretto.loops.planned_call import PlannedLoop
 from stretto.loops.types.typed_tree import ScalarType
 
 from .arithmetic import convert

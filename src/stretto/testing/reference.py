@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from stretto.errors import RunError
 from stretto.loops.types import typed_tree as t
+from stretto.loops.types.body import Body
 from stretto.testing.arithmetic import convert, has_kind, strong
 from stretto.testing.evaluate import Environment, Index
 
@@ -43,7 +44,7 @@ class Interpreter:
 
     def __init__(
         self,
-        body: t.Body,
+        body: Body,
         arrays: Mapping[str, NDArray[Any]],
         numbers: Mapping[str, int | float | bool],
         accumulators: Accumulators | None = None,

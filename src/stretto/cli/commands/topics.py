@@ -50,7 +50,7 @@ def topics(
 
     model = load(run).set_params(n_jobs=workers)
     if html is not None:
-        from stretto.observe.topics import write_topics
+        from stretto.observe.topics_page import write_topics
 
         corpus = _documents(run, file, model)
         write_topics(html, browse(model, corpus, title=run.resolve().name, words=max(words, 20)))

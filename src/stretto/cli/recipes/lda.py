@@ -69,7 +69,7 @@ class LdaRecipe(Recipe):
         from stretto.cli.commands.topics import print_topics
         from stretto.cli.documents import first_documents
         from stretto.models.topics.browse import browse
-        from stretto.observe.topics import write_topics
+        from stretto.observe.topics_page import write_topics
 
         corpus = first_documents(data, model) if isinstance(data, str) else data
         view = browse(model, corpus, title=folder.resolve().name)

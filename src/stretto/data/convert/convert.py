@@ -31,7 +31,8 @@ from stretto.data.convert.frames import as_frame, ids_of_column, ratings_of_colu
 from stretto.data.convert.roles import ColumnChoice, column_choice, find_roles
 from stretto.data.convert.scipy_entries import from_sparse, is_sparse
 from stretto.data.reading.columns import mapped
-from stretto.data.records.data import Data, as_indices, as_values
+from stretto.data.records.arrays import as_indices, as_values
+from stretto.data.records.data import Data
 from stretto.data.records.duplicates import check_policy, settle
 from stretto.data.records.ids import IdMap
 from stretto.errors import DataError

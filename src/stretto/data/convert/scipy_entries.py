@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.data.convert.sparse_structure import is_sparse, verified
-from stretto.data.records.data import INT32_MAX, Data
-from stretto.data.records.duplicates import find_duplicates
+from stretto.data.records.arrays import INT32_MAX
+from stretto.data.records.data import Data
+from stretto.data.records.repeated_pairs import find_duplicates
 from stretto.errors import DataError
 
 __all__ = ["from_sparse", "is_sparse"]

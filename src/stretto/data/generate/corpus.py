@@ -25,7 +25,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from stretto.atomic import replacing
-from stretto.data.records.data import INT32_MAX, SLICE, Data, splitmix64
+from stretto.data.records.arrays import INT32_MAX, SLICE
+from stretto.data.records.data import Data, splitmix64
 from stretto.data.write import unwritable
 from stretto.errors import DataError
 

@@ -19,7 +19,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from stretto.data.records.data import SLICE, Data
+from stretto.data.records.arrays import SLICE
+from stretto.data.records.data import Data
 from stretto.errors import DataError
 
 

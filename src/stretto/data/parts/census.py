@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from stretto.data.parts.part import RECORDS, DataPart
+from stretto.data.parts.part_range import RECORDS, PartRange
 from stretto.data.parts.reading import PartReader, TextCodes
 from stretto.data.reading.axis import IdCounts
 from stretto.data.reading.columns import GrowingArray, Interner
@@ -45,7 +45,7 @@ class PartCensus:
 
     Parameters
     ----------
-    part : DataPart
+    part : PartRange
         The part.
     records : int
         How many records it has.
@@ -63,7 +63,7 @@ class PartCensus:
         The first of them.
     """
 
-    part: DataPart
+    part: PartRange
     records: int
     digest: int
     rows: AxisCensus
@@ -75,7 +75,7 @@ class PartCensus:
     problem: str
 
 
-def take_census(part: DataPart) -> PartCensus:
+def take_census(part: PartRange) -> PartCensus:
     """`DataPart.census`."""
     reader = PartReader(part, RECORDS)
     rows, cols, labels = IdCounts(), IdCounts(), GrowingArray(np.float64, 16)
@@ -99,7 +99,7 @@ def take_census(part: DataPart) -> PartCensus:
 
 
 def _axes(
-    part: DataPart, reader: PartReader, rows: IdCounts, cols: IdCounts, n_rows: int
+    part: PartRange, reader: PartReader, rows: IdCounts, cols: IdCounts, n_rows: int
 ) -> tuple[AxisCensus, AxisCensus]:
     sized = part.layout.settled.sized
     if reader.loaded is not None:
@@ -125,7 +125,7 @@ def _stored(counted: IdCounts, ids: IdMap | None, size: int, numbered: str) -> A
     return AxisCensus(ids, None, counted.spread(0, size))
 
 
-def _ids(part: DataPart, counted: IdCounts, names: Interner | TextCodes | None) -> AxisCensus:
+def _ids(part: PartRange, counted: IdCounts, names: Interner | TextCodes | None) -> AxisCensus:
     if names is not None:
         rank, ids = names.ranks(part.path)
         counts = np.empty(len(rank), dtype=np.int64)

@@ -9,7 +9,8 @@ import numpy as np
 
 from stretto.data.parts.numbering import merge
 from stretto.data.parts.source import open_parts
-from stretto.data.records.data import INT32_MAX, Data
+from stretto.data.records.arrays import INT32_MAX
+from stretto.data.records.data import Data
 from stretto.data.records.duplicates import settle
 
 

@@ -15,11 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.data.parts.census import AxisCensus, PartCensus
-from stretto.data.parts.part import DataPart, Entries
+from stretto.data.parts.part_range import Entries, PartRange
 from stretto.data.parts.reading import PartReader, TextCodes
 from stretto.data.reading.axis import IdIndex
 from stretto.data.reading.columns import Interner
 from stretto.data.reading.headers import check_extent
+from stretto.data.reading.parsing import starts_at_zero
 from stretto.data.reading.report import BadLinesWarning
 from stretto.data.records.ids import IdMap, text_array
 from stretto.errors import DataError, FormatError
@@ -209,8 +210,6 @@ def _stacked(
 
 def _open_ended(taken: Sequence[PartCensus], axes: Sequence[AxisCensus], what: str, where: str) -> tuple[int, int]:
     """First position and size of an axis whose size no file states."""
-    from stretto.data.reading.read import _starts_at_zero
-
     part = taken[0].part
     ends = [(int(a.positions[0]), int(a.positions[-1])) for a in axes if a.positions is not None and len(a.positions)]
     low, high = min(end[0] for end in ends), max(end[1] for end in ends)
@@ -219,7 +218,7 @@ def _open_ended(taken: Sequence[PartCensus], axes: Sequence[AxisCensus], what: s
         raise DataError(f"{where}: the id {low} is negative, so it is no position; leave raw_ids= out")
     first = 0
     if not raw:
-        first = 0 if _starts_at_zero(np.array([low]), part.layout.format, part.options) else 1
+        first = 0 if starts_at_zero(np.array([low]), part.layout.format, part.options) else 1
     sizes = {one.part.file: one.part.state.size for one in taken}
     known = None if None in sizes.values() else sum(size or 0 for size in sizes.values())
     claim = "with raw_ids=True the largest id makes" if raw else "the largest index makes"
@@ -240,7 +239,7 @@ def _labels(taken: Sequence[PartCensus], n_rows: int, where: str) -> NDArray[np.
 class _TextIndex:
     """Maps codes of one reading to ranks of their names."""
 
-    def __init__(self, part: DataPart, names: Interner | TextCodes, ids: IdMap) -> None:
+    def __init__(self, part: PartRange, names: Interner | TextCodes, ids: IdMap) -> None:
         self.part, self.names, self.ids = part, names, ids
         self.rank = np.empty(0, dtype=np.int32)
 
@@ -270,7 +269,7 @@ def _index(reader: PartReader, numbering: Numbering, rows: bool) -> Callable[[ND
     return IdIndex(part.path, size, ids, None, 0)
 
 
-def numbered(part: DataPart, numbering: Numbering, chunk: int) -> Iterator[Entries]:
+def numbered(part: PartRange, numbering: Numbering, chunk: int) -> Iterator[Entries]:
     """`DataPart.entries`."""
     if numbering.plan != part.plan:
         raise DataError(f"{part}: the numbering is of another plan; {_PLAN_AGAIN}")
@@ -288,5 +287,5 @@ def numbered(part: DataPart, numbering: Numbering, chunk: int) -> Iterator[Entri
         raise _changed(part, "its records are not those that its census counted")
 
 
-def _changed(part: DataPart, what: str) -> DataError:
+def _changed(part: PartRange, what: str) -> DataError:
     return DataError(f"{part}: {what}; the file changed in between, or this node has another copy of it: {_PLAN_AGAIN}")

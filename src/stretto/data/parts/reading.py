@@ -14,14 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.data.convert.frames import as_frame, ids_of_column, ratings_of_column
-from stretto.data.parts.part import DataPart, Entries
+from stretto.data.parts.part_range import Entries, PartRange
 from stretto.data.reading import array_files
 from stretto.data.reading.columns import Interner
-from stretto.data.reading.parsing import Parsing
+from stretto.data.reading.one_file import read_file
+from stretto.data.reading.parsing import Parsing, ReadOptions
 from stretto.data.reading.part_report import PartReport
 from stretto.data.reading.report import LineReport
 from stretto.data.reading.source import CHUNK
-from stretto.data.records.data import Data, as_values
+from stretto.data.records.arrays import as_values
+from stretto.data.records.data import Data
 from stretto.data.records.ids import TEXT, IdMap, plain_ids, text_array
 from stretto.errors import DataError
 
@@ -75,7 +77,7 @@ class PartReader:
         After the last chunk: how many, and a checksum of ids, values and their order.
     """
 
-    def __init__(self, part: DataPart, chunk: int) -> None:
+    def __init__(self, part: PartRange, chunk: int) -> None:
         if isinstance(chunk, bool) or not isinstance(chunk, int) or chunk < 1:
             raise DataError(f"chunk={chunk!r}; give the most records at once, 1 or more")
         self.part, self.chunk = part, chunk
@@ -118,13 +120,9 @@ class PartReader:
                 yield chunk.rows, chunk.cols, chunk.values, chunk.labels
 
     def _load(self) -> Iterator[Any]:
-        from stretto.data.reading.read import read
-
-        part, choice = self.part, self.part.options.choice
-        self.loaded = data = read(
-            part.path, part.layout.format, duplicates="keep", on_error=part.on_error, cache=False,
-            columns=choice.columns, user=choice.user, item=choice.item, rating=choice.rating,
-        )  # fmt: skip
+        part = self.part
+        options = ReadOptions(part.layout.format, choice=part.options.choice)
+        self.loaded = data = read_file(part.path, options, duplicates="keep", on_error=part.on_error)
         labels = np.empty(0) if data.labels is None else data.labels
         for lo in range(0, max(1, len(data)), self.chunk):
             at = slice(lo, lo + self.chunk)
@@ -175,7 +173,7 @@ def _series(batch: Any, name: str, path: str) -> Any:
     return frame.column(0)
 
 
-def as_written(part: DataPart, chunk: int) -> Iterator[Entries]:
+def as_written(part: PartRange, chunk: int) -> Iterator[Entries]:
     """`DataPart.triples`."""
     reader = PartReader(part, chunk)
     known: list[NDArray[Any]] = [np.empty(0, dtype=TEXT), np.empty(0, dtype=TEXT)]

@@ -14,7 +14,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from stretto.data.records.data import INT32_MAX, SLICE, Indices
+from stretto.data.records.arrays import INT32_MAX, SLICE, Indices
 from stretto.data.records.ids import IdMap, plain_ids, text_array
 from stretto.errors import DataError
 

@@ -9,14 +9,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from stretto.data.convert.roles import column_choice
-from stretto.data.describe import Description, describe
+from stretto.data.describe import Description
 from stretto.data.reading import array_files
+from stretto.data.reading.one_file import assemble
 from stretto.data.reading.parsing import Parsing, ReadOptions
-from stretto.data.reading.read import assemble
 from stretto.data.reading.report import LineProblem, LineReport
 from stretto.data.reading.source import as_path, size_of
 from stretto.data.records.data import Data
-from stretto.data.records.duplicates import REMEDY, find_duplicates, outside_name
+from stretto.data.records.duplicates import REMEDY, outside_name
+from stretto.data.records.repeated_pairs import find_duplicates
 from stretto.text import plural, show_mib
 
 BINS = 10
@@ -111,7 +112,7 @@ def inspect(
             if parsing.is_text
             else [LineProblem(0, "repeated pairs", REMEDY)]
         )
-    d = describe(data)
+    d = data.describe()
     return Info(
         path=path,
         format=guess.format,

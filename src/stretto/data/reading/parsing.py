@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from numpy.typing import NDArray
+
 from stretto.data.convert.roles import ColumnChoice
 from stretto.data.reading import svmlight, triples
 from stretto.data.reading.detect import Guess, detect
@@ -169,3 +171,13 @@ class Parsing:
         if self.guess.format in {"svmlight", "lda-c"}:
             return svmlight.parse(self.text, self.guess, self.report)
         return triples.parse(self.text, self.guess, self.report, self.names)
+
+
+def starts_at_zero(cols: NDArray[Any], format: str, options: ReadOptions) -> bool:
+    """Whether the columns of an svmlight or lda-c file count from 0, by what occurs and what the caller said."""
+    if format == "lda-c":
+        return True
+    found = len(cols) > 0 and int(cols.min()) == 0
+    if options.zero_based is False and found:
+        raise DataError("zero_based=False was given, but the file holds the index 0; leave zero_based= out")
+    return found if options.zero_based is None else options.zero_based

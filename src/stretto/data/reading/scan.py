@@ -23,11 +23,12 @@ from stretto.data.reading import array_files
 from stretto.data.reading.axis import IdCounts, IdIndex
 from stretto.data.reading.columns import GrowingArray
 from stretto.data.reading.file_part import asked
-from stretto.data.reading.parsing import Parsing, ReadOptions
+from stretto.data.reading.parsing import Parsing, ReadOptions, starts_at_zero
 from stretto.data.reading.report import LineReport
 from stretto.data.reading.source import CHUNK, as_path
 from stretto.data.reading.triples import TextIds
-from stretto.data.records.data import SLICE, Data
+from stretto.data.records.arrays import SLICE
+from stretto.data.records.data import Data
 from stretto.data.records.ids import IdMap
 from stretto.errors import DataError, FormatError
 
@@ -177,9 +178,7 @@ def scan(
         if sized is not None:
             shape = (sized.n_rows, sized.n_cols)
         else:
-            from stretto.data.reading.read import _starts_at_zero
-
-            first = 0 if _starts_at_zero(cols.known, guess.format, options) else 1
+            first = 0 if starts_at_zero(cols.known, guess.format, options) else 1
             shape = (len(labels), int(cols.known[-1]) + 1 - first)
             parsing.check_extent(shape[1], "columns", "the largest index makes")
         y = labels.done() if guess.format == "svmlight" else None

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from stretto.data.reading.source import LineReader, as_path
-from stretto.data.records.lazy import LazyRecords
+from stretto.data.records.record_sets import LazyRecords
 from stretto.errors import FormatError
 
 

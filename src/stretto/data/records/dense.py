@@ -1,4 +1,4 @@
-"""`Dense`: every cell of an array as a record, in row-major order.
+"""`dense`: every cell of an array as a record, in row-major order.
 
 for (i, j), x in st.dense(A):        two dimensions
 for i, x in st.dense(a):             one
@@ -10,37 +10,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from stretto.data.records.recorded import RecordsBase
+from stretto.data.records.record_sets import Dense
 from stretto.data.records.records import Column, Records, Value
 from stretto.errors import DataError
-
-
-class Dense(RecordsBase):
-    """Records of every element of an array, row by row. Made by `st.dense`.
-
-    Attributes
-    ----------
-    source : str
-        Where the data came from, for messages.
-    """
-
-    __slots__ = ("__weakref__", "_records", "source")
-
-    def __init__(self, records: Records, *, source: str = "array") -> None:
-        self._records = records
-        self.source = source
-
-    def records(self) -> Records:
-        """The view that loops are compiled against."""
-        return self._records
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of the array."""
-        return self._records.shape
-
-    def __repr__(self) -> str:
-        return f"Dense({' x '.join(map(str, self.shape))}, {self.source})"
 
 
 def dense(array: ArrayLike) -> Dense:

@@ -160,8 +160,6 @@ class IdMap:
             What `to_arrays` returned.
         """
         if "place" in arrays:  # renamed by a shuffle
-            from stretto.data.records.shuffle import Relabelled
-
             place = arrays["place"]
             base = cls.from_arrays({name: array for name, array in arrays.items() if name != "place"})
             if not np.array_equal(np.sort(place), np.arange(len(base))):
@@ -186,6 +184,36 @@ class IdMap:
         if ids.ndim != 1 or not bool((ids[1:] > ids[:-1]).all()):
             raise DataError("stored ids are damaged: they must be sorted and unique; write the file again")
         return cls(ids)
+
+
+class Relabelled(IdMap):
+    """An id map whose indices were renamed: index place[k] stands for the k-th id in sorted order."""
+
+    __slots__ = ("_base", "_place")
+
+    def __init__(self, base: IdMap, place: NDArray[Any]) -> None:
+        if len(place) != len(base):
+            raise DataError(f"{len(base)} ids cannot be renamed by a permutation of {len(place)}")
+        ids = np.empty_like(base.ids)
+        ids[place] = base.ids
+        super().__init__(ids)
+        self._base, self._place = base, place
+
+    @property
+    def is_identity(self) -> bool:
+        return self._base.is_identity and bool((self._place == np.arange(len(self))).all())
+
+    def encode(self, ids: ArrayLike, unknown: Literal["error", "mark"] = "error") -> NDArray[np.int32]:
+        found = self._base.encode(ids, unknown)
+        known = found >= 0
+        found[known] = self._place[found[known]]
+        return found
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        return {**self._base.to_arrays(), "place": self._place}
+
+    def moved(self, place: NDArray[Any]) -> Relabelled:
+        return Relabelled(self._base, place[self._place])
 
 
 def text_array(strings: list[str]) -> NDArray[Any]:

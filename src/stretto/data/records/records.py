@@ -168,3 +168,11 @@ def _values(column: AnyColumn, part: NDArray[Any]) -> list[Any]:
         entries = [numbers[start:stop].tolist() for numbers in column.parts]
         rows.append(entries[0] if len(entries) == 1 else list(zip(*entries, strict=True)))
     return rows
+
+
+def named_columns(records: Records) -> int:
+    """One more than the largest column an entry names; 0 where entries begin with something else than an index."""
+    for column in records.columns:
+        if isinstance(column, RaggedColumn) and len(column.parts) > 1 and column.parts[0].dtype.kind in "iu":
+            return int(column.parts[0].max(initial=-1)) + 1
+    return 0

@@ -1,11 +1,11 @@
-"""Transform records: number, group, expand. Pure functions over flat arrays."""
+"""Transform records: number, group, label, expand. Pure functions over flat arrays."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from stretto.data.records.records import Column, RaggedColumn, Records, index_of
 from stretto.errors import DataError
@@ -45,6 +45,21 @@ def grouping(keys: NDArray[Any], size: int) -> tuple[NDArray[np.int64] | None, N
     if bool((keys[1:] >= keys[:-1]).all()):
         return None, ptr
     return np.argsort(keys, kind="stable"), ptr
+
+
+def with_labels(grouped: Records, y: ArrayLike | None, source: str) -> Records:
+    """Ragged records with a label before the entries of each; as they are where there are no labels."""
+    if y is None:
+        return grouped
+    labels, n = np.asarray(y), grouped.shape[0]
+    if labels.shape != (n,) or labels.dtype.kind not in "biuf":
+        raise DataError(
+            f"{source}: {n} rows need one number each as labels, got shape {labels.shape} of {labels.dtype}"
+        )
+    if not np.isfinite(labels).all():
+        at = int(np.argmin(np.isfinite(labels)))
+        raise DataError(f"{source}: the label of row {at} is {labels[at]}; drop the row or give it a number")
+    return Records("ragged", grouped.shape, (), (Column(labels), *grouped.columns))
 
 
 def expanded(records: Records) -> Records:

@@ -5,16 +5,18 @@ Where rows with many records are neighbours, blocks of neighbours have unequal w
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from stretto.data.partition import hashed
-from stretto.data.records.ids import IdMap
+from stretto.data.records.ids import IdMap, Relabelled
 from stretto.data.records.records import AnyColumn, Column, RaggedColumn, Records
 from stretto.errors import DataError
 from stretto.ranges import join_ranges
+
+Places = tuple["NDArray[Any] | None", ...]
 
 _PURPOSE = 16  # distinguishes these draws from those of a plan's cuts, which use the same seed and axis
 
@@ -57,36 +59,6 @@ def _taken(column: AnyColumn, order: NDArray[Any]) -> AnyColumn:
     return RaggedColumn(ptr, tuple(part[where] for part in column.parts))
 
 
-class Relabelled(IdMap):
-    """An id map whose indices were renamed: index place[k] stands for the k-th id in sorted order."""
-
-    __slots__ = ("_base", "_place")
-
-    def __init__(self, base: IdMap, place: NDArray[Any]) -> None:
-        if len(place) != len(base):
-            raise DataError(f"{len(base)} ids cannot be renamed by a permutation of {len(place)}")
-        ids = np.empty_like(base.ids)
-        ids[place] = base.ids
-        super().__init__(ids)
-        self._base, self._place = base, place
-
-    @property
-    def is_identity(self) -> bool:
-        return self._base.is_identity and bool((self._place == np.arange(len(self))).all())
-
-    def encode(self, ids: ArrayLike, unknown: Literal["error", "mark"] = "error") -> NDArray[np.int32]:
-        found = self._base.encode(ids, unknown)
-        known = found >= 0
-        found[known] = self._place[found[known]]
-        return found
-
-    def to_arrays(self) -> dict[str, NDArray[Any]]:
-        return {**self._base.to_arrays(), "place": self._place}
-
-    def moved(self, place: NDArray[Any]) -> Relabelled:
-        return Relabelled(self._base, place[self._place])
-
-
 def moved(ids: IdMap | None, place: NDArray[Any] | None) -> IdMap | None:
     """The map after index i has become place[i]."""
     if ids is None or place is None:
@@ -95,3 +67,8 @@ def moved(ids: IdMap | None, place: NDArray[Any] | None) -> IdMap | None:
     if len(ids) != len(place):
         raise DataError(f"shuffle: the axis has {len(place)} indices and {len(ids)} names; give every index a name")
     return ids.moved(place) if isinstance(ids, Relabelled) else Relabelled(ids, place)
+
+
+def composed(old: NDArray[Any] | None, new: NDArray[Any] | None) -> NDArray[Any] | None:
+    """Renamed by `old`, then by `new`."""
+    return new if old is None else old if new is None else new[old]

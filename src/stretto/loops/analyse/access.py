@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from stretto.loops.front.bind import BufferInfo, Info
 from stretto.loops.types import typed_tree as t
+from stretto.loops.types.body import Body
 from stretto.loops.types.typed_tree import Const, Row, Scalar
 
 from .facts import Access, Subscript
@@ -21,7 +22,7 @@ WHOLE = Subscript("whole")
 class Accesses:
     """Traverses a typed body and collects its references to arrays."""
 
-    def __init__(self, body: t.Body, infos: Mapping[str, Info], unique: frozenset[str]) -> None:
+    def __init__(self, body: Body, infos: Mapping[str, Info], unique: frozenset[str]) -> None:
         self.body, self.infos, self.unique = body, infos, unique
         self.dims = {name: dim for dim, name in enumerate(body.indices)}
         self.shared = {array.name for array in body.arrays if array.role in ("state", "captured")}

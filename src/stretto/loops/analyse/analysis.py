@@ -1,29 +1,16 @@
-"""Analysis of one loop before it runs: iteration space, typed body, accesses, dependences and strategy."""
+"""`Analysis`: what is known of one loop before it runs; `analyse_loop` finds it out."""
 
 from __future__ import annotations
 
-import math
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from stretto.errors import LoopError, PlanError
 from stretto.loops.front import loop_tree
-from stretto.loops.front.bind import AccumulatorInfo, ArrayInfo, BufferInfo, Info
-from stretto.loops.front.refusals import placed, refuse
-from stretto.loops.layout import unchanged_records
-from stretto.loops.types import typed_tree as t
-from stretto.loops.types.body_types import fuse
+from stretto.loops.types.body import Body
 
-from .access import Accesses
-from .dependence import vectors
-from .facts import Access, ArrayExtent, Strategy, Vector
-from .placement import placements
-from .space import Space, space_of
-from .strategy import choose
+from .facts import Access, Strategy, Vector
+from .space import Space
 
 if TYPE_CHECKING:
     from stretto.schedule.spec import Schedule
@@ -54,7 +41,7 @@ class Analysis:
     function: loop_tree.Function  # the function
     loop: loop_tree.LoopNest  # the loop
     space: Space  # its iteration space
-    body: t.Body  # its typed body
+    body: Body  # its typed body
     accesses: tuple[Access, ...]  # of the body to arrays
     vectors: tuple[Vector, ...]  # dependence vectors
     strategy: Strategy  # how it runs in parallel
@@ -63,125 +50,3 @@ class Analysis:
     consulted: Mapping[str, int]  # numbers whose values the range proofs used
     behind: int  # elements of the arrays behind buffers; every visit has a copy of them
     written: frozenset[str]  # arrays that the loop changes, directly or through a buffer
-
-
-def analyse(
-    function: loop_tree.Function,
-    loop: loop_tree.LoopNest,
-    infos: Mapping[str, Info],
-    known: Mapping[str, Any],
-    options: LoopOptions,
-) -> Analysis:
-    """Analyse a loop for these arguments; raise an error that explains why it cannot run in parallel."""
-    try:
-        space = space_of(loop, infos, known)
-    except PlanError as problem:
-        raise placed(function, problem) from None
-    unchanged_records.check(space)
-    body, consulted = fuse(function, loop, infos, space, known)
-    accesses = Accesses(body, infos, space.unique).collect()
-    _refuse_direct_writes(function, accesses, infos)
-    shapes = {
-        name: info.shape for name, info in infos.items() if isinstance(info, ArrayInfo | BufferInfo | AccumulatorInfo)
-    }
-    found = vectors(accesses, space.dims, shapes)
-    if options.schedule is None:
-        strategy = _strategy(function, loop, space, infos, options, accesses, found)
-    else:
-        from stretto.loops.execute.scheduled import strategy_of
-
-        strategy = strategy_of(function, loop, space, found, accesses)
-    where = placements(strategy, accesses, space.dims)
-    buffers = _buffers(accesses, infos)
-    return Analysis(
-        function,
-        loop,
-        space,
-        body,
-        accesses,
-        found,
-        strategy,
-        where,
-        options,
-        consulted,
-        behind=sum(math.prod(info.shape) * (1 + len(info.helpers)) for info in buffers),
-        written=frozenset(access.array for access in accesses if access.writes)
-        | {name for info in buffers for name in (info.target, *(() if info.plain else info.helpers))},
-    )
-
-
-def _strategy(
-    function: loop_tree.Function,
-    loop: loop_tree.LoopNest,
-    space: Space,
-    infos: Mapping[str, Info],
-    options: LoopOptions,
-    accesses: tuple[Access, ...],
-    found: tuple[Vector, ...],
-) -> Strategy:
-    """The strategy of a loop without a schedule."""
-    extents = {name: ArrayExtent(name, info.shape, np.dtype(info.dtype).itemsize) for name, info in infos.items()
-               if isinstance(info, ArrayInfo | BufferInfo | AccumulatorInfo)}  # fmt: skip
-    try:
-        return choose(
-            found,
-            space.dims,
-            accesses,
-            extents,
-            ordered=options.ordered,
-            buffered=any(access.mode == "buffer" for access in accesses),
-            prefer=_preferred(space, options),
-            inspect=options.inspect,
-            records=len(space),
-            width=options.width,
-            kind=space.kind,
-        )
-    except PlanError as problem:
-        raise LoopError(function.file, loop.line, _with_sources(str(problem), function)) from None
-
-
-def _with_sources(problem: str, function: loop_tree.Function) -> str:
-    """Add the source of every line that a refusal names."""
-    told: list[str] = []
-    shown: set[int] = set()
-    for said in problem.splitlines():
-        told.append(said)
-        lines = {int(n) for n in re.findall(r"\bline (\d+)\b", said)} - shown
-        rows = [(n, n - function.line) for n in sorted(lines) if 0 <= n - function.line < len(function.lines)]
-        told += [f"      {n} | {function.lines[row].strip()}" for n, row in rows]
-        shown |= lines
-    return "\n".join(told)
-
-
-def _preferred(space: Space, options: LoopOptions) -> tuple[int, ...] | None:
-    if not options.cut:
-        return None
-    names = [dim.name for dim in space.dims]
-    unknown = [name for name in options.cut if name not in names]
-    if unknown:
-        raise PlanError(f"cut={options.cut}: the loop has no index {unknown[0]}; it has {', '.join(names)}")
-    return tuple(names.index(name) for name in options.cut)
-
-
-def _buffers(accesses: tuple[Access, ...], infos: Mapping[str, Info]) -> list[BufferInfo]:
-    """The buffers that the loop writes to."""
-    used = {access.array for access in accesses if access.mode == "buffer"}
-    return [info for info in infos.values() if isinstance(info, BufferInfo) and info.target in used]
-
-
-def _refuse_direct_writes(
-    function: loop_tree.Function, accesses: tuple[Access, ...], infos: Mapping[str, Info]
-) -> None:
-    """An array behind a buffer is copied for each visit, so a direct write to it would be lost."""
-    behind = {name: info for info in infos.values() if isinstance(info, BufferInfo)
-              for name in (info.target, *info.helpers)}  # fmt: skip
-    used = {access.array for access in accesses if access.mode == "buffer"}
-    for access in accesses:
-        info = behind.get(access.array)
-        if info is not None and access.writes and info.target in used:
-            raise refuse(
-                function,
-                access.line,
-                f"{access.text} is written directly, and {access.array} is behind the buffer {info.name}",
-                f"write to {info.name}, or to another array",
-            )

@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from stretto.loops.types import typed_tree as t
+from stretto.loops.types.body import Body
 from stretto.loops.types.statements import arrays_read, pruned, trimmed
 
 from .slicer import LoopFrame, RecordedAccess, SkippedAccess, Slicer, mutable
@@ -40,7 +40,7 @@ class PrefetchSlice:
     only the shape.
     """
 
-    body: t.Body  # the sliced body
+    body: Body  # the sliced body
     recorded: tuple[RecordedAccess, ...]  # accesses that are recorded
     left_out: tuple[SkippedAccess, ...]  # accesses that are not recorded, and why
 
@@ -58,7 +58,7 @@ class PrefetchSlice:
 
 
 def slice_body(
-    body: t.Body,
+    body: Body,
     arrays: Iterable[str],
     *,
     modes: Iterable[str] = ("read",),

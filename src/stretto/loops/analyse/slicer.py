@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from stretto.loops.types import typed_tree as t
+from stretto.loops.types.body import Body
 from stretto.loops.types.statements import (
     assigned,
     every_step,
@@ -50,7 +51,7 @@ class RecordedAccess:
     text: str  # as the user wrote it
 
 
-def mutable(body: t.Body, behind: Mapping[str, tuple[str, ...]]) -> frozenset[str]:
+def mutable(body: Body, behind: Mapping[str, tuple[str, ...]]) -> frozenset[str]:
     """Arrays of the caller that the loop changes, directly or through a buffer."""
     shared = {array.name for array in body.arrays if array.role in ("state", "captured")}
     found: set[str] = set()
@@ -83,7 +84,7 @@ def _join(into: Unknown, other: Unknown) -> None:
 class Slicer:
     """Slices one body; see `slice_body`."""
 
-    body: t.Body  # the body to slice
+    body: Body  # the body to slice
     arrays: frozenset[str]  # whose accesses are recorded
     modes: frozenset[str]  # of the accesses to record
     behind: Mapping[str, tuple[str, ...]]  # arrays that each buffer changes

@@ -18,8 +18,9 @@ from stretto.data.records.records import Column, RaggedColumn, Records
 from stretto.errors import PlanError
 from stretto.loops.front import loop_tree
 from stretto.loops.front.bind import ArrayInfo, BufferInfo, DataInfo, Info, NumberInfo
+from stretto.loops.types.body import RaggedField
 from stretto.loops.types.promote import DTYPES, floating, short
-from stretto.loops.types.typed_tree import BOOL, FLOAT, INT, RaggedField, ScalarType
+from stretto.loops.types.typed_tree import BOOL, FLOAT, INT, ScalarType
 
 from .facts import Dim
 

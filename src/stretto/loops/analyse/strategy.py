@@ -32,6 +32,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from stretto.errors import PlanError
+from stretto.loops.analyse.analysis import Analysis
 from stretto.loops.analyse.dependence import accesses_text, conflicts_text
 from stretto.loops.analyse.facts import Access, ArrayExtent, Dim, RejectedStrategy, Strategy, Vector
 from stretto.loops.analyse.placement import moved, placements
@@ -392,3 +393,12 @@ def _refusal(question: _LoopFacts, vectors: Sequence[Vector], inspect: bool) -> 
     if any(v.first.line != v.second.line for v in core):
         ways.append("split the loop in two, so that the accesses above are in different loops")
     return "\n".join([*what, "ways out:", *(f"  {way}" for way in ways)])
+
+
+def cut_names(analysis: Analysis) -> tuple[str, ...]:
+    """What is cut into blocks, along the rows and along the columns of the grid: i and j, or i and i + j."""
+    strategy = analysis.strategy
+    names = tuple(analysis.space.dims[dim].name for dim in strategy.dims)
+    if strategy.transform:
+        return tuple(in_words(row, names) for row in strategy.transform)
+    return names or ("records",)

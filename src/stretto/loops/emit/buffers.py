@@ -14,27 +14,25 @@ between waves, in the order of the visits:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from stretto.loops.front.bind import BufferInfo
 from stretto.loops.types import typed_tree as t
+from stretto.loops.types.body import Body
 from stretto.loops.types.promote import whole
 from stretto.loops.types.typed_tree import Scalar
 
-from .rows import LaneChunk
+from .rows import LaneChunk, RowExpressions
 from .scalars import NUMPY, SourceBuilder, own
-
-if TYPE_CHECKING:
-    from .statements import StatementWriter
 
 
 class Buffers:
     """Generates the code of the buffers of a loop."""
 
-    writer: StatementWriter
+    writer: RowExpressions
 
     def __init__(
-        self, sheet: SourceBuilder, body: t.Body, infos: Mapping[str, BufferInfo], applies: Mapping[str, Any]
+        self, sheet: SourceBuilder, body: Body, infos: Mapping[str, BufferInfo], applies: Mapping[str, Any]
     ) -> None:
         self.sheet, self.body, self.infos, self.applies = sheet, body, infos, applies
         read = {array.name for array in body.arrays if array.role in ("state", "captured")}

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from stretto.loops.types import typed_tree as t
+from stretto.loops.types.body import Body
 from stretto.loops.types.promote import whole
 from stretto.loops.types.typed_tree import Const, Row, Scalar
 
+from .buffers import Buffers
 from .rows import LaneChunk, RowExpressions, chunks, unrolls
 from .scalars import NUMPY, SourceBuilder, own
-
-if TYPE_CHECKING:
-    from .buffers import Buffers
 
 
 class StatementWriter(RowExpressions):
     """Generates the statements of a body."""
 
     def __init__(
-        self, sheet: SourceBuilder, body: t.Body, operators: Mapping[str, tuple[str, Any]], buffers: Buffers
+        self, sheet: SourceBuilder, body: Body, operators: Mapping[str, tuple[str, Any]], buffers: Buffers
     ) -> None:
         super().__init__(sheet)
         self.body, self.operators, self.buffers = body, operators, buffers

@@ -25,6 +25,7 @@ import numpy as np
 
 from stretto.loops.front.bind import BufferInfo
 from stretto.loops.types import typed_tree as t
+from stretto.loops.types.body import Body
 from stretto.loops.types.inventory import nodes
 
 from .buffers import Buffers
@@ -90,7 +91,7 @@ class WorkerSource:
 
 
 def lower(
-    body: t.Body,
+    body: Body,
     form: VisitForm,
     where: str,
     *,
@@ -150,7 +151,7 @@ def source_of(sheet: SourceBuilder, where: str) -> str:
     return HEADER.format(where=where).rstrip("\n") + f"\n{needed}\n" + "\n".join(sheet.lines) + "\n"
 
 
-def _may_fail(body: t.Body) -> bool:
+def _may_fail(body: Body) -> bool:
     """Whether any subscript is checked at run time."""
     return any(any(getattr(node, "checked", ())) for node in nodes(body.steps))
 
@@ -164,7 +165,7 @@ def parameter(what: str, name: str) -> str:
     return f"{own(name)}{what}" if name else what
 
 
-def arguments_of(body: t.Body, form: VisitForm, held: Buffers) -> list[tuple[str, str]]:
+def arguments_of(body: Body, form: VisitForm, held: Buffers) -> list[tuple[str, str]]:
     dims = range(len(body.indices))
     found: list[tuple[str, str]] = []
     if form.kind == "entries":
@@ -188,7 +189,7 @@ def arguments_of(body: t.Body, form: VisitForm, held: Buffers) -> list[tuple[str
     return found + held.arguments()
 
 
-def claim_visits(sheet: SourceBuilder, body: t.Body, writer: StatementWriter) -> None:
+def claim_visits(sheet: SourceBuilder, body: Body, writer: StatementWriter) -> None:
     """Write the arrays of a worker and the loop over its visits; what follows is inside the loop."""
     sheet.write("bad = zeros(3, np.int64)")
     for array in body.arrays:
@@ -201,7 +202,7 @@ def claim_visits(sheet: SourceBuilder, body: t.Body, writer: StatementWriter) ->
     sheet.write("g = ids[v]")
 
 
-def iterate(sheet: SourceBuilder, body: t.Body, form: VisitForm) -> None:
+def iterate(sheet: SourceBuilder, body: Body, form: VisitForm) -> None:
     """Generate the loops over a visit's iterations, and variables for the indices and fields."""
     indices = [own(name) for name in body.indices]
     place = "t"
@@ -240,7 +241,7 @@ def iterate(sheet: SourceBuilder, body: t.Body, form: VisitForm) -> None:
         sheet.write(f"{own(name)} = " + (f"({value} != 0)" if kind.dtype == "b1" else f"{NUMPY[kind.dtype]}({value})"))
 
 
-def look_ahead(sheet: SourceBuilder, body: t.Body) -> None:
+def look_ahead(sheet: SourceBuilder, body: Body) -> None:
     """Generate prefetches of rows that a later iteration will use, whose addresses follow from its indices alone."""
     wanted = rows_by_index(body)
     if not wanted:
@@ -257,7 +258,7 @@ def look_ahead(sheet: SourceBuilder, body: t.Body) -> None:
             sheet.write(f"vx.ahead({own(name)}, {row}{f' + {at}' if at else ''})")
 
 
-def rows_by_index(body: t.Body) -> tuple[tuple[str, int], ...]:
+def rows_by_index(body: Body) -> tuple[tuple[str, int], ...]:
     """(array, dimension) of arrays of which an iteration uses the row, or element, at its own index."""
     found: dict[tuple[str, int], None] = {}
     for node in nodes(body.steps):

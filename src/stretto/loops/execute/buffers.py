@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from stretto.errors import PlanError
 from stretto.loops.analyse.analysis import Analysis
 from stretto.loops.front.bind import BoundValues, BufferInfo
-from stretto.loops.layout.visits import LoopVisits
+from stretto.loops.layout.loop_visits import LoopVisits
 from stretto.loops.types import typed_tree as t
 from stretto.runtime.blocks.step import parts
 from stretto.schedule.orders.order import Ints

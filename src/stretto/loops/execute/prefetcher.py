@@ -30,8 +30,9 @@ from stretto.loops.emit.statements import StatementWriter
 from stretto.loops.emit.worker_source import arguments_of, claim_visits, iterate, parameter, source_of
 from stretto.loops.front.bind import BoundValues, BufferInfo
 from stretto.loops.front.user_functions import digest
-from stretto.loops.layout.visits import LoopVisits
+from stretto.loops.layout.loop_visits import LoopVisits
 from stretto.loops.types import typed_tree as t
+from stretto.loops.types.body import Body
 from stretto.ranges import join_ranges
 from stretto.schedule.orders.order import Ints
 from stretto.schedule.orders.rotation import independent
@@ -242,7 +243,7 @@ def iterations_in(visits: LoopVisits) -> Ints:
 class _Records(Buffers):
     """Replaces buffers: an addition to a buffer becomes a record in the list."""
 
-    def __init__(self, sheet: SourceBuilder, body: t.Body, axes: Mapping[str, int]) -> None:
+    def __init__(self, sheet: SourceBuilder, body: Body, axes: Mapping[str, int]) -> None:
         super().__init__(sheet, body, {}, {})
         self.number = {name: k for k, name in enumerate(axes)}
         self.axes = dict(
@@ -281,7 +282,7 @@ class _Records(Buffers):
 
 
 def lowered(
-    body: t.Body, visits: LoopVisits, axes: Mapping[str, int], where: str
+    body: Body, visits: LoopVisits, axes: Mapping[str, int], where: str
 ) -> tuple[str, tuple[tuple[str, str], ...], tuple[Any, ...]]:
     """(source, arguments, the user's functions) of a body of records. axes: of the arrays that are recorded."""
     sheet = SourceBuilder()

@@ -24,6 +24,7 @@ from stretto.errors import Diverged, LoopError, PlanError
 from stretto.loops.analyse.analysis import Analysis
 from stretto.loops.front.bind import BoundValues
 from stretto.loops.front.refusals import refuse
+from stretto.loops.layout.node_arrays import spec_for
 from stretto.loops.layout.round_visits import cut, most, visits_in
 from stretto.runtime.blocks.crew import Crew
 from stretto.runtime.blocks.inline_step import InlineStep
@@ -35,11 +36,12 @@ from stretto.schedule.orders.rotation import independent
 from stretto.schedule.spec import Chooser
 
 from .aliasing import give_back
-from .run import Execution, PreparedLoop, begin, compiling
+from .prepared import PreparedLoop
+from .run import Execution, begin, compiling
 from .scheduled import IN_TURN, TOGETHER, IterationColumns, columns, matrices, watched
 
 if TYPE_CHECKING:
-    from stretto.loops.loop_plan import LoopPlan
+    from stretto.loops.planned_call import PlannedCall
 
 ROUND_COST = RoundCost(20_000.0)  # Python chooses a round, compiled code runs its iterations
 _KEPT = 8  # sets of arrays for which a loop keeps the state of its schedule
@@ -124,7 +126,7 @@ def progress_of(prepared: PreparedLoop, held: BoundValues) -> ScheduleProgress:
     return progress
 
 
-def schedule_arrays(made: LoopPlan) -> dict[str, NDArray[Any]]:
+def schedule_arrays(made: PlannedCall) -> dict[str, NDArray[Any]]:
     """The state of the schedule of each loop of a plan, for a checkpoint."""
     found: dict[str, NDArray[Any]] = {}
     for k, part in enumerate(made.parts):
@@ -135,7 +137,7 @@ def schedule_arrays(made: LoopPlan) -> dict[str, NDArray[Any]]:
     return found
 
 
-def restore_schedules(made: LoopPlan, saved: Mapping[str, NDArray[Any]]) -> None:
+def restore_schedules(made: PlannedCall, saved: Mapping[str, NDArray[Any]]) -> None:
     """Continue from what `schedule_arrays` returned."""
     for k, part in enumerate(made.parts):
         if f"{k}/owed" in saved:
@@ -234,7 +236,7 @@ class _RoundMaker:
         # Own copies of these arrays: another thread may call the same loop.
         self._picked, self._ptr = np.zeros(longest, np.int64), np.zeros(visits + 1, np.int64)
         self.call: Execution = begin(prepared, held, known, {("picked", ""): self._picked, ("ptr", ""): self._ptr})
-        self._spec = prepared.spec(held, known, crew) if crew.needs_spec else None
+        self._spec = spec_for(prepared, held, known, crew) if crew.needs_spec else None
         self._ways: dict[tuple[int, bool], Callable[[], tuple[float, int | None]]] = {}
         self._jobs, self._visits = -1, 0
         self._tried, self._least = 0, math.inf

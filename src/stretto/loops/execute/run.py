@@ -7,73 +7,35 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stretto.cached import cached_property
 from stretto.errors import PlanError, RunError
 from stretto.kernels.core import generated
 from stretto.kernels.core import merge as merge_kernels
 from stretto.kernels.core.compile import Kernel
 from stretto.kernels.core.guard import EXTENT, SITE, SLOTS, SUBSCRIPT
 from stretto.loops.analyse.analysis import Analysis
-from stretto.loops.analyse.assumptions import Assumptions
 from stretto.loops.emit.scalars import CHOICES, own
 from stretto.loops.emit.worker_source import WorkerSource, lower
 from stretto.loops.front.bind import BoundValues, BufferInfo
 from stretto.loops.front.user_functions import digest
-from stretto.loops.layout.unchanged_records import RecordChecks, watch
-from stretto.loops.layout.visits import LoopVisits, lay
+from stretto.loops.layout.loop_visits import LoopVisits
+from stretto.loops.layout.node_arrays import spec_for
+from stretto.loops.layout.unchanged_records import watch
+from stretto.loops.layout.visits import lay
+from stretto.plan.arrays import StepSpec
 from stretto.runtime.blocks.crew import Crew
 from stretto.runtime.blocks.step import BlockStep
-from stretto.schedule.orders.order import Ints, Order, part_of
+from stretto.schedule.orders.order import Ints, Order
 from stretto.schedule.orders.rotation import independent
 
 from . import aliasing
 from .buffers import BufferArrays, capacity
-
-if TYPE_CHECKING:
-    from stretto.plan.arrays import StepSpec
-
-
-@dataclass(frozen=True, eq=False)
-class PreparedLoop:
-    """A loop that is ready to run."""
-
-    analysis: Analysis  # of the loop
-    visits: LoopVisits  # how its iterations are cut
-    lowered: WorkerSource  # its generated source
-    kernels: dict[str, Kernel]  # its compiled workers
-    idle: list[dict[str, BufferArrays]] = field(
-        default_factory=list
-    )  # buffer memory of runs that have ended, for reuse
-    ahead: dict[Any, Any] = field(default_factory=dict)  # cached lists of `prefetch`
-    watched: RecordChecks = field(default_factory=RecordChecks)  # records that the preparation depends on
-    progress: dict[Any, Any] = field(default_factory=dict)  # states of schedules, see `rounds`
-    described: list[tuple[StepSpec, Assumptions]] = field(default_factory=list)  # `spec`, and the values it depends on
-
-    @property
-    def worker(self) -> Kernel:
-        return self.kernels["visit_worker"]
-
-    def spec(self, held: BoundValues, known: Mapping[str, Any], crew: Crew) -> StepSpec:
-        """The descriptions of its arguments; cached while the values that they depend on are unchanged."""
-        from stretto.loops.layout.node_arrays import spec_of
-
-        if not self.described or not self.described[0][1].holds(held, known):
-            self.described[:] = [spec_of(self, held, known, crew)]
-        return self.described[0][0]
-
-    @cached_property
-    def passes(self) -> tuple[tuple[Ints, Order], ...]:
-        """The passes of one execution: the visits of each and their order; a single pass without waves."""
-        visits = self.visits
-        if not visits.waves:
-            return ((np.arange(len(visits), dtype=np.int64), visits.order),)
-        return tuple((wave, part_of(visits.order, wave)) for wave in visits.waves)
+from .prepared import PreparedLoop
 
 
 def prepare(analysis: Analysis, held: BoundValues, known: Mapping[str, Any], crew: Crew) -> PreparedLoop:
@@ -200,7 +162,7 @@ def run(prepared: PreparedLoop, held: BoundValues, known: dict[str, Any], crew: 
     analysis, visits = prepared.analysis, prepared.visits
     if not len(analysis.space):
         return 0.0
-    spec = prepared.spec(held, known, crew) if crew.needs_spec else None
+    spec = spec_for(prepared, held, known, crew) if crew.needs_spec else None
     call = begin(prepared, held, known)
     seconds = 0.0
     for wave, order in prepared.passes:

@@ -32,12 +32,14 @@ from stretto.loops.execute.prefetcher import AccessTrace, Prefetch
 from stretto.loops.front.bind import BoundValues
 from stretto.loops.front.refusals import refuse
 from stretto.loops.types import typed_tree as t
+from stretto.loops.types.body import Body
 from stretto.loops.types.statements import every_step
 from stretto.runtime.blocks.crew import Crew
 from stretto.schedule.orders.conflicts import LEAST, Groups, HottestElement, group, hottest, touches
 from stretto.schedule.orders.rotation import independent
 
-from .visits import LoopVisits, entries, even, lay
+from .cut_visits import cut_by_strategy
+from .loop_visits import LoopVisits, entries, even
 
 
 def lay_inspected(analysis: Analysis, held: BoundValues, known: Mapping[str, Any], crew: Crew) -> LoopVisits:
@@ -47,7 +49,7 @@ def lay_inspected(analysis: Analysis, held: BoundValues, known: Mapping[str, Any
     as_they_come = replace(analysis, strategy=Strategy("independent", (), ""))
     prefetch = Prefetch(
         as_they_come,
-        lay(as_they_come, crew),
+        cut_by_strategy(as_they_come, crew),
         held,
         known,
         arrays=written(analysis.body),
@@ -87,7 +89,7 @@ def lay_inspected(analysis: Analysis, held: BoundValues, known: Mapping[str, Any
     )
 
 
-def written(body: t.Body) -> frozenset[str]:
+def written(body: Body) -> frozenset[str]:
     """Arrays of the caller that the loop stores into, without a buffer."""
     shared = {array.name for array in body.arrays if array.role in ("state", "captured")}
     places = (place for step in every_step(body.steps) if isinstance(step, t.Store) for place in step.places)

@@ -34,20 +34,29 @@ from stretto.plan.arrays import (
     replicated,
 )
 from stretto.plan.kernel_reference import made_kernel
-from stretto.plan.served import Touched, Waves, flat_view, numbering, per_slot, served
+from stretto.plan.served import flat_view, numbering, per_slot, served
+from stretto.plan.touched import Touched, Waves
 
 from .touched import touched_by
 
 if TYPE_CHECKING:
     from stretto.data.partition import BlockPartition
     from stretto.loops.analyse.analysis import Analysis
-    from stretto.loops.execute.run import PreparedLoop
+    from stretto.loops.execute.prepared import PreparedLoop
     from stretto.runtime.blocks.crew import Crew
 
-    from .visits import LoopVisits
+    from .loop_visits import LoopVisits
 
 _RETURNED = ("delta", "keys", "deltas", "seen", "count")  # arrays of a buffer that nodes return after a wave
 _SCRATCH = ("copy", "pending", "mark", "touched")
+
+
+def spec_for(prepared: PreparedLoop, held: BoundValues, known: Mapping[str, Any], crew: Crew) -> StepSpec:
+    """The descriptions of the arguments of a loop; cached while the values that they depend on are unchanged."""
+    described = prepared.described
+    if not described or not described[0][1].holds(held, known):
+        described[:] = [spec_of(prepared, held, known, crew)]
+    return described[0][0]
 
 
 def spec_of(

@@ -13,7 +13,7 @@ import numpy as np
 
 from stretto.data.records.records import Column, RaggedColumn
 from stretto.loops.analyse.space import Space
-from stretto.loops.execute.run import PreparedLoop
+from stretto.loops.execute.prepared import PreparedLoop
 from stretto.loops.front.bind import BoundValues
 from stretto.state.buffer import Buffer
 

@@ -8,22 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stretto.errors import PlanError
 from stretto.loops.analyse.analysis import Analysis
 from stretto.loops.emit.worker_source import VisitForm
 from stretto.loops.execute.scheduled import IN_TURN
 from stretto.schedule.orders.order import Ints
 from stretto.schedule.orders.rotation import independent
 
-from .visits import LoopVisits, even, fields_of, ragged_arrays
-
-if TYPE_CHECKING:
-    from stretto.loops.loop_plan import LoopPlan
+from .loop_visits import LoopVisits, even, fields_of, ragged_arrays
 
 
 def most(analysis: Analysis) -> int:
@@ -67,15 +63,3 @@ def lay_rounds(analysis: Analysis, rounds: Sequence[Ints]) -> LoopVisits:
     }
     weight = np.diff(arrays["ptr", ""])
     return LoopVisits(independent(at), weight, VisitForm("picked"), even(at, at), even(1, 1), arrays, tuple(waves))
-
-
-def recorded(plan: LoopPlan, rounds: Sequence[Ints]) -> LoopPlan:
-    """The plan of rounds that have run."""
-    if not rounds:
-        raise PlanError(f"{plan.loop.plain.__name__} has made no rounds; give it a schedule= and call it first")
-    part = plan.parts[0]
-    size = len(part.prepared.analysis.space)
-    if max(int(jobs.max()) for jobs in rounds) >= size:
-        raise PlanError(f"the last call of {plan.loop.plain.__name__} was over more than {size} iterations")
-    made = replace(part.prepared, visits=lay_rounds(part.prepared.analysis, rounds))
-    return replace(plan, parts=(replace(part, prepared=made),), arguments=None)

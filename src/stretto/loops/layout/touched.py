@@ -20,13 +20,13 @@ from stretto.loops.analyse.facts import Access, Dim, Subscript
 from stretto.loops.analyse.placement import by_array
 from stretto.loops.execute.prefetcher import Prefetch
 from stretto.loops.front.bind import BoundValues
-from stretto.plan.served import Touched
+from stretto.plan.touched import Touched
 
 if TYPE_CHECKING:
-    from stretto.loops.execute.run import PreparedLoop
+    from stretto.loops.execute.prepared import PreparedLoop
     from stretto.runtime.blocks.crew import Crew
 
-    from .visits import LoopVisits
+    from .loop_visits import LoopVisits
 
 _EXACT = ("index", "number", "span", "whole")
 _MODES = ("read", "write", "buffer")

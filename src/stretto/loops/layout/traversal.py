@@ -10,7 +10,7 @@ import numpy as np
 from stretto.loops.analyse.space import Space
 
 if TYPE_CHECKING:
-    from .visits import LoopVisits
+    from .loop_visits import LoopVisits
 
 
 def iterations(visits: LoopVisits, space: Space, visit: int) -> Iterator[tuple[tuple[int, ...], int]]:

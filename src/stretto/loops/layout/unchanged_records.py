@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from stretto.loops.analyse.space import Space
     from stretto.runtime.blocks.crew import Crew
 
-    from .visits import LoopVisits
+    from .loop_visits import LoopVisits
 
 _SMALL = 1 << 14  # words of eight bytes up to which bytes are compared instead of checksums
 _ALONE = 1 << 20  # words that one worker reads faster than others are woken

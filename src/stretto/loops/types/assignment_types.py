@@ -16,6 +16,7 @@ from stretto.loops.analyse.space import Space
 from stretto.loops.analyse.view_swaps import refuse_swap, views_swapped
 from stretto.loops.front import loop_tree
 from stretto.loops.front.bind import AccumulatorInfo, ArrayInfo, BufferInfo, Info, NumberInfo
+from stretto.loops.types.body import BodyArray
 
 from . import promote
 from . import typed_tree as t
@@ -174,7 +175,7 @@ class Assignments(Expressions):
             known = self.locals.get(name)
             if known is not None and (known.dtype != value.dtype or known.sizes != (Const(INT, size),)):
                 self.no(line, f"{name} is given a row of another type or length", "use two names")
-            self.locals[name] = t.BodyArray(name, value.dtype, (size,), "local", (Const(INT, size),))
+            self.locals[name] = BodyArray(name, value.dtype, (size,), "local", (Const(INT, size),))
             return t.RowPlace(value.dtype, Const(INT, size), line, name, (), Const(INT, 0), (False,))
         if self.registers.setdefault(name, (value.dtype, size)) != (value.dtype, size):
             self.no(line, f"{name} is given a row of another type or length", "use two names")
@@ -227,7 +228,7 @@ class Assignments(Expressions):
                     f"the size of {name} changes from iteration to iteration",
                     "make it as large as needed, from numbers known before the loop starts",
                 )
-        array = t.BodyArray(name, x.dtype, (None,) * len(sizes), "local", sizes)
+        array = BodyArray(name, x.dtype, (None,) * len(sizes), "local", sizes)
         if self.locals.setdefault(name, array) != array:
             self.no(x.line, f"{name} is made twice with different sizes or types", "use two names")
         self.views.pop(name, None)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from .typed_tree import Scalar, ScalarType, Step
+from .typed_tree import Scalar, ScalarType, Step
 
 
 @dataclass(frozen=True, slots=True)

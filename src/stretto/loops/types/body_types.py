@@ -13,6 +13,7 @@ from typing import Any
 from stretto.loops.analyse.space import Space
 from stretto.loops.front import loop_tree
 from stretto.loops.front.bind import AccumulatorInfo, ArrayInfo, BufferInfo, Info
+from stretto.loops.types.body import Body, BodyArray
 
 from . import typed_tree as t
 from .assignment_types import Assignments
@@ -29,7 +30,7 @@ def fuse(
     infos: Mapping[str, Info],
     space: Space,
     known: Mapping[str, Any],
-) -> tuple[t.Body, dict[str, int]]:
+) -> tuple[Body, dict[str, int]]:
     """The typed body of a loop for these arguments, and the numbers whose values it depends on."""
     kinds: dict[str, ScalarType] = {}
     wide: frozenset[str] = frozenset()
@@ -42,11 +43,11 @@ def fuse(
             wide |= walk.loose
         kinds = {**kinds, **walk.found}
     folded = tuple(
-        t.BodyArray(name, info.dtype, info.shape, "accumulator" if isinstance(info, AccumulatorInfo) else "buffer")
+        BodyArray(name, info.dtype, info.shape, "accumulator" if isinstance(info, AccumulatorInfo) else "buffer")
         for name, info in infos.items()
         if isinstance(info, AccumulatorInfo | BufferInfo) and name in walk.folded
     )
-    body = t.Body(
+    body = Body(
         loop.line,
         tuple(dim.name for dim in space.dims),
         space.field_kinds,

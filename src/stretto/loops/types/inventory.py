@@ -10,6 +10,7 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 from stretto.loops.analyse.access import shown, shown_row
+from stretto.loops.types.body import Body
 
 from . import typed_tree as t
 
@@ -25,7 +26,7 @@ def nodes(x: Any) -> Iterator[Any]:
             yield from nodes(getattr(x, field.name))
 
 
-def variables(body: t.Body) -> dict[str, str]:
+def variables(body: Body) -> dict[str, str]:
     """Type of every local variable, row and array, in the order in which they appear: {"e": "f4", "w": "f4 row"}."""
     found: dict[str, str] = {}
     for node in nodes(body.steps):
@@ -45,7 +46,7 @@ def variables(body: t.Body) -> dict[str, str]:
     return {name: kind for name, kind in found.items() if "." not in name}  # names with a dot are generated
 
 
-def fused(body: t.Body) -> list[tuple[int, int, int]]:
+def fused(body: Body) -> list[tuple[int, int, int]]:
     """(line, multiply-adds in rows, products of rows) of every statement that has some."""
     counts: dict[int, list[int]] = {}
     for line, node in _lined(body.steps):
@@ -56,7 +57,7 @@ def fused(body: t.Body) -> list[tuple[int, int, int]]:
     return [(line, rows, dots) for line, (rows, dots) in sorted(counts.items())]
 
 
-def checked(body: t.Body) -> tuple[list[str], list[str]]:
+def checked(body: Body) -> tuple[list[str], list[str]]:
     """(proven, checked at run time): references whose subscripts are all proven to be in range, and the others."""
     proven: dict[str, None] = {}
     unsure: dict[str, None] = {}

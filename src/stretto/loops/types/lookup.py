@@ -22,6 +22,7 @@ from stretto.loops.front.bind import (
     kind_of,
 )
 from stretto.loops.front.refusals import refuse
+from stretto.loops.types.body import BodyArray
 
 from . import promote
 from . import typed_tree as t
@@ -40,13 +41,13 @@ class NameResolver(ABC):
         self.function, self.infos, self.space, self.known = function, infos, space, known
         self.kinds: dict[str, ScalarType] = {}  # of local scalars, from the previous pass
         self.found: dict[str, ScalarType] = {}  # of local scalars, in this pass
-        self.locals: dict[str, t.BodyArray] = {}  # local arrays
+        self.locals: dict[str, BodyArray] = {}  # local arrays
         self.registers: dict[str, tuple[str, int]] = {}  # local rows: dtype and length
         self.views: dict[str, Row] = {}  # names for parts of arrays
         self.moved: set[str] = set()  # views that may now be of another part of an array
         self.defined: set[str] = set()
         self.numbers: dict[str, ScalarType] = {}  # arguments that are used
-        self.arrays: dict[str, t.BodyArray] = {}  # arguments that are used
+        self.arrays: dict[str, BodyArray] = {}  # arguments that are used
         self.fields = dict(space.field_kinds)
         self.ragged = {item.name: item for item in space.ragged_kinds}
         self.indices = {dim.name for dim in space.dims}
@@ -71,7 +72,7 @@ class NameResolver(ABC):
         info = self.infos.get(array)
         return info.shape[axis] if isinstance(info, ArrayInfo | BufferInfo | AccumulatorInfo) else None
 
-    def array(self, name: str, line: int, field: str = "") -> t.BodyArray | None:
+    def array(self, name: str, line: int, field: str = "") -> BodyArray | None:
         """The array of a name (or of a struct's field), noted as used; None if the name is not an array."""
         info = self.infos.get(name)
         if isinstance(info, StructInfo):
@@ -86,7 +87,7 @@ class NameResolver(ABC):
             return None
         if name not in self.arrays:
             shape = tuple(None if axis == 0 else size for axis, size in enumerate(info.shape))
-            self.arrays[name] = t.BodyArray(name, info.dtype, shape, info.role)
+            self.arrays[name] = BodyArray(name, info.dtype, shape, info.role)
         return self.arrays[name]
 
     def extent(self, name: str, axis: int, line: int) -> Scalar:
@@ -207,7 +208,7 @@ class NameResolver(ABC):
             self.scope.ranges[name] = int(value), int(value)
         return t.Var(kind, name)
 
-    def whole_row(self, array: t.BodyArray, lead: tuple[Scalar, ...], checked: tuple[bool, ...], line: int) -> Row:
+    def whole_row(self, array: BodyArray, lead: tuple[Scalar, ...], checked: tuple[bool, ...], line: int) -> Row:
         """array[lead...], every element of the last axis."""
         axis = len(array.shape) - 1
         size = self.size(array.name, axis)
@@ -235,7 +236,7 @@ class NameResolver(ABC):
         return self.row_at(x, array, index, span)
 
     def row_at(
-        self, x: loop_tree.Item, array: t.BodyArray, index: tuple[Scalar, ...], span: loop_tree.Span | None
+        self, x: loop_tree.Item, array: BodyArray, index: tuple[Scalar, ...], span: loop_tree.Span | None
     ) -> t.RowLoad:
         """The row of a subscript: all axes but the last have numbers, the last is whole or a span."""
         if len(index) != len(array.shape) - 1:
@@ -288,7 +289,7 @@ class NameResolver(ABC):
         checked = (*row.checked[:-1], not (inside or self.scope.inside(place, self.size(row.array, axis))))
         return t.Element(ScalarType(row.dtype), x.line, row.array, (*row.lead, place), checked)
 
-    def subscripts(self, x: loop_tree.Item, array: t.BodyArray) -> tuple[tuple[Scalar, ...], loop_tree.Span | None]:
+    def subscripts(self, x: loop_tree.Item, array: BodyArray) -> tuple[tuple[Scalar, ...], loop_tree.Span | None]:
         """The integers of a subscript, and the span of the last axis, if any."""
         if len(x.index) > len(array.shape):
             self.no(x.line, f"{x.base} has {len(array.shape)} axes and is given {len(x.index)} subscripts")

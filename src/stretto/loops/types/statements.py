@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from stretto.loops.analyse.access import children
+from stretto.loops.types.body import Body
 
 from . import typed_tree as t
 from .typed_tree import Row, Scalar
@@ -120,7 +121,7 @@ def arrays_read(steps: tuple[t.Step, ...]) -> frozenset[str]:
     return frozenset(found)
 
 
-def pruned(body: t.Body, steps: tuple[t.Step, ...], behind: Mapping[str, tuple[str, ...]]) -> t.Body:
+def pruned(body: Body, steps: tuple[t.Step, ...], behind: Mapping[str, tuple[str, ...]]) -> Body:
     """The body with these statements, and only what they refer to."""
     names: set[str] = set()
     ragged: set[str] = set()
@@ -157,7 +158,7 @@ def pruned(body: t.Body, steps: tuple[t.Step, ...], behind: Mapping[str, tuple[s
     known = {behind[array.name][0]: array for array in body.arrays if array.name in behind}
     known |= {array.name: array for array in body.arrays}
     kept += [replace(known[name.partition(" ")[2]], name=name, role="buffer") for name in records]
-    return t.Body(
+    return Body(
         body.line,
         body.indices,
         tuple((name, kind) for name, kind in body.fields if name in names),

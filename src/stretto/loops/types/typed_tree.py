@@ -20,10 +20,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from .body import Body as Body  # noqa: PLC0414
-from .body import BodyArray as BodyArray  # noqa: PLC0414  part of this vocabulary
-from .body import RaggedField as RaggedField  # noqa: PLC0414
-
 if TYPE_CHECKING:
     from typing_extensions import TypeIs
 

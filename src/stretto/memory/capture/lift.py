@@ -15,13 +15,13 @@ from typing import Any
 
 import torch
 
-from stretto.memory.addresses.arena import ALIGNED
 from stretto.memory.chunk.embedding_rows import row_gradient_chain
 from stretto.memory.operations import recurrent
 from stretto.memory.operations.real_results import is_seed, real_dtype, returned
-from stretto.memory.planner.graph import Graph, Node, Storage
+from stretto.memory.planner.graph import Graph, Node
 
-from .lifted import LiftedStep, OpCall, OptimizerUpdate, Ref, Value, refs
+from .lift_updates import UpdateLifter
+from .lifted import LiftedStep, OpCall, OptimizerUpdate, Ref, refs
 from .read_values import is_read
 from .side_effects import CannotCapture
 from .source_lines import at
@@ -63,46 +63,18 @@ def lift(
     return _Lifter(traced, states, bucket, chunk_bytes, batch_held, stream_above, rounding=rounding).made()
 
 
-class _Lifter:
-    """One call of `lift`: collects storages, values and nodes while it reads the traced operations in order."""
+class _Lifter(UpdateLifter):
+    """One call of `lift`: collects storages, values and nodes while it reads the traced operations in order.
 
-    def __init__(
-        self,
-        traced: TracedStep,
-        states: Callable[[int, int], dict[str, int]],
-        bucket: int,
-        chunk_bytes: Sequence[int],
-        batch_held: bool,
-        stream_above: int,
-        *,
-        rounding: bool,
-    ) -> None:
-        self.traced, self.states_of, self.bucket = traced, states, bucket
-        self.chunk_bytes, self.batch_held = chunk_bytes, batch_held
-        self.stream_above, self.rounding = stream_above, rounding
+    The arguments are those of `UpdateLifter`; rounding as in `lift`.
+    """
+
+    def __init__(self, *args: Any, rounding: bool) -> None:
+        super().__init__(*args)
+        self.rounding = rounding
         self.skipped: set[Any] = set()  # FX nodes of gradients that are computed in rows
-        self.in_rows: dict[Any, Any] = {}  # by FX node of an update: the operation that computes its gradient
-        self.gradients: dict[int, OpCall] = {}  # by value of a gradient: the call that computes it in rows
-        self.streams: dict[int, tuple[tuple[str, int], ...]] = {}  # by parameter: the state that stays on the host
-        self.storages: list[Storage] = []
-        self.nbytes: list[int] = []
-        self.values: list[Value] = []
-        self.nodes: list[Node] = []
-        self.runs: list[OpCall | OptimizerUpdate] = []
-        self.value_of: dict[Any, Any] = {}  # by FX node: the number of its value, or a list of numbers
-        self.known: dict[int, int] = {}  # storages by the identity of the fake one
-        self.constants: dict[int, torch.Tensor] = {}
-        self.states: dict[int, dict[str, int]] = {}
-        self.pending: dict[int, list[tuple[int, int, int]]] = {}  # by call: (parameter, its value, its gradient)
-        self.dtypes: dict[Any, Any] = {}  # by storage and dtype of the fake tensor: the real dtype, if it differs
-        self.alive: list[Any] = []  # fake tensors, so that no identity is used twice
-        self.given: list[int] = []  # values of parameters, buffers and batch
         self.forward = True
-        self.borrowed = 0
         self.casts: dict[Any, int] = {}
-        self.unless: dict[int, int] = {}  # by call: the value that decides whether its updates are skipped
-        self.read: list[int] = []  # storages that Python reads; persistent storages change only after these reads
-        self.version: dict[int, int] = {}  # by storage of a parameter: how often it was updated
 
     def made(self) -> LiftedStep:
         graph = self.traced.module.graph
@@ -161,83 +133,6 @@ class _Lifter:
         names = [all_names[0][1] for all_names in (*watched.parameter_names, *watched.buffer_names)]
         names += [f"tensor {k} outside the modules" for k in range(len(watched.outside))]
         return names + [f"batch[{k}]" for k in range(self.traced.batch_leaves)]
-
-    # -- values --------------------------------------------------------------------------------------------------------
-
-    def _tensor_value(
-        self, tensor: Any, kind: str, name: str, dtype: Any = None, *, movable: bool = True
-    ) -> tuple[int, bool]:
-        """The number of the value of a fake tensor, and whether its storage is new.
-
-        Parameters
-        ----------
-        dtype : torch.dtype, optional
-            The real dtype, if it differs from the fake tensor's.
-        movable : bool
-            False for a storage that stays where its operation puts it. It counts no bytes, and instructions about it
-            have no effect.
-        """
-        if tensor.is_conj() or tensor.is_neg():
-            raise CannotCapture(f"{name} is a conjugate or negative view of other memory; call .resolve_conj() there")
-        key = tensor.untyped_storage()._cdata
-        new = key not in self.known
-        if new:
-            size = tensor.untyped_storage().nbytes()
-            if not isinstance(size, int):
-                raise TypeError("sizes that depend on values")
-            if dtype is not None:
-                size = size // tensor.dtype.itemsize * dtype.itemsize
-                self.dtypes[len(self.storages), tensor.dtype] = dtype
-            self.known[key] = len(self.storages)
-            self.alive.append(tensor)
-            space = -(-size // ALIGNED) * ALIGNED
-            if kind == "input" and self.batch_held:
-                self.borrowed, space = self.borrowed + space, 0
-            if kind == "outside":  # the user's own tensor: it stays where it is, so the planner counts no bytes for it
-                kind, space = "buffer", 0
-            if not movable:
-                space = 0
-            self.storages.append(Storage(space, kind, name))
-            self.nbytes.append(size)
-        value = Value(
-            self.known[key],
-            self.dtypes.get((self.known[key], tensor.dtype), tensor.dtype),
-            tuple(tensor.shape),
-            tuple(tensor.stride()),
-            int(tensor.storage_offset()),
-        )
-        self.values.append(value)
-        return len(self.values) - 1, new
-
-    def _new(self, node: Any, kind: str, name: str) -> int:
-        number, _ = self._tensor_value(node.meta["val"], kind, name)
-        self.value_of[node] = number
-        return number
-
-    def _bind(self, node: Any, value: int) -> None:
-        """Map a node to a known value. Views of the node's fake storage become views of the value's storage."""
-        self.value_of[node] = value
-        fake = node.meta["val"]
-        self.known[fake.untyped_storage()._cdata] = self.values[value].storage
-        self.alive.append(fake)
-
-    def _constant(self, node: Any) -> None:
-        tensor = getattr(self.traced.module, node.target)
-        number, _ = self._tensor_value(node.meta.get("val", tensor), "constant", str(node.target))
-        self.value_of[node] = number
-        self.constants[self.values[number].storage] = tensor
-
-    def _ref(self, x: Any) -> Any:
-        if isinstance(x, torch.fx.Node):
-            found = self.value_of[x]
-            return [Ref(v) for v in found] if isinstance(found, list) else Ref(found)
-        if isinstance(x, (list, tuple)):
-            return type(x)(self._ref(y) for y in x) if not hasattr(x, "_fields") else type(x)(*map(self._ref, x))
-        if isinstance(x, slice):
-            return slice(self._ref(x.start), self._ref(x.stop), self._ref(x.step))
-        if isinstance(x, dict):
-            return {k: self._ref(y) for k, y in x.items()}
-        return x
 
     # -- operations ----------------------------------------------------------------------------------------------------
 
@@ -361,128 +256,6 @@ class _Lifter:
                 "clone() it within the step, and change the copy"
             )
         self._write_to(into, source, node.name)
-
-    def _write_to(self, into: int, source: int, name: str) -> None:
-        """Add a node that copies a value into a persistent one."""
-        self._flush()
-        target, origin = self.values[into].storage, self.values[source].storage
-        self.runs.append(OpCall(torch.ops.aten.copy_.default, (Ref(into), Ref(source)), {}, (), True))
-        reads = tuple(dict.fromkeys((origin, *self.read)))
-        self.nodes.append(Node(name, reads, (), (target,), recomputable=False, ordered=False, phase="end"))
-
-    # -- updates -------------------------------------------------------------------------------------------------------
-
-    def _update(self, node: Any) -> None:
-        param, grad, *found, call, place = node.args
-        if found:
-            self.unless[call] = self.value_of[found[0]]
-        number = self.traced.updates[call][1][place]
-        value = self._write_back(number, self.value_of[param])
-        if (maker := self.in_rows.get(node)) is not None:
-            self.value_of[grad], _ = self._tensor_value(maker.meta["val"], "gradient", maker.name, movable=False)
-            args = self._ref(tuple(maker.args))
-            self.gradients[self.value_of[grad]] = OpCall(maker.target, args, {}, (), True)
-        self.pending.setdefault(call, []).append((number, value, self.value_of[grad]))
-        self._bind(node, value)
-        storage = self.values[value].storage
-        self.version[storage] = self.version.get(storage, 0) + 1
-
-    def _write_back(self, number: int, value: int) -> int:
-        """The value of a parameter that is about to be updated.
-
-        The step may have changed the parameter in place since its last update, as SAM and `max_norm` do. The changed
-        value is a new tensor of the trace, so a node writes it to the parameter first.
-        """
-        own = self.given[number]
-        target = self.values[own].storage
-        if self.values[value].storage == target:
-            return value
-        self._write_to(own, value, f"write {self.storages[target].name}")
-        self.version[target] = self.version.get(target, 0) + 1
-        return own
-
-    def _is_copy_of_update(self, node: Any) -> bool:
-        into, source = (self.value_of.get(x) for x in node.args[:2])
-        if (
-            isinstance(into, int)
-            and isinstance(source, int)
-            and (
-                self.values[into].storage == self.values[source].storage
-                and self.storages[self.values[into].storage].kind == "parameter"
-            )
-        ):
-            self._bind(node, source)
-            return True
-        return False
-
-    def _flush(self) -> None:
-        """Add nodes for the collected updates: small parameters together, in the order of their gradients."""
-        maker = {s: n for n, one in enumerate(self.nodes) for s in one.makes} if self.pending else {}
-        for call, all_of in self.pending.items():
-            optimizer = self.traced.updates[call][0]
-            bucket: list[tuple[int, int, int]] = []
-            size = 0
-            for item in sorted(all_of, key=lambda one: maker.get(self.values[one[2]].storage, -1)):
-                nbytes = self.nbytes[self.values[item[1]].storage]
-                if bucket and size + nbytes > self.bucket:
-                    self._add_update(optimizer, bucket, self.unless.get(call))
-                    bucket, size = [], 0
-                bucket.append(item)
-                size += nbytes
-            if bucket:
-                self._add_update(optimizer, bucket, self.unless.get(call))
-        self.pending.clear()
-
-    def _is_streamed(self, optimizer: int, items: list[tuple[int, int, int]]) -> bool:
-        """Whether the state of a parameter stays on the host, because its update would need too much memory."""
-        value = self.values[items[0][1]]
-        nbytes, rows = self.nbytes[value.storage], max(zip(value.stride, value.size, strict=True), default=(0, 1))[1]
-        able = len(items) == 1 and bool(self.chunk_bytes) and 0 < self.chunk_bytes[optimizer] < nbytes
-        able = able and nbytes <= rows * self.chunk_bytes[optimizer]  # a chunk holds at least one row
-        return able and 0 < self.stream_above < nbytes and items[0][0] not in self.states
-
-    def _add_update(self, optimizer: int, items: list[tuple[int, int, int]], unless: int | None) -> None:
-        first = items[0][0]
-        if self._is_streamed(optimizer, items):
-            self.streams[first], self.states[first] = tuple(self.states_of(optimizer, first).items()), {}
-        reads: list[int] = [*self.read] if unless is None else [*self.read, self.values[unless].storage]
-        writes: list[int] = []
-        for number, value, grad in items:
-            if number not in self.states:
-                self.states[number] = {}
-                for name, nbytes in self.states_of(optimizer, number).items():
-                    self.states[number][name] = len(self.storages)
-                    self.storages.append(
-                        Storage(-(-nbytes // ALIGNED) * ALIGNED, "state", f"{name} of parameter {number}")
-                    )
-                    self.nbytes.append(nbytes)
-            changed = [self.values[value].storage, *self.states[number].values()]
-            made = self.gradients.get(grad)
-            if made is None:
-                reads.append(self.values[grad].storage)
-            else:
-                reads += [self.values[ref.value].storage for ref in refs(made.args)]
-            reads += changed
-            writes += changed
-        label = f"update of {len(items)} parameters" if len(items) > 1 else self.storages[writes[0]].name
-        numbers = tuple(number for number, _, _ in items)
-        chunk = self.chunk_bytes[optimizer] if self.chunk_bytes and len(items) == 1 else 0
-        values = tuple((value, grad) for _, value, grad in items)
-        streamed, in_rows = self.streams.get(first, ()), self.gradients.get(items[0][2])
-        self.runs.append(
-            OptimizerUpdate(optimizer, numbers, values, chunk, unless=unless, streamed=streamed, gradient=in_rows)
-        )
-        self.nodes.append(
-            Node(
-                f"update {label}",
-                tuple(dict.fromkeys(reads)),
-                (),
-                tuple(dict.fromkeys(writes)),
-                recomputable=False,
-                ordered=False,
-                phase="update",
-            )
-        )
 
     def _shown(self) -> list[Any]:
         (output,) = (node for node in self.traced.module.graph.nodes if node.op == "output")

@@ -5,59 +5,38 @@ from __future__ import annotations
 import contextlib
 import gc
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
 
 from stretto.errors import RunError
-from stretto.memory import planning
-from stretto.memory.capture.batch_numbers import BatchNumbers, is_number
-from stretto.memory.capture.read_values import OtherBranch, ValueReads
+from stretto.memory.capture.read_values import OtherBranch
 from stretto.memory.capture.side_effects import CannotCapture
 from stretto.memory.capture.source_lines import line_of_error
-from stretto.memory.capture.trace_step import TracedStep, trace
 from stretto.memory.measure.update_memory import UpdateMemory
 from stretto.memory.options import StepOptions, StepSource
-from stretto.memory.planner.graph import Graph
 from stretto.memory.planner.planner import Infeasible, PlannedProgram, PlannerSettings
 from stretto.memory.planning import CapturedStep, bytes_on, states_of, tensors_of
 from stretto.memory.report.report import Report
+from stretto.memory.shape_plans import KEPT, ShapePlan, ShapePlanner, numbers_of, shapes_of
 from stretto.text import show_bytes
 
 from .devices import Device
-from .execute import Runner, owners
-from .graph_segments import Segment
+from .execute import Runner
 from .host_buffers import HostBuffers
 from .invariants import StepHook, StepInvariants, claim_parameters
+from .persistent_storages import owners
 from .random_state import RandomState
-from .replay_policy import recorded
 from .verify import Expected
 
 _LOG = logging.getLogger("stretto.memory")
 _BRANCHES = 64  # branches to try for one batch
 _REPLANS = 3  # how often a step may take more than its plan
 _MARGIN, _MORE = 1.1, 1 / 256  # shares of the excess and of the budget by which the next plan's budget is smaller
-_PLANS = 8  # shapes of batches whose plans are kept
 _WASTE = 1.5  # host memory of several plans, as a multiple of what the largest needs
-_WATCHED = 4  # steps whose real peak is compared with the budget: the second has optimizer state, the third a recording
-
-
-@dataclass(eq=False)
-class ShapePlan:
-    """The plan for one shape of batch."""
-
-    shapes: Any  # shapes and dtypes of the batch (`_shapes`)
-    numbers: BatchNumbers  # Python numbers of the batch, and the conditions under which the plan holds
-    captured: CapturedStep  # the step as traced
-    planned: PlannedProgram  # its program
-    report: Report  # the same for the user
-    order: list[int]  # by node of the program's graph: its number in the trace
-    segments: list[Segment] | None  # what is recorded; None if operations are called one by one
-    runner: Runner | None = None  # the program as code; made when it first runs
-    unwatched: int = _WATCHED  # steps whose peak is still to be compared with the budget
 
 
 class Step:
@@ -101,28 +80,25 @@ class Step:
         options: StepOptions,
     ) -> None:
         self._modules, self._optimizers = list(source.modules), list(source.optimizers)
-        self._source = replace(source, modules=self._modules, optimizers=self._optimizers, batch=None)
         self._settings, self._device = settings, device
-        self._options = replace(options, record=options.record and device.records)
         function, batch = source.function, source.batch
-        self._function = function
         self._expected = Expected.of(function, self._modules, self._optimizers, batch) if options.verify else None
         self._came_from = {id(p): p.device for p in tensors_of(self._modules)}
-        self._budget = settings.budget  # the budget to plan for: smaller than requested once a step exceeded its plan
         self._replanned = 0
         ours = [*tensors_of(self._modules), *states_of(self._optimizers), *pytree.tree_leaves(batch)]
-        self._updates = UpdateMemory(self._optimizers, device) if device.torch.type == "cuda" else None
-        self._others = max(0, device.in_use() - bytes_on(ours, device.torch))
-        self._others += device.slack(settings.budget)
-        self._warned = False
+        # Measured first: what the device then holds besides the step's tensors stays there.
+        updates = UpdateMemory(self._optimizers, device) if device.torch.type == "cuda" else None
+        others = max(0, device.in_use() - bytes_on(ours, device.torch)) + device.slack(settings.budget)
+        source = replace(source, modules=self._modules, optimizers=self._optimizers, batch=None)
+        options = replace(options, record=options.record and device.records)
+        self._planner = ShapePlanner(source, settings, device, options, others, updates)
         self._plans: list[ShapePlan] = []  # the one in use last
         self._current: ShapePlan | None = None
         self._host = HostBuffers(device)
         self._paused = 0
-        self._warned_numbers: set[int] = set()  # numbers of the batch that were reported
         self._closed_because = ""  # why the step cannot be called any more
         self._standing = StepInvariants(self._modules, self._optimizers, device.torch.type)
-        self._use(self._made(batch), batch)
+        self._use(self._planner.made(batch), batch)
         everybody = (*self._modules, *self._optimizers)
         self._hooks = [owner.register_state_dict_pre_hook(StepHook(self, "settle")) for owner in everybody]
         self._hooks += [owner.register_load_state_dict_pre_hook(StepHook(self, "settle")) for owner in everybody]
@@ -158,59 +134,15 @@ class Step:
     def _runner(self) -> Runner | None:
         return None if self._current is None else self._current.runner
 
-    def _made(self, batch: Any, known: ShapePlan | None = None, read: Sequence[Any] = ()) -> ShapePlan:
-        """Plan for a batch like this. Nothing moves.
-
-        Parameters
-        ----------
-        batch : object
-            An example.
-        known : ShapePlan, optional
-            A plan for such batches whose trace can be used.
-        read : sequence
-            Values that the step reads first.
-        """
-        numbers = BatchNumbers(batch, self._device.torch) if known is None else known.numbers
-        if known is not None:
-            captured, graph, made = self._planned(self._function, batch, known.captured.plain)
-        elif numbers.names:
-            try:
-                captured, graph, made = self._planned(numbers.traced(self._function), batch, read=read)
-            except CannotCapture:  # perhaps because of the numbers
-                captured, graph, made = self._planned(self._function, batch, read=read)
-                numbers.constant()
-        else:
-            captured, graph, made = self._planned(self._function, batch, read=read)
-        segments = None
-        if self._options.record and not captured.traced.reads.conditions:
-            made, segments = recorded(made, len(captured.traced.watched.parameters))
-        places = {id(node): n for n, node in enumerate(graph.nodes)}
-        order = [places[id(node)] for node in made.program.graph.nodes]
-        return ShapePlan(_shapes(batch), numbers, captured, made, Report(made, captured.lifted), order, segments)
-
-    def _planned(
-        self, function: Callable[[Any], Any], batch: Any, traced: TracedStep | None = None, read: Sequence[Any] = ()
-    ) -> tuple[CapturedStep, Graph, PlannedProgram]:
-        return planning.planned(
-            replace(self._source, function=function, batch=batch),
-            replace(self._settings, budget=self._budget),
-            self._options,
-            budget=self._settings.budget,
-            others=self._others,
-            traced=traced,
-            updates=self._updates,
-            reads=ValueReads(read),
-        )
-
     def _plan_for(self, batch: Any) -> ShapePlan:
         """The plan that holds for a batch; a new one if there is none."""
-        shapes, values = _shapes(batch), _numbers(batch)
+        shapes, values = shapes_of(batch), numbers_of(batch)
         alike = [one for one in reversed(self._plans) if one.shapes == shapes]
         for one in alike:
             if one.numbers.fit(values):
                 return one
         if alike:
-            self._warn(alike[0].numbers, values)
+            self._planner.warn(alike[0].numbers, values)
         else:
             _LOG.info("making a plan for a batch of another shape")
         return self._made_beside(batch)
@@ -225,29 +157,11 @@ class Step:
         if runner is not None:
             runner.suspend()
         try:
-            return self._made(batch, known, read)
+            return self._planner.made(batch, known, read)
         except BaseException:
             if runner is not None:
                 runner.resume()
             raise
-
-    def _warn(self, numbers: BatchNumbers, values: Sequence[Any]) -> None:
-        """Report, once, a number of the batch whose value a plan depends on."""
-        unmet = numbers.unmet(values)
-        assert unmet is not None
-        names = " and ".join(numbers.names[k] for k in unmet.entries)
-        at = f" ({unmet.line})" if unmet.line else ""
-        if not unmet.exact:
-            _LOG.info("making a plan for another outcome of a condition on %s%s", names, at)
-        elif not self._warned_numbers.issuperset(unmet.entries):
-            self._warned_numbers.update(unmet.entries)
-            _LOG.warning(
-                "%s: the step uses the value of this Python number%s, so every value needs a plan of its own, and "
-                "%d plans are kept; if it only enters arithmetic, pass torch.tensor(value) instead",
-                names,
-                at,
-                _PLANS,
-            )
 
     def _use(self, plan: ShapePlan, batch: Any) -> ShapePlan:
         """Switch to a plan, or to one for a smaller budget if it would take too much beside other memory on the device.
@@ -268,7 +182,7 @@ class Step:
         claim_parameters(self._modules, self)
         before, self._current = self._current, plan
         others = [one for one in self._plans if one is not plan]
-        self._plans = [*others[1 - _PLANS :], plan]
+        self._plans = [*others[1 - KEPT :], plan]
         if before is not None and before is not plan and before.runner is not None:
             before.runner.suspend()
         if plan.runner is not None:
@@ -313,7 +227,7 @@ class Step:
         if self._paused:
             raise RunError("the step was called while it is paused; call it after the `with step.paused():` block")
         self._standing.check()
-        plan, results = self._run(self._check_numbers(self._plan_for(batch), batch), batch)
+        plan, results = self._run(self._checked(self._plan_for(batch), batch), batch)
         shown = plan.numbers.shown(plan.captured.traced.reads.shown(results))
         result = pytree.tree_unflatten(shown, plan.captured.traced.result_spec)
         if self._expected is not None:
@@ -331,7 +245,7 @@ class Step:
         for _ in range(_BRANCHES):
             if plan is not self._current or plan.runner is None:
                 plan = self._use(plan, batch)
-            plan.numbers.fill(_numbers(batch))
+            plan.numbers.fill(numbers_of(batch))
             assert plan.runner is not None
             if plan.unwatched:
                 self._device.reset_peak()
@@ -352,11 +266,11 @@ class Step:
 
     def _branch(self, plan: ShapePlan, batch: Any, values: list[Any]) -> ShapePlan:
         """The plan of a step that reads these values first."""
-        numbers = _numbers(batch)
+        numbers = numbers_of(batch)
         for one in reversed(self._plans):
             alike = one.shapes == plan.shapes and one.numbers.fit(numbers)
             if one is not plan and alike and one.captured.traced.reads.agree(values):
-                return self._check_numbers(one, batch, values)
+                return self._checked(one, batch, values)
         _LOG.info("making a plan for another branch of the step")
         try:
             return self._made_beside(batch, read=values)
@@ -381,14 +295,14 @@ class Step:
     def _replan(self, plan: ShapePlan, batch: Any, over: int, level: int) -> ShapePlan:
         """Plan again for a budget that is smaller by the excess."""
         budget = self._settings.budget
-        smaller = self._budget - int(over * _MARGIN + budget * _MORE)
+        smaller = self._planner.budget - int(over * _MARGIN + budget * _MORE)
         if smaller <= 0:
             raise RunError(
                 f"budget={show_bytes(budget)}: steps take {show_bytes(budget + over)} on the device, and the budget is "
                 "too small for such a margin; free other memory on the device, or pass a larger budget"
             )
         self._replanned += 1
-        self._budget = smaller
+        self._planner.budget = smaller
         _LOG.log(level, "steps take %s more than the budget: planning again with that margin", show_bytes(over))
         try:
             new = self._made_beside(batch, plan)
@@ -402,30 +316,10 @@ class Step:
         self._switch(new)
         return new
 
-    def _check_numbers(self, plan: ShapePlan, batch: Any, read: Sequence[Any] = ()) -> ShapePlan:
-        """Trace again if a Python number that the step can reach, such as an attribute, has changed.
-
-        The new trace shows whether the step reads the number, and whether its operations differ.
-        """
-        known = plan.captured.traced
-        changed = known.numbers.changed()
-        if not changed:
+    def _checked(self, plan: ShapePlan, batch: Any, read: Sequence[Any] = ()) -> ShapePlan:
+        """The plan, or a new one if a number that the step reads has changed since."""
+        if self._planner.holds(plan, batch):
             return plan
-        numbers = BatchNumbers(batch, self._device.torch)
-        function = numbers.traced(self._function) if numbers.names else self._function
-        again = None
-        with known.numbers.reading(changed) as looked_at, contextlib.suppress(CannotCapture):
-            values = ValueReads(known.reads.values)
-            again = trace(function, self._modules, self._optimizers, batch, self._device.torch, values)
-        if not looked_at or (again is not None and _alike(again, known) and numbers.log == plan.numbers.log):
-            return plan
-        if not self._warned:
-            self._warned = True
-            _LOG.warning(
-                "%s has changed since the step was planned: the step is planned again, as for every such change; "
-                "pass the number with the batch to avoid that",
-                looked_at[0].label,
-            )
         self._plans = []
         return self._made_beside(batch, read=read)
 
@@ -521,24 +415,3 @@ class Step:
             one.runner = None
         self._plans = []
         self._host = HostBuffers(self._device)
-
-
-def _alike(a: TracedStep, b: TracedStep) -> bool:
-    """Whether two traces have the same operations, and compare what they read with the same numbers."""
-    return a.operations == b.operations and a.reads.log == b.reads.log
-
-
-def _shapes(batch: Any) -> Any:
-    """The key of a plan: shapes and dtypes of tensors, which entries are numbers, and everything else by value."""
-    leaves, spec = pytree.tree_flatten(batch)
-    return spec, tuple(map(_shape, leaves))
-
-
-def _shape(leaf: Any) -> Any:
-    if isinstance(leaf, torch.Tensor):
-        return tuple(leaf.shape), leaf.dtype
-    return (type(leaf), None) if is_number(leaf) else (type(leaf), leaf)
-
-
-def _numbers(batch: Any) -> list[Any]:
-    return [x for x in pytree.tree_leaves(batch) if is_number(x)]

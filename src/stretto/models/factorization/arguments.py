@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from stretto.data.convert.convert import as_data, plain_array
 from stretto.data.convert.frames import as_frame, pair_columns
 from stretto.data.convert.scipy_entries import is_sparse
-from stretto.data.records.data import INT32_MAX, Data
+from stretto.data.records.arrays import INT32_MAX
+from stretto.data.records.data import Data
 from stretto.data.records.ids import IdMap
 from stretto.errors import DataError
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -20,7 +20,6 @@ from stretto.text import show_bytes
 if TYPE_CHECKING:
     from stretto.runtime.runtimes import Runtime
 
-    from .base import LinearModel
     from .input import LinearInput
 
 WORKING_SETS = (
@@ -30,6 +29,16 @@ WORKING_SETS = (
 # Parameters that never change a result, or that the plan contains in another form.
 _ELSEWHERE = {"n_jobs", "runtime", "verbose", "warm_start", "random_state", "profile", "cv", "schedule"}
 _FLOAT, _INDEX = 8, 4
+
+
+class PlannedModel(Protocol):
+    """What a plan reads of a linear model."""
+
+    schedule: Any
+    profile: str
+    fit_intercept: bool
+
+    def _plan_parameters(self) -> dict[str, Any]: ...
 
 
 @dataclass(frozen=True)
@@ -45,7 +54,7 @@ class PlanText:
 
 
 def plan_linear(
-    model: LinearModel,
+    model: PlannedModel,
     given: LinearInput,
     words: PlanText,
     *,
@@ -119,11 +128,11 @@ def plan_path(
     )
 
 
-def solver_words(model: LinearModel) -> str:
+def solver_words(model: PlannedModel) -> str:
     """How one problem is solved, as text."""
     if model.schedule is None:
         return WORKING_SETS
-    return model.schedule.explain()
+    return str(model.schedule.explain())
 
 
 def _nbytes(X: Any) -> int:

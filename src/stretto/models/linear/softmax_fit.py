@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,16 +25,33 @@ from stretto.text import duration, fact_page, show_bytes
 from .base import FitSession, say
 from .explain import joint_formula, joint_solver
 
-if TYPE_CHECKING:
-    from .logistic import LogisticRegression
-
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 _ROUNDING = 2.0**-46  # of the objective: smaller gaps are rounding, so the solver aims at no less
 
 
-def joint_problem(model: LogisticRegression, X: Any, which: Ints, classes: int, weight: Floats) -> SoftmaxProblem:
+class JointModel(Protocol):
+    """What a joint fit reads of a `LogisticRegression`."""
+
+    C: float
+    l1_ratio: float
+    fit_intercept: bool
+    standardize: bool
+    schedule: Any
+    solver: str
+    optimizer: Any
+    learning_rate: Any
+    max_iter: int
+    tol: float
+    profile: str
+    verbose: int
+    classes_: Any
+
+    def _place(self) -> str: ...
+
+
+def joint_problem(model: JointModel, X: Any, which: Ints, classes: int, weight: Floats) -> SoftmaxProblem:
     """The softmax problem. which [n]: class indices; weight [n]: sample weights."""
     rows = DesignRows.of(X, checked=True)
     scale = rows.spread(weight) if model.standardize else np.ones(rows.shape[1])
@@ -56,7 +73,7 @@ def joint_gap(problem: SoftmaxProblem, tol: float) -> float:
 
 
 def fit_joint(
-    model: LogisticRegression, sitting: FitSession, problem: SoftmaxProblem, last: tuple[Floats, Floats] | None
+    model: JointModel, sitting: FitSession, problem: SoftmaxProblem, last: tuple[Floats, Floats] | None
 ) -> SoftmaxFit:
     """Solve the problem, report each round, and warn if max_iter was too small. last: coef, intercept to start from."""
     if model.schedule is not None:
@@ -126,7 +143,7 @@ def unpack(W: Floats, problem: SoftmaxProblem) -> tuple[Floats, Floats]:
     return np.ascontiguousarray(W[:-1, :k].T), bias
 
 
-def explain_joint(model: LogisticRegression, problem: SoftmaxProblem) -> str:
+def explain_joint(model: JointModel, problem: SoftmaxProblem) -> str:
     """Several lines: the problem, how X is stored, how and where it would be solved."""
     rows = problem.rows
     samples, features = rows.shape

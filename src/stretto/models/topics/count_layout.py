@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,9 +16,6 @@ from stretto.kernels.topics.rows import GROUP
 from stretto.schedule.orders.order import Ints
 
 from .topics import Topics
-
-if TYPE_CHECKING:
-    from .problem import TopicProblem
 
 _COUNT_BYTES = 4
 _MOST_PLAIN = (1 << 16) - 1  # largest plain count of a document
@@ -50,7 +47,8 @@ class CountLayout:
     @classmethod
     def of(
         cls,
-        problem: TopicProblem,
+        topics: int,
+        sampler: str,
         census: Census,
         rows: BlockPartition,
         cols: BlockPartition,
@@ -63,12 +61,12 @@ class CountLayout:
             before = np.repeat(np.arange(earlier.n_words), np.diff(earlier.indptr))
             words[cols.place] += np.bincount(before, np.rint(earlier.count), earlier.n_words).astype(np.int64)
         longest = int(docs.max(initial=0))
-        plain = problem.sampler != "mh" and problem.topics <= MOST_TOPICS and longest <= _MOST_PLAIN
-        shape = cls(problem.topics, plain, docs, words)
+        plain = sampler != "mh" and topics <= MOST_TOPICS and longest <= _MOST_PLAIN
+        shape = cls(topics, plain, docs, words)
         if not plain and longest >= 1 << shape.shift:
             where = int(census.doc_tokens.argmax())
             raise PlanError(
-                f"document {where} has {longest:,} tokens; with {problem.topics:,} topics at most "
+                f"document {where} has {longest:,} tokens; with {topics:,} topics at most "
                 f"{(1 << shape.shift) - 1:,} can be counted: split it into several documents"
             )
         return shape

@@ -89,7 +89,7 @@ def count_lda(
     # The grid follows from the census; the passes below count the contents of its blocks.
     logical = logical_lda(problem, census, settings)
     rows, cols, order = logical.rows, logical.cols, logical.order
-    shape = CountLayout.of(problem, census, rows, cols, earlier)
+    shape = CountLayout.of(problem.topics, problem.sampler, census, rows, cols, earlier)
     parts = in_parts(source) if by_nodes else None
     if parts is not None:
         counts, tokens, runs = weigh_parts(parts, rows, cols, order, crew)

@@ -32,7 +32,8 @@ from stretto.data.reading.parsing import Parsing, ReadOptions
 from stretto.data.reading.read import read, read_for_fit
 from stretto.data.reading.report import LineReport
 from stretto.data.reading.source import LineReader, as_path
-from stretto.data.records.data import SLICE, Data, held_out, splitmix64
+from stretto.data.records.arrays import SLICE
+from stretto.data.records.data import Data, held_out, splitmix64
 from stretto.errors import DataError
 from stretto.models import checks
 from stretto.models.sklearn_base import check_array, validate_data

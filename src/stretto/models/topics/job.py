@@ -46,7 +46,7 @@ from .layout import (
 )
 from .monitor import LikelihoodMonitor
 from .node_documents import DocumentReader, unread_tokens
-from .priors import CountRows, Histogram, count_documents, count_words
+from .priors import CountRows, Histogram, Priors, count_documents, count_words
 from .problem import TopicProblem, logical_lda, plan_lda, settled
 from .topics import Topics
 
@@ -59,25 +59,6 @@ def epoch_seed(seed: int, epoch: int) -> np.uint64:
     """64 random bits for an epoch; with visit and position they determine a token's random numbers."""
     digest = hashlib.blake2b(f"lda:{seed}:{epoch}".encode(), digest_size=8).digest()
     return np.uint64(int.from_bytes(digest, "little"))
-
-
-class Priors:
-    """alpha [K] and beta, in one array [K + 1] that is saved and restored in place."""
-
-    def __init__(self, alpha: Sequence[float], beta: float) -> None:
-        self.array = np.array([*alpha, beta], np.float64)
-
-    @property
-    def alpha(self) -> NDArray[np.float64]:
-        return self.array[:-1]
-
-    @property
-    def beta(self) -> float:
-        return float(self.array[-1])
-
-    def put(self, alpha: NDArray[np.float64], beta: float) -> None:
-        self.array[:-1] = alpha
-        self.array[-1] = beta
 
 
 def sampling_step(
@@ -336,7 +317,7 @@ def lay_out_in_memory(
     """Lay the tokens out, then plan from the layout: the plan of `count_lda`, without a counting pass."""
     problem = settled(problem, census)
     logical = logical_lda(problem, census, settings)
-    shape = CountLayout.of(problem, census, logical.rows, logical.cols, earlier)
+    shape = CountLayout.of(problem.topics, problem.sampler, census, logical.rows, logical.cols, earlier)
     laid = lay_out_tokens(source, logical, shape, crew)
     plan = plan_lda(problem, logical, shape, np.diff(laid.tokens.ptr), laid.runs, settings.physical)
     refuse_in_memory(problem, plan, shape, going_on=earlier is not None)

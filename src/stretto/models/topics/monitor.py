@@ -14,7 +14,7 @@ from .priors import Histogram, optimise_alpha, optimise_beta
 from .topics import Topics
 
 if TYPE_CHECKING:
-    from .job import Priors
+    from .priors import Priors
     from .problem import TopicProblem
 
 

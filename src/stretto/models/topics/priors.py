@@ -28,6 +28,7 @@ All priors are clipped to 1e-6 … 1000: documents with identical shares would d
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,6 +53,25 @@ _LEAST, _MOST = 32, 1024  # counts from 0 on that have counters, for any number 
 _SPREAD = 16  # counters for each count if topics are not distinguished
 _ENTRIES = 1 << 16  # entries of a visit: about a tenth of a millisecond
 _VISITS = 256
+
+
+class Priors:
+    """alpha [K] and beta, in one array [K + 1] that is saved and restored in place."""
+
+    def __init__(self, alpha: Sequence[float], beta: float) -> None:
+        self.array = np.array([*alpha, beta], np.float64)
+
+    @property
+    def alpha(self) -> NDArray[np.float64]:
+        return self.array[:-1]
+
+    @property
+    def beta(self) -> float:
+        return float(self.array[-1])
+
+    def put(self, alpha: NDArray[np.float64], beta: float) -> None:
+        self.array[:-1] = alpha
+        self.array[-1] = beta
 
 
 @dataclass(frozen=True, eq=False)

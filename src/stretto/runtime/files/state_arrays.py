@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from stretto.errors import DataError
 from stretto.state.accumulator import Accumulator
-from stretto.state.sparse_rows import SparseRows
-from stretto.state.state import State
+from stretto.state.state import SparseRows, State
 
 from .array_file import copy_in
 from .state_file import joined, split

@@ -1,6 +1,6 @@
 """Run the rounds of a program on threads: a pipeline decides which tasks may start, workers run them.
 
-    Rounds(Pipeline(depth=3), work, Threads(2)).run()
+    Rounds(Pipeline(depth=3), work, workers=2).run()
 
 `work` is the program: Python functions that choose, update and aggregate. Every free worker takes the most urgent task,
 runs it and reports it to the pipeline, under one lock that is held for microseconds. Serial does the same on the
@@ -20,7 +20,6 @@ from threading import Condition
 from typing import Protocol
 
 from stretto.runtime.blocks.team import Team
-from stretto.runtime.runtimes import Runtime, Serial
 from stretto.schedule.pipeline import AGGREGATE, CHOOSE, STAGES, UPDATE, Pipeline, StageTask
 from stretto.schedule.waiting import JobOrder
 
@@ -105,11 +104,11 @@ class RoundsRun(ABC):
 
 
 class Rounds(RoundsRun):
-    """A run on threads of this process, or on the caller's own."""
+    """A run on threads of this process, or on the caller's own (`serial`)."""
 
-    def __init__(self, pipeline: Pipeline, work: RoundWork, runtime: Runtime) -> None:
+    def __init__(self, pipeline: Pipeline, work: RoundWork, workers: int, serial: bool = False) -> None:
         super().__init__(pipeline, work)
-        self._runtime = runtime
+        self._workers, self._serial = workers, serial
         self._changed = Condition()
         self._idle = 0
         self._looking = False
@@ -118,10 +117,10 @@ class Rounds(RoundsRun):
         return time.perf_counter()
 
     def _make(self) -> None:
-        if self._runtime == Serial():  # on the caller's own thread
+        if self._serial:  # on the caller's own thread
             self._work()
         else:
-            self._run_on(Team(self._runtime.workers), self._runtime.workers)
+            self._run_on(Team(self._workers), self._workers)
 
     def _run_on(self, team: Team, workers: int) -> None:
         # The caller's settings, such as np.errstate, apply to the workers too; a context is entered by one at a time.

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from stretto.comm.link import Frame
 
 from .faults import Delay, Fault, Reset, SlowLink
-from .spec import Simulated, drawn
+from .settings import SimulatedSettings, drawn
 from .virtual_time import Hub
 
 Pair = tuple[int, int]
@@ -66,7 +66,7 @@ class Network:
 
     def __init__(
         self,
-        spec: Simulated,
+        spec: SimulatedSettings,
         hub: Hub,
         deliver: Callable[[FrameBatch], None],
         notify: Callable[[Pair], None],

@@ -2,18 +2,44 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
 from stretto.comm.messages import Keys
+from stretto.store.node import StoreNode
 
+from .array_locks import ArrayLocks
 from .checkpoints import WorkerState
 from .job import WorkerExit
-from .turn_order import WaitingWorker
+from .turn_order import TurnOrder, WaitingWorker
 
-if TYPE_CHECKING:
-    from .threads import ThreadedRun
+
+class WorkersRun(Protocol):
+    """What a worker uses of the run that it belongs to."""
+
+    node: StoreNode
+    turns: TurnOrder
+    free: list[bool]  # by table: whether reads and adds need no lock
+    arrays: dict[int, NDArray[Any]]  # by shared table
+    locks: dict[int, ArrayLocks]
+
+    def now(self) -> float:
+        """Seconds of the run."""
+        ...
+
+    def inside(self) -> AbstractContextManager[None]:
+        """Hold the lock, and handle what follows at the end."""
+        ...
+
+    def read(self, seat: ThreadWorker, table: int, keys: Keys, out: NDArray[Any]) -> None:
+        """Read under the lock, and wait while the consistency rule does not allow it."""
+        ...
+
+    def tick(self, seat: ThreadWorker) -> None:
+        """End a worker's clock."""
+        ...
 
 
 class ThreadWorker(WaitingWorker):
@@ -21,7 +47,7 @@ class ThreadWorker(WaitingWorker):
 
     node = 0
 
-    def __init__(self, hall: ThreadedRun, worker: int, part: WorkerState) -> None:
+    def __init__(self, hall: WorkersRun, worker: int, part: WorkerState) -> None:
         super().__init__(worker, part.clock, part.ended, hall.turns)
         self.local, self.cursors, self.unticked = part.local, part.cursors, part.unticked
         self.items = 0.0

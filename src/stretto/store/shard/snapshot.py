@@ -12,26 +12,43 @@ clock ≥ C has changed it. Then the cut is saved in chunks; a saved row need no
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from stretto.comm.messages import Keys
 from stretto.store.index import longer
+from stretto.store.layout import TableSpec
 
-from .applying import RowChanges, RowColumns, Slots
-
-if TYPE_CHECKING:
-    from .table import ShardTable
+from .applying import Applier, RowChanges, RowColumns, Slots
 
 _LIVE, _NOT = -1, -2  # the row itself belongs to the cut; the row is not in the cut, or already saved
 _FIRST = 64
 
 
+class SnapshotTable(Protocol):
+    """What a snapshot reads of a table of the shard."""
+
+    spec: TableSpec
+    applier: Applier
+    columns: RowColumns
+
+    @property
+    def keys(self) -> Keys:
+        """[slots] key of each row."""
+        ...
+
+    @property
+    def used(self) -> int:
+        """Number of slots with a row."""
+        ...
+
+
 class ShardSnapshot:
     """The state of a shard's tables at one clock, complete or in progress."""
 
-    def __init__(self, clock: int, tables: Sequence[ShardTable]) -> None:
+    def __init__(self, clock: int, tables: Sequence[SnapshotTable]) -> None:
         self.clock = clock
         self.complete = False
         self._parts = [_Part(table) for table in tables]
@@ -68,7 +85,7 @@ class ShardSnapshot:
 class _Part:
     """One table. place [slots]: index of the row's copy, or _LIVE, or _NOT."""
 
-    def __init__(self, table: ShardTable) -> None:
+    def __init__(self, table: SnapshotTable) -> None:
         self._table = table
         self._place = np.full(len(table.keys), _LIVE, dtype=np.int64)
         self._copies: RowColumns | None = None

@@ -37,7 +37,7 @@ from stretto.schedule.orders.order import Ints
 
 from .driver_runs import FinishedRun, HostsApi, Runs
 from .driver_step import CrewPlan, RepeatableRun
-from .node import NodeRunResult, turns_of
+from .step_messages import NodeRunResult, turns_of
 from .task import WITHIN
 from .threads import make_ring_task
 

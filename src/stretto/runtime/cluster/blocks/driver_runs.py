@@ -29,7 +29,7 @@ from stretto.runtime.cluster.hosts.failure_detector import StallDetector
 from stretto.runtime.tables.stalls import AFTER
 
 from .driver_step import CrewPlan, RepeatableRun
-from .node import NodeRunResult
+from .step_messages import NodeRunResult
 from .task import WITHIN
 
 _POLL_SECONDS = 0.2  # seconds between two checks for a requested stop
@@ -37,7 +37,7 @@ _CRAWL = 1e5  # bytes per second of a block on the slowest network
 
 
 class RecoveryLimits(Protocol):
-    """The attributes of `spec.Cluster` that are used."""
+    """The attributes of `ClusterSettings` that are used."""
 
     @property
     def patience(self) -> str | float: ...

@@ -16,9 +16,9 @@ from stretto.runtime.blocks.step import BlockStep
 from stretto.schedule.orders.order import Ints, Order
 from stretto.schedule.orders.route import Route, owners
 
-from .node import LoadStep, NodeRunResult, PutStates, StartRun, turns_of
 from .phases import Phase, phases_of, wave_owners
 from .served_arrays import ServedArrays, ServeElements, Values, everything
+from .step_messages import LoadStep, NodeRunResult, PutStates, StartRun, turns_of
 
 
 @dataclass(frozen=True, eq=False)

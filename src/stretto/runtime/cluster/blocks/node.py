@@ -12,13 +12,10 @@ visits and calls
 
 from __future__ import annotations
 
-import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
 from math import inf
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,224 +23,14 @@ from numpy.typing import NDArray
 
 from stretto.errors import RunError
 from stretto.kernels.core import claims
-from stretto.plan.arrays import Pieces, StepSpec
-from stretto.runtime.blocks.parted import Exchange
+from stretto.plan.arrays import Pieces
 from stretto.runtime.cluster.net.elements import ElementRuns
-from stretto.runtime.cluster.pages import Pages
-from stretto.runtime.files.mapped_arrays import Disk
-from stretto.schedule.orders.order import Ints, Order
-from stretto.schedule.orders.route import Route
+from stretto.schedule.orders.order import Ints
 
 from .exchange import Exchanges
+from .loaded_step import LoadedStep
 from .ring import Block, Ring, raw
-from .served_copies import ServedCopies
-
-
-@dataclass(frozen=True, eq=False)
-class LoadStep:
-    """A step for one node: everything that is the same in every run."""
-
-    plan: int
-    spec: StepSpec
-    order: Order  # of all visits
-    owner: Ints  # the node of each row block
-    priority: Ints
-    profile: str
-    shapes: dict[str, tuple[tuple[int, ...], str]]  # shape and dtype of the partitioned arrays
-    given: dict[str, Any]  # constants, and arrays that record faults
-    pieces: dict[str, Pieces]  # this node's chunks of read-only arrays that are partitioned by visits
-    scratch: dict[str, tuple[tuple[int, ...], str]]  # shape and dtype of each worker's scratch arrays
-    memory: int | None = None  # bytes of owned arrays that may be in memory; None: no limit
-    nodes: int = 1  # nodes of the job
-
-
-@dataclass(frozen=True, eq=False)
-class PutStates:
-    """States for one node."""
-
-    plan: int
-    epoch: int
-    turns: Ints  # [C] visits of each column block that were made in this epoch
-    pieces: dict[str, Pieces]
-
-
-@dataclass(frozen=True, eq=False)
-class StartRun:
-    """Start a run: make every visit that is not in `finished`."""
-
-    plan: int
-    epoch: int
-    finished: Ints  # visits made before; with `phase`, in earlier phases
-    numbers: dict[str, Any]  # arguments of single values
-    wholes: dict[str, NDArray[Any]]  # arrays that all nodes read
-    parts: dict[str, NDArray[Any]]  # initial values of arrays per visit
-    ahead: bool = False  # announced during the previous run; starts when that one has made all its visits
-    only: Ints | None = None  # make only these visits (`finished` included): the first ones of each block
-    phase: Ints | None = None  # make only these visits, numbered from 0
-
-
-@dataclass(frozen=True, eq=False)
-class NodeRunResult:
-    """A node's report of a run."""
-
-    epoch: int
-    made: Ints  # visits that were made
-    out: NDArray[np.float64]  # the number that each visit returned
-    parts: dict[str, NDArray[Any]]  # arrays per visit
-    log: Ints  # nanoseconds since the run began on this node
-    failed: int  # the visit that failed; −1: none
-    faults: dict[str, NDArray[Any]]
-    seconds: float
-    waited: float  # seconds that workers waited for blocks, summed over workers
-    moved: int  # bytes of blocks sent
-    fresh: dict[str, Pieces]  # current chunks of arrays that are zeros at the start of an epoch and partitioned by rows
-    served: dict[str, ElementRuns] = field(default_factory=dict)  # elements of served arrays that visits changed
-    slot_visits: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
-    slots: dict[str, ElementRuns] = field(default_factory=dict)  # elements of arrays per slot, those of `slot_visits`
-
-
-@dataclass(eq=False)
-class LoadedStep:
-    """A step that is loaded on this node."""
-
-    load: LoadStep
-    route: Route
-    ring: Ring
-    compiled: Callable[..., Any]
-    args: dict[str, Any]
-    pages: dict[str, Pages]
-    own: Ints  # visits of this node
-    served: ServedCopies
-    sizes: list[list[int]] = field(default_factory=list)  # [C][…] bytes of each rotating array's block
-    disk: Disk | None = None  # files of owned arrays, if these are not in memory
-
-    @classmethod
-    def of(
-        cls,
-        load: LoadStep,
-        node: int,
-        threads: int,
-        route: Route | None = None,
-        pages: dict[str, Pages] | None = None,
-        exchange: Exchange | None = None,
-    ) -> LoadedStep:
-        """Allocate and fill a node's arrays.
-
-        Parameters
-        ----------
-        load : LoadStep
-            The step.
-        node, threads : int
-            The node's number and its workers.
-        route, pages : Route and dict of str to Pages, or None
-            Shared ones to use where one process holds several nodes.
-        exchange : Exchange or None
-            Connects to nodes that read other parts of the data.
-        """
-        spec = load.spec
-        route = Route(load.order, load.owner) if route is None else route
-        args: dict[str, Any] = dict.fromkeys(spec.arrays) | load.given
-        disk = None if load.memory is None else Disk(Path(tempfile.gettempdir()), load.memory)
-        if pages is None:
-            on_disk = set() if disk is None else {k for k in spec.cut() if spec.ranges(k).by != "cols"}
-            on_disk = {k for k in on_disk if spec.ranges(k).axis == 0}
-            pages = {k: Pages(*one) for k, one in load.shapes.items() if k not in on_disk}
-            own = {"rows": route.own_rows(node), "visits": route.own_visits(node)}
-            for k in on_disk:
-                assert disk is not None
-                ranges = spec.ranges(k)
-                args[k] = disk.array(k, *load.shapes[k], ranges.spans(own[ranges.by]))
-        for k, (shape, dtype) in load.scratch.items():
-            args[k] = np.zeros((threads, *shape), dtype)
-        for k, made in pages.items():
-            args[k] = made.array
-        for k in spec.of("flat view"):
-            args[k] = args[spec.arrays[k].of].reshape(len(args[spec.arrays[k].of]), -1)
-        if spec.reader is not None:
-            arrays = {k: args[k] for k in spec.entries}
-            spec.reader.fill(route.own_visits(node), arrays, threads, disk, exchange, load.owner)
-        for k, pieces in load.pieces.items():
-            spec.ranges(k).fill(args[k], pieces)
-        if disk is not None:
-            disk.release_all()
-        kernel = spec.kernel.load()[load.profile]
-        served = ServedCopies(spec, args)
-        found = cls(load, route, Ring(node, route), kernel, args, pages, route.own_visits(node), served, disk=disk)
-        found.sizes = [[int(found.view(k, block).nbytes) for k in spec.rotating] for block in range(load.order.cols)]
-        return found
-
-    def view(self, k: str, block: int) -> NDArray[Any]:
-        """A view of one block of a rotating array."""
-        ranges = self.load.spec.ranges(k)
-        return ranges.view(
-            self.args[k], (int(ranges.first[block]), max(int(ranges.first[block]), int(ranges.last[block])))
-        )
-
-    def put(self, put: PutStates, node: int) -> None:
-        for k, pieces in put.pieces.items():
-            self.load.spec.ranges(k).fill(self.args[k], pieces)
-        if self.disk is not None:
-            self.disk.release_all()
-        self.ring.settle(put.epoch, put.turns)
-
-    def clear(self, by: str, blocks: Ints) -> None:
-        """Zero the arrays that are zeros at the start of an epoch, for these blocks."""
-        spec = self.load.spec
-        for k in spec.fresh(by):
-            for _, piece in spec.ranges(k).pieces(self.args[k], blocks):
-                piece[...] = 0
-
-    def call(self) -> list[Any]:
-        """The arguments in the order in which the compiled worker takes them."""
-        return self.load.spec.nested(self.args)
-
-    def prepare(self, go: StartRun, results: Results | None = None) -> NDArray[np.float64]:
-        """Set the arguments of a run; return the array that visits write their numbers to."""
-        out, parts = results_of(go, len(self.load.order)) if results is None else results
-        for k in self.load.spec.of("numbering"):
-            self.args[k] = np.arange(len(self.load.order), dtype=np.int64) if go.phase is None else go.phase
-        for k, number in go.numbers.items():
-            self.args[k] = number
-        for k, array in go.wholes.items():
-            self.args[k] = array
-        for k, part in parts.items():
-            self.args[k] = part
-        for k in self.load.spec.of("fault"):
-            self.args[k] = np.zeros_like(self.args[k])
-        return out
-
-    def mine(self, phase: Ints) -> Ints:
-        """Positions in a phase of the visits that this node makes."""
-        return np.flatnonzero(self.route.node[phase] == self.ring.node).astype(np.int64)
-
-
-Results = tuple[NDArray[np.float64], dict[str, NDArray[Any]]]  # out [V], and the arguments with role `parts`
-
-
-def results_of(go: StartRun, visits: int) -> Results:
-    """Allocate the arrays that the visits of a run write their results to."""
-    out = np.zeros(visits if go.phase is None else len(go.phase))
-    return out, {k: np.repeat(one, visits, axis=0) for k, one in go.parts.items()}
-
-
-def turns_of(order: Order, finished: Ints) -> Ints:
-    """[C] how many of the finished visits belong to each column block."""
-    return np.bincount(order.col_block[finished], minlength=order.cols).astype(np.int64)
-
-
-def nothing(epoch: int) -> NodeRunResult:
-    """The report of a run that was stopped before it began."""
-    none = np.zeros(0, np.int64)
-    return NodeRunResult(
-        epoch, none, np.zeros(0), {}, np.zeros((0, claims.LOG_COLUMNS), np.int64), -1, {}, 0.0, 0.0, 0, {}
-    )
-
-
-class NodeProgress(NamedTuple):
-    """The progress of a node."""
-
-    mark: tuple[int, ...]  # changes with any progress
-    busy: int  # visits and blocks to send that are possible now; 0: it waits for blocks or for a run
+from .step_messages import LoadStep, NodeRunResult, PutStates, StartRun, turns_of
 
 
 class StartedRun(NamedTuple):

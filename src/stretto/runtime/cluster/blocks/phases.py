@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.plan.arrays import StepSpec
-from stretto.plan.served import Waves
+from stretto.plan.touched import Waves
 from stretto.schedule.orders.order import Ints, Order
 from stretto.schedule.orders.route import Route, owners
 

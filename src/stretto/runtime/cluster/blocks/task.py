@@ -37,9 +37,10 @@ from stretto.runtime.cluster.net.frame_checks import Malformed, NoCheck, RowForm
 from stretto.runtime.runtimes import Threads
 
 from .exchange import entries_fit
-from .node import LoadStep, NodeProgress, PutStates, RingNode, StartRun
+from .node import RingNode
 from .ring import ENTRIES, TAKEN, Block
 from .served_arrays import ServeElements
+from .step_messages import LoadStep, NodeProgress, PutStates, StartRun
 
 WITHIN = 60.0  # seconds for a sent block to arrive
 

@@ -25,9 +25,11 @@ from stretto.runtime.cluster.hosts.calls import BeginTask, HostApi
 from stretto.runtime.cluster.hosts.remote_errors import portable
 from stretto.schedule.orders.order import Ints
 
-from .node import LoadedStep, NodeProgress, NodeRunResult, RingNode, StartRun, nothing
+from .loaded_step import LoadedStep
+from .node import RingNode
 from .pager import Pager
 from .ring import Block
+from .step_messages import NodeProgress, NodeRunResult, StartRun, nothing
 from .task import RingTask
 
 # Microseconds between two checks, of workers that wait for a block and of the thread that waits for blocks to leave. A

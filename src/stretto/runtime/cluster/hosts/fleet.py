@@ -14,7 +14,7 @@ import pickle
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import cloudpickle
 
@@ -23,21 +23,7 @@ from stretto.runtime.interrupts import GLANCE, check_ctrl_c
 
 from .calls import HostLost, NotStarted
 
-if TYPE_CHECKING:
-    from stretto.runtime.cluster.spec import Cluster
-
-__all__ = [
-    "Answer",
-    "Fleet",
-    "HostLost",
-    "HostSettings",
-    "Member",
-    "NotStarted",
-    "answers",
-    "fleet_of",
-    "packed",
-    "wait_for",
-]
+__all__ = ["Answer", "Fleet", "HostLost", "HostSettings", "Member", "NotStarted", "answers", "packed", "wait_for"]
 
 
 @dataclass(frozen=True)
@@ -128,14 +114,3 @@ class Fleet(Protocol):
 
     def close(self, keep_logs: bool = False) -> None:
         """Kill all members and remove their logs, except non-empty ones if `keep_logs`."""
-
-
-def fleet_of(spec: Cluster, settings: HostSettings) -> Fleet:
-    """Create the fleet that a spec asks for."""
-    if spec.address == "processes":
-        from .local_fleet import LocalFleet
-
-        return LocalFleet(settings)
-    from .ray_fleet import RayFleet
-
-    return RayFleet(spec, settings)

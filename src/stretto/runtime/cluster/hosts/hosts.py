@@ -24,12 +24,13 @@ from types import TracebackType
 from typing import Any, Self
 
 from stretto.errors import RunError
-from stretto.runtime.cluster.spec import Cluster
+from stretto.runtime.cluster.settings import ClusterSettings
 from stretto.runtime.interrupts import GLANCE, check_ctrl_c, deferring_ctrl_c, shielding_ctrl_c
 
 from .calls import Address, BeginTask, HostEvent
+from .choose_fleet import fleet_of
 from .failure_detector import STARTS, FailureDetector, Losses
-from .fleet import HostLost, HostSettings, Member, NotStarted, fleet_of, wait_for
+from .fleet import HostLost, HostSettings, Member, NotStarted, wait_for
 from .host import versions
 
 _ASKING = 0.5  # seconds that a host waits for an event before it answers
@@ -42,7 +43,7 @@ _STARVED = 3  # times that a host may run out of memory
 class Hosts:
     """Starts one host per node; there are fewer when lost hosts cannot be replaced."""
 
-    def __init__(self, spec: Cluster) -> None:
+    def __init__(self, spec: ClusterSettings) -> None:
         self.spec = spec
         self.nodes = spec.nodes
         self.incarnation = 0

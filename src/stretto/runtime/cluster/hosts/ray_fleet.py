@@ -23,7 +23,7 @@ from ray.util.placement_group import placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from stretto.errors import RunError
-from stretto.runtime.cluster.spec import Cluster
+from stretto.runtime.cluster.settings import ClusterSettings
 from stretto.runtime.interrupts import GLANCE, check_ctrl_c
 
 from .fleet import HostLost, HostSettings, NotStarted, answers, packed
@@ -86,7 +86,7 @@ class HostActor:
 class RayFleet:
     """Connects to a Ray cluster, or starts one on this machine."""
 
-    def __init__(self, spec: Cluster, settings: HostSettings) -> None:
+    def __init__(self, spec: ClusterSettings, settings: HostSettings) -> None:
         self._spec, self._settings = spec, settings
         self._members: dict[int, _Actor] = {}
         self._group: Any = None
@@ -240,7 +240,7 @@ def _address(said: str) -> str:
     return found[1] if found else ""
 
 
-def _connect(spec: Cluster) -> bool:
+def _connect(spec: ClusterSettings) -> bool:
     """Join the cluster that a spec asks for, or start one on this machine; return whether to shut it down at the
     end.
     """
@@ -279,7 +279,7 @@ def _session() -> str:
     return os.path.join(os.environ.get("RAY_TMPDIR", "/tmp"), "ray/session_latest/logs")
 
 
-def _too_few_cpus(spec: Cluster, seconds: float) -> str:
+def _too_few_cpus(spec: ClusterSettings, seconds: float) -> str:
     asked: Any = ray
     there, free = asked.cluster_resources(), asked.available_resources()
     machines = sum(bool(node["Alive"]) for node in asked.nodes())

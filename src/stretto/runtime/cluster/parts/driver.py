@@ -20,7 +20,7 @@ from stretto.errors import DataError, RunError
 from stretto.runtime.cluster.hosts.calls import HostLost, TaskHosts
 from stretto.runtime.interrupts import deferring_ctrl_c
 
-from .task import Failed, HostCall
+from .calls import Failed, HostCall
 
 _WITHIN = 60.0  # seconds for any call to be answered
 _BYTES, _ITEMS = 5e6, 2e5  # bytes per second of the slowest control connection; items per second of the slowest reader

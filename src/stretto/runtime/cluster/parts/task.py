@@ -11,8 +11,7 @@ node was lost. An exception is returned with its part, and the driver raises it.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from math import inf
 from typing import Any
 
@@ -22,25 +21,7 @@ from stretto.runtime.blocks.crew import Crew
 from stretto.runtime.cluster.hosts.calls import PARTS, BeginTask, HostApi
 from stretto.runtime.cluster.hosts.remote_errors import portable
 
-
-@dataclass(frozen=True, eq=False)
-class HostCall:
-    """One call for one host."""
-
-    function: Callable[..., Any]
-    own: Mapping[int, Any]  # by part: its own argument
-    shared: tuple[Any, ...]  # arguments that all parts have in common; a host receives them once
-    values: int  # the number of the values that the function takes
-    into: int  # the number under which results are kept; −1: they are returned
-    items: float  # entries that are read in all: the cost of the call in virtual time
-
-
-@dataclass(frozen=True, eq=False)
-class Failed:
-    """A function raised an exception."""
-
-    part: int  # −1 where values are created for all parts at once
-    error: BaseException
+from .calls import Failed, HostCall
 
 
 class PartsTask:

@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 
 from stretto.comm.messages import Keys
 from stretto.errors import RunError
-from stretto.runtime.cluster.blocks.array_parts import split, whole
 from stretto.runtime.cluster.hosts.calls import HostEvent
 from stretto.runtime.cluster.hosts.fleet import HostLost
 from stretto.runtime.cluster.hosts.hosts import Hosts
-from stretto.runtime.cluster.spec import Cluster
+from stretto.runtime.cluster.settings import ClusterSettings
+from stretto.runtime.cluster.tables.array_parts import split, whole
 from stretto.runtime.files.checkpoint import interval_seconds, writing
 from stretto.runtime.interrupts import heeding_ctrl_c
 from stretto.runtime.tables.checkpoints import CheckpointFolder, TableCheckpoint, WorkerState
@@ -37,14 +37,15 @@ from stretto.store.node import NodePart
 
 from .events import EventHistory
 from .final_state import arrays_of, joined, merged, tables_of
-from .task import TablePayload, make_table_task
+from .payload import TablePayload
+from .task import make_table_task
 
 _POLL_SECONDS = 0.2  # seconds between two checks of timers
 _AHEAD = 0.3  # seconds of clocks by which a cut is planned ahead
 _SILENCE_SECONDS = 60.0  # seconds without an event after which workers are asked for their status
 
 
-def run(spec: Cluster, job: TableJob) -> TableOutcome:
+def run(spec: ClusterSettings, job: TableJob) -> TableOutcome:
     """Run a job to its end."""
     with Hosts(spec) as hosts:
         driver = TableDriver(hosts, job)

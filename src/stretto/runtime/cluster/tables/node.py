@@ -9,32 +9,63 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
 from stretto.comm.link import Frame
 from stretto.comm.messages import Keys
+from stretto.runtime.cluster.hosts.calls import BeginTask, HostApi
 from stretto.runtime.tables.checkpoints import WorkerState
 from stretto.runtime.tables.job import FAR, FinalRows, WorkerExit
 from stretto.runtime.tables.run.node_cuts import NodeCuts
+from stretto.runtime.tables.turn_order import TurnOrder
 from stretto.store.node import StoreNode
 
 from .events import NewEvents
 from .final_state import NodeFinalState, NodeRecording
+from .payload import TablePayload
+from .pressure import Pressure
 from .workers import ClusterWorker
-
-if TYPE_CHECKING:
-    from .task import TableTask
 
 _REPORT_SECONDS = 0.05  # seconds between two reports of clocks
 _LINK_SECONDS = 0.5  # seconds after which links are checked in any case
 
 
+class NodeTask(Protocol):
+    """What a node uses of the task of its host."""
+
+    host: HostApi
+    begin: BeginTask
+    payload: TablePayload
+    turns: TurnOrder
+    pressure: Pressure
+    last: int | None  # the clock at which all workers stop
+    late: float  # its creation, in seconds of the run
+    due: float  # when timers run next
+    on_wire: bool  # the network thread holds the lock and runs the timers next
+
+    def now(self) -> float:
+        """Seconds since the task was created."""
+        ...
+
+    def ship(self, source: int, frames: list[tuple[int, Frame]]) -> None:
+        """Send frames of a node to others."""
+        ...
+
+    def tell(self, what: str, node: int, value: Any = None) -> None:
+        """Report an event to the driver."""
+        ...
+
+    def save(self) -> None:
+        """Wake the thread that copies a shard's cut."""
+        ...
+
+
 class NodeWorkers:
     """A node and its workers. `asleep`: the node has nothing to send between clocks."""
 
-    def __init__(self, task: TableTask, number: int) -> None:
+    def __init__(self, task: NodeTask, number: int) -> None:
         payload, begin = task.payload, task.begin
         layout, job = payload.layout, payload.job
         self.task, self.number = task, number

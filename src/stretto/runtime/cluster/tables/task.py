@@ -18,7 +18,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from math import inf
 from typing import Any, NamedTuple
 
@@ -29,40 +29,18 @@ from stretto.runtime.cluster.hosts.output import end_lines
 from stretto.runtime.cluster.hosts.remote_errors import portable
 from stretto.runtime.cluster.net.frame_checks import TableCheck
 from stretto.runtime.stages.data_store import put
-from stretto.runtime.tables.checkpoints import WorkerState
-from stretto.runtime.tables.job import FinalRows, TableJob, WorkerExit
-from stretto.runtime.tables.run.node_cuts import CutPlan
+from stretto.runtime.tables.job import FinalRows, WorkerExit
 from stretto.runtime.tables.turn_order import TurnOrder
-from stretto.store.layout import Layout
-from stretto.store.node import NodePart
 
 from .final_state import NodeFinalState
 from .node import NodeWorkers
+from .payload import TablePayload
+from .pressure import EASED, Pressure
 from .workers import ClusterWorker
 
 OURS = -2  # worker number of an error in Stretto itself; −1 is the objective function
-BACKLOG = 64 << 20  # bytes queued for another host, beyond which workers wait
-_EASED = 0.02  # seconds between two checks of the queued bytes
 _CHUNK = 4 << 20  # bytes of a cut that are copied at a time
 _MOST_WAIT = 0.5
-
-__all__ = ["CutPlan", "TablePayload", "TableTask", "make_table_task"]
-
-
-@dataclass(frozen=True, eq=False)
-class TablePayload:
-    """What the driver sends to a host."""
-
-    job: TableJob
-    layout: Layout
-    start: dict[int, NodePart] | None = None  # the nodes' parts of the cut to start from; None: a new run
-    parts: dict[int, WorkerState] = field(default_factory=dict)  # the workers' parts of it
-    clock: int = 0  # of that cut
-    cuts: CutPlan = field(default_factory=CutPlan)
-    began_at: float | None = None  # start of the run by the driver's wall clock (`time.time`); None: now
-    threads: int | None = None  # that run at a time; None: those of the host
-    owner: str = ""  # of the data below
-    data: dict[tuple[int, ...], Any] = field(default_factory=dict)  # for the host to keep, besides what it has
 
 
 class WorkerStatus(NamedTuple):
@@ -78,26 +56,6 @@ class WorkerStatus(NamedTuple):
 def make_table_task(host: HostApi, begin: BeginTask) -> TableTask:
     """Create the task of a `BeginTask` whose payload is a TablePayload."""
     return TableTask(host, begin)
-
-
-class Pressure:
-    """Back-pressure: whether too many bytes are queued for other hosts.
-
-    Any thread may read `high`; the rest needs the lock. `waiting` are the workers to wake when it is over.
-    """
-
-    def __init__(self, backlog: Callable[[], int]) -> None:
-        self.high = False
-        self.waiting: list[ClusterWorker] = []
-        self._backlog = backlog
-        self._next = -inf
-
-    def look(self, now: float) -> bool:
-        """Check the queued bytes, unless that was done a moment ago."""
-        if now >= self._next:
-            self._next = now + _EASED
-            self.high = self._backlog() > BACKLOG
-        return self.high
 
 
 class TableTask:
@@ -188,7 +146,7 @@ class TableTask:
             self.on_wire = False
             pressure = self.pressure
             if pressure.look(here):
-                due = min(due, here + _EASED)
+                due = min(due, here + EASED)
             elif pressure.waiting:
                 for seat in pressure.waiting:
                     self.turns.rouse(seat)

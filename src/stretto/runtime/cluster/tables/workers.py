@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn
+from contextlib import AbstractContextManager
+from typing import Any, NoReturn, Protocol
 
 from numpy.typing import NDArray
 
@@ -10,16 +11,46 @@ from stretto.comm.messages import Keys
 from stretto.errors import PlanError
 from stretto.runtime.tables.checkpoints import WorkerState
 from stretto.runtime.tables.job import WorkerExit
-from stretto.runtime.tables.turn_order import WaitingWorker
+from stretto.runtime.tables.turn_order import TurnOrder, WaitingWorker
+from stretto.store.node import StoreNode
 
-if TYPE_CHECKING:
-    from .node import NodeWorkers
+from .pressure import Pressure
+
+
+class WorkersNode(Protocol):
+    """What a worker uses of the node that it belongs to."""
+
+    node: StoreNode
+    turns: TurnOrder
+    pressure: Pressure
+    free: list[bool]  # by table: whether reads and adds need no lock
+    asleep: bool  # the node has nothing to send between clocks
+
+    def inside(self) -> AbstractContextManager[float]:
+        """Hold the lock and send resulting messages at the end; gives the time."""
+        ...
+
+    def read(self, seat: ClusterWorker, table: int, keys: Keys, out: NDArray[Any]) -> None:
+        """Read under the lock, and wait while the consistency rule does not allow it."""
+        ...
+
+    def tick(self, seat: ClusterWorker) -> None:
+        """End a worker's clock."""
+        ...
+
+    def ease(self, seat: ClusterWorker) -> None:
+        """Wait while too many bytes are queued for the network."""
+        ...
+
+    def rouse(self) -> None:
+        """Something was added that might be sent before its clock ends."""
+        ...
 
 
 class ClusterWorker(WaitingWorker):
     """Implements the handle of one worker. `waits`: what it waits for ("" while it runs), and since when."""
 
-    def __init__(self, room: NodeWorkers, worker: int, part: WorkerState) -> None:
+    def __init__(self, room: WorkersNode, worker: int, part: WorkerState) -> None:
         part = part.copy()  # the original may be needed again
         super().__init__(worker, part.clock, part.ended, room.turns)
         self.node = room.node.number

@@ -15,9 +15,9 @@ import numpy as np
 from stretto.runtime.blocks.crew import Crew
 from stretto.runtime.blocks.step import BlockStep, StepOutcome
 from stretto.runtime.cluster.blocks.block_executor import ClusterCrew
+from stretto.runtime.cluster.parts.calls import HostCall
 from stretto.runtime.cluster.parts.driver import RemoteParts, RemoteValues
-from stretto.runtime.cluster.parts.task import HostCall
-from stretto.runtime.simulated.spec import Simulated
+from stretto.runtime.simulated.settings import SimulatedSettings
 from stretto.schedule.orders.order import Ints
 
 from .host import make_virtual_parts, make_virtual_task
@@ -33,13 +33,12 @@ class SimulatedCrew(ClusterCrew):
     hosts: VirtualHosts
     _make_task = staticmethod(make_virtual_task)
 
-    def __init__(self, spec: Simulated) -> None:
+    def __init__(self, spec: SimulatedSettings) -> None:
         hosts = VirtualHosts(spec)
         super().__init__(hosts, hosts.now)
         hosts.asked = lambda: self.asked or self._ending
         self._spec = spec
         self.report = RotationReport(spec.nodes, spec.threads)
-        spec._ran(self.report)
 
     def run(self, step: BlockStep, profile: str, *args: Any, **options: Any) -> StepOutcome:
         """Run a step as `ClusterCrew.run` does."""

@@ -13,13 +13,14 @@ from typing import Any, Protocol, cast
 
 from stretto.comm.link import Frame
 from stretto.runtime.blocks.crew import Crew
-from stretto.runtime.cluster.blocks.node import NodeProgress, StartRun
+from stretto.runtime.cluster.blocks.step_messages import NodeProgress, StartRun
 from stretto.runtime.cluster.blocks.task import RingTask
 from stretto.runtime.cluster.hosts.calls import BeginTask, HostApi, HostEvent, HostTask
 from stretto.runtime.cluster.hosts.remote_errors import portable
-from stretto.runtime.cluster.parts.task import HostCall, PartsTask
+from stretto.runtime.cluster.parts.calls import HostCall
+from stretto.runtime.cluster.parts.task import PartsTask
 from stretto.runtime.simulated.network import Network
-from stretto.runtime.simulated.spec import Simulated
+from stretto.runtime.simulated.settings import SimulatedSettings
 from stretto.runtime.simulated.virtual_time import Hub
 
 from .node import VirtualNode
@@ -104,7 +105,7 @@ class HostedTask(HostTask, Protocol):
 class DriverApi(Protocol):
     """The parts of the simulation that a host uses."""
 
-    spec: Simulated
+    spec: SimulatedSettings
     hub: Hub
     network: Network
     shared: SharedSteps

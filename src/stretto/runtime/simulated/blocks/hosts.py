@@ -25,9 +25,10 @@ from stretto.errors import RunError
 from stretto.runtime.cluster.hosts.calls import BeginTask, HostEvent, HostLost
 from stretto.runtime.cluster.hosts.failure_detector import Losses
 from stretto.runtime.interrupts import check_ctrl_c
-from stretto.runtime.simulated.faults import Crash, Pause, schedule
+from stretto.runtime.simulated.fault_schedule import schedule
+from stretto.runtime.simulated.faults import Crash, Pause
 from stretto.runtime.simulated.network import FrameBatch, Network
-from stretto.runtime.simulated.spec import Simulated
+from stretto.runtime.simulated.settings import SimulatedSettings
 from stretto.runtime.simulated.virtual_time import Hub
 
 from .host import DriverCall, VirtualHost
@@ -56,7 +57,7 @@ class VirtualHosts:
     attention.
     """
 
-    def __init__(self, spec: Simulated) -> None:
+    def __init__(self, spec: SimulatedSettings) -> None:
         self.spec = spec
         self.nodes, self.where = spec.nodes, tuple(range(spec.nodes))
         self.incarnation = 0

@@ -17,17 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.kernels.core import claims
-from stretto.runtime.cluster.blocks.node import (
-    LoadedStep,
-    LoadStep,
-    NodeProgress,
-    NodeRunResult,
-    RingNode,
-    StartedRun,
-    StartRun,
-    nothing,
-)
+from stretto.runtime.cluster.blocks.loaded_step import LoadedStep
+from stretto.runtime.cluster.blocks.node import RingNode, StartedRun
 from stretto.runtime.cluster.blocks.ring import Block
+from stretto.runtime.cluster.blocks.step_messages import LoadStep, NodeProgress, NodeRunResult, StartRun, nothing
 from stretto.runtime.simulated.virtual_time import Hub
 
 from .shared_memory import SharedStep, SharedSteps

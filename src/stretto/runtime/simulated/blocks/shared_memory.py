@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from stretto.kernels.core import claims
-from stretto.runtime.cluster.blocks.node import LoadedStep, LoadStep, Results, StartRun, results_of
+from stretto.runtime.cluster.blocks.loaded_step import LoadedStep, Results, results_of
+from stretto.runtime.cluster.blocks.step_messages import LoadStep, StartRun
 from stretto.runtime.cluster.pages import Pages
 from stretto.schedule.orders.route import Route
 

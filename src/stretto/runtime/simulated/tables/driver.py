@@ -22,7 +22,7 @@ from stretto.errors import RunError
 from stretto.runtime.cluster.hosts.failure_detector import BUSY, FailureDetector
 from stretto.runtime.files.checkpoint import interval_seconds
 from stretto.runtime.simulated.faults import Delay
-from stretto.runtime.simulated.spec import drawn
+from stretto.runtime.simulated.settings import drawn
 from stretto.runtime.tables.run.cut_parts import CutParts
 from stretto.runtime.tables.run.evaluations import Evaluations
 from stretto.runtime.tables.run.node_cuts import CutPlan, NodeCuts

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from stretto.runtime.simulated.faults import Crash, Pause, schedule
+from stretto.runtime.simulated.fault_schedule import schedule
+from stretto.runtime.simulated.faults import Crash, Pause
 
 if TYPE_CHECKING:
     from .job import SimulatedCluster

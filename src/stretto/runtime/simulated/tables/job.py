@@ -22,7 +22,7 @@ from stretto.consistency.clocks import Clocks
 from stretto.errors import RunError
 from stretto.runtime.interrupts import heeding_ctrl_c
 from stretto.runtime.simulated.network import FrameBatch, Network
-from stretto.runtime.simulated.spec import Simulated
+from stretto.runtime.simulated.settings import SimulatedSettings
 from stretto.runtime.simulated.virtual_time import Hub
 from stretto.runtime.tables.job import FAR, TableJob, TableOutcome, WorkerExit
 from stretto.runtime.tables.run.cut_parts import CutParts
@@ -39,7 +39,7 @@ from .workers import SimulatedWorker
 WIRE = 32  # bytes that the network adds to a frame
 
 
-def run(spec: Simulated, job: TableJob) -> TableOutcome:
+def run(spec: SimulatedSettings, job: TableJob) -> TableOutcome:
     """Run a job to its end."""
     cluster = SimulatedCluster(spec, job)
     try:
@@ -51,7 +51,7 @@ def run(spec: Simulated, job: TableJob) -> TableOutcome:
 class SimulatedCluster:
     """The complete state of a running job."""
 
-    def __init__(self, spec: Simulated, job: TableJob) -> None:
+    def __init__(self, spec: SimulatedSettings, job: TableJob) -> None:
         self.spec, self.job = spec, job
         self.layout = layout = job.layout(spec.nodes)
         self.recording = Recording(layout, job.record)

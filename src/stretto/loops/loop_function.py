@@ -1,0 +1,165 @@
+"""`LoopFunction`: the function under `st.parallel`, its loop tree, and the arguments of its calls."""
+
+from __future__ import annotations
+
+import inspect
+import types
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from stretto.cached import cached_property
+from stretto.errors import LoopError, PlanError
+from stretto.state.accumulator import Accumulator
+
+from .front import loop_tree as source
+from .front.bind import (
+    BoundValues,
+    bind,
+)
+from .front.names import is_function
+from .front.parse import parse
+from .front.placeholders import folded_into, subscripted_at
+from .front.refusals import refuse
+from .front.user_functions import around
+
+if TYPE_CHECKING:
+    pass
+
+_NUMBERS = bool | int | float | np.generic
+
+
+class LoopFunction:
+    """A function with loops.
+
+    Parameters
+    ----------
+    fn : callable
+        The function.
+    """
+
+    def __init__(self, fn: Callable[..., Any]) -> None:
+        if hasattr(fn, "py_func"):
+            raise TypeError(
+                f"{fn.__name__} is compiled already; leave out numba.njit, st.parallel compiles the loop itself"
+            )
+        self.plain = fn
+        self._signature = inspect.signature(fn)
+        self._around: dict[str, Any] = {}  # values that its tree depends on, besides its source
+
+    @cached_property
+    def tree(self) -> source.Function:
+        """The function's loop tree."""
+        return parse(self.plain)
+
+    def _bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, partial: bool) -> BoundValues:
+        self._notice()
+        try:
+            given = self._signature.bind_partial(*args, **kwargs) if partial else self._signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"{self.plain.__name__}{self._signature}: {error}") from None
+        given.apply_defaults()
+        arguments = dict(given.arguments)
+        if partial:
+            for name in self._signature.parameters:
+                if name not in arguments:
+                    arguments[name] = self._stand_in(name)
+        return bind(arguments, self._captured())
+
+    def _notice(self) -> None:
+        """Clear the caches if a value in the tree has changed, as happens in notebooks.
+
+        Such values are functions that the loop calls, modules, and numbers in modules (`settings.rate`).
+        """
+        now = {name: value for name, value in around(self.plain).items() if is_function(value) or _in_tree(name, value)}
+        before, self._around = self._around, now
+        if now.keys() != before.keys() or any(_differ(now[name], before[name]) for name in now):
+            self._forget()
+
+    def _forget(self) -> None:
+        """Drop what was derived from the source."""
+        vars(self).pop("tree", None)
+
+    def _stand_in(self, name: str) -> Any:
+        """The placeholder of `explain` for a missing argument: an accumulator if it is folded into, else a float."""
+        if line := subscripted_at(self.tree, name):
+            raise refuse(self.tree, line, f"{name} is not a number, so it cannot be left out", f"give {name} too")
+        return Accumulator(0.0) if folded_into(self.tree, name) else 0.5
+
+    def _blame_stand_ins(self, problem: PlanError, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Add to an error which arguments were left out and which placeholders were used."""
+        given = self._signature.bind_partial(*args, **kwargs)
+        given.apply_defaults()
+        left = [name for name in self._signature.parameters if name not in given.arguments]
+        floats = [name for name in left if isinstance(self._stand_in(name), float)]
+        if floats:
+            was = (
+                "was left out and taken for a float; pass it"
+                if len(floats) == 1
+                else "were left out and taken for floats; pass them"
+            )
+            problem.args = (f"{problem}\n({', '.join(floats)} {was} if that is wrong)",)
+
+    def _captured(self) -> dict[str, Any]:
+        found = {}
+        cells = dict(zip(self.plain.__code__.co_freevars, self.plain.__closure__ or (), strict=True))
+        for name in self.tree.captured:
+            if name in cells:
+                found[name] = cells[name].cell_contents
+            elif name in self.plain.__globals__:
+                found[name] = self.plain.__globals__[name]
+            else:
+                remedy = "assign it above the function, or pass it as a parameter"
+                raise LoopError(
+                    self.tree.file, self.tree.line, f"{self.tree.name} uses {name}, which has no value", remedy
+                )
+        return found
+
+    def _set_up(
+        self,
+        step: source.Setup,
+        held: BoundValues,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        known: dict[str, Any],
+    ) -> None:
+        """Run a statement between the loops, on the driver, and store the numbers it assigns."""
+        names: dict[str, Any] = {
+            **held.arrays,
+            **held.numbers,
+            **held.accumulators,
+            **held.buffers,
+            **held.data,
+            **known,
+        }
+        try:
+            exec(step.code, {**self.plain.__globals__, **self._captured()}, names)
+        except Exception as problem:
+            raise refuse(self.tree, step.line, f"this statement failed: {problem}") from problem
+        for name in step.names:
+            value = names[name]
+            if isinstance(value, int) and not -(2**63) <= value < 2**63:
+                raise refuse(self.tree, step.line, f"{name} is {value}, which does not fit in 64 bits", "use a float")
+            if isinstance(value, bool | int | float | np.generic):
+                known[name] = value
+            else:
+                raise refuse(
+                    self.tree,
+                    step.line,
+                    f"{name} is a {type(value).__name__}; statements between loops make numbers",
+                    "make arrays outside and pass them as arguments",
+                )
+
+
+def _in_tree(name: str, value: Any) -> bool:
+    """Whether a value of an enclosing scope is part of the loop tree: a module, a number in a module, a type."""
+    return isinstance(value, types.ModuleType | str | np.dtype) or ("." in name and isinstance(value, _NUMBERS))
+
+
+def _differ(now: Any, before: Any) -> bool:
+    """Whether two such values differ; numbers are compared by value, other objects by identity."""
+    if now is before:
+        return False
+    value = isinstance(now, _NUMBERS | str | np.dtype) and type(now) is type(before)
+    return not (value and now == before)

@@ -1,0 +1,318 @@
+"""Fitting of `MatrixFactorization`: from ratings to a plan, a run and the fitted attributes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack, nullcontext
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Self
+
+from stretto.data.records.data import Data
+from stretto.models import checks
+from stretto.models.persistence import plain
+from stretto.models.sklearn_base import with_callbacks
+from stretto.plan.plan import Physical, Plan, PlanSettings
+from stretto.plan.planned import refuse_changed
+from stretto.runtime.blocks.crew import Crew
+from stretto.runtime.blocks.job import EpochReport
+from stretto.runtime.blocks.source import InMemory
+from stretto.runtime.blocks.train import JobTrainer, Patience
+from stretto.runtime.chosen import name_of, one_memory
+from stretto.runtime.runtimes import Runtime
+from stretto.runtime.session import Session, scratch_folder
+from stretto.solvers.factorization import factors as mf_serve
+from stretto.solvers.factorization.counted_plan import CountedRatings
+from stretto.solvers.factorization.held_out import named
+from stretto.solvers.factorization.ndcg import METRIC
+from stretto.solvers.factorization.problem import FactorizationProblem, Moments
+
+from .align import Aligned, entries_of, has_ids
+from .build import EarlierFit, FactorJob, count, going_on, lay_out_factors, put_factors, refuse_duplicates
+from .continue_fit import RatingBatches, WithSgd, grown, moved, refuse_unlike
+from .fold_in import FittedProblem
+from .input import RatingsInput, feed_from, read_by_nodes
+from .parameters import FactorizationParameters
+
+
+class FactorizationFitting(FactorizationParameters):
+    """`fit`, `plan` and `partial_fit`."""
+
+    @with_callbacks  # type: ignore[untyped-decorator]
+    def fit(self, X: Any, y: Any = None, *, validation: Any = None, session: Session | None = None) -> Self:
+        """Learn from ratings.
+
+        Parameters
+        ----------
+        X : sparse or dense matrix, three arrays, table, Data, path, or pairs with y
+            The ratings. Of a sparse matrix every stored number is one, also a stored 0; of a dense one every number but
+            0. Pairs are an array or table of two columns, user and item.
+        y : array [n] or None, default None
+            The ratings of pairs X. Ignored where X is a matrix, as by every transformer of scikit-learn.
+        validation : ratings, float or None, default None
+            What to measure on after each epoch, or the share of X to hold out for it; with early_stopping
+            validation_fraction unless given. A matrix has the rows and columns of X.
+        session : Session or None, default None
+            Where to record the run, when to save checkpoints, whether to continue from one.
+        """
+        return self._fit(X, y, validation, session)
+
+    def plan(self, X: Any, y: Any = None, *, validation: Any = None) -> Plan:
+        """The plan that `fit` with these arguments runs, made by counting the ratings. Nothing is learned.
+
+        Parameters
+        ----------
+        X : sparse or dense matrix, three arrays, table, Data, path, or pairs with y
+            The ratings, as for `fit`.
+        y : array [n] or None, default None
+            The ratings of pairs X.
+        validation : ratings, float or None, default None
+            What to measure on after each epoch.
+
+        Returns
+        -------
+        Plan
+            With `explain()`, `draw()`, `cost` and `fingerprint`; `run(runtime=…, session=…)` fits this estimator by it.
+            Pairs that are rated twice are found by `fit`, when it sorts the ratings into blocks.
+        """
+        problem, runtime, seed = self._problem(), self._runtime(), self._seed()
+        with checks.here(runtime, self.n_jobs).open() as crew:
+            feed = self._feed(X, y, validation, seed, runtime, None, crew, counting=True)
+            problem, _ = self._start(problem, feed)
+            made = self._counted(problem, feed, crew, runtime, seed, stream=self.memory is not None).plan
+        return replace(made, runner=partial(self._run_plan, made, X, y, validation))
+
+    @with_callbacks  # type: ignore[untyped-decorator]
+    def _run_plan(
+        self, made: Plan, X: Any, y: Any, validation: Any, runtime: Any = None, session: Session | None = None
+    ) -> Self:
+        """Fit by an existing plan; PlanError if the plan of this fit would now differ."""
+        return self._fit(X, y, validation, session, made, runtime)
+
+    def _fit(
+        self,
+        X: Any,
+        y: Any,
+        validation: Any,
+        session: Session | None,
+        made: Plan | None = None,
+        runtime: Any = None,
+    ) -> Self:
+        problem = self._problem()  # raises an error for wrong parameters before anything is read
+        where = self._runtime(runtime)
+        seed = self._seed() if made is None else made.logical.seed
+        scratch = scratch_folder(session) if self.memory is not None else None
+        session = session or Session(verbose=self.verbose)
+        with ExitStack() as stack:
+            crew = None
+            if self._is_read_by_nodes(X, y, where):
+                crew = stack.enter_context(where.open())
+            feed = self._feed(X, y, validation, seed, where, scratch, crew)
+            problem, earlier = self._start(problem, feed)
+            self._learn(problem, feed, self.max_iter, earlier, session, seed, scratch, made, where, crew)
+        return self
+
+    def _feed(
+        self,
+        X: Any,
+        y: Any,
+        validation: Any,
+        seed: int,
+        runtime: Runtime,
+        scratch: Any,
+        crew: Crew | None,
+        *,
+        counting: bool = False,
+    ) -> RatingsInput:
+        """The ratings of `fit`. crew: reads files in parts. counting: the ratings will only be counted."""
+        if validation is None and self.early_stopping:
+            validation = float(self.validation_fraction)
+        return feed_from(
+            X if y is None else entries_of(X, y, self._policy()),
+            validation=validation,
+            duplicates=self._policy(),
+            seed=seed,
+            memory=self._budget(),
+            scratch=None if scratch is None else Path(scratch.name),
+            nodes=crew if self._is_read_by_nodes(X, y, runtime) else None,
+            counting=counting,
+        )
+
+    def _is_read_by_nodes(self, X: Any, y: Any, runtime: Runtime) -> bool:
+        return y is None and not one_memory(runtime) and read_by_nodes(X, self._budget(), self._policy())
+
+    def _start(
+        self, problem: FactorizationProblem, feed: RatingsInput
+    ) -> tuple[FactorizationProblem, EarlierFit | None]:
+        """The problem of `fit`, and with warm_start the earlier fit that it starts from."""
+        if not (self.warm_start and self._is_fitted()):
+            return problem, None
+        refuse_unlike(problem, self._learned.problem, "warm_start=True")
+        earlier = self._earlier(feed)
+        return going_on(problem, earlier, joined=False), earlier
+
+    def _counted(
+        self,
+        problem: FactorizationProblem,
+        feed: RatingsInput,
+        crew: Crew,
+        runtime: Runtime,
+        seed: int,
+        *,
+        stream: bool,
+    ) -> CountedRatings:
+        physical = Physical(name_of(runtime), runtime.workers, self._budget())
+        settings = PlanSettings(seed, self.profile, int(self.width), physical)
+        return count(problem, feed, crew, settings, stream=stream)
+
+    @WithSgd
+    @with_callbacks  # type: ignore[untyped-decorator]
+    def partial_fit(self, X: Any, y: Any = None) -> Self:
+        """Make one epoch over further ratings, from what was learned before; for solver="sgd".
+
+        The ratings may have rows and columns that the model does not know; ids identify those of a table, indices those
+        of a matrix. Mean and spread are those of all ratings so far.
+
+        Parameters
+        ----------
+        X : sparse or dense matrix, three arrays, table, Data, path, or pairs with y
+            The ratings, as for `fit`.
+        y : array [n] or None, default None
+            The ratings of pairs X.
+        """
+        problem = self._problem()
+        data = entries_of(X, y, self._policy(), named=self._is_fitted() and has_ids(self))
+        if not self._is_fitted():
+            feed = RatingsInput(InMemory(data), data, None, data.shape, data.row_ids, data.col_ids)
+            self._learn(problem, feed, 1, None, Session(verbose=self.verbose), self._seed(), None)
+            return self
+        refuse_unlike(problem, self._learned.problem, "partial_fit")
+        before = RatingBatches.of(self._trained_on, self._seen)
+        data = grown(data, (self.user_ids_, self.item_ids_), (len(self.user_factors_), len(self.item_factors_)))
+        feed = RatingsInput(InMemory(data), data, None, data.shape, data.row_ids, data.col_ids)
+        earlier = self._earlier(feed)
+        feed = replace(feed, every=before.joined(earlier.rows, earlier.cols, data))
+        problem = going_on(problem, earlier, joined=True)
+        self._learn(problem, feed, 1, earlier, Session(verbose=self.verbose), self._seed(), None)
+        return self
+
+    def _earlier(self, feed: RatingsInput) -> EarlierFit:
+        """What was learned so far, with the indices of its rows and columns in the next ratings."""
+        sizes = (len(self.user_factors_), feed.shape[0]), (len(self.item_factors_), feed.shape[1])
+        return EarlierFit(
+            self.user_factors_,
+            self.item_factors_,
+            self.user_bias_,
+            self.item_bias_,
+            self.squares_,
+            Moments(self.n_ratings_, self.mean_, self.scale_),
+            self.n_iter_,
+            moved(self.user_ids_, feed.row_ids, sizes[0], "row"),
+            moved(self.item_ids_, feed.col_ids, sizes[1], "column"),
+        )
+
+    def _learn(
+        self,
+        problem: FactorizationProblem,
+        feed: RatingsInput,
+        epochs: int,
+        earlier: EarlierFit | None,
+        session: Session,
+        seed: int,
+        scratch: Any,
+        made: Plan | None = None,
+        runtime: Runtime | None = None,
+        opened: Crew | None = None,
+    ) -> None:
+        """Run a fit. opened: an open crew of the runtime, if there is one."""
+        runtime = runtime or self._runtime()
+        done = 0 if earlier is None else earlier.epochs
+        root = self._init_callback_context(max_subtasks=None)
+        root.call_on_fit_task_begin(estimator=self, X=feed.data, y=None)
+        with runtime.open() if opened is None else nullcontext(opened) as crew, session.listen() as tell:
+            counted = self._counted(problem, feed, crew, runtime, seed, stream=scratch is not None)
+            if made is not None:
+                refuse_changed(made, counted.plan, f"{type(self).__name__}.plan(X)")
+            once, folder = self.duplicates == "error", None if scratch is None else Path(scratch.name)
+            job = lay_out_factors(problem, counted, feed, crew, scratch=folder, once=once)
+            if self.duplicates == "error":
+                refuse_duplicates(job, feed)
+            if earlier is not None:
+                put_factors(job, earlier)
+            trainer = JobTrainer(
+                job,
+                crew,
+                tell=tell,
+                saving=session.saving,
+                patience=self._patience(feed.test),
+                stop_after=self._stop_after(root, job, feed, crew),
+                widths=checks.width_search(runtime),
+            )
+            settings: dict[str, Any] = {
+                "estimator": type(self).__name__,
+                "parameters": plain(self.get_params(deep=False)),
+            }
+            settings |= {"seed": seed, "data": repr(feed), "workers": runtime.workers}
+            outcome = session.drive(trainer, epochs, settings)
+            self._keep(job, feed, scratch)
+        self.n_iter_ = done + outcome.epochs
+        self.history_ = (self.history_ if earlier is not None else []) + [
+            {"objective": r.objective} | r.metrics for r in outcome.reports
+        ]
+        root.call_on_fit_task_end(estimator=self, X=feed.data, y=None)
+        if outcome.status == "stopped":
+            # Keep what was learned; the caller gets the interruption as from any Python code.
+            raise KeyboardInterrupt
+
+    def _patience(self, test: Data | Aligned | None) -> Patience | None:
+        if not self.early_stopping:
+            return None
+        metric = METRIC if self.implicit else next(iter(named("test", 0.0, self.loss)))
+        watched = None if test is None else metric
+        return Patience(self.n_iter_no_change, self.tol, watched, rises=self.implicit and test is not None)
+
+    def _stop_after(
+        self, root: Any, job: FactorJob, feed: RatingsInput, crew: Crew
+    ) -> Callable[[int, EpochReport], bool] | None:
+        """Callback that may end the run after an epoch; None without callbacks, so that no epoch waits for it."""
+        if not getattr(self, "_skl_callbacks", ()):
+            return None
+        return lambda epoch, report: self._callbacks_stop(root, job, feed, crew, epoch, report)
+
+    def _callbacks_stop(
+        self, root: Any, job: FactorJob, feed: RatingsInput, crew: Crew, epoch: int, report: EpochReport
+    ) -> bool:
+        """Notify scikit-learn's callbacks of an epoch; return whether one of them requests a stop."""
+
+        def fitted() -> dict[str, Any]:
+            crew.gather()
+            return self._fitted(job, feed)
+
+        task = root.subcontext(task_name=f"epoch {epoch}")
+        task.call_on_fit_task_begin(estimator=self, X=feed.data, y=None)
+        stop = task.call_on_fit_task_end(
+            estimator=self,
+            X=feed.data,
+            y=None,
+            metadata={"epoch": epoch, "objective": report.objective, **report.metrics},
+            reconstruction_attributes=fitted,
+        )
+        return bool(stop)
+
+    def _fitted(self, job: FactorJob, feed: RatingsInput, scratch: Path | None = None) -> dict[str, Any]:
+        """Set the fitted attributes, in the user's numbering and the ratings' units."""
+        factors = job.factors
+        found: dict[str, Any] = mf_serve.in_units(factors, scratch)
+        found |= {"mean_": factors.mean, "scale_": factors.scale, "confidence_": factors.confidence}
+        found |= {"plan_": job.plan, "fingerprint_": job.plan.fingerprint, "n_ratings_": len(feed.trained_on)}
+        found |= {"_learned": FittedProblem(job.problem, factors.mean, factors.scale, factors.confidence)}
+        found |= {"_seen": None, "_trained_on": feed.trained_on, "_scratch": None}
+        return found | {"n_features_in_": feed.shape[1], "user_ids_": feed.row_ids, "item_ids_": feed.col_ids}
+
+    def _keep(self, job: FactorJob, feed: RatingsInput, scratch: Any) -> None:
+        on_disk = job.plan.physical.tile is not None
+        for name, value in self._fitted(job, feed, Path(scratch.name) if on_disk else None).items():
+            setattr(self, name, value)
+        # Factors on disk stay there while the estimator exists.
+        self._scratch = scratch if on_disk else None
