@@ -11,8 +11,7 @@ import numpy as np
 
 from stretto.checks import shown
 from stretto.errors import PlanError
-from stretto.state.sparse_rows import SparseRows
-from stretto.state.state import State
+from stretto.state.state import SparseRows, State
 
 _numbers = count()
 
