@@ -125,7 +125,7 @@ def figure_1() -> str:
 def figure_5() -> str:
     """The automatic width against the best and the mean of all."""
     rows = []
-    for batch, iterations in ((96, 100), (9_600, 100)):
+    for batch, iterations in ((96, 1_000), (9_600, 400)):
         fixed = {width: run_sgd(width, batch, iterations) for width in WIDTHS}
         auto, bits = run_sgd("auto", batch, iterations)
         best = min(fixed, key=lambda width: fixed[width][0].seconds)
