@@ -16,7 +16,7 @@ from stretto.runtime.chosen import name_of
 from stretto.runtime.runtimes import Serial
 from stretto.runtime.stages.data_store import release
 from stretto.runtime.stages.gate import StageGate
-from stretto.runtime.stages.sessions import LocalStages, StagePlace, Stages
+from stretto.runtime.stages.sessions import LocalStages, StagePlace, StageSession
 from stretto.runtime.stages.stage_clock import StageClock
 from stretto.runtime.stages.together import Together
 
@@ -58,7 +58,7 @@ class DataNames:
 class Floor:
     """What tasks that run at the same time share: the open runtime, the gate, the data."""
 
-    stages: Stages
+    stages: StageSession
     runtime: Any
     gate: StageGate
     names: DataNames

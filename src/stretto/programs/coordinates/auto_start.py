@@ -6,11 +6,11 @@ from stretto.programs.auto import round_cost
 from stretto.programs.values import RunOptions
 from stretto.schedule.automatic.candidates import COMPILED
 
-from .problem import RegressionProblem
+from .problem import CoordinateProgramBase
 from .segments import AutoSegments, Start, compiled, width_of
 
 
-def auto_start(program: RegressionProblem, options: RunOptions) -> Start:
+def auto_start(program: CoordinateProgramBase, options: RunOptions) -> Start:
     """The first width and chooser, and the segments that follow."""
     columns, schedule = program.columns, program.schedule
     cost = round_cost(schedule, options.runtime, options.pipeline, COMPILED)

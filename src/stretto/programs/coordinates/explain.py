@@ -21,12 +21,12 @@ from stretto.schedule.width import safe_width, spectral_radius
 from stretto.text import WIDE, fact_page, show_bytes
 
 if TYPE_CHECKING:
-    from .problem import RegressionProblem
+    from .problem import CoordinateProgramBase
 
 _ITERATIONS = 30  # of the power iteration for the spectral radius, which is only printed
 
 
-def explain(program: RegressionProblem, pipeline: int = 1, runtime: Runtime | None = None) -> str:
+def explain(program: CoordinateProgramBase, pipeline: int = 1, runtime: Runtime | None = None) -> str:
     """Several lines of text about a sparse regression."""
     rows, size = program.design.shape
     kind = f"{program.loss} loss, alpha={program.alpha:g}, l1_ratio={program.l1_ratio:g}"
@@ -34,7 +34,7 @@ def explain(program: RegressionProblem, pipeline: int = 1, runtime: Runtime | No
     return fact_page(heading, _facts(program, pipeline, runtime or Threads()), WIDE)
 
 
-def plan(program: RegressionProblem, pipeline: int, seed: int, runtime: Runtime) -> JobPlan:
+def plan(program: CoordinateProgramBase, pipeline: int, seed: int, runtime: Runtime) -> JobPlan:
     """The plan of a run. Nothing is allocated."""
     rows, size = program.design.shape
     facts = [fact for fact in _facts(program, pipeline, runtime) if fact[0] not in ("grade", "runs on")]
@@ -56,7 +56,7 @@ def plan(program: RegressionProblem, pipeline: int, seed: int, runtime: Runtime)
     )  # fmt: skip
 
 
-def identity(program: RegressionProblem, pipeline: int, seed: int) -> ProgramIdentity:
+def identity(program: CoordinateProgramBase, pipeline: int, seed: int) -> ProgramIdentity:
     """What decides the bits of a run, besides where it starts."""
     values = {"alpha": program.alpha, "l1_ratio": program.l1_ratio, "loss": program.loss}
     values |= {"intercept": program.intercept, "schedule": repr(program.schedule), "pipeline": pipeline, "seed": seed}
@@ -70,11 +70,11 @@ def width_of(schedule: Schedule) -> int:
     return schedule.parts if isinstance(schedule, Clustered) else int(getattr(schedule, "width", 0) or 0)
 
 
-def _stored(program: RegressionProblem) -> tuple[Any, ...]:
+def _stored(program: CoordinateProgramBase) -> tuple[Any, ...]:
     return program.columns.values, program.columns.indices, program.columns.indptr
 
 
-def _facts(program: RegressionProblem, pipeline: int, runtime: Runtime) -> list[tuple[str, str]]:
+def _facts(program: CoordinateProgramBase, pipeline: int, runtime: Runtime) -> list[tuple[str, str]]:
     schedule, columns = program.schedule, program.columns
     width = width_of(schedule)
     cut, why = program.cut(width)

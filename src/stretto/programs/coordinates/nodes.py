@@ -34,7 +34,7 @@ from .state import CoordinateState
 if TYPE_CHECKING:
     from stretto.runtime.cluster.rounds.node import UpdateOutcome
 
-    from .problem import RegressionProblem
+    from .problem import CoordinateProgramBase
 
 
 class _InParts(Program, ABC):
@@ -199,7 +199,7 @@ class _CoordinateRun(ProgramRun):
 
 
 def run_in_parts(
-    program: RegressionProblem,
+    program: CoordinateProgramBase,
     arrays: CoordinateState,
     chooser: Chooser,
     options: RunOptions,

@@ -1,4 +1,4 @@
-"""`RegressionProblem`: data, penalty and objective of a sparse regression, and how its rounds are cut."""
+"""`CoordinateProgramBase`: data, penalty and objective of a sparse regression, and how its rounds are cut."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _JOBS_OF_TASK = 4
 _ENTRIES_OF_BLOCK = 8  # of a column, on average; with fewer, cutting columns into blocks costs more than it gives
 
 
-class RegressionProblem(ProgramBase):
+class CoordinateProgramBase(ProgramBase):
     """The problem of an `st.SparseRegression`, which documents the parameters."""
 
     def __init__(

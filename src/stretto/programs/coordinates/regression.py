@@ -39,13 +39,13 @@ from . import explain as explained
 from .driving import drive
 from .engine import CoordinateEngine
 from .nodes import run_in_parts
-from .problem import RegressionProblem
+from .problem import CoordinateProgramBase
 from .segments import Restarted, SegmentEngine, Segments
 from .set_segments import sets_start
 from .state import CoordinateState
 
 
-class SparseRegression(RegressionProblem, Program):
+class SparseRegression(CoordinateProgramBase, Program):
     """Coordinate descent for a sparse linear model, as a program for `st.run`.
 
     Parameters

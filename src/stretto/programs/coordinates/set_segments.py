@@ -25,7 +25,7 @@ from stretto.schedule.working_sets import WIDEST, WorkingSets
 from .segments import Restarted, Segments, Start
 
 if TYPE_CHECKING:
-    from .problem import RegressionProblem
+    from .problem import CoordinateProgramBase
 
 _LEAST_ROUNDS = 8  # of a segment, for each round in flight
 
@@ -33,7 +33,9 @@ _LEAST_ROUNDS = 8  # of a segment, for each round in flight
 class SetSegments(Segments):
     """Segments that sweep over working sets."""
 
-    def __init__(self, engine: Restarted, program: RegressionProblem, spec: WorkingSets, options: RunOptions) -> None:
+    def __init__(
+        self, engine: Restarted, program: CoordinateProgramBase, spec: WorkingSets, options: RunOptions
+    ) -> None:
         super().__init__(engine, options.rounds)
         self._program, self._spec, self._depth, self._seed = program, spec, options.pipeline, options.seed
         self._pool = np.ones(program.columns.size, bool)
@@ -150,7 +152,7 @@ class SetSegments(Segments):
         self._pool &= ~self._spec.safe(scale * np.abs(pull), norm, np.full(len(norm), l1), radius)
 
 
-def sets_start(program: RegressionProblem, options: RunOptions) -> Start:
+def sets_start(program: CoordinateProgramBase, options: RunOptions) -> Start:
     """How a sparse regression by working sets begins."""
     spec: Any = program.schedule
     size = program.columns.size

@@ -49,7 +49,7 @@ class StagePlace:
         return tuple(found)
 
 
-class Stages(Protocol):
+class StageSession(Protocol):
     """An open session. `nodes` and `threads` (of a node) say what there is to place stages on.
 
     virtual: its seconds are virtual, and what the driver does takes none.
@@ -67,7 +67,7 @@ class Stages(Protocol):
 
 
 @contextmanager
-def open_stages(runtime: Any) -> Iterator[Stages]:
+def open_stages(runtime: Any) -> Iterator[StageSession]:
     """Open a session on a runtime."""
     if one_memory(runtime):
         yield LocalStages(runtime)
@@ -79,7 +79,7 @@ def open_stages(runtime: Any) -> Iterator[Stages]:
 
 
 class LocalStages:
-    """Stages on threads of this process, or one worker after another."""
+    """StageSession on threads of this process, or one worker after another."""
 
     nodes = 1
     virtual = False
@@ -98,7 +98,7 @@ class LocalStages:
 
 
 class SimulatedStages:
-    """Stages on simulated nodes. What moves between two stages takes virtual time on the links."""
+    """StageSession on simulated nodes. What moves between two stages takes virtual time on the links."""
 
     virtual = True
 
