@@ -72,7 +72,7 @@ def unit(
     placement : dict of int or None, default None
         Workers by node, followed strictly: {0: 4, 2: 4}. None leaves it to the scheduler.
     priority : float, default 0.0
-        StageSession of a higher priority start first.
+        Stages of a higher priority start first.
     mode : {"sequential", "locked", "hogwild"} or None, default None
         States as one array of this process: parts one after another, in threads that lock the chunks they touch, or in
         threads without locks. None: served states, whose freshness `sync` says.

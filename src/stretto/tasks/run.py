@@ -54,7 +54,7 @@ def run(
     checkpoint : str, path, Saving or None, default None
         Folder for checkpoints, which hold states, progress and widths.
     checkpoint_every : int or None, default None
-        StageSession between two checkpoints; None chooses an interval that costs little.
+        Stages between two checkpoints; None chooses an interval that costs little.
     resume : bool, default False
         Continue from the newest checkpoint.
 

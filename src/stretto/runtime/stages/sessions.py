@@ -79,7 +79,7 @@ def open_stages(runtime: Any) -> Iterator[StageSession]:
 
 
 class LocalStages:
-    """StageSession on threads of this process, or one worker after another."""
+    """Stages on threads of this process, or one worker after another."""
 
     nodes = 1
     virtual = False
@@ -98,7 +98,7 @@ class LocalStages:
 
 
 class SimulatedStages:
-    """StageSession on simulated nodes. What moves between two stages takes virtual time on the links."""
+    """Stages on simulated nodes. What moves between two stages takes virtual time on the links."""
 
     virtual = True
 
