@@ -17,9 +17,12 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from stretto.models.linear.lasso import ElasticNet, Lasso
 from stretto.models.linear.lasso_cv import LassoCV
 from stretto.models.linear.logistic import LogisticRegression
+from stretto.models.linear.svc import LinearSVC
 from stretto.runtime.runtimes import Serial
 
 
+# Some of the checks fit features that are not scaled, for which coordinate descent takes many sweeps.
+@pytest.mark.filterwarnings("ignore:LinearSVC stopped after max_iter")
 @parametrize_with_checks(  # type: ignore[untyped-decorator]
     [
         Lasso(alpha=0.1, tol=1e-12),
@@ -28,6 +31,8 @@ from stretto.runtime.runtimes import Serial
         LogisticRegression(tol=1e-12, l1_ratio=1.0),
         LogisticRegression(tol=1e-12, l1_ratio=0.0, runtime=Serial()),
         LogisticRegression(tol=1e-11, multi_class="ovr", l1_ratio=1.0),
+        LinearSVC(tol=1e-18, max_iter=20_000),
+        LinearSVC(loss="hinge", tol=1e-12, max_iter=20_000, C=0.1, runtime=Serial()),
     ]
 )
 def test_scikit_learn_checks(estimator: Any, check: Any) -> None:
@@ -43,6 +48,7 @@ EVERY: list[tuple[Any, Any]] = [
     (ElasticNet(0.1, l1_ratio=0.3), Y),
     (LassoCV(n_alphas=5), Y),
     (LogisticRegression(0.5, l1_ratio=1.0), CLASS),
+    (LinearSVC(0.5), CLASS),
 ]
 each = pytest.mark.parametrize(("model", "y"), EVERY, ids=lambda value: getattr(type(value), "__name__", ""))
 

@@ -9,7 +9,6 @@ More than two classes are learned jointly (softmax), as scikit-learn does.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, Self
@@ -20,10 +19,10 @@ from numpy.typing import NDArray
 from stretto.data.design.design import LARGEST
 from stretto.data.design.design_files import DesignFiles
 from stretto.deprecation import warn_deprecated
-from stretto.errors import DataError, PlanError
+from stretto.errors import PlanError
 from stretto.models import checks
 from stretto.models.options import refuse_unused
-from stretto.models.sklearn_base import ClassifierMixin, check_classification_targets, clone, with_callbacks
+from stretto.models.sklearn_base import clone, with_callbacks
 from stretto.plan.job import JobPlan
 from stretto.runtime.chosen import refuse_elsewhere
 from stretto.runtime.runtimes import Runtime
@@ -31,16 +30,17 @@ from stretto.runtime.session import Session
 from stretto.schedule.spec import Schedule
 from stretto.solvers.linear.regression import RegressionProblem
 
-from .base import LinearModel
+from .classifier import LinearClassifier
 from .explain import explain_fit, joint_formula, joint_solver, until
-from .input import LinearInput, beginning, class_weights, converted, logistic, logistic_gap, matrix_of, taken
+from .input import LinearInput, converted, matrix_of, taken
+from .logistic_fit import fit_separate, separate_problems
 from .plan import PlanText
 
 Floats = NDArray[np.float64]
 _PLAIN = "LogisticRegression(…)"
 
 
-class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
+class LogisticRegression(LinearClassifier):
     """Logistic regression with an elastic-net penalty: C·Σ s·log(1 + exp(−yz)) + l1_ratio·‖w‖₁ + ½(1 − l1_ratio)‖w‖².
 
     Here z = Xw + b, y is −1 or +1 and s are the sample weights. With k > 2 classes W and b have a row for each, and the
@@ -127,13 +127,6 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
     (3, 20)
     """
 
-    classes_: NDArray[Any]
-    coef_: Floats
-    intercept_: Floats
-    dual_gap_: Floats
-    objective_: Floats
-    n_iter_: NDArray[np.int64]
-
     def __init__(
         self,
         C: float = 1.0,
@@ -178,8 +171,6 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
     def _check_parameters(self) -> None:
         super()._check_parameters()
         check = checks.of(self)
-        check.number("C", self.C, above=0, why="for a model without a penalty take a large C, such as 1e6")
-        check.number("C", self.C, least=1.0 / LARGEST, most=LARGEST)
         check.number("l1_ratio", self.l1_ratio, least=0, most=1)
         check.choice("multi_class", self.multi_class, ("deprecated", "multinomial", "ovr"))
         if self.multi_class != "deprecated":
@@ -195,9 +186,6 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
         check.choice("optimizer", self.optimizer, ("sgd", "adagrad", "adarevision"))
         check.optional("learning_rate", self.learning_rate, above=0)
         check.optional("learning_rate", self.learning_rate, least=1.0 / LARGEST, most=LARGEST)
-        weights: Any = self.class_weight
-        if not isinstance(weights, Mapping | None) and not (isinstance(weights, str) and weights == "balanced"):
-            raise check.wrong("class_weight", "a mapping {class: weight}, 'balanced' or None", weights)
         if self.solver != "sgd":
             unused = dict.fromkeys(("optimizer", "learning_rate"), "it belongs to solver='sgd'")
             refuse_unused(self, unused, chosen=f"solver={self.solver!r}")
@@ -253,12 +241,6 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
         """Fit by an existing plan; PlanError if the plan of this fit would now differ."""
         return self._fit(X, y, sample_weight, made, runtime, session)
 
-    def _last(self, given: LinearInput, classes: NDArray[Any]) -> tuple[Floats, Floats] | None:
-        """The coefficients that a warm start continues from."""
-        shape = (1 if len(classes) == 2 else len(classes)), given.shape[1]
-        known = self.warm_start and hasattr(self, "coef_") and self.coef_.shape == shape
-        return (self.coef_, self.intercept_) if known else None
-
     def _words(self) -> PlanText:
         """The text of the plan; the classes must be known."""
         count = len(self.classes_)
@@ -275,8 +257,8 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
             f"the duality gap is at most {float(self.tol):g} × the loss of the model without features, "
             f"or {self.max_iter} {what}",
             joint_solver(self),
-            count,
-            several,
+            outputs=count,
+            more=several,
         )
 
     def _fit(
@@ -298,49 +280,8 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
         plan = self._planned(replace(given, weight=weight), self._words(), last, made, where)
         if self._joint:
             return self._fit_joint(given, which, weight, last, plan, where, session)
-        given = converted(given)
-        count = 1 if len(classes) == 2 else len(classes)
-        # Classes that are not solved yet have zeros, or the coefficients of the last fit.
-        coefs, intercepts = np.zeros((count, given.shape[1])), np.zeros(count)
-        if last is not None:
-            coefs, intercepts = np.array(last[0]), np.array(last[1])
-        ends: list[tuple[float, float, int]] = []  # gap, objective and rounds of the solved classes
-        with self._sitting(given, plan, where, session) as sitting:
-            sitting.saved.goal = count * self.max_iter
-            if (found := sitting.saved.take("classes")) is not None:
-                coefs, intercepts = np.array(found["coefs"]), np.array(found["intercepts"])
-                ends = [(gap, objective, int(rounds)) for gap, objective, rounds in found["ends"].tolist()]
-
-            def done() -> dict[str, NDArray[Any]]:
-                return {"coefs": coefs, "intercepts": intercepts, "ends": np.array(ends).reshape(-1, 3)}
-
-            with sitting.saved.level("classes", done):
-                for k, problem in enumerate(self._problems(sitting.lay_out(), which, weight)):
-                    if k < len(ends):
-                        continue
-
-                    def so_far(coef: Floats, intercept: float, k: int = k) -> dict[str, Any]:
-                        seen, bias = coefs.copy(), intercepts.copy()
-                        seen[k], bias[k] = coef, intercept
-                        return {"coef_": seen, "intercept_": bias, "classes_": self.classes_}
-
-                    fit = sitting.solve(
-                        problem,
-                        float(self.l1_ratio),
-                        1.0 - float(self.l1_ratio),
-                        gap=logistic_gap(problem, self.tol),
-                        share=self.tol,
-                        units=1.0,
-                        start=None if last is None else beginning(coefs[k], intercepts[k], problem),
-                        label=f"class {self.classes_[k]!s}, " if count > 1 else "",
-                        attributes=so_far,
-                    )
-                    coefs[k], intercepts[k] = fit.coef, fit.intercept
-                    ends.append((fit.gap, fit.objective, max(1, fit.rounds)))
-            self.coef_, self.intercept_ = coefs, intercepts
-            self.dual_gap_ = np.array([gap for gap, _, _ in ends])
-            self.objective_ = np.array([objective for _, objective, _ in ends])
-            self.n_iter_ = np.array([rounds for _, _, rounds in ends])
+        with self._sitting(converted(given), plan, where, session) as sitting:
+            fit_separate(self, sitting, which, weight, last)
         return self
 
     def _fit_joint(
@@ -390,43 +331,6 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
         # Fingerprints have always contained how several classes are learned.
         return super()._plan_parameters() | {"multi_class": "ovr" if self.multi_class == "ovr" else "multinomial"}
 
-    def _classes(self, given: LinearInput) -> tuple[NDArray[Any], NDArray[np.int64], Floats]:
-        """(classes [k], class index of each sample [n], sample weights times class weights [n])."""
-        check_classification_targets(given.y)
-        classes, which = np.unique(given.y, return_inverse=True)
-        if len(classes) < 2:
-            raise DataError(
-                "LogisticRegression needs samples of at least 2 classes; "
-                f"the data contain one class: {classes.tolist()[0]!r}"
-            )
-        weight = given.weight
-        if self.class_weight is not None:
-            of_class = class_weights(self.class_weight, classes, given.y, weight)
-            weight = weight * of_class[which]
-        idle = np.flatnonzero(np.bincount(which, weights=weight) <= 0)
-        if len(idle):
-            raise DataError(
-                f"class {classes.tolist()[idle[0]]!r} has no weight: its samples all weigh 0; "
-                "give them weight or leave them out"
-            )
-        return classes, which.astype(np.int64), weight
-
-    def _problems(self, given: LinearInput, which: NDArray[np.int64], weight: Floats) -> list[RegressionProblem]:
-        """One problem for two classes, else one for each class against the rest."""
-        count = len(self.classes_)
-        scale = given.design.spread(weight) if self.standardize else None
-        positives = [1] if count == 2 else range(count)
-        return [
-            logistic(
-                given.design,
-                np.where(which == k, 1.0, -1.0),
-                float(self.C) * weight,
-                intercept=self.fit_intercept,
-                scale=scale,
-            )
-            for k in positives
-        ]
-
     def explain(self, X: Any, y: Any = None, sample_weight: Any = None) -> str:
         """What `fit` would do with these data, in words: the problem, how X is stored, how and where it is solved.
 
@@ -449,8 +353,7 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
             return explain_joint(model, joint_problem(model, matrix_of(given), which, len(model.classes_), weight))
 
         def first(given: LinearInput) -> RegressionProblem:
-            problem: RegressionProblem = model._problems(given, which, weight)[0]
-            return problem
+            return separate_problems(model, given, which, weight)[0]
 
         return explain_fit(model, converted(given), first, model._formula(), model._strongest)
 
@@ -481,9 +384,7 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
         X : array or sparse matrix [n, p] or DataFrame
             Samples × features.
         """
-        X = self._features(X)
-        scores = np.asarray(X @ self.coef_.T + self.intercept_)
-        return scores.ravel() if len(self.classes_) == 2 else scores
+        return self._scores(X)
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The most probable class of each sample [n].
@@ -493,9 +394,7 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
         X : array or sparse matrix [n, p] or DataFrame
             Samples × features.
         """
-        scores = self.decision_function(X)
-        best = (scores > 0).astype(np.intp) if scores.ndim == 1 else scores.argmax(axis=1)
-        return np.asarray(self.classes_[best])
+        return self._best(self.decision_function(X))
 
     def predict_proba(self, X: Any) -> Floats:
         """Probabilities of the classes [n, k]; with "ovr", those of the k problems scaled to add up to 1.
