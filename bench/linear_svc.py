@@ -27,7 +27,11 @@ OURS, THEIRS = "Stretto", "scikit-learn"
 CLOSE = 1e-3
 LOSSES, CS = ("hinge", "squared_hinge"), (0.01, 1.0)
 TOLS = {OURS: [10.0**-k for k in np.arange(1, 6.5, 0.5)], THEIRS: [10.0**-k for k in np.arange(0, 6.5, 0.5)]}
-GENERATED = {"sparse 20,000 × 2,000": (20_000, 2_000, 0.01), "sparse 5,000 × 100,000": (5_000, 100_000, 0.001)}
+GENERATED = {
+    "sparse 5,000 × 100,000, 0.1 %": (5_000, 100_000, 0.001),
+    "sparse 20,000 × 2,000, 1 %": (20_000, 2_000, 0.01),
+    "sparse 100,000 × 20,000, 0.2 %": (100_000, 20_000, 0.002),
+}
 REAL = ("imdb", "20news", "a9a", "w8a", "ijcnn1")
 
 
@@ -101,7 +105,8 @@ def main() -> None:
         for loss in LOSSES:
             for C in CS:
                 case = Case(title, X, y, C, loss, threads)
-                Case(title, X[:200], y[:200], C, loss, threads).ours(0.1)
+                few = np.linspace(0, len(y) - 1, 200).astype(np.int64)
+                Case(title, X[few], y[few], C, loss, threads).ours(0.1)
                 least = case.objective(case.ours(1e-6 if loss == "squared_hinge" else 1e-5))
                 race = Race(case.objective, {OURS: case.ours, THEIRS: case.theirs}, TOLS, threads)
                 found = race.run(least, CLOSE)

@@ -58,6 +58,7 @@ class DualState:
     objective: Floats  # [k] at the last evaluation
     gap: Floats  # [k] likewise
     done: NDArray[np.bool_]  # [k]
+    known: NDArray[np.bool_]  # [k] whether objective and gap are those of the present w
     seed: int
 
     @staticmethod
@@ -75,7 +76,7 @@ class DualState:
         value = np.full(k, float(problem.weight.sum()))
         return DualState(
             np.zeros((k, p + 1)), np.zeros((k, n)), np.tile(used, (k, 1)), told, np.full(k, np.nan), norm, value,
-            value.copy(), np.zeros(k, bool), seed,
+            value.copy(), np.zeros(k, bool), np.zeros(k, bool), seed,
         )  # fmt: skip
 
     @property
@@ -85,7 +86,7 @@ class DualState:
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """The state for a checkpoint."""
-        names = ("w", "alpha", "order", "told", "aim", "objective", "gap", "done")
+        names = ("w", "alpha", "order", "told", "aim", "objective", "gap", "done", "known")
         return {name: getattr(self, name) for name in names}
 
     def restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
@@ -104,6 +105,7 @@ def sweep(problem: RowProblem, state: DualState, crew: Crew, *, tol: float, max_
         problem.positive, problem.weight, state.norm, problem.bias, problem.squared, state.aim, problem.rounding,
         max_sweeps, SWEEPS, state.seed, state.w, state.alpha, state.order, state.told,
     )  # fmt: skip
+    state.known[open_] = False
     state.done[open_] |= state.swept[open_] >= max_sweeps
 
 
@@ -113,7 +115,7 @@ def evaluate(problem: RowProblem, state: DualState, crew: Crew, *, tol: float, e
     every : of all classes
     """
     ready = np.ones(len(state.done), bool) if every else (state.told[:, kernels.READY] > 0) | state.done
-    which = np.flatnonzero(ready).astype(np.int64)
+    which = np.flatnonzero(ready & ~state.known).astype(np.int64)
     if not len(which):
         return
     bounds = problem.bounds
@@ -133,6 +135,7 @@ def evaluate(problem: RowProblem, state: DualState, crew: Crew, *, tol: float, e
         elif state.told[c, kernels.READY]:
             state.aim[c] *= _TIGHTER
         state.told[c, kernels.READY] = 0.0
+        state.known[c] = True
 
 
 def solve_dual(

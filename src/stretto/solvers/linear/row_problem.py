@@ -49,7 +49,7 @@ class RowProblem:
     @cached_property
     def rounding(self) -> float:
         """A gap of this size is rounding, so solvers aim at no less."""
-        # The gap of a squared loss is a sum of squares, which rounding makes no smaller than the square of its own size.
+        # The gap of a squared loss is a sum of squares of what rounding leaves.
         return (_ROUNDING**2 if self.squared else _ROUNDING) * float(self.weight.sum())
 
     @cached_property
