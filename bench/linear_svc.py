@@ -107,7 +107,7 @@ def main() -> None:
                 case = Case(title, X, y, C, loss, threads)
                 few = np.linspace(0, len(y) - 1, 200).astype(np.int64)
                 Case(title, X[few], y[few], C, loss, threads).ours(0.1)
-                least = case.objective(case.ours(1e-6 if loss == "squared_hinge" else 1e-5))
+                least = case.objective(case.ours(0.1 * CLOSE))
                 race = Race(case.objective, {OURS: case.ours, THEIRS: case.theirs}, TOLS, threads)
                 found = race.run(least, CLOSE)
                 rows.append([title, threads, loss, f"{C:g}", *(one.cell for one in found.values()), ratio(found, OURS)])

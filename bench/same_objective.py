@@ -18,8 +18,8 @@ from typing import Any
 
 from threadpoolctl import threadpool_limits
 
-REPEATS = 5
-LONG = 3.0  # seconds from which on a fit is measured once
+REPEATS = 3
+LONG = 2.0  # seconds from which on a fit is measured once
 LIMIT = float(os.environ.get("BENCH_LIMIT", "60"))
 
 # Wall time, or with BENCH_CLOCK=cpu the processor time of the whole process, which other work hardly changes.

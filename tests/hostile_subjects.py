@@ -121,6 +121,13 @@ SUBJECTS: dict[str, Subject] = {
         {"solver": "sgd", "l1_ratio": 0.0, "tol": 0.1, "max_iter": 5, "n_jobs": 1},
         ("max_iter",),
     ),
+    "LogisticRegression svrg": Subject(
+        st.LogisticRegression,
+        two_classes,
+        _CLASSES,
+        {"solver": "svrg", "variance_reduction": "katyusha", "l1_ratio": 0.5, "tol": 0.1, "max_iter": 5, "n_jobs": 1},
+        ("max_iter", "batch_size"),
+    ),
     "LinearSVC": Subject(st.LinearSVC, three_classes, _SCORES, {"C": 0.5, "max_iter": 30, "n_jobs": 1}, ("max_iter",)),
     "LinearSVC hinge": Subject(
         st.LinearSVC, two_classes, _SCORES, {"loss": "hinge", "C": 0.1, "max_iter": 30, "n_jobs": 1}, ("max_iter",)

@@ -169,15 +169,17 @@ def _classify(kind: str, dtype: str) -> None:
 
 
 def _separate(kind: str, dtype: str) -> None:
-    """Linear support vector machines."""
+    """Linear support vector machines, and stochastic steps with variance reduction."""
     import scipy.sparse
 
+    from stretto.models.linear.logistic import LogisticRegression
     from stretto.models.linear.svc import LinearSVC
 
     X, y = _samples(60, 40, dtype)
     matrix: Any = scipy.sparse.csr_array(X) if kind == "sparse" else X
     with _without_warnings():
         LinearSVC(max_iter=5).fit(matrix, y > 0)
+        LogisticRegression(solver="svrg", max_iter=2).fit(matrix, y > 0)
 
 
 def _samples(n: int, p: int, dtype: str) -> Any:

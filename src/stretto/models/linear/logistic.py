@@ -31,10 +31,11 @@ from stretto.schedule.spec import Schedule
 from stretto.solvers.linear.regression import RegressionProblem
 
 from .classifier import LinearClassifier
-from .explain import explain_fit, joint_formula, joint_solver, until
+from .explain import explain_fit, joint_formula, joint_solver, svrg_words, until
 from .input import LinearInput, converted, matrix_of, taken
 from .logistic_fit import fit_separate, separate_problems
 from .plan import PlanText
+from .svrg_options import check_svrg, without_unused
 
 Floats = NDArray[np.float64]
 _PLAIN = "LogisticRegression(…)"
@@ -60,19 +61,24 @@ class LogisticRegression(LinearClassifier):
         Stop when the duality gap, which bounds how far the objective is from its minimum, is at most tol times the
         objective; for a joint model of several classes, tol times the loss of the model without features.
     max_iter : int, default 100
-        The most rounds; with solver="sgd", epochs.
+        The most rounds; with solver="sgd" and solver="svrg", epochs.
     class_weight : dict, "balanced" or None, default None
         {class: weight}, or "balanced" for weights that make the classes count alike.
     multi_class : str, deprecated
         Several classes are learned jointly. For each class against the rest, use
         `sklearn.multiclass.OneVsRestClassifier(st.LogisticRegression(…))`.
-    solver : {"auto", "sgd"}, default "auto"
-        Of the joint model: quasi-Newton steps, or stochastic ones.
+    solver : {"auto", "sgd", "svrg"}, default "auto"
+        "auto" takes working sets for two classes and quasi-Newton steps for the joint model of several, which
+        "sgd" learns by stochastic steps. "svrg", for two classes, takes stochastic steps with variance reduction.
     optimizer : {"adagrad", "adarevision", "sgd"}, default "adagrad"
         Of solver="sgd". "adarevision" is AdaGrad that corrects for gradients that are out of date. Refused with
         solver="auto", which does not use it.
     learning_rate : float or None, default None
         Of solver="sgd"; None chooses one. Refused with solver="auto".
+    variance_reduction : {"svrg", "svrg++", "katyusha"}, default "svrg"
+        Of solver="svrg": plain, with epochs that grow, or with momentum.
+    batch_size : int, default 1
+        Of solver="svrg": samples of a step.
     warm_start : bool, default False
         Start from the coefficients of the last fit.
     schedule : Schedule or None, default None
@@ -141,6 +147,8 @@ class LogisticRegression(LinearClassifier):
         solver: str = "auto",
         optimizer: str = "adagrad",
         learning_rate: float | None = None,
+        variance_reduction: str = "svrg",
+        batch_size: int = 1,
         warm_start: bool = False,
         schedule: Schedule | None = None,
         n_jobs: int | None = None,
@@ -160,6 +168,8 @@ class LogisticRegression(LinearClassifier):
         self.solver = solver
         self.optimizer = optimizer
         self.learning_rate = learning_rate
+        self.variance_reduction = variance_reduction
+        self.batch_size = batch_size
         self.warm_start = warm_start
         self.schedule = schedule
         self.n_jobs = n_jobs
@@ -182,7 +192,8 @@ class LogisticRegression(LinearClassifier):
                 else f"{_PLAIN}, which learns classes jointly,",
                 removed_in="0.3",
             )
-        check.choice("solver", self.solver, ("auto", "sgd"))
+        check.choice("solver", self.solver, ("auto", "sgd", "svrg"))
+        check_svrg(self)
         check.choice("optimizer", self.optimizer, ("sgd", "adagrad", "adarevision"))
         check.optional("learning_rate", self.learning_rate, above=0)
         check.optional("learning_rate", self.learning_rate, least=1.0 / LARGEST, most=LARGEST)
@@ -245,6 +256,10 @@ class LogisticRegression(LinearClassifier):
         """The text of the plan; the classes must be known."""
         count = len(self.classes_)
         several = {"classes": count} if count > 2 else {}
+        if self.solver == "svrg" and not self._joint:
+            until_ = until("logistic", self.fit_intercept, self.tol, self.max_iter).replace("rounds", "epochs")
+            how = svrg_words(self.variance_reduction, self.batch_size)
+            return PlanText(type(self).__name__, self._formula(), until_, how, more={"schedule": how, **several})
         if not self._joint:
             until_ = until("logistic", self.fit_intercept, self.tol, self.max_iter)
             return PlanText(
@@ -280,6 +295,13 @@ class LogisticRegression(LinearClassifier):
         plan = self._planned(replace(given, weight=weight), self._words(), last, made, where)
         if self._joint:
             return self._fit_joint(given, which, weight, last, plan, where, session)
+        if self.solver == "svrg":
+            from .row_fit import fit_rows, logistic_rows  # here, not above: it imports Numba
+
+            problem, units = logistic_rows(self, matrix_of(given), which, weight)
+            with self._sitting(given, plan, where, session) as sitting:
+                fit_rows(self, sitting, problem, units, last)
+            return self
         with self._sitting(converted(given), plan, where, session) as sitting:
             fit_separate(self, sitting, which, weight, last)
         return self
@@ -306,14 +328,17 @@ class LogisticRegression(LinearClassifier):
         return self
 
     def _refuse_joint(self, given: LinearInput, runtime: Runtime) -> None:
-        """PlanError if a joint model cannot run; the classes must be known."""
+        """PlanError if a fit of these classes cannot run by this solver, or not there."""
         files = isinstance(given.X, DesignFiles)
-        if self._joint and (files or self.solver == "sgd"):
-            what = "a joint model of several classes takes X in memory" if files else "mini-batches of solver='sgd' are"
+        stochastic = self.solver != "auto"
+        if stochastic and self.schedule is not None and not self._joint:
+            raise PlanError(f"schedule= has no effect with solver={self.solver!r}; leave it out")
+        if (self._joint and files) or stochastic:
+            what = f"mini-batches of solver={self.solver!r} are drawn from all samples in one memory"
             refuse_elsewhere(
                 runtime,
                 owner=type(self).__name__,
-                why=what if files else f"{what} drawn from all samples in one memory",
+                why=what if stochastic else "a joint model of several classes takes X in memory",
                 give="use st.Threads(n), or sklearn.multiclass.OneVsRestClassifier, whose fits run on a cluster",
             )
 
@@ -321,15 +346,19 @@ class LogisticRegression(LinearClassifier):
     def _joint(self) -> bool:
         """Whether one model is fitted for all classes."""
         joint = len(self.classes_) > 2 and self.multi_class != "ovr"
-        if self.solver != "auto" and not joint:
+        if self.solver == "sgd" and not joint:
+            raise PlanError("solver='sgd' learns three classes or more jointly; for two classes leave solver='auto'")
+        if self.solver == "svrg" and joint:
             raise PlanError(
-                f"solver={self.solver!r} learns three classes or more jointly; for two classes leave solver='auto'"
+                "solver='svrg' learns two classes; for several leave solver='auto', or learn each against the rest "
+                "with sklearn.multiclass.OneVsRestClassifier(st.LogisticRegression(solver='svrg'))"
             )
         return joint
 
     def _plan_parameters(self) -> dict[str, Any]:
         # Fingerprints have always contained how several classes are learned.
-        return super()._plan_parameters() | {"multi_class": "ovr" if self.multi_class == "ovr" else "multinomial"}
+        several = {"multi_class": "ovr" if self.multi_class == "ovr" else "multinomial"}
+        return without_unused(super()._plan_parameters() | several)
 
     def explain(self, X: Any, y: Any = None, sample_weight: Any = None) -> str:
         """What `fit` would do with these data, in words: the problem, how X is stored, how and where it is solved.
@@ -351,6 +380,10 @@ class LogisticRegression(LinearClassifier):
             from .softmax_fit import explain_joint, joint_problem
 
             return explain_joint(model, joint_problem(model, matrix_of(given), which, len(model.classes_), weight))
+        if model.solver == "svrg":
+            from .row_fit import explain_rows, logistic_rows
+
+            return explain_rows(model, logistic_rows(model, matrix_of(given), which, weight)[0])
 
         def first(given: LinearInput) -> RegressionProblem:
             return separate_problems(model, given, which, weight)[0]

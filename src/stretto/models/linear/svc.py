@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.data.design.design import LARGEST
+from stretto.errors import PlanError
 from stretto.models import checks
 from stretto.models.sklearn_base import clone, with_callbacks
 from stretto.plan.job import JobPlan
@@ -22,13 +23,15 @@ from stretto.runtime.runtimes import Runtime
 from stretto.runtime.session import Session
 
 from .classifier import LinearClassifier
+from .explain import svrg_words
 from .input import matrix_of, taken
 from .plan import PlanText
+from .svrg_options import check_svrg, without_unused
 
 Floats = NDArray[np.float64]
 
 _LOSSES = {"hinge": "max(0, 1 − y z)", "squared_hinge": "max(0, 1 − y z)²"}
-_SOLVER = "dual coordinate descent with shrinking, one class against the rest"
+_DUAL = "dual coordinate descent with shrinking, one class against the rest"
 
 
 class LinearSVC(LinearClassifier):
@@ -52,9 +55,15 @@ class LinearSVC(LinearClassifier):
         Stop when the duality gap, which bounds how far the objective is from its minimum, is at most tol times the
         objective, for every class.
     max_iter : int, default 1000
-        The most sweeps over the samples, for each class.
+        The most sweeps over the samples, for each class; with solver="svrg", epochs.
     class_weight : dict, "balanced" or None, default None
         {class: weight}, or "balanced" for weights that make the classes count alike.
+    solver : {"dual", "svrg"}, default "dual"
+        Dual coordinate descent, or stochastic steps with variance reduction, for loss="squared_hinge" only.
+    variance_reduction : {"svrg", "svrg++", "katyusha"}, default "svrg"
+        Of solver="svrg": plain, with epochs that grow, or with momentum.
+    batch_size : int, default 1
+        Of solver="svrg": samples of a step.
     n_jobs : int or None, default None
         Threads; None uses those of joblib's context (`joblib.parallel_config(n_jobs=…)`), or else every core that this
         process may use. Classes are solved in parallel. Never changes the answer.
@@ -65,7 +74,7 @@ class LinearSVC(LinearClassifier):
     random_state : int, RandomState or None, default None
         Seed of the order in which samples are visited; None is 0.
     verbose : int, default 0
-        0 quiet, 1 a line for each round of up to ten sweeps.
+        0 quiet, 1 a line for each round of up to ten sweeps, or for each epoch.
 
     Attributes
     ----------
@@ -82,7 +91,7 @@ class LinearSVC(LinearClassifier):
     objective_ : ndarray of float64 [1] or [k]
         The objective of each problem.
     n_iter_ : ndarray of int [1] or [k]
-        Sweeps of each problem.
+        Sweeps or epochs of each problem.
     n_features_in_ : int
         Number of features seen by `fit`.
     feature_names_in_ : ndarray of str [p]
@@ -113,6 +122,9 @@ class LinearSVC(LinearClassifier):
         tol: float = 1e-4,
         max_iter: int = 1000,
         class_weight: Any = None,
+        solver: str = "dual",
+        variance_reduction: str = "svrg",
+        batch_size: int = 1,
         n_jobs: int | None = None,
         runtime: Runtime | None = None,
         profile: str = "exact",
@@ -126,6 +138,9 @@ class LinearSVC(LinearClassifier):
         self.tol = tol
         self.max_iter = max_iter
         self.class_weight = class_weight
+        self.solver = solver
+        self.variance_reduction = variance_reduction
+        self.batch_size = batch_size
         self.n_jobs = n_jobs
         self.runtime = runtime
         self.profile = profile
@@ -138,6 +153,13 @@ class LinearSVC(LinearClassifier):
         check.choice("loss", self.loss, tuple(_LOSSES))
         check.number("intercept_scaling", self.intercept_scaling, above=0, why="without one use fit_intercept=False")
         check.number("intercept_scaling", self.intercept_scaling, least=1.0 / LARGEST, most=LARGEST)
+        check.choice("solver", self.solver, ("dual", "svrg"))
+        check_svrg(self)
+        if self.solver == "svrg" and self.loss == "hinge":
+            raise PlanError(
+                "solver='svrg' needs a loss with a gradient, and loss='hinge' has none at 1; take "
+                "loss='squared_hinge', or leave solver='dual'"
+            )
 
     def _runtime(self, other: Any = None) -> Runtime:
         found = super()._runtime(other)
@@ -217,10 +239,7 @@ class LinearSVC(LinearClassifier):
         plan = self._planned(replace(given, weight=weight), self._words(), None, made, where)
         problem = row_problem(self, matrix_of(given), which, weight)
         with self._sitting(given, plan, where, session) as sitting:
-            fit = fit_rows(self, sitting, problem)
-            self.coef_, self.intercept_ = np.ascontiguousarray(fit.w[:, :-1]), problem.bias * fit.w[:, -1]
-            self.dual_gap_, self.objective_ = fit.gap, fit.objective
-            self.n_iter_ = np.maximum(fit.rounds, 1)
+            fit_rows(self, sitting, problem)
         return self
 
     def _words(self) -> PlanText:
@@ -231,10 +250,10 @@ class LinearSVC(LinearClassifier):
             type(self).__name__,
             self._formula(),
             self._until(),
-            _SOLVER,
+            self._how(),
             "z = Xw + b" if self.fit_intercept else "z = Xw",
             max(1, count * (count > 2)),
-            {"schedule": _SOLVER, **several},
+            {"schedule": self._how(), **several},
         )
 
     def _formula(self) -> str:
@@ -244,8 +263,15 @@ class LinearSVC(LinearClassifier):
         several = len(self.classes_) > 2
         return f"for each of {len(self.classes_)} classes against the rest {formula}" if several else formula
 
+    def _how(self) -> str:
+        return _DUAL if self.solver == "dual" else svrg_words(self.variance_reduction, self.batch_size)
+
     def _until(self) -> str:
-        return f"the duality gap is at most {float(self.tol):g} × the objective, or {self.max_iter} sweeps"
+        what = "sweeps" if self.solver == "dual" else "epochs"
+        return f"the duality gap is at most {float(self.tol):g} × the objective, or {self.max_iter} {what}"
+
+    def _plan_parameters(self) -> dict[str, Any]:
+        return without_unused(super()._plan_parameters())
 
     def explain(self, X: Any, y: Any = None, sample_weight: Any = None) -> str:
         """What `fit` would do with these data, in words: the problem, how X is stored, how and where it is solved.

@@ -32,14 +32,20 @@ _NUMBERS = 1 << 15  # numbers of X in a part, at least
 
 @dataclass(frozen=True, eq=False)
 class RowProblem:
-    """Σ weight·loss(y, z) + ½‖w‖² for each class against the rest; z = x·w + bias·w[p]."""
+    """Σ weight·loss(y, z) + l1‖w‖₁ + ½·l2‖w‖² for each class against the rest; z = x·w + bias·w[p].
+
+    The intercept w[p] has the L2 penalty alone, or none.
+    """
 
     rows: DesignRows  # [n, p]
     y: Ints  # [n] class index
     positive: Ints  # [k] the class index that counts as +1 in each problem
     weight: Floats  # [n] C times the sample weight; samples of weight 0 are not read
-    loss: str  # "hinge" or "squared_hinge"
+    loss: str  # "hinge", "squared_hinge" or "logistic"
     bias: float  # value of the feature whose coefficient is the intercept; 0: no intercept
+    l1: float = 0.0
+    l2: float = 1.0
+    free: bool = False  # the intercept has no penalty
     profile: str = "exact"
 
     @property
@@ -69,6 +75,13 @@ class RowProblem:
         count = max(1, min(_PARTS, int(before[-1]) // _NUMBERS))
         inside = np.searchsorted(before, np.linspace(0, before[-1], count + 1)[1:-1])
         return np.unique(np.concatenate([[0], inside, [n]])).astype(np.int64)
+
+    @cached_property
+    def gradient_bounds(self) -> Ints:
+        """`bounds`, or fewer parts where a vector of all features for each would take more memory than X."""
+        most = max(2, 2 * self.rows.entries // (self.rows.shape[1] + 1))
+        step = -(-(len(self.bounds) - 1) // most)
+        return np.unique(np.append(self.bounds[:-1:step], self.bounds[-1]))
 
     def run(self, crew: Crew, name: str, kernel: Any, visits: int, *args: Any) -> Floats:
         """Run one pass of a kernel over independent visits; return the result of each visit."""
