@@ -129,6 +129,9 @@ SUBJECTS: dict[str, Subject] = {
         ("max_iter", "batch_size"),
     ),
     "LinearSVC": Subject(st.LinearSVC, three_classes, _SCORES, {"C": 0.5, "max_iter": 30, "n_jobs": 1}, ("max_iter",)),
+    "LinearSVC sgd": Subject(
+        st.LinearSVC, two_classes, _SCORES, {"solver": "sgd", "C": 0.1, "max_iter": 6, "n_jobs": 1}, ("max_iter",)
+    ),
     "LinearSVC hinge": Subject(
         st.LinearSVC, two_classes, _SCORES, {"loss": "hinge", "C": 0.1, "max_iter": 30, "n_jobs": 1}, ("max_iter",)
     ),

@@ -18,7 +18,7 @@ from sklearn.multiclass import OneVsRestClassifier
 import stretto as st
 from stretto.errors import PlanError
 from stretto.kernels.core.compile import kernel
-from stretto.kernels.linear.lazy_steps import POWERS, fill_powers, lazy_steps
+from stretto.kernels.samples.lazy_steps import POWERS, fill_powers, lazy_steps
 from stretto.runtime.runtimes import Serial, Threads
 from stretto.solvers.linear.row_problem import RowProblem
 from stretto.solvers.linear.svrg import METHODS, SvrgOptions, SvrgState, evaluate, full_gradient, stochastic_epoch

@@ -179,6 +179,7 @@ def _separate(kind: str, dtype: str) -> None:
     matrix: Any = scipy.sparse.csr_array(X) if kind == "sparse" else X
     with _without_warnings():
         LinearSVC(max_iter=5).fit(matrix, y > 0)
+        LinearSVC(solver="sgd", max_iter=30).fit(matrix, y > 0)
         LogisticRegression(solver="svrg", max_iter=2).fit(matrix, y > 0)
 
 

@@ -15,6 +15,7 @@ from stretto.observe.progress import duration
 from stretto.plan.cost import show_bytes
 from stretto.plan.explain import show
 from stretto.solvers.linear.dual_descent import RowFit, solve_dual
+from stretto.solvers.linear.growing_batches import solve_growing
 from stretto.solvers.linear.row_problem import RowProblem
 from stretto.solvers.linear.svrg import SvrgOptions, solve_svrg
 from stretto.solvers.softmax.rows import DesignRows
@@ -99,6 +100,8 @@ def fit_rows(
         start = None if last is None else np.column_stack([last[0] / units, last[1]])
         options = SvrgOptions(model.variance_reduction, int(model.batch_size))
         fit = solve_svrg(problem, sitting.crew, epochs=model.max_iter, options=options, start=start, **given)
+    elif model.solver == "sgd":
+        fit = solve_growing(problem, sitting.crew, epochs=model.max_iter, **given)
     else:
         fit = solve_dual(problem, sitting.crew, max_sweeps=model.max_iter, **given)
     if not fit.converged and not sitting.stopped:
@@ -129,7 +132,7 @@ def _looking(
 
 def _warn(model: LinearSVC | LogisticRegression, fit: RowFit) -> None:
     worst = int(np.argmax(fit.gap / np.maximum(fit.objective, 1e-300)))
-    what = "epochs" if model.solver == "svrg" else "sweeps"
+    what = "sweeps" if model.solver == "dual" else "epochs"
     warnings.warn(
         f"{type(model).__name__} stopped after max_iter={model.max_iter} {what} at a duality gap of "
         f"{fit.gap[worst]:.3g}, above the {model.tol * fit.objective[worst]:.3g} that tol asks for; raise max_iter or "

@@ -31,6 +31,7 @@ from .svrg_options import check_svrg, without_unused
 Floats = NDArray[np.float64]
 
 _LOSSES = {"hinge": "max(0, 1 − y z)", "squared_hinge": "max(0, 1 − y z)²"}
+_GROWING = "subgradient steps on mini-batches of 0.1, 1 and 10 % of the samples, in three phases"
 _DUAL = "dual coordinate descent with shrinking, one class against the rest"
 
 
@@ -55,11 +56,13 @@ class LinearSVC(LinearClassifier):
         Stop when the duality gap, which bounds how far the objective is from its minimum, is at most tol times the
         objective, for every class.
     max_iter : int, default 1000
-        The most sweeps over the samples, for each class; with solver="svrg", epochs.
+        The most sweeps over the samples, for each class; with the other solvers, epochs.
     class_weight : dict, "balanced" or None, default None
         {class: weight}, or "balanced" for weights that make the classes count alike.
-    solver : {"dual", "svrg"}, default "dual"
-        Dual coordinate descent, or stochastic steps with variance reduction, for loss="squared_hinge" only.
+    solver : {"dual", "svrg", "sgd"}, default "dual"
+        Dual coordinate descent; stochastic steps with variance reduction, for loss="squared_hinge" only; or
+        subgradient steps on mini-batches that grow in three phases, which end without a proof: when shorter steps
+        change the objective by less than tol.
     variance_reduction : {"svrg", "svrg++", "katyusha"}, default "svrg"
         Of solver="svrg": plain, with epochs that grow, or with momentum.
     batch_size : int, default 1
@@ -153,7 +156,7 @@ class LinearSVC(LinearClassifier):
         check.choice("loss", self.loss, tuple(_LOSSES))
         check.number("intercept_scaling", self.intercept_scaling, above=0, why="without one use fit_intercept=False")
         check.number("intercept_scaling", self.intercept_scaling, least=1.0 / LARGEST, most=LARGEST)
-        check.choice("solver", self.solver, ("dual", "svrg"))
+        check.choice("solver", self.solver, ("dual", "svrg", "sgd"))
         check_svrg(self)
         if self.solver == "svrg" and self.loss == "hinge":
             raise PlanError(
@@ -264,10 +267,15 @@ class LinearSVC(LinearClassifier):
         return f"for each of {len(self.classes_)} classes against the rest {formula}" if several else formula
 
     def _how(self) -> str:
-        return _DUAL if self.solver == "dual" else svrg_words(self.variance_reduction, self.batch_size)
+        fixed = {"dual": _DUAL, "sgd": _GROWING}
+        return fixed.get(self.solver) or svrg_words(self.variance_reduction, self.batch_size)
 
     def _until(self) -> str:
         what = "sweeps" if self.solver == "dual" else "epochs"
+        if self.solver == "sgd":
+            return (
+                f"shorter steps change the objective by less than {float(self.tol):g} of it, or {self.max_iter} {what}"
+            )
         return f"the duality gap is at most {float(self.tol):g} × the objective, or {self.max_iter} {what}"
 
     def _plan_parameters(self) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stretto.kernels.linear import dual_descent as kernels
+from stretto.kernels.samples import dual_descent as kernels
 from stretto.runtime.blocks.crew import Crew
 
 from .fit_saving import FitSaving

@@ -60,7 +60,7 @@ class RowProblem:
 
     @cached_property
     def arrays(self) -> tuple[Array, Array, Array]:
-        """values, indices and indptr as `kernels/linear/sample_rows.py` takes them."""
+        """values, indices and indptr as `kernels/samples/sample_rows.py` takes them."""
         if self.rows.sparse:
             indptr, indices, values = self.rows.parts
             return values, indices, for_kernels(indptr.astype(np.int64, copy=False))

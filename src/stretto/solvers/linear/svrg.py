@@ -29,9 +29,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.errors import Diverged
-from stretto.kernels.linear import dual_descent, lazy_steps, sample_losses
-from stretto.kernels.linear import variance_reduced as kernels
+from stretto.kernels.linear import sample_losses
 from stretto.kernels.numeric.alias import fill_alias
+from stretto.kernels.samples import dual_descent, lazy_steps
+from stretto.kernels.samples import variance_reduced as kernels
 from stretto.runtime.blocks.crew import Crew
 
 from .dual_descent import RowFit
