@@ -56,6 +56,8 @@ NAMES = {
     "cluster_managed": "managed communication on cables of 100 Mbit; a factor served, replicated and rotating",
     "rotation_calibration": "rotation: seconds of an epoch on simulated nodes and on four hosts of the laboratory",
     "softmax": "many classes jointly: time to within 1e-3 of the optimum, beside scikit-learn's solvers",
+    "linear_svc": "linear support vector machines to the same objective, beside liblinear in scikit-learn",
+    "svrg": "logistic regression by stochastic steps with variance reduction, beside saga and lbfgs",
     "sparse_logistic": "L1 logistic regression, beside liblinear, skglm, celer and scikit-learn",
     "logistic_grid": "L1 logistic regression over a grid of C: objective and seconds, beside liblinear",
     "support": "what runs where: estimators and loops on every runtime, in memory and from disk; has options",

@@ -183,6 +183,8 @@ def rows() -> dict[str, Row]:
             3,
         ),
         _linear("LogisticRegression, one against the rest", _logistic(multi_class="ovr", l1_ratio=1.0), 3),
+        _linear("LogisticRegression, two classes, svrg", _logistic(solver="svrg"), 2),
+        _linear("LinearSVC", lambda **where: st.LinearSVC(random_state=0, **where), 3),
     ]
     found += [_loop(case) for case in cases.LOOPS]
     return {row.name: row for row in found}

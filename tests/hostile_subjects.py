@@ -88,6 +88,7 @@ def ratings() -> tuple[Array, None]:
 
 _LINEAR = ("predict", "score")
 _CLASSES = ("predict", "score", "decision_function", "predict_proba")
+_SCORES = ("predict", "score", "decision_function")
 _FACTORS = ("transform", "score", "fold_in")
 _MF: dict[str, Any] = {"n_components": 3, "max_iter": 3, "random_state": 0, "n_jobs": 1}
 
@@ -119,6 +120,20 @@ SUBJECTS: dict[str, Subject] = {
         _CLASSES,
         {"solver": "sgd", "l1_ratio": 0.0, "tol": 0.1, "max_iter": 5, "n_jobs": 1},
         ("max_iter",),
+    ),
+    "LogisticRegression svrg": Subject(
+        st.LogisticRegression,
+        two_classes,
+        _CLASSES,
+        {"solver": "svrg", "variance_reduction": "katyusha", "l1_ratio": 0.5, "tol": 0.1, "max_iter": 5, "n_jobs": 1},
+        ("max_iter", "batch_size"),
+    ),
+    "LinearSVC": Subject(st.LinearSVC, three_classes, _SCORES, {"C": 0.5, "max_iter": 30, "n_jobs": 1}, ("max_iter",)),
+    "LinearSVC sgd": Subject(
+        st.LinearSVC, two_classes, _SCORES, {"solver": "sgd", "C": 0.1, "max_iter": 6, "n_jobs": 1}, ("max_iter",)
+    ),
+    "LinearSVC hinge": Subject(
+        st.LinearSVC, two_classes, _SCORES, {"loss": "hinge", "C": 0.1, "max_iter": 30, "n_jobs": 1}, ("max_iter",)
     ),
     "LatentDirichletAllocation": Subject(
         st.LatentDirichletAllocation,

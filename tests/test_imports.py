@@ -90,7 +90,9 @@ def test_what_is_loaded_is_seen(ready: Ready, tmp_path: Path) -> None:
     assert loaded_after("import rich", HEAVY, ready, tmp_path) == ["rich"]
 
 
-@pytest.mark.parametrize("name", ["Lasso", "ElasticNet", "LassoCV", "lasso_path", "LogisticRegression", "Threads"])
+@pytest.mark.parametrize(
+    "name", ["Lasso", "ElasticNet", "LassoCV", "lasso_path", "LogisticRegression", "LinearSVC", "Threads"]
+)
 def test_linear_models_import_numba_when_they_fit(name: str, ready: Ready, tmp_path: Path) -> None:
     assert loaded_after(f"import stretto; stretto.{name}", ("numba", "llvmlite"), ready, tmp_path) == []
 

@@ -29,6 +29,7 @@ MODELS: dict[str, Callable[[], Any]] = {
     "LassoCV": lambda: st.LassoCV(alphas=np.array([0.1, 0.01]), cv=3).fit(X, Y),
     "two classes": lambda: st.LogisticRegression(0.5, class_weight=HALF, runtime=st.Serial()).fit(X, Y > 0),
     "three classes": lambda: st.LogisticRegression(0.5, l1_ratio=1.0).fit(X, TEXT),
+    "LinearSVC": lambda: st.LinearSVC(0.5, loss="hinge", class_weight="balanced").fit(X, TEXT),
     "objects": lambda: st.LogisticRegression().fit(X, TEXT.astype(object)),
     "scheduled": lambda: st.Lasso(0.1, schedule=st.schedule.cyclic(), max_iter=500).fit(X, Y),
     "MatrixFactorization": lambda: st.MatrixFactorization(3, max_iter=2, random_state=0).fit(abs(X)),

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from stretto.models.linear.lasso_cv import LassoCV
     from stretto.models.linear.logistic import LogisticRegression
     from stretto.models.linear.path import lasso_path
+    from stretto.models.linear.svc import LinearSVC
     from stretto.models.topics.estimator import LatentDirichletAllocation
     from stretto.plan.plan import Plan
     from stretto.programs.coordinates.regression import SparseRegression
@@ -59,6 +60,7 @@ _SHELF = {
     "Lasso": "stretto.models.linear.lasso:Lasso",
     "LassoCV": "stretto.models.linear.lasso_cv:LassoCV",
     "LatentDirichletAllocation": "stretto.models.topics.estimator:LatentDirichletAllocation",
+    "LinearSVC": "stretto.models.linear.svc:LinearSVC",
     "LogisticRegression": "stretto.models.linear.logistic:LogisticRegression",
     "MatrixFactorization": "stretto.models.factorization.estimator:MatrixFactorization",
     "NewRows": "stretto.models.factorization.fold_in:NewRows",
@@ -120,6 +122,7 @@ __all__ = [
     "Lasso",
     "LassoCV",
     "LatentDirichletAllocation",
+    "LinearSVC",
     "LogisticRegression",
     "MatrixFactorization",
     "NewRows",

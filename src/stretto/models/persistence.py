@@ -21,6 +21,7 @@ _KINDS = {
     "lasso": ("Lasso", "", ""),
     "elastic-net": ("ElasticNet", "", ""),
     "lasso-cv": ("LassoCV", "", ""),
+    "linear-svc": ("LinearSVC", "", ""),
     "logistic-regression": ("LogisticRegression", "", ""),
 }
 

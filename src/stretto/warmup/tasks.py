@@ -92,6 +92,8 @@ def _regressions() -> list[WarmupTask]:
         for kind, dtype in kinds
     ]
     for kind, dtype in kinds:
+        made.append(WarmupTask(f"support vectors, {kind}, {dtype}", "support vectors", partial(_separate, kind, dtype)))
+    for kind, dtype in kinds:
         made.append(WarmupTask(f"many classes, {kind}, {dtype}", "classes", partial(_classify, kind, dtype)))
     return [*made, WarmupTask("rounds of a schedule", "rounds", _rounds)]
 
@@ -164,6 +166,21 @@ def _classify(kind: str, dtype: str) -> None:
         for classes in (3, 8, 10, 20) if dtype == "float64" else (3,):
             LogisticRegression(max_iter=30, l1_ratio=1.0).fit(matrix, which * classes // len(X))
         LogisticRegression(solver="sgd", max_iter=1, random_state=0, l1_ratio=1.0).fit(matrix, which % 3)
+
+
+def _separate(kind: str, dtype: str) -> None:
+    """Linear support vector machines, and stochastic steps with variance reduction."""
+    import scipy.sparse
+
+    from stretto.models.linear.logistic import LogisticRegression
+    from stretto.models.linear.svc import LinearSVC
+
+    X, y = _samples(60, 40, dtype)
+    matrix: Any = scipy.sparse.csr_array(X) if kind == "sparse" else X
+    with _without_warnings():
+        LinearSVC(max_iter=5).fit(matrix, y > 0)
+        LinearSVC(solver="sgd", max_iter=30).fit(matrix, y > 0)
+        LogisticRegression(solver="svrg", max_iter=2).fit(matrix, y > 0)
 
 
 def _samples(n: int, p: int, dtype: str) -> Any:

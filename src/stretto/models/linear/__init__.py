@@ -1,1 +1,1 @@
-"""Linear model estimators: `Lasso`, `ElasticNet`, `LassoCV`, `lasso_path`, `LogisticRegression`."""
+"""Linear model estimators: `Lasso`, `ElasticNet`, `LassoCV`, `lasso_path`, `LogisticRegression`, `LinearSVC`."""

@@ -53,7 +53,7 @@ class LinearModel(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
 
     # Parameters that subclasses' constructors store.
     fit_intercept: bool
-    standardize: bool
+    standardize: bool = False
     tol: float
     max_iter: int
     profile: str

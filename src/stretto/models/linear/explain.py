@@ -73,3 +73,10 @@ def joint_solver(model: Any, metric: str = "") -> str:
     if model.solver == "sgd":
         return f"{model.optimizer}, 16 logical workers with a mini-batch each, up to {model.max_iter} epochs"
     return f"quasi-Newton steps, {STEPS} to a round{metric}; Newton's at the end where needed"
+
+
+def svrg_words(method: str, batch: int) -> str:
+    """How a problem is solved by steps with variance reduction, as text."""
+    names = {"svrg": "SVRG", "svrg++": "SVRG++, epochs that grow", "katyusha": "Katyusha, SVRG with momentum"}
+    size = "one sample" if batch == 1 else f"{batch:,} samples"
+    return f"{names[method]}: a full gradient, then steps of {size} that read only the features they meet"

@@ -9,7 +9,6 @@ More than two classes are learned jointly (softmax), as scikit-learn does.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, Self
@@ -20,10 +19,10 @@ from numpy.typing import NDArray
 from stretto.data.design.design import LARGEST
 from stretto.data.design.design_files import DesignFiles
 from stretto.deprecation import warn_deprecated
-from stretto.errors import DataError, PlanError
+from stretto.errors import PlanError
 from stretto.models import checks
 from stretto.models.options import refuse_unused
-from stretto.models.sklearn_base import ClassifierMixin, check_classification_targets, clone, with_callbacks
+from stretto.models.sklearn_base import clone, with_callbacks
 from stretto.plan.job import JobPlan
 from stretto.runtime.chosen import refuse_elsewhere
 from stretto.runtime.runtimes import Runtime
@@ -31,16 +30,18 @@ from stretto.runtime.session import Session
 from stretto.schedule.spec import Schedule
 from stretto.solvers.linear.regression import RegressionProblem
 
-from .base import LinearModel
-from .explain import explain_fit, joint_formula, joint_solver, until
-from .input import LinearInput, beginning, class_weights, converted, logistic, logistic_gap, matrix_of, taken
+from .classifier import LinearClassifier
+from .explain import explain_fit, joint_formula, joint_solver, svrg_words, until
+from .input import LinearInput, converted, matrix_of, taken
+from .logistic_fit import fit_separate, separate_problems
 from .plan import PlanText
+from .svrg_options import check_svrg, without_unused
 
 Floats = NDArray[np.float64]
 _PLAIN = "LogisticRegression(…)"
 
 
-class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
+class LogisticRegression(LinearClassifier):
     """Logistic regression with an elastic-net penalty: C·Σ s·log(1 + exp(−yz)) + l1_ratio·‖w‖₁ + ½(1 − l1_ratio)‖w‖².
 
     Here z = Xw + b, y is −1 or +1 and s are the sample weights. With k > 2 classes W and b have a row for each, and the
@@ -60,19 +61,24 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
         Stop when the duality gap, which bounds how far the objective is from its minimum, is at most tol times the
         objective; for a joint model of several classes, tol times the loss of the model without features.
     max_iter : int, default 100
-        The most rounds; with solver="sgd", epochs.
+        The most rounds; with solver="sgd" and solver="svrg", epochs.
     class_weight : dict, "balanced" or None, default None
         {class: weight}, or "balanced" for weights that make the classes count alike.
     multi_class : str, deprecated
         Several classes are learned jointly. For each class against the rest, use
         `sklearn.multiclass.OneVsRestClassifier(st.LogisticRegression(…))`.
-    solver : {"auto", "sgd"}, default "auto"
-        Of the joint model: quasi-Newton steps, or stochastic ones.
+    solver : {"auto", "sgd", "svrg"}, default "auto"
+        "auto" takes working sets for two classes and quasi-Newton steps for the joint model of several, which
+        "sgd" learns by stochastic steps. "svrg", for two classes, takes stochastic steps with variance reduction.
     optimizer : {"adagrad", "adarevision", "sgd"}, default "adagrad"
         Of solver="sgd". "adarevision" is AdaGrad that corrects for gradients that are out of date. Refused with
         solver="auto", which does not use it.
     learning_rate : float or None, default None
         Of solver="sgd"; None chooses one. Refused with solver="auto".
+    variance_reduction : {"svrg", "svrg++", "katyusha"}, default "svrg"
+        Of solver="svrg": plain, with epochs that grow, or with momentum.
+    batch_size : int, default 1
+        Of solver="svrg": samples of a step.
     warm_start : bool, default False
         Start from the coefficients of the last fit.
     schedule : Schedule or None, default None
@@ -129,13 +135,6 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
     (3, 20)
     """
 
-    classes_: NDArray[Any]
-    coef_: Floats
-    intercept_: Floats
-    dual_gap_: Floats
-    objective_: Floats
-    n_iter_: NDArray[np.int64]
-
     def __init__(
         self,
         C: float = 1.0,
@@ -150,6 +149,8 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
         solver: str = "auto",
         optimizer: str = "adagrad",
         learning_rate: float | None = None,
+        variance_reduction: str = "svrg",
+        batch_size: int = 1,
         warm_start: bool = False,
         schedule: Schedule | None = None,
         n_jobs: int | Literal["auto"] | None = None,
@@ -169,6 +170,8 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
         self.solver = solver
         self.optimizer = optimizer
         self.learning_rate = learning_rate
+        self.variance_reduction = variance_reduction
+        self.batch_size = batch_size
         self.warm_start = warm_start
         self.schedule = schedule
         self.n_jobs = n_jobs
@@ -180,8 +183,6 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
     def _check_parameters(self) -> None:
         super()._check_parameters()
         check = checks.of(self)
-        check.number("C", self.C, above=0, why="for a model without a penalty take a large C, such as 1e6")
-        check.number("C", self.C, least=1.0 / LARGEST, most=LARGEST)
         check.number("l1_ratio", self.l1_ratio, least=0, most=1)
         check.choice("multi_class", self.multi_class, ("deprecated", "multinomial", "ovr"))
         if self.multi_class != "deprecated":
@@ -193,13 +194,11 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
                 else f"{_PLAIN}, which learns classes jointly,",
                 removed_in="0.3",
             )
-        check.choice("solver", self.solver, ("auto", "sgd"))
+        check.choice("solver", self.solver, ("auto", "sgd", "svrg"))
+        check_svrg(self)
         check.choice("optimizer", self.optimizer, ("sgd", "adagrad", "adarevision"))
         check.optional("learning_rate", self.learning_rate, above=0)
         check.optional("learning_rate", self.learning_rate, least=1.0 / LARGEST, most=LARGEST)
-        weights: Any = self.class_weight
-        if not isinstance(weights, Mapping | None) and not (isinstance(weights, str) and weights == "balanced"):
-            raise check.wrong("class_weight", "a mapping {class: weight}, 'balanced' or None", weights)
         if self.solver != "sgd":
             unused = dict.fromkeys(("optimizer", "learning_rate"), "it belongs to solver='sgd'")
             refuse_unused(self, unused, chosen=f"solver={self.solver!r}")
@@ -255,16 +254,14 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
         """Fit by an existing plan; PlanError if the plan of this fit would now differ."""
         return self._fit(X, y, sample_weight, made, runtime, session)
 
-    def _last(self, given: LinearInput, classes: NDArray[Any]) -> tuple[Floats, Floats] | None:
-        """The coefficients that a warm start continues from."""
-        shape = (1 if len(classes) == 2 else len(classes)), given.shape[1]
-        known = self.warm_start and hasattr(self, "coef_") and self.coef_.shape == shape
-        return (self.coef_, self.intercept_) if known else None
-
     def _words(self) -> PlanText:
         """The text of the plan; the classes must be known."""
         count = len(self.classes_)
         several = {"classes": count} if count > 2 else {}
+        if self.solver == "svrg" and not self._joint:
+            until_ = until("logistic", self.fit_intercept, self.tol, self.max_iter).replace("rounds", "epochs")
+            how = svrg_words(self.variance_reduction, self.batch_size)
+            return PlanText(type(self).__name__, self._formula(), until_, how, more={"schedule": how, **several})
         if not self._joint:
             until_ = until("logistic", self.fit_intercept, self.tol, self.max_iter)
             return PlanText(
@@ -277,8 +274,8 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
             f"the duality gap is at most {float(self.tol):g} × the loss of the model without features, "
             f"or {self.max_iter} {what}",
             joint_solver(self),
-            count,
-            several,
+            outputs=count,
+            more=several,
         )
 
     def _fit(
@@ -300,49 +297,15 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
         plan = self._planned(replace(given, weight=weight), self._words(), last, made, where)
         if self._joint:
             return self._fit_joint(given, which, weight, last, plan, where, session)
-        given = converted(given)
-        count = 1 if len(classes) == 2 else len(classes)
-        # Classes that are not solved yet have zeros, or the coefficients of the last fit.
-        coefs, intercepts = np.zeros((count, given.shape[1])), np.zeros(count)
-        if last is not None:
-            coefs, intercepts = np.array(last[0]), np.array(last[1])
-        ends: list[tuple[float, float, int]] = []  # gap, objective and rounds of the solved classes
-        with self._sitting(given, plan, where, session) as sitting:
-            sitting.saved.goal = count * self.max_iter
-            if (found := sitting.saved.take("classes")) is not None:
-                coefs, intercepts = np.array(found["coefs"]), np.array(found["intercepts"])
-                ends = [(gap, objective, int(rounds)) for gap, objective, rounds in found["ends"].tolist()]
+        if self.solver == "svrg":
+            from .row_fit import fit_rows, logistic_rows  # here, not above: it imports Numba
 
-            def done() -> dict[str, NDArray[Any]]:
-                return {"coefs": coefs, "intercepts": intercepts, "ends": np.array(ends).reshape(-1, 3)}
-
-            with sitting.saved.level("classes", done):
-                for k, problem in enumerate(self._problems(sitting.lay_out(), which, weight)):
-                    if k < len(ends):
-                        continue
-
-                    def so_far(coef: Floats, intercept: float, k: int = k) -> dict[str, Any]:
-                        seen, bias = coefs.copy(), intercepts.copy()
-                        seen[k], bias[k] = coef, intercept
-                        return {"coef_": seen, "intercept_": bias, "classes_": self.classes_}
-
-                    fit = sitting.solve(
-                        problem,
-                        float(self.l1_ratio),
-                        1.0 - float(self.l1_ratio),
-                        gap=logistic_gap(problem, self.tol),
-                        share=self.tol,
-                        units=1.0,
-                        start=None if last is None else beginning(coefs[k], intercepts[k], problem),
-                        label=f"class {self.classes_[k]!s}, " if count > 1 else "",
-                        attributes=so_far,
-                    )
-                    coefs[k], intercepts[k] = fit.coef, fit.intercept
-                    ends.append((fit.gap, fit.objective, max(1, fit.rounds)))
-            self.coef_, self.intercept_ = coefs, intercepts
-            self.dual_gap_ = np.array([gap for gap, _, _ in ends])
-            self.objective_ = np.array([objective for _, objective, _ in ends])
-            self.n_iter_ = np.array([rounds for _, _, rounds in ends])
+            problem, units = logistic_rows(self, matrix_of(given), which, weight)
+            with self._sitting(given, plan, where, session) as sitting:
+                fit_rows(self, sitting, problem, units, last)
+            return self
+        with self._sitting(converted(given), plan, where, session) as sitting:
+            fit_separate(self, sitting, which, weight, last)
         return self
 
     def _fit_joint(
@@ -368,14 +331,17 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
         return self
 
     def _refuse_joint(self, given: LinearInput, runtime: Runtime) -> None:
-        """PlanError if a joint model cannot run; the classes must be known."""
+        """PlanError if a fit of these classes cannot run by this solver, or not there."""
         files = isinstance(given.X, DesignFiles)
-        if self._joint and (files or self.solver == "sgd"):
-            what = "a joint model of several classes takes X in memory" if files else "mini-batches of solver='sgd' are"
+        stochastic = self.solver != "auto"
+        if stochastic and self.schedule is not None and not self._joint:
+            raise PlanError(f"schedule= has no effect with solver={self.solver!r}; leave it out")
+        if (self._joint and files) or stochastic:
+            what = f"mini-batches of solver={self.solver!r} are drawn from all samples in one memory"
             refuse_elsewhere(
                 runtime,
                 owner=type(self).__name__,
-                why=what if files else f"{what} drawn from all samples in one memory",
+                why=what if stochastic else "a joint model of several classes takes X in memory",
                 give="use st.Threads(n), or sklearn.multiclass.OneVsRestClassifier, whose fits run on a cluster",
             )
 
@@ -383,52 +349,19 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
     def _joint(self) -> bool:
         """Whether one model is fitted for all classes."""
         joint = len(self.classes_) > 2 and self.multi_class != "ovr"
-        if self.solver != "auto" and not joint:
+        if self.solver == "sgd" and not joint:
+            raise PlanError("solver='sgd' learns three classes or more jointly; for two classes leave solver='auto'")
+        if self.solver == "svrg" and joint:
             raise PlanError(
-                f"solver={self.solver!r} learns three classes or more jointly; for two classes leave solver='auto'"
+                "solver='svrg' learns two classes; for several leave solver='auto', or learn each against the rest "
+                "with sklearn.multiclass.OneVsRestClassifier(st.LogisticRegression(solver='svrg'))"
             )
         return joint
 
     def _plan_parameters(self) -> dict[str, Any]:
         # Fingerprints have always contained how several classes are learned.
-        return super()._plan_parameters() | {"multi_class": "ovr" if self.multi_class == "ovr" else "multinomial"}
-
-    def _classes(self, given: LinearInput) -> tuple[NDArray[Any], NDArray[np.int64], Floats]:
-        """(classes [k], class index of each sample [n], sample weights times class weights [n])."""
-        check_classification_targets(given.y)
-        classes, which = np.unique(given.y, return_inverse=True)
-        if len(classes) < 2:
-            raise DataError(
-                "LogisticRegression needs samples of at least 2 classes; "
-                f"the data contain one class: {classes.tolist()[0]!r}"
-            )
-        weight = given.weight
-        if self.class_weight is not None:
-            of_class = class_weights(self.class_weight, classes, given.y, weight)
-            weight = weight * of_class[which]
-        idle = np.flatnonzero(np.bincount(which, weights=weight) <= 0)
-        if len(idle):
-            raise DataError(
-                f"class {classes.tolist()[idle[0]]!r} has no weight: its samples all weigh 0; "
-                "give them weight or leave them out"
-            )
-        return classes, which.astype(np.int64), weight
-
-    def _problems(self, given: LinearInput, which: NDArray[np.int64], weight: Floats) -> list[RegressionProblem]:
-        """One problem for two classes, else one for each class against the rest."""
-        count = len(self.classes_)
-        scale = given.design.spread(weight) if self.standardize else None
-        positives = [1] if count == 2 else range(count)
-        return [
-            logistic(
-                given.design,
-                np.where(which == k, 1.0, -1.0),
-                float(self.C) * weight,
-                intercept=self.fit_intercept,
-                scale=scale,
-            )
-            for k in positives
-        ]
+        several = {"multi_class": "ovr" if self.multi_class == "ovr" else "multinomial"}
+        return without_unused(super()._plan_parameters() | several)
 
     def explain(self, X: Any, y: Any = None, sample_weight: Any = None) -> str:
         """What `fit` would do with these data, in words: the problem, how X is stored, how and where it is solved.
@@ -450,10 +383,13 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
             from .softmax_fit import explain_joint, joint_problem
 
             return explain_joint(model, joint_problem(model, matrix_of(given), which, len(model.classes_), weight))
+        if model.solver == "svrg":
+            from .row_fit import explain_rows, logistic_rows
+
+            return explain_rows(model, logistic_rows(model, matrix_of(given), which, weight)[0])
 
         def first(given: LinearInput) -> RegressionProblem:
-            problem: RegressionProblem = model._problems(given, which, weight)[0]
-            return problem
+            return separate_problems(model, given, which, weight)[0]
 
         return explain_fit(model, converted(given), first, model._formula(), model._strongest)
 
@@ -484,9 +420,7 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
         X : array or sparse matrix [n, p] or DataFrame
             Samples × features.
         """
-        X = self._features(X)
-        scores = np.asarray(X @ self.coef_.T + self.intercept_)
-        return scores.ravel() if len(self.classes_) == 2 else scores
+        return self._scores(X)
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The most probable class of each sample [n].
@@ -496,9 +430,7 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
         X : array or sparse matrix [n, p] or DataFrame
             Samples × features.
         """
-        scores = self.decision_function(X)
-        best = (scores > 0).astype(np.intp) if scores.ndim == 1 else scores.argmax(axis=1)
-        return np.asarray(self.classes_[best])
+        return self._best(self.decision_function(X))
 
     def predict_proba(self, X: Any) -> Floats:
         """Probabilities of the classes [n, k]; with "ovr", those of the k problems scaled to add up to 1.

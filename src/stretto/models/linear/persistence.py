@@ -14,6 +14,7 @@ _FORMATS = {
     "ElasticNet": "stretto/elastic-net/1",
     "Lasso": "stretto/lasso/1",
     "LassoCV": "stretto/lasso-cv/1",
+    "LinearSVC": "stretto/linear-svc/1",
     "LogisticRegression": "stretto/logistic-regression/1",
 }
 # Attributes of all linear models; each has some of them.

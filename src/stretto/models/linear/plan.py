@@ -49,6 +49,7 @@ class PlanText:
     formula: str  # the objective
     until: str  # when the fit ends
     solver: str = ""  # how it is solved; "" for that of the schedule
+    score: str = ""  # what z is; "" for Xw and an intercept without penalty
     outputs: int = 1  # columns of coefficients
     more: dict[str, Any] = field(default_factory=dict)  # further values that can change a number
 
@@ -76,7 +77,7 @@ def plan_linear(
     stored = int(X.nnz) if sparse else int(X.size)
     entry = stored * (_FLOAT + _INDEX) + _FLOAT * (features + 1) if sparse else stored * _FLOAT
     told = ", ".join(f"{name}={value}" for name, value in values.items() if name in parameters)
-    intercept = "z = Xw + b, b free" if model.fit_intercept else "z = Xw"
+    intercept = words.score or ("z = Xw + b, b free" if model.fit_intercept else "z = Xw")
     positive = ", w ≥ 0" if getattr(model, "positive", False) else ""
     density = f", {stored:,} entries, {stored / max(1, samples * features):.2%} of the cells" if sparse else ""
     stores = "svmlight files" if isinstance(X, DesignFiles) else X.format.upper() if sparse else ""

@@ -115,6 +115,13 @@ class DesignRows:
         turned = part.tocsr()
         return DesignRows((self.shape[0], len(which)), csr=(turned.indptr, turned.indices, turned.data))
 
+    def scaled(self, factor: NDArray[np.float64]) -> DesignRows:
+        """A copy with column j multiplied by factor[j] [p]."""
+        if self.dense is not None:
+            return DesignRows(self.shape, dense=(self.dense * factor).astype(self.dtype))
+        indptr, indices, values = self._csr
+        return DesignRows(self.shape, csr=(indptr, indices, (values * factor[indices]).astype(self.dtype)))
+
     def spread(self, weight: NDArray[np.float64]) -> NDArray[np.float64]:
         """[p] standard deviation of each column under these weights [n]; 1 for a constant column."""
         if self.dense is not None:

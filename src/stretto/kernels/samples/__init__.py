@@ -1,0 +1,1 @@
+"""Linear classification by rows: dual coordinate descent, steps with variance reduction, mini-batches."""

@@ -1,0 +1,81 @@
+"""`LinearClassifier`: what linear models of classes have in common: classes and their weights, scores, predictions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.data.design.design import LARGEST
+from stretto.errors import DataError
+from stretto.models import checks
+from stretto.models.sklearn_base import ClassifierMixin, check_classification_targets
+
+from .base import LinearModel
+from .input import LinearInput, class_weights
+
+Floats = NDArray[np.float64]
+
+
+class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
+    """A linear model with a row of coefficients for two classes, or one for each of several classes."""
+
+    classes_: NDArray[Any]
+    coef_: Floats
+    intercept_: Floats
+    dual_gap_: Floats
+    objective_: Floats
+    n_iter_: NDArray[np.int64]
+
+    # Parameters that subclasses' constructors store.
+    C: float
+    class_weight: Any
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        check = checks.of(self)
+        check.number("C", self.C, above=0, why="for a model without a penalty take a large C, such as 1e6")
+        check.number("C", self.C, least=1.0 / LARGEST, most=LARGEST)
+        weights: Any = self.class_weight
+        if not isinstance(weights, Mapping | None) and not (isinstance(weights, str) and weights == "balanced"):
+            raise check.wrong("class_weight", "a mapping {class: weight}, 'balanced' or None", weights)
+
+    def _classes(self, given: LinearInput) -> tuple[NDArray[Any], NDArray[np.int64], Floats]:
+        """(classes [k], class index of each sample [n], sample weights times class weights [n])."""
+        check_classification_targets(given.y)
+        classes, which = np.unique(given.y, return_inverse=True)
+        if len(classes) < 2:
+            raise DataError(
+                f"{type(self).__name__} needs samples of at least 2 classes; "
+                f"the data contain one class: {classes.tolist()[0]!r}"
+            )
+        weight = given.weight
+        if self.class_weight is not None:
+            of_class = class_weights(self.class_weight, classes, given.y, weight)
+            weight = weight * of_class[which]
+        idle = np.flatnonzero(np.bincount(which, weights=weight) <= 0)
+        if len(idle):
+            raise DataError(
+                f"class {classes.tolist()[idle[0]]!r} has no weight: its samples all weigh 0; "
+                "give them weight or leave them out"
+            )
+        return classes, which.astype(np.int64), weight
+
+    def _last(self, given: LinearInput, classes: NDArray[Any]) -> tuple[Floats, Floats] | None:
+        """The coefficients that a warm start continues from."""
+        shape = (1 if len(classes) == 2 else len(classes)), given.shape[1]
+        known = self.warm_start and hasattr(self, "coef_") and self.coef_.shape == shape
+        return (self.coef_, self.intercept_) if known else None
+
+    def _scores(self, X: Any) -> Floats:
+        """XW + b: [n] for two classes, else [n, k]."""
+        X = self._features(X)
+        scores = np.asarray(X @ self.coef_.T + self.intercept_)
+        return scores.ravel() if len(self.classes_) == 2 else scores
+
+    def _best(self, scores: Floats) -> NDArray[Any]:
+        """The class with the highest score, for each sample."""
+        best = (scores > 0).astype(np.intp) if scores.ndim == 1 else scores.argmax(axis=1)
+        return np.asarray(self.classes_[best])
