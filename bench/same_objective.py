@@ -30,7 +30,7 @@ Each program gets the loosest of its settings (in brackets) whose objective, com
 the coefficients that came back, is at most {close:g} above the smallest one known; a user would not know that setting.
 Fits with it are then timed in one process, the programs in turn, so that other work on the machine slows all of them
 alike: medians of {repeats}, or one fit where it takes more than {long:g} s. Compiling is apart: a small fit comes
-first. `> {limit:g}`: not reached in so many seconds."""
+first. `> {limit:g}`: not reached in that many seconds."""
 
 
 def rules(close: float) -> str:

@@ -47,7 +47,7 @@ class Case:
         return self.C * loss + ratio * float(np.abs(coef).sum()) + 0.5 * (1 - ratio) * float(coef @ coef)
 
     def ours(self, method: str) -> Callable[[Any], Any]:
-        """A fit of ours by so many epochs."""
+        """A fit of ours with this number of epochs."""
 
         def fit(epochs: int) -> Any:
             model = st.LogisticRegression(
@@ -80,7 +80,7 @@ class Case:
 def main() -> None:
     """Measure every set under both penalties."""
     if sets.real_data() is None:
-        print("the real sets are not here: set STRETTO_DATA to their folder")
+        print("the real sets are missing: set STRETTO_DATA to their folder")
         return
     warnings.simplefilter("ignore")  # all are stopped short on purpose
     columns = ["set", "penalty", "C", *(f"{title}, s" for title in (*METHODS, AUTO, *PEERS)), "ratio"]

@@ -1,7 +1,7 @@
 """Dual coordinate descent for linear support vector machines (Hsieh et al. 2008), one class against the rest.
 
 The primal problem is ½‖w‖² + Σ cost_i·loss(1 − y_i z_i), with loss(t) = max(0, t) (hinge) or max(0, t)² (squared), and
-z_i = x_i · w + bias·w[p]. The dual variables α_i lie in [0, cost_i], or [0, ∞) for the squared loss. The kernels keep
+z_i = x_i · w + bias·w[p]. The dual variables α_i are in [0, cost_i], or [0, ∞) for the squared loss. The kernels keep
 w = Σ α_i y_i (x_i, bias), so that a step for one sample costs one product with its row and one sum.
 
 A sweep visits the samples in random order. A sample at a bound whose gradient points clearly out of the box is skipped
@@ -10,7 +10,7 @@ in later sweeps (shrinking); before the end all samples are visited once more.
 The duality gap is a sum over the samples of a number that a visit knows anyway, so every sweep estimates it. The sum is
 the gap itself if w does not change in between; `evaluate_worker` computes that.
 
-k classes, n samples, p features. told [k, 7], the state of each class: see the slots.
+k classes, n samples, p features. status [k, 7], the state of each class: see the slots.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def norms_worker(pass_, worker, out, bounds, values, indices, indptr, p, bias, n
 @kernel
 def descend_worker(
     pass_, worker, out, which, values, indices, indptr, p, y, positive, cost, norm, bias, squared, tol, least, most,
-    sweeps, seed, w, alpha, order, told,
+    sweeps, seed, w, alpha, order, status,
 ):  # fmt: skip
     """Make up to `sweeps` sweeps for each class which[v], `most` in all; stop when the estimated gap is small enough.
 
@@ -84,7 +84,7 @@ def descend_worker(
     visit = next_visit(pass_, worker)
     while visit >= 0:
         c = which[visit]
-        own, a, places, state, wanted = w[c], alpha[c], order[c], told[c], positive[c]
+        own, a, places, state, wanted = w[c], alpha[c], order[c], status[c], positive[c]
         count = places.shape[0]
         active, made = np.int64(state[ACTIVE]), np.int64(state[SWEPT])
         high, low, dual, gap = state[HIGH], state[LOW], state[DUAL], state[GAP]

@@ -11,14 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.models.sklearn_base import ConvergenceWarning
-from stretto.observe.progress import duration
-from stretto.plan.cost import show_bytes
-from stretto.plan.explain import show
 from stretto.solvers.linear.dual_descent import RowFit, solve_dual
 from stretto.solvers.linear.growing_batches import solve_growing
 from stretto.solvers.linear.row_problem import RowProblem
 from stretto.solvers.linear.svrg import SvrgOptions, solve_svrg
 from stretto.solvers.softmax.rows import DesignRows
+from stretto.text import duration, fact_page, show_bytes
 
 from .base import FitSession, say
 
@@ -28,8 +26,6 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-
-_WIDTH = 118
 
 
 def row_problem(model: LinearSVC, X: Any, which: Ints, weight: Floats) -> RowProblem:
@@ -159,4 +155,4 @@ def explain_rows(model: LinearSVC | LogisticRegression, problem: RowProblem) -> 
     ]
     if model.standardize:
         facts.insert(3, ("scaling", "a copy with columns of standard deviation 1"))
-    return "\n".join([f"{type(model).__name__} on {samples:,} × {features:,}", *show(facts, _WIDTH)])
+    return fact_page(f"{type(model).__name__} on {samples:,} × {features:,}", facts)

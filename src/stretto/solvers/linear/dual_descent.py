@@ -52,7 +52,7 @@ class DualState:
     w: Floats  # [k, p + 1] Σ α_i y_i (x_i, bias)
     alpha: Floats  # [k, n] dual variables
     order: NDArray[np.int32] | Ints  # [k, m] samples with a positive weight; those at work first
-    told: Floats  # [k, 7] counts and estimates: see the slots of the kernel
+    status: Floats  # [k, 7] counts and estimates: see the slots of the kernel
     aim: Floats  # [k] share of the objective that the estimated gap must reach
     norm: Floats  # [n] ‖x_i‖² + bias²
     objective: Floats  # [k] at the last evaluation
@@ -71,22 +71,22 @@ class DualState:
             crew, "norms", kernels.norms_worker, len(bounds) - 1, bounds, *problem.arrays, p, problem.bias, norm
         )
         used = np.flatnonzero(problem.weight > 0).astype(np.int32 if n < 2**31 else np.int64)
-        told = np.zeros((k, kernels.SLOTS))
-        told[:, kernels.ACTIVE], told[:, kernels.HIGH], told[:, kernels.LOW] = len(used), np.inf, -np.inf
+        status = np.zeros((k, kernels.SLOTS))
+        status[:, kernels.ACTIVE], status[:, kernels.HIGH], status[:, kernels.LOW] = len(used), np.inf, -np.inf
         value = np.full(k, float(problem.weight.sum()))
         return DualState(
-            np.zeros((k, p + 1)), np.zeros((k, n)), np.tile(used, (k, 1)), told, np.full(k, np.nan), norm, value,
+            np.zeros((k, p + 1)), np.zeros((k, n)), np.tile(used, (k, 1)), status, np.full(k, np.nan), norm, value,
             value.copy(), np.zeros(k, bool), np.zeros(k, bool), seed,
         )  # fmt: skip
 
     @property
     def swept(self) -> Ints:
         """[k] sweeps made."""
-        return self.told[:, kernels.SWEPT].astype(np.int64)
+        return self.status[:, kernels.SWEPT].astype(np.int64)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """The state for a checkpoint."""
-        names = ("w", "alpha", "order", "told", "aim", "objective", "gap", "done", "known")
+        names = ("w", "alpha", "order", "status", "aim", "objective", "gap", "done", "known")
         return {name: getattr(self, name) for name in names}
 
     def restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
@@ -103,7 +103,7 @@ def sweep(problem: RowProblem, state: DualState, crew: Crew, *, tol: float, max_
     problem.run(
         crew, "sweep", kernels.descend_worker, len(open_), open_, *problem.arrays, problem.rows.shape[1], problem.y,
         problem.positive, problem.weight, state.norm, problem.bias, problem.squared, state.aim, problem.rounding,
-        max_sweeps, SWEEPS, state.seed, state.w, state.alpha, state.order, state.told,
+        max_sweeps, SWEEPS, state.seed, state.w, state.alpha, state.order, state.status,
     )  # fmt: skip
     state.known[open_] = False
     state.done[open_] |= state.swept[open_] >= max_sweeps
@@ -114,7 +114,7 @@ def evaluate(problem: RowProblem, state: DualState, crew: Crew, *, tol: float, e
 
     every : of all classes
     """
-    ready = np.ones(len(state.done), bool) if every else (state.told[:, kernels.READY] > 0) | state.done
+    ready = np.ones(len(state.done), bool) if every else (state.status[:, kernels.READY] > 0) | state.done
     which = np.flatnonzero(ready & ~state.known).astype(np.int64)
     if not len(which):
         return
@@ -132,9 +132,9 @@ def evaluate(problem: RowProblem, state: DualState, crew: Crew, *, tol: float, e
         state.gap[c] = max(0.0, math.fsum(mine[:, 1]))
         if state.gap[c] <= max(tol * state.objective[c], problem.rounding):
             state.done[c] = True
-        elif state.told[c, kernels.READY]:
+        elif state.status[c, kernels.READY]:
             state.aim[c] *= _TIGHTER
-        state.told[c, kernels.READY] = 0.0
+        state.status[c, kernels.READY] = 0.0
         state.known[c] = True
 
 
