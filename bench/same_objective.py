@@ -23,7 +23,12 @@ LONG = 2.0  # seconds from which on a fit is measured once
 LIMIT = float(os.environ.get("BENCH_LIMIT", "60"))
 
 # Wall time, or with BENCH_CLOCK=cpu the processor time of the whole process, which other work hardly changes.
-clock = time.process_time if os.environ.get("BENCH_CLOCK") == "cpu" else time.perf_counter
+SHARED = os.environ.get("BENCH_CLOCK") == "cpu"
+clock = time.process_time if SHARED else time.perf_counter
+CAUTION = """
+
+**The machine was shared while this was measured** (`BENCH_CLOCK=cpu`): seconds are those of the processor, of all
+threads together."""
 
 RULES = """\
 Each program gets the loosest of its settings (in brackets) whose objective, computed by one function for all from
@@ -35,7 +40,7 @@ first. `> {limit:g}`: not reached in that many seconds."""
 
 def rules(close: float) -> str:
     """How it was measured, as text."""
-    return RULES.format(close=close, repeats=REPEATS, long=LONG, limit=LIMIT)
+    return RULES.format(close=close, repeats=REPEATS, long=LONG, limit=LIMIT) + CAUTION * SHARED
 
 
 @dataclass(frozen=True)

@@ -29,8 +29,8 @@ from stretto.runtime.blocks.crew import Crew
 
 from .dual_descent import RowFit
 from .fit_saving import FitSaving
+from .row_passes import gradient, margins
 from .row_problem import RowProblem
-from .svrg import gradient, margins
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

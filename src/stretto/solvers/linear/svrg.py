@@ -29,7 +29,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.errors import Diverged
-from stretto.kernels.linear import sample_losses
 from stretto.kernels.numeric.alias import fill_alias
 from stretto.kernels.samples import dual_descent, lazy_steps
 from stretto.kernels.samples import variance_reduced as kernels
@@ -37,6 +36,7 @@ from stretto.runtime.blocks.crew import Crew
 
 from .dual_descent import RowFit
 from .fit_saving import FitSaving
+from .row_passes import dual_value, gradient, loss_at, margins
 from .row_problem import RowProblem
 
 Floats = NDArray[np.float64]
@@ -161,27 +161,6 @@ def _batch_smoothness(problem: RowProblem, crew: Crew, mean: float, batch: int, 
 # --- phases -----------------------------------------------------------------------------------------------------------
 
 
-def margins(problem: RowProblem, crew: Crew, w: Floats) -> Floats:
-    """[n] x·w + bias·w[p]."""
-    z = np.empty(problem.rows.shape[0])
-    bounds, p = problem.bounds, problem.rows.shape[1]
-    problem.run(
-        crew, "margins", kernels.margins_worker, len(bounds) - 1, bounds, *problem.arrays, p, problem.bias, w, z
-    )
-    return z
-
-
-def gradient(problem: RowProblem, crew: Crew, pull: Floats) -> Floats:
-    """[p + 1] Σ pull_i (x_i, bias), by parts of the rows that are added in their order."""
-    bounds, p = problem.gradient_bounds, problem.rows.shape[1]
-    G = np.empty((len(bounds) - 1, p + 1))
-    problem.run(crew, "gradient", kernels.gradient_worker, len(G), bounds, *problem.arrays, p, problem.bias, pull, G)
-    total: Floats = G[0]
-    for part in G[1:]:
-        total += part
-    return total
-
-
 def full_gradient(problem: RowProblem, state: SvrgState, crew: Crew) -> None:
     """Loss, slopes of the samples and gradient at the snapshot, for every class. A free intercept is optimised first.
 
@@ -190,29 +169,14 @@ def full_gradient(problem: RowProblem, state: SvrgState, crew: Crew) -> None:
     for c, wanted in enumerate(problem.positive):
         signs = np.where(problem.y == wanted, 1.0, -1.0)
         z = margins(problem, crew, state.snapshot[c])
-        if problem.loss == "logistic":
-            shift, state.loss[c], pull = _logistic(problem, signs, z)
-            if shift != 0.0:
-                state.snapshot[c, -1] += shift
-                state.w[c, -1] += shift
-        else:
-            slack = np.maximum(0.0, 1.0 - signs * z)
-            state.loss[c] = float(np.sum(problem.weight * slack * slack))
-            pull = 2.0 * signs * problem.weight * slack
+        shift, state.loss[c], pull = loss_at(problem, signs, z)
+        if shift != 0.0:
+            state.snapshot[c, -1] += shift
+            state.w[c, -1] += shift
         state.slopes[c] = -np.divide(pull, problem.weight, out=np.zeros_like(pull), where=problem.weight > 0.0)
         state.gradient[c] = -gradient(problem, crew, pull)
         if problem.free:
             state.gradient[c, -1] = 0.0
-
-
-def _logistic(problem: RowProblem, signs: Floats, z: Floats) -> tuple[float, float, Floats]:
-    """(change of the intercept, Σ weight·loss, −weight·∂loss [n])."""
-    v, d, cost = np.empty_like(z), np.empty_like(z), np.empty_like(z)
-    if problem.free:
-        found = sample_losses.settle_logistic[problem.profile](signs, z, problem.weight, 0.0, v, d, cost)
-        return float(found[0]), float(found[1]), v
-    value, _, _ = sample_losses.look_logistic[problem.profile](signs, z, problem.weight, 0.0, v, d, cost)
-    return 0.0, float(value), v
 
 
 def evaluate(problem: RowProblem, state: SvrgState, *, tol: float) -> None:
@@ -226,7 +190,8 @@ def evaluate(problem: RowProblem, state: SvrgState, *, tol: float) -> None:
         own = w[:-1] if problem.free else w
         penalty = problem.l1 * float(np.abs(w[:-1]).sum()) + 0.5 * problem.l2 * float(own @ own)
         state.objective[c] = loss + penalty
-        dual = _dual(problem, state, c, np.where(problem.y == wanted, 1.0, -1.0))
+        signs = np.where(problem.y == wanted, 1.0, -1.0)
+        dual = dual_value(problem, signs, state.gradient[c], state.slopes[c])
         state.dual[c] = max(state.dual[c], dual)
         state.gap[c] = max(0.0, state.objective[c] - state.dual[c])
         if state.objective[c] < state.least[c]:
@@ -235,30 +200,6 @@ def evaluate(problem: RowProblem, state: SvrgState, *, tol: float) -> None:
     state.counts[2] = 0 if better else state.counts[2] + 1
     goal = np.maximum(tol * state.objective, problem.rounding)
     state.done = bool(np.all(state.gap <= goal))
-
-
-def _dual(problem: RowProblem, state: SvrgState, c: int, signs: Floats) -> float:
-    """The dual objective of θ = −weight·∂loss, and of a shorter θ if there is an L1 penalty; the larger one."""
-    v, theta = -state.gradient[c], -problem.weight * state.slopes[c]
-    found = -math.inf
-    if problem.l2 > 0.0:
-        excess = np.maximum(np.abs(v) - problem.l1, 0.0)
-        excess[-1] = 0.0 if problem.free else abs(v[-1])
-        found = _conjugate(problem, signs, theta, 1.0) - 0.5 * float(excess @ excess) / problem.l2
-    if problem.l1 > 0.0 and problem.free:
-        most = float(np.abs(v[:-1]).max(initial=0.0))
-        shorter = min(1.0, problem.l1 / most) if most > 0.0 else 1.0
-        found = max(found, _conjugate(problem, signs, theta, shorter))
-    return found
-
-
-def _conjugate(problem: RowProblem, signs: Floats, theta: Floats, scale: float) -> float:
-    """The loss's part of the dual objective at scale·theta."""
-    if problem.loss == "logistic":
-        return float(sample_losses.dual_logistic[problem.profile](signs, problem.weight, theta, scale))
-    a = scale * np.abs(theta)
-    square = np.divide(a * a, 4.0 * problem.weight, out=np.zeros_like(a), where=problem.weight > 0.0)
-    return float(np.sum(a - square))
 
 
 def stochastic_epoch(problem: RowProblem, state: SvrgState, crew: Crew) -> None:
