@@ -68,7 +68,7 @@ def test_what_is_no_time(bad: object) -> None:
 
 @pytest.mark.parametrize("bad", [-1, 1.5, "2", None])
 def test_what_is_no_bound(bad: object) -> None:
-    with pytest.raises(PlanError, match="whole number of clocks"):
+    with pytest.raises(PlanError, match="SSP: s must be a whole number at least 0; got"):
         SSP(bad)  # type: ignore[arg-type]
 
 
