@@ -76,9 +76,9 @@ def check(found: tuple[int, str, list[int], list[Path]], when: Any) -> None:
     ("kind", "line"),
     [
         ("factorise", "begun"),
-        ("factorise", "round"),
+        pytest.param("factorise", "round", marks=pytest.mark.slow),
         ("loop", "round"),
-        ("tables", "begun"),
+        pytest.param("tables", "begun", marks=pytest.mark.slow),
         ("tables", "(host 1) worker 1: in its sixth clock"),
     ],
 )

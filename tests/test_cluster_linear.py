@@ -379,7 +379,9 @@ def by_rounds(name: str, model: str, storage: str, runtime: Any, **more: Any) ->
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@pytest.mark.parametrize("name", ROUNDS)
+@pytest.mark.parametrize(
+    "name", [name if name == "cyclic" else pytest.param(name, marks=pytest.mark.slow) for name in ROUNDS]
+)
 def test_rounds_of_a_schedule_have_the_bits_of_threads(name: str) -> None:
     for model, storage in (("elastic net", "dense float64"), ("logistic", "sparse float64")):
         expected = by_rounds(name, model, storage, st.Threads(2), max_iter=60)

@@ -445,7 +445,7 @@ def some(cases: list[Case], share: int) -> list[Case]:
 
 @pytest.mark.usefixtures("compiled")
 def test_some_hostile_arrays() -> None:
-    check(attempt, [case for name in SUBJECTS for case in some(cases_of(name), 30)], warm)
+    check(attempt, [case for name in SUBJECTS for case in some(cases_of(name), 60)], warm)
 
 
 def test_hostile_parameters_of_runtimes_and_schedules() -> None:

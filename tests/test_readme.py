@@ -47,8 +47,18 @@ def blocks(page: Path) -> list[tuple[str, str]]:
     return [(language, text) for above, language, text in all_blocks(page) if above == RUN]
 
 
+# Each of these trains a network under several plans, or simulates for long: the first block of a page is enough for a
+# quick look.
+LONG = {"gpu-memory.md": 1, "simulate.md": 0}
 CASES = [
-    pytest.param(page, number, id=f"{page.name}-{number + 1}") for page in PAGES for number in range(len(blocks(page)))
+    pytest.param(
+        page,
+        number,
+        id=f"{page.name}-{number + 1}",
+        marks=[pytest.mark.slow] if number >= LONG.get(page.name, number + 1) else [],
+    )
+    for page in PAGES
+    for number in range(len(blocks(page)))
 ]
 
 

@@ -67,6 +67,7 @@ def test_factorising_by_rotation_gives_the_same_bits_everywhere(driver: Driver, 
     assert found["said"] == []
 
 
+@pytest.mark.slow
 def test_topics_by_rotation_have_the_same_bits_everywhere_and_a_host_is_killed(
     cluster: Lab, driver: Driver, tmp_path: Path
 ) -> None:
