@@ -16,6 +16,8 @@ from stretto.schedule.stages.width_search import WidthSearch
 
 from .tree import Unit
 
+_PORTION = 10  # iterations of a sub-stage: starting its workers takes as long as some of them
+
 
 @dataclass(eq=False)
 class SubStageRun:
@@ -42,7 +44,7 @@ class StageWidths:
             yield SubStageRun(0, unit.iterations, "as given" if unit.workers else "all workers", True)
             return
         widest = self.widest if unit.is_loop else min(self.widest, unit.parts)
-        search = self.memory.search(name, unit.batch or 0, widest, total=unit.iterations)
+        search = self.memory.search(name, unit.batch or 0, widest, total=unit.iterations, portion=_PORTION)
         yield from _searched(search)
         self.memory.remember(name, unit.batch or 0, search)
 

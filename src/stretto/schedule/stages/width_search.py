@@ -15,8 +15,8 @@ computed is thrown away. The rules:
   takes many times the best time, and no width is more than a factor of √widest away from the middle.
 - **Growth.** The next width is `growth` times the last. If the first step up is not faster, the search goes down
   instead.
-- **Length.** A sub-stage has `iterations` iterations. After each fifth of them it ends early if the answer is clear:
-  two medians differ by more than twice the standard error of their difference.
+- **Length.** A sub-stage has `iterations` iterations. After each `portion` of them, by default a fifth, it ends early if
+  the answer is clear: two medians differ by more than twice the standard error of their difference.
 - **Noise.** The relative noise of an iteration is estimated from all times so far, each against the median of its
   width; `noise` is what is assumed before. If it hides the answer, both sub-stages are repeated, up to `repeats` times.
   If it still does, the search tries one width further before it stops.
@@ -83,6 +83,9 @@ class WidthSearch:
         Times that a sub-stage is repeated, at most, while noise hides the answer.
     noise : float, default 0.05
         Relative noise of an iteration that is assumed before it is measured.
+    portion : int or None, default None
+        Iterations between two comparisons; None: a fifth of `iterations`. More where a sub-stage takes time to start,
+        which would hide the difference of a few iterations.
     total : int or None, default None
         Iterations of the stage; None: not known.
     known : int or None, default None
@@ -109,6 +112,7 @@ class WidthSearch:
         iterations: int = 10,
         repeats: int = 2,
         noise: float = 0.05,
+        portion: int | None = None,
         total: int | None = None,
         known: int | None = None,
     ) -> None:
@@ -119,6 +123,7 @@ class WidthSearch:
         check.number("iterations", iterations, least=1, whole=True)
         check.number("repeats", repeats, least=0, whole=True)
         check.number("noise", noise, least=0)
+        check.optional("portion", portion, least=1, whole=True)
         check.optional("total", total, least=0, whole=True)
         check.optional("known", known, least=1, whole=True)
         self.widest, self.growth, self.iterations, self.repeats, self.total = widest, growth, iterations, repeats, total
@@ -128,7 +133,7 @@ class WidthSearch:
         self.done = 0  # iterations measured
         self.best = self.start
         self.settled = False
-        self._portion = -(-iterations // 5)  # iterations between two comparisons
+        self._portion = -(-iterations // 5) if portion is None else min(portion, iterations)
         self._steps = self._search()
         self._part = SubStage(self.best, 0)
         self._begin(known)
