@@ -15,8 +15,8 @@ computed is thrown away. The rules:
   takes many times the best time, and no width is more than a factor of √widest away from the middle.
 - **Growth.** The next width is `growth` times the last. If the first step up is not faster, the search goes down
   instead.
-- **Length.** A sub-stage has `iterations` iterations. After each `portion` of them, by default a fifth, it ends early if
-  the answer is clear: two medians differ by more than twice the standard error of their difference.
+- **Length.** A sub-stage has `iterations` iterations. After each `portion` of them, by default a fifth, it ends early
+  if the answer is clear: two medians differ by more than twice the standard error of their difference.
 - **Noise.** The relative noise of an iteration is estimated from all times so far, each against the median of its
   width; `noise` is what is assumed before. If it hides the answer, both sub-stages are repeated, up to `repeats` times.
   If it still does, the search tries one width further before it stops.
