@@ -59,18 +59,18 @@ def job(
 def mixer(clocks: int = CLOCKS, items: float = 5.0, keys: int = 9) -> Callable[[WorkerApi], None]:
     """Workers that read rows and add something computed from them: every mistake in what was read shows in the end."""
 
-    def work(seat: WorkerApi) -> None:
-        while seat.clock < clocks:
-            draw = np.random.default_rng((seat.worker, seat.clock))
-            total = seat.local.setdefault("total", np.zeros(3))
+    def work(client: WorkerApi) -> None:
+        while client.clock < clocks:
+            draw = np.random.default_rng((client.worker, client.clock))
+            total = client.local.setdefault("total", np.zeros(3))
             for _ in range(2):
                 rows = np.sort(draw.choice(ROWS, keys, replace=False))
                 out = np.empty((keys, 3), dtype=np.float32)
-                seat.read(0, rows, out)
+                client.read(0, rows, out)
                 total += out.sum(axis=0)
-                seat.work(items * draw.random())
-                seat.add(0, rows, (0.25 * out + draw.normal(size=out.shape)).astype(np.float32))
-            seat.tick()
+                client.work(items * draw.random())
+                client.add(0, rows, (0.25 * out + draw.normal(size=out.shape)).astype(np.float32))
+            client.tick()
 
     return work
 
@@ -287,11 +287,11 @@ def test_adarevision_on_a_cluster() -> None:
 def idle(items: list[float]) -> Callable[[WorkerApi], None]:
     """Workers that only compute, and wait for each other by a row they all read."""
 
-    def work(seat: WorkerApi) -> None:
+    def work(client: WorkerApi) -> None:
         for amount in items:
-            seat.work(amount)
-            seat.add(0, np.array([0]), np.ones((1, 3), dtype=np.float32))
-            seat.tick()
+            client.work(amount)
+            client.add(0, np.array([0]), np.ones((1, 3), dtype=np.float32))
+            client.tick()
 
     return work
 
@@ -416,11 +416,11 @@ def test_enough_is_enough() -> None:
 
 
 def test_the_error_of_a_worker_is_told() -> None:
-    def work(seat: WorkerApi) -> None:
-        if seat.worker == 2:
-            seat.tick()
+    def work(client: WorkerApi) -> None:
+        if client.worker == 2:
+            client.tick()
             raise ValueError("no luck")
-        mixer()(seat)
+        mixer()(client)
 
     with pytest.raises(RunError, match="worker 2, clock 1: no luck"):
         run(SMALL, job(work))
@@ -429,11 +429,11 @@ def test_the_error_of_a_worker_is_told() -> None:
 
 
 def test_ctrl_c_ends_a_run_with_what_is_there() -> None:
-    def work(seat: WorkerApi) -> None:
+    def work(client: WorkerApi) -> None:
         while True:
-            if seat.worker == 1 and seat.clock == 3:
+            if client.worker == 1 and client.clock == 3:
                 signal.raise_signal(signal.SIGINT)
-            mixer(clocks=seat.clock + 1)(seat)
+            mixer(clocks=client.clock + 1)(client)
 
     outcome = run(SMALL, job(work, watch=lambda moment: moment.clock))
     assert outcome.stopped == "interrupted"
@@ -455,9 +455,9 @@ def test_a_cluster_that_stands_still_says_so(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_workers_may_end_at_different_clocks() -> None:
-    def work(seat: WorkerApi) -> None:
-        mixer(clocks=2 + seat.worker)(seat)
-        seat.add(0, np.array([seat.worker]), np.full((1, 3), 100.0, dtype=np.float32))  # and no tick
+    def work(client: WorkerApi) -> None:
+        mixer(clocks=2 + client.worker)(client)
+        client.add(0, np.array([client.worker]), np.full((1, 3), 100.0, dtype=np.float32))  # and no tick
 
     truth = run_serial(job(work))
     for rule in (BSP(), SSP(1)):
@@ -470,19 +470,19 @@ def test_workers_may_end_at_different_clocks() -> None:
 def test_local_state_and_cursors_come_back_after_a_crash() -> None:
     calls: list[tuple[int, int]] = []
 
-    def work(seat: WorkerApi) -> None:
-        calls.append((seat.worker, seat.clock))
-        if seat.clock == 0:
-            seat.local["made"] = 0
-            seat.cursors.append([0])
-        while seat.clock < 10:
-            seat.local["made"] += 1
-            seat.cursors[0][0] += 10
-            assert seat.local["made"] == seat.clock + 1
-            assert seat.cursors == [[10 * seat.clock + 10]]
-            seat.work(10.0)
-            seat.add(0, np.array([seat.worker]), np.ones((1, 3), dtype=np.float32))
-            seat.tick()
+    def work(client: WorkerApi) -> None:
+        calls.append((client.worker, client.clock))
+        if client.clock == 0:
+            client.local["made"] = 0
+            client.cursors.append([0])
+        while client.clock < 10:
+            client.local["made"] += 1
+            client.cursors[0][0] += 10
+            assert client.local["made"] == client.clock + 1
+            assert client.cursors == [[10 * client.clock + 10]]
+            client.work(10.0)
+            client.add(0, np.array([client.worker]), np.ones((1, 3), dtype=np.float32))
+            client.tick()
 
     spec = replace(SMALL, faults=[Crash(1, at=0.055, back_after=0.01)], detect=0.02)
     outcome = run(spec, job(work, every_clocks=3))
@@ -496,11 +496,11 @@ def test_local_state_and_cursors_come_back_after_a_crash() -> None:
 def test_a_delay_is_silence_until_the_first_message_arrives() -> None:
     """The sender answers the driver, so it is lost after six times as long as one that does not."""
 
-    def work(seat: Any) -> None:
-        while seat.clock < 10:
-            seat.work(10.0)
-            seat.add(0, np.array([seat.worker]), np.ones((1, 3), dtype=np.float32))
-            seat.tick()
+    def work(client: Any) -> None:
+        while client.clock < 10:
+            client.work(10.0)
+            client.add(0, np.array([client.worker]), np.ones((1, 3), dtype=np.float32))
+            client.tick()
 
     for extra, lost in ((0.011, 0), (0.05, 0), (0.07, 1)):
         spec = replace(SMALL, faults=[Delay(0, 1, at=0.035, seconds=0.001, extra=extra)], detect=0.01, back_after=0.01)
@@ -564,14 +564,14 @@ def told(spec: Simulated, tried: TableJob) -> str:
 
 
 def few(clocks: int = 2) -> Callable[[WorkerApi], None]:
-    def work(seat: WorkerApi) -> None:
-        while seat.clock < clocks:
-            rows = np.arange(3) + seat.worker
+    def work(client: WorkerApi) -> None:
+        while client.clock < clocks:
+            rows = np.arange(3) + client.worker
             out = np.empty((3, 1), dtype=np.float32)
-            seat.read(0, rows, out)
-            seat.work(1.0 + seat.worker)
-            seat.add(0, rows, out + 1.0)
-            seat.tick()
+            client.read(0, rows, out)
+            client.work(1.0 + client.worker)
+            client.add(0, rows, out + 1.0)
+            client.tick()
 
     return work
 

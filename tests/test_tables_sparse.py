@@ -181,7 +181,7 @@ def test_an_index_is_searched_while_it_grows() -> None:
 
 def test_caches_of_a_cluster_hold_no_slots_of_untouched_rows() -> None:
     spec = st.tables.Table(**WIDE, unit="element", partition="range").spec("x")
-    job = TableJob((spec,), 4, SSP(1), Eager(), work=lambda seat: None, blame=_blame)
+    job = TableJob((spec,), 4, SSP(1), Eager(), work=lambda client: None, blame=_blame)
     layout = job.layout(2, reserve=True)
     tracemalloc.start()
     try:
@@ -197,7 +197,7 @@ def test_caches_of_a_cluster_hold_no_slots_of_untouched_rows() -> None:
 
 def test_small_sparse_tables_hold_every_row() -> None:
     small = st.tables.Table(rows=1000, cols=20, unit="element").spec("x")
-    layout = TableJob((small,), 2, BSP(), Eager(), work=lambda seat: None, blame=_blame).layout(1, reserve=True)
+    layout = TableJob((small,), 2, BSP(), Eager(), work=lambda client: None, blame=_blame).layout(1, reserve=True)
     assert layout.reserved(0) == 20_000
     assert Cache(layout, 0, locks=True).needs_lock == [False]
 

@@ -257,8 +257,8 @@ def noticed(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
 
     event, ask = threading.Event(), ThreadedRun._ask
 
-    def told(hall: ThreadedRun) -> None:
-        ask(hall)
+    def told(run: ThreadedRun) -> None:
+        ask(run)
         event.set()
 
     monkeypatch.setattr(ThreadedRun, "_ask", told)

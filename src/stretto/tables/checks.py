@@ -33,13 +33,13 @@ class TableChecks:
     """Checks for one worker and one table. rows: None for any int64 keys. dtype: in which rows are stored."""
 
     def __init__(
-        self, seat: CallSite, name: str, rows: int | None, cols: int, dtype: np.dtype[Any], finite: bool
+        self, client: CallSite, name: str, rows: int | None, cols: int, dtype: np.dtype[Any], finite: bool
     ) -> None:
-        self.seat, self.name, self.rows, self.cols, self.dtype, self.finite = seat, name, rows, cols, dtype, finite
+        self.client, self.name, self.rows, self.cols, self.dtype, self.finite = client, name, rows, cols, dtype, finite
 
     def wrong(self, what: str) -> DataError:
         """The error, with worker, clock and table."""
-        return DataError(f"worker {self.seat.worker}, clock {self.seat.clock}, table {self.name!r}: {what}")
+        return DataError(f"worker {self.client.worker}, clock {self.client.clock}, table {self.name!r}: {what}")
 
     def keys(self, keys: ArrayLike) -> Keys:
         """[n] int64, all of them rows of the table."""

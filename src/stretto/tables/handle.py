@@ -89,13 +89,13 @@ class Handle(ABC):
     """
 
     def __init__(
-        self, seat: WorkerApi, number: int, name: str, table: Table, state: WorkerRunState, copies: bool
+        self, client: WorkerApi, number: int, name: str, table: Table, state: WorkerRunState, copies: bool
     ) -> None:
         self.name, self.table = name, table
         self.rows, self.cols, self.dtype = table.rows, table.width, table.kept
-        self._seat, self._number, self._state = seat, number, state
+        self._client, self._number, self._state = client, number, state
         self._copies = copies  # a recording keeps arrays, and callers may reuse theirs
-        self._checks = TableChecks(seat, name, table.rows, table.width, table.kept, table.check_finite)
+        self._checks = TableChecks(client, name, table.rows, table.width, table.kept, table.check_finite)
         self._flat = table.width == 1 and table.fields is None
         self._every: Keys | None = None
 
@@ -223,8 +223,8 @@ class Handle(ABC):
         """
         if self._state.over:
             raise self._ended("announce")
-        when = self._seat.clock if clock is None else clock
-        if when < self._seat.clock:
+        when = self._client.clock if clock is None else clock
+        if when < self._client.clock:
             raise self._checks.wrong(f"clock {when} is over; announce the present clock or later ones")
         self._announce(self._keys(keys), when)
 
@@ -282,7 +282,7 @@ class Handle(ABC):
 
     def _ended(self, what: str) -> RunError:
         return RunError(
-            f"worker {self._seat.worker}, table {self.name!r}: {what} after the worker's function has returned; a "
+            f"worker {self._client.worker}, table {self.name!r}: {what} after the worker's function has returned; a "
             "handle lives as long as the function it was made in"
         )
 
@@ -291,28 +291,28 @@ class RowHandle(Handle):
     """A handle that caches and sends whole rows; single numbers are read from them and written to them."""
 
     def _read(self, keys: Keys, out: NDArray[Any]) -> None:
-        self._seat.read(self._number, keys, out)
+        self._client.read(self._number, keys, out)
 
     def _ask(self, keys: Keys) -> None:
-        self._seat.ask(self._number, keys)
+        self._client.ask(self._number, keys)
 
     def _add(self, keys: Keys, deltas: NDArray[Any]) -> None:
-        self._seat.add(self._number, keys, deltas)
+        self._client.add(self._number, keys, deltas)
 
     def _read_at(self, rows: Keys, cols: Keys, out: NDArray[Any]) -> None:
         once, at = np.unique(rows, return_inverse=True)
         whole = np.empty((len(once), self.cols), dtype=self.dtype)
-        self._seat.read(self._number, once, whole)
+        self._client.read(self._number, once, whole)
         out[:, 0] = whole[at, cols]
 
     def _add_at(self, rows: Keys, cols: Keys, deltas: NDArray[Any]) -> None:
         once, at = np.unique(rows, return_inverse=True)
         whole = np.zeros((len(once), self.cols), dtype=self.dtype)
         np.add.at(whole, (at, cols), deltas[:, 0])
-        self._seat.add(self._number, once, whole)
+        self._client.add(self._number, once, whole)
 
     def _announce(self, keys: Keys, clock: int) -> None:
-        self._seat.announce(self._number, keys, clock)
+        self._client.announce(self._number, keys, clock)
 
 
 class ElementHandle(Handle):
@@ -328,22 +328,22 @@ class ElementHandle(Handle):
         return (keys[:, None] * self.cols + np.arange(self.cols)).reshape(-1)
 
     def _read(self, keys: Keys, out: NDArray[Any]) -> None:
-        self._seat.read(self._number, self._spread(keys), out.reshape(-1, 1))
+        self._client.read(self._number, self._spread(keys), out.reshape(-1, 1))
 
     def _ask(self, keys: Keys) -> None:
-        self._seat.ask(self._number, self._spread(keys))
+        self._client.ask(self._number, self._spread(keys))
 
     def _add(self, keys: Keys, deltas: NDArray[Any]) -> None:
-        self._seat.add(self._number, self._spread(keys), deltas.reshape(-1, 1))
+        self._client.add(self._number, self._spread(keys), deltas.reshape(-1, 1))
 
     def _read_at(self, rows: Keys, cols: Keys, out: NDArray[Any]) -> None:
-        self._seat.read(self._number, rows * self.cols + cols, out)
+        self._client.read(self._number, rows * self.cols + cols, out)
 
     def _add_at(self, rows: Keys, cols: Keys, deltas: NDArray[Any]) -> None:
-        self._seat.add(self._number, rows * self.cols + cols, deltas)
+        self._client.add(self._number, rows * self.cols + cols, deltas)
 
     def _announce(self, keys: Keys, clock: int) -> None:
-        self._seat.announce(self._number, self._spread(keys), clock)
+        self._client.announce(self._number, self._spread(keys), clock)
 
 
 def _single(keys: Any) -> bool:

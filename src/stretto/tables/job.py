@@ -96,8 +96,8 @@ class TableRunRequest:
         evaluations = self.evaluations
         watch = evaluations.watch
 
-        def work(seat: Any) -> None:
-            Worker(seat, many, tables, seed, copies=record == "full").run(worker)
+        def work(client: Any) -> None:
+            Worker(client, many, tables, seed, copies=record == "full").run(worker)
 
         def look(moment: ClockState) -> float:
             assert watch is not None

@@ -27,11 +27,11 @@ class SharedHandle(Handle):
     """A handle on a shared array: reads copy from it, adds change it, one worker at a time."""
 
     def __init__(
-        self, seat: WorkerApi, number: int, name: str, table: Table, state: WorkerRunState, copies: bool
+        self, client: WorkerApi, number: int, name: str, table: Table, state: WorkerRunState, copies: bool
     ) -> None:
-        super().__init__(seat, number, name, table, state, copies)
+        super().__init__(client, number, name, table, state, copies)
         self._whole: NDArray[Any]
-        self._whole, self._locks = seat.shared(number)
+        self._whole, self._locks = client.shared(number)
 
     @property
     def array(self) -> NDArray[Any]:

@@ -43,20 +43,20 @@ class Worker:
         Number of the node that it runs on.
     """
 
-    def __init__(self, seat: WorkerApi, workers: int, tables: dict[str, Table], seed: int, copies: bool) -> None:
-        self.number, self.workers, self.node = seat.worker, workers, seat.node
-        self._seat, self._tables, self._seed, self._copies = seat, tables, seed, copies
+    def __init__(self, client: WorkerApi, workers: int, tables: dict[str, Table], seed: int, copies: bool) -> None:
+        self.number, self.workers, self.node = client.worker, workers, client.node
+        self._client, self._tables, self._seed, self._copies = client, tables, seed, copies
         self._open = WorkerRunState()
         self._handles: dict[str, Handle] = {}
         self._due = 0.0  # work computed and not reported yet
         # Positions of the batches at the checkpoint: the first loops continue from them.
-        self._before = [list(cursor) for cursor in seat.cursors]
-        seat.cursors.clear()
+        self._before = [list(cursor) for cursor in client.cursors]
+        client.cursors.clear()
 
     @property
     def clock(self) -> int:
         """Ticks so far. Not 0 at first if the run continues from a checkpoint."""
-        return self._seat.clock
+        return self._client.clock
 
     @property
     def local(self) -> dict[str, Any]:
@@ -64,7 +64,7 @@ class Worker:
 
         They are part of every checkpoint, so keep what is present: `z = w.local.setdefault("z", np.zeros(n))`.
         """
-        return self._seat.local
+        return self._client.local
 
     def table(self, name: str) -> Handle:
         """The worker's handle on a table.
@@ -84,7 +84,7 @@ class Worker:
             number, table = list(self._tables).index(name), self._tables[name]
             kind = ElementHandle if table.unit == "element" and table.width > 1 else RowHandle
             made = SharedHandle if table.placement == "shared" else kind
-            found = self._handles[name] = made(self._seat, number, name, table, self._open, self._copies)
+            found = self._handles[name] = made(self._client, number, name, table, self._open, self._copies)
         return found
 
     def tick(self) -> None:
@@ -92,7 +92,7 @@ class Worker:
         self._check("tick")
         self._charge()
         self._open.added = False
-        self._seat.tick()
+        self._client.tick()
 
     def work(self, items: float) -> None:
         """Report computed work. It costs time on `st.Simulated` and is counted elsewhere; `batches` reports by itself.
@@ -103,7 +103,7 @@ class Worker:
             Items computed.
         """
         self._check("work")
-        self._seat.work(self._items(items))
+        self._client.work(self._items(items))
 
     def clocks(self, n: int) -> Iterator[int]:
         """The clocks from the present one to n − 1. Each ends with a tick when the next one is asked for.
@@ -157,7 +157,7 @@ class Worker:
         total = each * _least_one("batches", "passes", passes)
         ticked = bool(self._before)
         cursor = self._before.pop(0) if self._before else [0]
-        self._seat.cursors.append(cursor)
+        self._client.cursors.append(cursor)
         began = self.clock
         try:
             while cursor[0] < total:
@@ -171,7 +171,7 @@ class Worker:
         finally:
             # A loop inside one clock is recomputed with its clock. By identity: another may have the same position.
             if not (ticked or self.clock > began):
-                self._seat.cursors[:] = [other for other in self._seat.cursors if other is not cursor]
+                self._client.cursors[:] = [other for other in self._client.cursors if other is not cursor]
 
     def triples(self, path: Any, format: str = "auto", *, passes: int = 1, **options: Any) -> Iterator[Triples]:
         """This worker's part of a text file, chunk by chunk as (rows, cols, values), each [n]. Does not tick.
@@ -228,14 +228,14 @@ class Worker:
         try:
             function(self)
             self._charge()
-            self._seat.unticked = self._open.added
+            self._client.unticked = self._open.added
         finally:
             self._open.over = True
 
     def _charge(self) -> None:
         due, self._due = self._due, 0.0
         if due:
-            self._seat.work(due)
+            self._client.work(due)
 
     def _items(self, items: Any) -> float:
         if not (isinstance(items, Real) and 0 <= float(items) < inf):

@@ -1,12 +1,12 @@
 """The interface between `st.run` and the runtimes with tables: `TableJob`, `WorkerApi`, `TableOutcome`.
 
 The runtime creates the nodes of `job.layout(nodes)`, gives every logical worker a `WorkerApi`, and calls
-`job.work(seat)` on its own thread or greenlet. The seat's calls return when the consistency rule allows it. When
+`job.work(client)` on its own thread or greenlet. The client's calls return when the consistency rule allows it. When
 `work` returns, the worker has ended: what it added since its last tick is sent as part of its current clock, and no
 other worker waits for it any more (its clock counts as `FAR`). When `work` raises, the run ends and `job.blame` turns
 the error into the one that is raised.
 
-After a crash, or in a run that is resumed, a seat has the `clock`, `local` and `cursors` of the checkpoint. A worker
+After a crash, or in a run that is resumed, a client has the `clock`, `local` and `cursors` of the checkpoint. A worker
 that had ended by then is not called again, unless the whole run had ended: such a run continues where its workers
 stopped, if they have more work now (see `runtime.tables.checkpoints.CheckpointFolder.begin`).
 """

@@ -177,7 +177,7 @@ class _Serial:
         self.job, self.layout = job, job.layout(1)
         self.tables = [_Table(self.layout, number) for number in range(len(job.tables))]
         self.arrays = {t: job.whole.start_rows(t, np.arange(job.tables[t].rows or 0)) for t in sorted(job.shared)}
-        self.seats = [_SerialWorker(self, worker) for worker in range(job.workers)]
+        self.clients = [_SerialWorker(self, worker) for worker in range(job.workers)]
         self.state = TableRun(job.workers, 1, evaluations=Evaluations.of(job, exact=True))
         self._main: Any = greenlet.getcurrent()
         self._began = time.perf_counter()
@@ -191,12 +191,12 @@ class _Serial:
         self._main.switch()
 
     def run(self) -> TableOutcome:
-        workers = [greenlet.greenlet(self._body(seat)) for seat in self.seats]
+        workers = [greenlet.greenlet(self._body(client)) for client in self.clients]
         with heeding_ctrl_c(self) as ctrl_c:
             self._evaluate(self.state.begin(0.0))
-            while not self.state.stopped and not all(seat.ended for seat in self.seats):
-                for seat, worker in zip(self.seats, workers, strict=True):
-                    if not seat.ended:
+            while not self.state.stopped and not all(client.ended for client in self.clients):
+                for client, worker in zip(self.clients, workers, strict=True):
+                    if not client.ended:
                         worker.switch()
                 self._close()
             for worker in workers:
@@ -207,32 +207,32 @@ class _Serial:
         self._evaluate(self.state.ended())
         return TableOutcome(
             tables=tuple(self._rest(number) for number in range(len(self.tables))),
-            clocks=tuple(seat.clock for seat in self.seats),
+            clocks=tuple(client.clock for client in self.clients),
             seconds=seconds,
-            local=tuple(seat.local for seat in self.seats),
+            local=tuple(client.local for client in self.clients),
             stopped=self.state.stopped or "done",
             history=self.state.history,
-            items=sum(seat.items for seat in self.seats),
+            items=sum(client.items for client in self.clients),
         )
 
-    def _body(self, seat: _SerialWorker) -> Callable[[], None]:
+    def _body(self, client: _SerialWorker) -> Callable[[], None]:
         def body() -> None:
             try:
-                self.job.work(seat)
+                self.job.work(client)
             except Exception as error:
-                self.job.blame(seat.worker, seat.clock, error)
+                self.job.blame(client.worker, client.clock, error)
             finally:
-                seat.ended = True
+                client.ended = True
 
         return body
 
     def _close(self) -> None:
         """Apply what every worker added in this clock, in the order of their numbers."""
         for number, table in enumerate(self.tables):
-            every = sorted({key for seat in self.seats for key in seat.own[number]})
+            every = sorted({key for client in self.clients for key in client.own[number]})
             old = dict(zip(every, table.snapshot(table.rows(np.array(every, dtype=np.int64))), strict=True))
-            for seat in self.seats:
-                own, seat.own[number] = seat.own[number], {}
+            for client in self.clients:
+                own, client.own[number] = client.own[number], {}
                 if not own:
                     continue
                 keys = np.array(sorted(own))
@@ -240,12 +240,12 @@ class _Serial:
                 if table.short:  # the worker keeps the rounding residual for the next clock
                     sent = round_f2(g)
                     left = g - sent
-                    if not seat.ended:
-                        seat.own[number] = {int(k): row for k, row in zip(keys, left, strict=True) if row.any()}
+                    if not client.ended:
+                        client.own[number] = {int(k): row for k, row in zip(keys, left, strict=True) if row.any()}
                     g = sent
                 table.apply(table.rows(keys), g, np.stack([old[key] for key in keys.tolist()]))
-        for seat in self.seats:
-            self.state.moved(seat.worker, FAR if seat.ended else seat.clock, seat.clock)
+        for client in self.clients:
+            self.state.moved(client.worker, FAR if client.ended else client.clock, client.clock)
         clock = self.state.most
         self.state.time(time.perf_counter() - self._began, clock - 1)  # evaluations that are due now use this clock
         self._evaluate(self.state.closed(clock))
@@ -253,7 +253,7 @@ class _Serial:
     def _evaluate(self, due: list[Evaluate]) -> None:
         for at in due:
             began = time.perf_counter()
-            local = tuple(seat.local for seat in self.seats)
+            local = tuple(client.local for client in self.clients)
             try:
                 moment = ClockState(at.clock, began - self._began, 0, self._values, local)
                 self.state.evaluated(*self.job.evaluate(moment))

@@ -33,11 +33,11 @@ class WorkersRun(Protocol):
         """Hold the lock, and handle what follows at the end."""
         ...
 
-    def read(self, seat: ThreadWorker, table: int, keys: Keys, out: NDArray[Any]) -> None:
+    def read(self, client: ThreadWorker, table: int, keys: Keys, out: NDArray[Any]) -> None:
         """Read under the lock, and wait while the consistency rule does not allow it."""
         ...
 
-    def tick(self, seat: ThreadWorker) -> None:
+    def tick(self, client: ThreadWorker) -> None:
         """End a worker's clock."""
         ...
 
@@ -47,23 +47,23 @@ class ThreadWorker(WaitingWorker):
 
     node = 0
 
-    def __init__(self, hall: WorkersRun, worker: int, part: WorkerState) -> None:
-        super().__init__(worker, part.clock, part.ended, hall.turns)
+    def __init__(self, owner: WorkersRun, worker: int, part: WorkerState) -> None:
+        super().__init__(worker, part.clock, part.ended, owner.turns)
         self.local, self.cursors, self.unticked = part.local, part.cursors, part.unticked
         self.items = 0.0
-        self._hall, self._turns = hall, hall.turns
-        self._cache, self._free = hall.node.cache, hall.free
+        self._owner, self._turns = owner, owner.turns
+        self._cache, self._free = owner.node.cache, owner.free
 
     def read(self, table: int, keys: Keys, out: NDArray[Any]) -> None:
         if self._turns.ending:
             raise WorkerExit
         if not (self._free[table] and self._cache.read(self.worker, table, keys, out)):
-            self._hall.read(self, table, keys, out)
+            self._owner.read(self, table, keys, out)
 
     def ask(self, table: int, keys: Keys) -> None:
-        hall = self._hall
-        with hall.inside():
-            hall.node.ask(hall.now(), self.worker, table, keys)
+        owner = self._owner
+        with owner.inside():
+            owner.node.ask(owner.now(), self.worker, table, keys)
 
     def add(self, table: int, keys: Keys, deltas: NDArray[Any]) -> None:
         if self._turns.ending:
@@ -71,23 +71,23 @@ class ThreadWorker(WaitingWorker):
         if self._free[table]:
             self._cache.add(self.worker, table, keys, deltas)
             return
-        hall = self._hall
-        with hall.inside():
-            hall.node.add(hall.now(), self.worker, table, keys, deltas)
+        owner = self._owner
+        with owner.inside():
+            owner.node.add(owner.now(), self.worker, table, keys, deltas)
 
     def announce(self, table: int, keys: Keys, clock: int) -> None:
-        hall = self._hall
-        with hall.inside():
-            hall.node.announce(hall.now(), self.worker, table, keys, clock)
+        owner = self._owner
+        with owner.inside():
+            owner.node.announce(owner.now(), self.worker, table, keys, clock)
 
     def tick(self) -> None:
-        self._hall.tick(self)
+        self._owner.tick(self)
 
     def work(self, items: float) -> None:
         self.items += items
 
     def shared(self, table: int) -> tuple[NDArray[Any], Any]:
-        return self._hall.arrays[table], self._hall.locks[table]
+        return self._owner.arrays[table], self._owner.locks[table]
 
     def part(self) -> WorkerState:
         """A copy of the worker's part of a checkpoint."""

@@ -46,9 +46,9 @@ OURS = -2  # worker number of an error in Stretto itself; −1 is the objective 
 
 def run(job: TableJob, threads: int) -> TableOutcome:
     """Run a job to its end, with at most `threads` threads at a time."""
-    hall = ThreadedRun(job, threads)
+    threaded = ThreadedRun(job, threads)
     with writing(None if job.keeping is None else job.keeping.folder):
-        return hall.run()
+        return threaded.run()
 
 
 class ThreadedRun:
@@ -57,8 +57,8 @@ class ThreadedRun:
     def __init__(self, job: TableJob, threads: int) -> None:
         self.job = job
         layout = job.layout(1, reserve=True)
-        self.shelf = CheckpointFolder(job.keeping) if job.keeping is not None else None
-        begin = self.shelf.begin() if self.shelf is not None else TableCheckpoint(0)
+        self.checkpoints = CheckpointFolder(job.keeping) if job.keeping is not None else None
+        begin = self.checkpoints.begin() if self.checkpoints is not None else TableCheckpoint(0)
         self.recording = Recording(layout, job.record)
         if begin.node is not None:
             self.recording.goes_on(begin.clock, begin.node.shard, begin.node.residuals)
@@ -71,7 +71,7 @@ class ThreadedRun:
         self.locks = {table: locks_of(job.locking, len(array)) for table, array in self.arrays.items()}
         self.turns = TurnOrder(threads)
         self.lock = self.turns.lock
-        self.seats = [
+        self.clients = [
             ThreadWorker(self, worker, begin.parts.get(worker, WorkerState(clock=begin.clock)))
             for worker in range(job.workers)
         ]
@@ -81,7 +81,7 @@ class ThreadedRun:
             1,
             evaluations=Evaluations.of(job, begin.history),
             begin=CutParts(begin.clock, dict(begin.parts)),
-            interval=interval_seconds if self.shelf is not None and every is None else None,
+            interval=interval_seconds if self.checkpoints is not None and every is None else None,
         )
         self._cuts = NodeCuts(self.node, CutPlan((every,) if every else (), begin.clock), self._cut_part)
         self._at_cut: dict[
@@ -105,25 +105,25 @@ class ThreadedRun:
     def run(self) -> TableOutcome:
         """Start the workers, save checkpoints, wait for the end."""
         threads = [
-            threading.Thread(target=self._body, args=(seat,), name=f"stretto-worker-{seat.worker}", daemon=True)
-            for seat in self.seats
-            if not seat.ended
+            threading.Thread(target=self._body, args=(client,), name=f"stretto-worker-{client.worker}", daemon=True)
+            for client in self.clients
+            if not client.ended
         ]
         with heeding_ctrl_c(self) as ctrl_c:
             try:
                 with self.lock:
                     self._evaluate(self.state.begin(self.now()))
-                    for seat in self.seats:
-                        if seat.ended:
-                            self._cuts.reached(seat.worker, FAR, seat.part)
-                            self.node.leave(self.now(), seat.worker)
-                            self.state.moved(seat.worker, FAR, seat.clock)
+                    for client in self.clients:
+                        if client.ended:
+                            self._cuts.reached(client.worker, FAR, client.part)
+                            self.node.leave(self.now(), client.worker)
+                            self.state.moved(client.worker, FAR, client.clock)
                 for thread in threads:
                     thread.start()
                 self._serve(len(threads))
             except BaseException:
                 with self.lock:
-                    self.turns.end(self.seats)
+                    self.turns.end(self.clients)
                 raise
             interrupted = ctrl_c.heard()
         for thread in threads:
@@ -140,7 +140,7 @@ class ThreadedRun:
             if worker == OURS or not isinstance(error, Exception):
                 raise error
             self.job.blame(worker, clock, error)
-        if self.shelf is not None and done and not self.shelf.at_end:
+        if self.checkpoints is not None and done and not self.checkpoints.at_end:
             self._save_end()
         return self._outcome(seconds)
 
@@ -184,8 +184,8 @@ class ThreadedRun:
             self._cuts.open(clock)
 
     def _save(self, cut: TableCheckpoint) -> None:
-        if self.shelf is not None:
-            took = self.shelf.save(cut)
+        if self.checkpoints is not None:
+            took = self.checkpoints.save(cut)
             with self.lock:
                 self.state.saved(self.now(), took)
 
@@ -193,7 +193,7 @@ class ThreadedRun:
         """The status of all workers; one without a turn waits for one."""
         return {
             s.worker: WorkerPosition(s.clock, "" if s.turn and not s.parked else "turn")
-            for s in self.seats
+            for s in self.clients
             if not s.ended
         }
 
@@ -201,7 +201,7 @@ class ThreadedRun:
         if self.state.stopped or self.turns.ending:
             return
         clock = self.state.cut_due(self.now(), at_once=True)
-        if clock is not None and self.shelf is not None:
+        if clock is not None and self.checkpoints is not None:
             self._cuts.open(clock)
         last = self.state.most + 1
         self.state.interrupt(last)
@@ -209,23 +209,23 @@ class ThreadedRun:
 
     # -- the workers' threads -----------------------------------------------------------------------------------------
 
-    def _body(self, seat: ThreadWorker) -> None:
+    def _body(self, client: ThreadWorker) -> None:
         try:
             with self.lock:
-                self.turns.take(seat)
+                self.turns.take(client)
             if not self.turns.ending:
-                self.job.work(seat)
+                self.job.work(client)
             with self.lock:
-                self._leave(seat)
+                self._leave(client)
         except WorkerExit:
             with self.lock:
-                self._leave(seat)
+                self._leave(client)
         except BaseException as error:
             with self.lock:
-                self._fail(seat.worker, seat.clock, error)
+                self._fail(client.worker, client.clock, error)
         finally:
             with self.lock:
-                self.turns.drop(seat)
+                self.turns.drop(client)
             self._events.put("ended")
 
     @contextmanager
@@ -237,52 +237,52 @@ class ThreadedRun:
             yield
             self._wake()
 
-    def read(self, seat: ThreadWorker, table: int, keys: Keys, out: NDArray[Any]) -> None:
+    def read(self, client: ThreadWorker, table: int, keys: Keys, out: NDArray[Any]) -> None:
         """Read under the lock, and wait while the consistency rule does not allow it."""
         with self.inside():
             began = self.now()
             waited = False
-            while not self.node.read(self.now(), seat.worker, table, keys, out):
+            while not self.node.read(self.now(), client.worker, table, keys, out):
                 waited = True
                 self._wake()
-                self._park(seat)
+                self._park(client)
             if waited:
-                self.recording.waited(seat.worker, "read", self.now() - began)
+                self.recording.waited(client.worker, "read", self.now() - began)
 
-    def tick(self, seat: ThreadWorker) -> None:
+    def tick(self, client: ThreadWorker) -> None:
         """End a worker's clock."""
         with self.inside():
-            if self.shelf is not None:
-                self._cuts.open_to(seat.clock + 1)
-            free = self.node.tick(self.now(), seat.worker)
-            seat.clock += 1
-            reached = self.shelf is not None and self._cuts.reached(seat.worker, seat.clock, seat.part)
-            self._moved(seat.worker, seat.clock, seat.clock)
+            if self.checkpoints is not None:
+                self._cuts.open_to(client.clock + 1)
+            free = self.node.tick(self.now(), client.worker)
+            client.clock += 1
+            reached = self.checkpoints is not None and self._cuts.reached(client.worker, client.clock, client.part)
+            self._moved(client.worker, client.clock, client.clock)
             self._wake()
             if not free:
-                self._park(seat)
+                self._park(client)
             if self.job.shared:
-                self._keep_step(seat, seat.clock if reached else self.job.rule.need(seat.clock))
-            if self.state.stop_clock is not None and seat.clock >= self.state.stop_clock:
+                self._keep_step(client, client.clock if reached else self.job.rule.need(client.clock))
+            if self.state.stop_clock is not None and client.clock >= self.state.stop_clock:
                 raise WorkerExit
-            self.turns.yield_(seat)
+            self.turns.yield_(client)
 
-    def _keep_step(self, seat: ThreadWorker, need: int) -> None:
+    def _keep_step(self, client: ThreadWorker, need: int) -> None:
         """Shared tables: wait until every worker has reached this clock."""
         began = self.now()
         while self.state.low < need:
-            self._late.append((need, seat))
-            self._park(seat)
-        self.recording.waited(seat.worker, "tick", self.now() - began)
+            self._late.append((need, client))
+            self._park(client)
+        self.recording.waited(client.worker, "tick", self.now() - began)
 
-    def _leave(self, seat: ThreadWorker) -> None:
+    def _leave(self, client: ThreadWorker) -> None:
         """A worker has ended."""
         if self.turns.ending:
             return
-        seat.ended = True
-        self._cuts.reached(seat.worker, FAR, seat.part)
-        self.node.leave(self.now(), seat.worker)
-        self._moved(seat.worker, FAR, seat.clock)
+        client.ended = True
+        self._cuts.reached(client.worker, FAR, client.part)
+        self.node.leave(self.now(), client.worker)
+        self._moved(client.worker, FAR, client.clock)
         self._wake()
         self._check_parked()
 
@@ -292,17 +292,17 @@ class ThreadedRun:
         low = self.state.low
         if moved and low < FAR:
             self.recording.moved_on(self.now(), low, self.state.most)
-        if self.shelf is not None:
+        if self.checkpoints is not None:
             self._cuts.look()
             self._save_shard()
         if not moved:
             return
         late, self._late = self._late, []
-        for need, seat in late:
+        for need, client in late:
             if need <= low:
-                self.turns.rouse(seat)
+                self.turns.rouse(client)
             else:
-                self._late.append((need, seat))
+                self._late.append((need, client))
         self._evaluate(self.state.closed(low))
 
     def _save_shard(self) -> None:
@@ -323,7 +323,7 @@ class ThreadedRun:
                 clock,
                 shared={table: array.copy() for table, array in self.arrays.items()},
                 seconds=self.now(),
-                items=self._items + sum(seat.items for seat in self.seats),
+                items=self._items + sum(client.items for client in self.clients),
             )
             parts = self.state.node_part(clock, 0, value[1])
         else:
@@ -345,29 +345,29 @@ class ThreadedRun:
         while not self._events.empty():
             self._save(self._events.get())
 
-    def _park(self, seat: ThreadWorker) -> None:
-        seat.parked = True
+    def _park(self, client: ThreadWorker) -> None:
+        client.parked = True
         self._check_parked()
-        self.turns.park(seat)
+        self.turns.park(client)
 
     def _wake(self) -> None:
         woken = self.node.woken
         if woken:
             for worker in woken:
-                self.turns.rouse(self.seats[worker])
+                self.turns.rouse(self.clients[worker])
             woken.clear()
 
     def _check_parked(self) -> None:
         """Fail if all workers wait for each other: that is a bug in Stretto, and the run must not hang."""
-        alive = [seat for seat in self.seats if not seat.ended]
-        if alive and not self.turns.ending and all(seat.parked for seat in alive):
-            where = ", ".join(f"{seat.worker} at clock {seat.clock}" for seat in alive[:5])
+        alive = [client for client in self.clients if not client.ended]
+        if alive and not self.turns.ending and all(client.parked for client in alive):
+            where = ", ".join(f"{client.worker} at clock {client.clock}" for client in alive[:5])
             self._fail(OURS, self.state.most, RunError(f"all workers wait ({where}); please report this"))
 
     def _fail(self, worker: int, clock: int, error: BaseException) -> None:
         if self._failure is None and not self.turns.ending:
             self._failure = (worker, clock, error)
-        self.turns.end(self.seats)
+        self.turns.end(self.clients)
 
     # -- evaluating ---------------------------------------------------------------------------------------------------
 
@@ -377,14 +377,14 @@ class ThreadedRun:
                 return
             self._at = at.clock if at.past else None
             began, seconds = time.perf_counter(), self.now()
-            local = tuple(seat.local for seat in self.seats)
+            local = tuple(client.local for client in self.clients)
             try:
                 self.state.evaluated(*self.job.evaluate(ClockState(at.clock, seconds, 0, self._values, local)))
             except Exception as error:
                 self._fail(-1, at.clock, error)
             self._began += time.perf_counter() - began
             if self.state.stopped == "until":
-                self.turns.end(self.seats)
+                self.turns.end(self.clients)
             elif at.past and not self.turns.ending:
                 self._at = None
                 self.node.shard.past.pop(at.clock, None)
@@ -414,13 +414,13 @@ class ThreadedRun:
         recording.closed = shard.clock if self.state.stopped == "until" else None
         return TableOutcome(
             tables=tuple(tables),
-            clocks=tuple(seat.clock for seat in self.seats),
+            clocks=tuple(client.clock for client in self.clients),
             seconds=seconds,
-            local=tuple(seat.local for seat in self.seats),
+            local=tuple(client.local for client in self.clients),
             stopped=self.state.stopped or "done",
             history=self.state.history,
             staleness=self.node.cache.staleness,
             traffic=recording.traffic(),
             recording=recording,
-            items=self._items + sum(seat.items for seat in self.seats),
+            items=self._items + sum(client.items for client in self.clients),
         )

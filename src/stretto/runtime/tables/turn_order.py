@@ -36,50 +36,50 @@ class TurnOrder:
         self._ready: list[tuple[int, int, WaitingWorker]] = []  # (clock, arrival, worker) that want a turn
         self._came = count()
 
-    def take(self, sitter: WaitingWorker) -> None:
+    def take(self, waiter: WaitingWorker) -> None:
         """Wait for a turn."""
-        heappush(self._ready, (sitter.clock, next(self._came), sitter))
+        heappush(self._ready, (waiter.clock, next(self._came), waiter))
         self._give()
-        while not (sitter.turn or self.ending):
-            sitter.condition.wait()
+        while not (waiter.turn or self.ending):
+            waiter.condition.wait()
 
-    def drop(self, sitter: WaitingWorker) -> None:
+    def drop(self, waiter: WaitingWorker) -> None:
         """Release the turn, if it has one."""
-        if sitter.turn:
-            sitter.turn = False
+        if waiter.turn:
+            waiter.turn = False
             self._left += 1
             self._give()
 
-    def yield_(self, sitter: WaitingWorker) -> None:
+    def yield_(self, waiter: WaitingWorker) -> None:
         """Let workers that are further behind go first."""
-        if self._ready and self._ready[0][0] < sitter.clock:
-            self.drop(sitter)
-            self.take(sitter)
+        if self._ready and self._ready[0][0] < waiter.clock:
+            self.drop(waiter)
+            self.take(waiter)
 
-    def park(self, sitter: WaitingWorker) -> None:
+    def park(self, waiter: WaitingWorker) -> None:
         """Wait, without a turn, until woken; the caller then checks its condition again."""
-        sitter.parked = True
-        self.drop(sitter)
-        while sitter.parked and not self.ending:
-            sitter.condition.wait()
-        self.take(sitter)
+        waiter.parked = True
+        self.drop(waiter)
+        while waiter.parked and not self.ending:
+            waiter.condition.wait()
+        self.take(waiter)
         if self.ending:
             raise WorkerExit
 
-    def rouse(self, sitter: WaitingWorker) -> None:
+    def rouse(self, waiter: WaitingWorker) -> None:
         """Wake a worker whose condition may hold now."""
-        sitter.parked = False
-        sitter.condition.notify()
+        waiter.parked = False
+        waiter.condition.notify()
 
-    def end(self, sitters: Sequence[WaitingWorker]) -> None:
+    def end(self, waiters: Sequence[WaitingWorker]) -> None:
         """Wake all workers permanently: the run ends."""
         self.ending = True
-        for sitter in sitters:
-            sitter.condition.notify_all()
+        for waiter in waiters:
+            waiter.condition.notify_all()
 
     def _give(self) -> None:
         while self._left and self._ready:
-            sitter = heappop(self._ready)[2]
-            sitter.turn = True
+            waiter = heappop(self._ready)[2]
+            waiter.turn = True
             self._left -= 1
-            sitter.condition.notify()
+            waiter.condition.notify()

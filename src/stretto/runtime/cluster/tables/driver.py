@@ -84,8 +84,8 @@ class TableDriver:
         self.hosts, self.job, self._threads = hosts, job, dict(threads or {})
         self._sent = SentData() if sent is None else sent
         self.layout = job.layout(hosts.nodes, reserve=True)
-        self.shelf = CheckpointFolder(job.keeping) if job.keeping is not None else None
-        self.first = self.shelf.begin() if self.shelf is not None else TableCheckpoint(0)
+        self.checkpoints = CheckpointFolder(job.keeping) if job.keeping is not None else None
+        self.first = self.checkpoints.begin() if self.checkpoints is not None else TableCheckpoint(0)
         timed = job.keeping is None or job.keeping.every is None
         self.state = TableRun(
             job.workers,
@@ -120,7 +120,7 @@ class TableDriver:
                     began = time.perf_counter()
                     self._follow()
                     self.working_seconds += time.perf_counter() - began
-                    if self.shelf is not None and not self.state.stopped:
+                    if self.checkpoints is not None and not self.state.stopped:
                         self._save_end()
                     outcome = self._outcome()
                     # too late to stop the run, but the caller must still see it
@@ -235,10 +235,10 @@ class TableDriver:
         self.state.keep(cut)
         every = None if self.job.keeping is None else self.job.keeping.every
         by_clock = every is not None and cut.clock % every == 0
-        if self.shelf is None:
+        if self.checkpoints is None:
             self.state.saved(self.now(), self.state.save_seconds)
         elif by_clock or self.state.save_due(self.now()) or self._at_end or cut.clock == self.state.stop_clock:
-            took = self.shelf.save(self._whole(cut))
+            took = self.checkpoints.save(self._whole(cut))
             self.state.saved(self.now(), took)
         self._at_end = False
 
@@ -284,18 +284,22 @@ class TableDriver:
 
     def _warn_of_stalls(self, stalls: Stalls) -> None:
         """Warn the user of workers that do not tick."""
-        standing = [seat for seats in self.hosts.ask("standing").values() for seat in seats if not seat.ended]
-        warn(stalls.see(time.monotonic(), {seat.worker: WorkerPosition(seat.clock, seat.waits) for seat in standing}))
+        standing = [client for clients in self.hosts.ask("standing").values() for client in clients if not client.ended]
+        warn(
+            stalls.see(
+                time.monotonic(), {client.worker: WorkerPosition(client.clock, client.waits) for client in standing}
+            )
+        )
 
     def _check_progress(self) -> None:
         """After a long time without events: RunError if all workers wait for each other (a bug); fine while one
         computes.
         """
-        standing = [seat for seats in self.hosts.ask("standing").values() for seat in seats if not seat.ended]
-        if any(not seat.waits for seat in standing):
+        standing = [client for clients in self.hosts.ask("standing").values() for client in clients if not client.ended]
+        if any(not client.waits for client in standing):
             self._news = time.monotonic()
             return
-        where = ", ".join(f"worker {seat.worker} at clock {seat.clock} ({seat.waits})" for seat in standing[:8])
+        where = ", ".join(f"worker {client.worker} at clock {client.clock} ({client.waits})" for client in standing[:8])
         raise RunError(
             f"the run has made no progress for {_SILENCE_SECONDS:g} s: {where or 'all workers have ended'}; "
             "please report this"

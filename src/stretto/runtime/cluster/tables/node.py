@@ -79,11 +79,11 @@ class NodeWorkers:
         self.free = [not (lock or self.recording.full) for lock in self.node.cache.needs_lock]
         self.asleep = False
         workers = layout.workers_of(number)
-        self.seats = [
+        self.clients = [
             ClusterWorker(self, worker, payload.parts.get(worker, WorkerState(clock=payload.clock)))
             for worker in workers
         ]
-        self.left = sum(not seat.ended for seat in self.seats)  # threads that have not ended
+        self.left = sum(not client.ended for client in self.clients)  # threads that have not ended
         self._fresh = NewEvents(self.recording) if self.recording.full else None
         self.cuts = NodeCuts(self.node, payload.cuts, self._tell_cut)
         self.drained = False
@@ -106,47 +106,47 @@ class NodeWorkers:
             yield self.task.now()
             self.after()
 
-    def read(self, seat: ClusterWorker, table: int, keys: Keys, out: NDArray[Any]) -> None:
+    def read(self, client: ClusterWorker, table: int, keys: Keys, out: NDArray[Any]) -> None:
         """Read under the lock, and wait while the consistency rule does not allow it."""
         with self.inside() as began:
-            if self.node.read(began, seat.worker, table, keys, out):
+            if self.node.read(began, client.worker, table, keys, out):
                 return
             while True:
                 self.after()
-                self._park(seat, "read")
-                if self.node.read(self.task.now(), seat.worker, table, keys, out):
+                self._park(client, "read")
+                if self.node.read(self.task.now(), client.worker, table, keys, out):
                     break
-            self.recording.waited(seat.worker, "read", self.task.now() - began)
+            self.recording.waited(client.worker, "read", self.task.now() - began)
 
-    def tick(self, seat: ClusterWorker) -> None:
+    def tick(self, client: ClusterWorker) -> None:
         """End a worker's clock."""
         task, node = self.task, self.node
         if self.pressure.look(task.now()):
-            self.ease(seat)
+            self.ease(client)
         with self.inside() as began:
-            self.cuts.open_to(seat.clock + 1)
-            free = node.tick(began, seat.worker)
-            seat.clock += 1
-            self.cuts.reached(seat.worker, seat.clock, seat.part)
+            self.cuts.open_to(client.clock + 1)
+            free = node.tick(began, client.worker)
+            client.clock += 1
+            self.cuts.reached(client.worker, client.clock, client.part)
             self._moved(began)
             self.after()
             if not free:
-                while node.holds_up(seat.worker):
-                    self._park(seat, "tick")
-                self.recording.waited(seat.worker, "tick", task.now() - began)
-            if task.last is not None and seat.clock >= task.last:
+                while node.holds_up(client.worker):
+                    self._park(client, "tick")
+                self.recording.waited(client.worker, "tick", task.now() - began)
+            if task.last is not None and client.clock >= task.last:
                 raise WorkerExit
-            self.turns.yield_(seat)
+            self.turns.yield_(client)
 
-    def ease(self, seat: ClusterWorker) -> None:
+    def ease(self, client: ClusterWorker) -> None:
         """Wait while too many bytes are queued for the network."""
         with self.lock:
             began = self.task.now()
             self.task.host.rouse()
             while self.pressure.high:
-                self.pressure.waiting.append(seat)
-                self._park(seat, "network")
-            self.recording.waited(seat.worker, "tick", self.task.now() - began)
+                self.pressure.waiting.append(client)
+                self._park(client, "network")
+            self.recording.waited(client.worker, "tick", self.task.now() - began)
 
     def rouse(self) -> None:
         """Something was added that might be sent before its clock ends."""
@@ -158,24 +158,24 @@ class NodeWorkers:
     def start(self) -> None:
         """Before the first worker starts: do not wait for workers that had ended before."""
         now = self.task.now()
-        for seat in self.seats:
-            if seat.ended:
-                self.cuts.reached(seat.worker, FAR, seat.part)
-                self.node.leave(now, seat.worker)
+        for client in self.clients:
+            if client.ended:
+                self.cuts.reached(client.worker, FAR, client.part)
+                self.node.leave(now, client.worker)
         self._moved(now)
         self.node.poll(now)
         self.after()
         if not self.left:
             self.tell("ended")
 
-    def leave(self, seat: ClusterWorker) -> None:
+    def leave(self, client: ClusterWorker) -> None:
         """A worker has ended."""
         if self.turns.ending:
             return
-        seat.ended = True
+        client.ended = True
         now = self.task.now()
-        self.cuts.reached(seat.worker, FAR, seat.part)
-        self.node.leave(now, seat.worker)
+        self.cuts.reached(client.worker, FAR, client.part)
+        self.node.leave(now, client.worker)
         self._moved(now)
         self.after()
 
@@ -217,7 +217,7 @@ class NodeWorkers:
             self._ship(self.number, frames)
         if node.woken:
             for worker in node.woken:
-                self.turns.rouse(self.seats[worker - self._first])
+                self.turns.rouse(self.clients[worker - self._first])
             node.woken.clear()
         if node.wake_at < self.task.due and not self.task.on_wire:
             self.task.due = node.wake_at
@@ -232,15 +232,15 @@ class NodeWorkers:
 
     def rest(self) -> NodeFinalState:
         """The final state of the node."""
-        shard, seats = self.node.shard, self.seats
+        shard, clients = self.node.shard, self.clients
         tables = range(len(self.task.payload.layout.tables))
         return NodeFinalState(
             self.number,
             self.tables(),
             tuple(shard.witness(table) for table in tables) if self.recording.full else (),
-            {seat.worker: seat.clock for seat in seats},
-            {seat.worker: seat.local for seat in seats},
-            sum(seat.items for seat in seats),
+            {client.worker: client.clock for client in clients},
+            {client.worker: client.local for client in clients},
+            sum(client.items for client in clients),
             self.node.cache.staleness,
             shard.clock,
             self.recording.packed(self.task.late),
@@ -285,11 +285,11 @@ class NodeWorkers:
             self.tell("moved", told)
 
     def _most(self) -> int:
-        return max((seat.clock for seat in self.seats), default=self.task.payload.clock)
+        return max((client.clock for client in self.clients), default=self.task.payload.clock)
 
-    def _park(self, seat: ClusterWorker, what: str) -> None:
-        seat.waits = (what, self.task.now())
+    def _park(self, client: ClusterWorker, what: str) -> None:
+        client.waits = (what, self.task.now())
         try:
-            self.turns.park(seat)
+            self.turns.park(client)
         finally:
-            seat.waits = ("", 0.0)
+            client.waits = ("", 0.0)

@@ -83,11 +83,11 @@ class TableTask:
         others = [node for node, at in enumerate(begin.where) if at != host.number]
         far = list({begin.where[node]: node for node in others}.values())  # one node of each host
         self.pressure = Pressure(lambda: max((host.backlog(node) for node in far), default=0))
-        self.rooms = {node: NodeWorkers(self, node) for node in mine}
+        self.groups = {node: NodeWorkers(self, node) for node in mine}
         if payload.data:
             put(payload.owner, payload.data)
         self.payload = replace(payload, start=None, parts={}, data={})  # the nodes and workers have taken these
-        self._seats = [seat for room in self.rooms.values() for seat in room.seats]
+        self._clients = [client for group in self.groups.values() for client in group.clients]
         self._threads: list[threading.Thread] = []
         self._failed = self._halted = False
         self._saving = threading.Condition(self.lock)
@@ -103,30 +103,30 @@ class TableTask:
 
     def start(self) -> None:
         """Start the workers' threads; returns at once."""
-        for room in self.rooms.values():
-            for seat in room.seats:
-                if not seat.ended:
-                    self._thread(f"worker-{seat.worker}", self._body, room, seat)
+        for group in self.groups.values():
+            for client in group.clients:
+                if not client.ended:
+                    self._thread(f"worker-{client.worker}", self._body, group, client)
         self._thread("saver", self._save)
         with self.lock:
-            for room in self.rooms.values():
-                room.start()
+            for group in self.groups.values():
+                group.start()
         for thread in self._threads:
             thread.start()
         self.host.rouse()
 
     def receive(self, now: float, source: int, target: int, frames: Sequence[Frame]) -> None:
         """Handle frames of node `source` for node `target` of this host. On the network thread."""
-        room = self.rooms.get(target)
-        if room is None:
+        group = self.groups.get(target)
+        if group is None:
             return
         with self.lock:
             self.on_wire = True
             try:
                 if not self._halted:  # a time not earlier than what happened while the lock was awaited
-                    room.receive(self.now(), source, frames)
+                    group.receive(self.now(), source, frames)
             except Exception as error:
-                self._fail(room, OURS, room.node.shard.clock, error)
+                self._fail(group, OURS, group.node.shard.clock, error)
             finally:
                 self.on_wire = False
 
@@ -138,18 +138,18 @@ class TableTask:
             here = self.now()
             due = here + _MOST_WAIT
             self.on_wire = True
-            for room in self.rooms.values():
+            for group in self.groups.values():
                 try:
-                    due = min(due, room.tend(here))
+                    due = min(due, group.tend(here))
                 except Exception as error:
-                    self._fail(room, OURS, room.node.shard.clock, error)
+                    self._fail(group, OURS, group.node.shard.clock, error)
             self.on_wire = False
             pressure = self.pressure
             if pressure.look(here):
                 due = min(due, here + EASED)
             elif pressure.waiting:
-                for seat in pressure.waiting:
-                    self.turns.rouse(seat)
+                for client in pressure.waiting:
+                    self.turns.rouse(client)
                 pressure.waiting.clear()
             self.due = due
         return due + self.zero
@@ -158,15 +158,15 @@ class TableTask:
         """The lost connection to these nodes was re-established. On the network thread."""
         with self.lock:
             self.on_wire = True
-            for room in self.rooms.values() if not self._halted else ():
-                room.reset(peers)
+            for group in self.groups.values() if not self._halted else ():
+                group.reset(peers)
             self.on_wire = False
 
     def halt(self) -> None:
         """Stop all threads; returns when they have ended."""
         with self.lock:
             self._halted = True
-            self.turns.end(self._seats)
+            self.turns.end(self._clients)
             self._saving.notify()
         for thread in self._threads:
             if thread.ident is not None:
@@ -208,34 +208,34 @@ class TableTask:
     def _thread(self, name: str, target: Callable[..., None], *args: Any) -> None:
         self._threads.append(threading.Thread(target=target, args=args, name=f"stretto-{name}", daemon=True))
 
-    def _body(self, room: NodeWorkers, seat: ClusterWorker) -> None:
+    def _body(self, group: NodeWorkers, client: ClusterWorker) -> None:
         try:
             with self.lock:
-                self.turns.take(seat)
+                self.turns.take(client)
             if not self.turns.ending:
-                self.payload.job.work(seat)
+                self.payload.job.work(client)
             with self.lock:
-                room.leave(seat)
+                group.leave(client)
         except WorkerExit:
             with self.lock:
-                room.leave(seat)
+                group.leave(client)
         except BaseException as error:
             with self.lock:
-                self._fail(room, seat.worker, seat.clock, error)
+                self._fail(group, client.worker, client.clock, error)
         finally:
             end_lines()
             with self.lock:
-                self.turns.drop(seat)
-                room.left -= 1
-                if not room.left and not self._halted:
-                    room.tell("ended")
+                self.turns.drop(client)
+                group.left -= 1
+                if not group.left and not self._halted:
+                    group.tell("ended")
 
-    def _fail(self, room: NodeWorkers, worker: int, clock: int, error: BaseException) -> None:
+    def _fail(self, group: NodeWorkers, worker: int, clock: int, error: BaseException) -> None:
         """The first error stops the run on this host; the driver stops it on the others."""
         if not (self._failed or self._halted):
             self._failed = True
-            room.tell("failed", (worker, clock, portable(error)))
-        self.turns.end(self._seats)
+            group.tell("failed", (worker, clock, portable(error)))
+        self.turns.end(self._clients)
 
     def _save(self) -> None:
         """Copy cuts of shards in chunks, so that no worker waits for a whole copy."""
@@ -246,18 +246,18 @@ class TableTask:
                 self._to_save = False
                 if self._halted:
                     return
-            for room in self.rooms.values():
+            for group in self.groups.values():
                 try:
-                    while self._take_cut(room):
+                    while self._take_cut(group):
                         pass
                 except Exception as error:
                     with self.lock:
-                        self._fail(room, OURS, room.node.shard.clock, error)
+                        self._fail(group, OURS, group.node.shard.clock, error)
 
-    def _take_cut(self, room: NodeWorkers) -> bool:
+    def _take_cut(self, group: NodeWorkers) -> bool:
         from stretto.store.shard.snapshot import joined
 
-        shard, began, pieces = room.node.shard, self.now(), []
+        shard, began, pieces = group.node.shard, self.now(), []
         clock = shard.saving
         while clock is not None:
             with self.lock:
@@ -270,8 +270,8 @@ class TableTask:
             if last:
                 arrays = joined(pieces)
                 with self.lock:
-                    if room.cuts.saved(clock):
-                        room.tell("shard", (clock, arrays, self.now() - began, room.recording.bytes))
+                    if group.cuts.saved(clock):
+                        group.tell("shard", (clock, arrays, self.now() - began, group.recording.bytes))
                 return True
         return False
 
@@ -281,48 +281,48 @@ class TableTask:
         """Plan a cut at a clock, or at the end if None. False, without effect, if a worker of this host is past that
         clock.
         """
-        if clock is not None and any(not seat.ended and seat.clock >= clock for seat in self._seats):
+        if clock is not None and any(not client.ended and client.clock >= clock for client in self._clients):
             return False
         opened: list[NodeWorkers] = []
-        for room in self.rooms.values():
-            clock = room.node.shard.clock if clock is None else clock
-            if not room.cuts.open(clock):
+        for group in self.groups.values():
+            clock = group.node.shard.clock if clock is None else clock
+            if not group.cuts.open(clock):
                 for other in opened:
                     other.cuts.cancel(clock)
                 return False
-            opened.append(room)
-            room.after()
+            opened.append(group)
+            group.after()
         return True
 
     def _ask_cancel(self, clock: int) -> None:
-        for room in self.rooms.values():
-            room.cuts.cancel(clock)
+        for group in self.groups.values():
+            group.cuts.cancel(clock)
 
     def _ask_stop(self, clock: int | None) -> None:
         """Stop all workers at this clock; None: at once."""
         if clock is None:
-            self.turns.end(self._seats)
+            self.turns.end(self._clients)
             return
         self.last = clock
-        for room in self.rooms.values():
-            room.cuts.end(clock)
+        for group in self.groups.values():
+            group.cuts.end(clock)
 
     def _ask_final(self) -> dict[int, NodeFinalState]:
-        return {node: room.rest() for node, room in self.rooms.items()}
+        return {node: group.rest() for node, group in self.groups.items()}
 
     def _ask_present(self) -> dict[int, tuple[tuple[FinalRows, ...], int]]:
         """The current tables of the shards, and the bytes that their nodes have sent."""
-        return {node: (room.tables(), room.recording.bytes) for node, room in self.rooms.items()}
+        return {node: (group.tables(), group.recording.bytes) for node, group in self.groups.items()}
 
     def _ask_standing(self) -> list[WorkerStatus]:
         now = self.now()
         return [
             WorkerStatus(
-                seat.worker,
-                seat.clock,
-                seat.ended,
-                seat.waits[0] or ("" if seat.turn or seat.ended else "turn"),
-                now - seat.waits[1] if seat.waits[0] else 0.0,
+                client.worker,
+                client.clock,
+                client.ended,
+                client.waits[0] or ("" if client.turn or client.ended else "turn"),
+                now - client.waits[1] if client.waits[0] else 0.0,
             )
-            for seat in self._seats
+            for client in self._clients
         ]

@@ -30,15 +30,15 @@ class WorkersNode(Protocol):
         """Hold the lock and send resulting messages at the end; gives the time."""
         ...
 
-    def read(self, seat: ClusterWorker, table: int, keys: Keys, out: NDArray[Any]) -> None:
+    def read(self, client: ClusterWorker, table: int, keys: Keys, out: NDArray[Any]) -> None:
         """Read under the lock, and wait while the consistency rule does not allow it."""
         ...
 
-    def tick(self, seat: ClusterWorker) -> None:
+    def tick(self, client: ClusterWorker) -> None:
         """End a worker's clock."""
         ...
 
-    def ease(self, seat: ClusterWorker) -> None:
+    def ease(self, client: ClusterWorker) -> None:
         """Wait while too many bytes are queued for the network."""
         ...
 
@@ -50,46 +50,46 @@ class WorkersNode(Protocol):
 class ClusterWorker(WaitingWorker):
     """Implements the handle of one worker. `waits`: what it waits for ("" while it runs), and since when."""
 
-    def __init__(self, room: WorkersNode, worker: int, part: WorkerState) -> None:
+    def __init__(self, group: WorkersNode, worker: int, part: WorkerState) -> None:
         part = part.copy()  # the original may be needed again
-        super().__init__(worker, part.clock, part.ended, room.turns)
-        self.node = room.node.number
+        super().__init__(worker, part.clock, part.ended, group.turns)
+        self.node = group.node.number
         self.local, self.cursors, self.unticked = part.local, part.cursors, part.unticked
         self.items = 0.0
         self.waits: tuple[str, float] = ("", 0.0)
-        self._room, self._turns = room, room.turns
-        self._cache, self._free = room.node.cache, room.free
+        self._group, self._turns = group, group.turns
+        self._cache, self._free = group.node.cache, group.free
 
     def read(self, table: int, keys: Keys, out: NDArray[Any]) -> None:
         if self._turns.ending:
             raise WorkerExit
         if not (self._free[table] and self._cache.read(self.worker, table, keys, out)):
-            self._room.read(self, table, keys, out)
+            self._group.read(self, table, keys, out)
 
     def ask(self, table: int, keys: Keys) -> None:
-        with self._room.inside() as now:
-            self._room.node.ask(now, self.worker, table, keys)
+        with self._group.inside() as now:
+            self._group.node.ask(now, self.worker, table, keys)
 
     def add(self, table: int, keys: Keys, deltas: NDArray[Any]) -> None:
-        room = self._room
+        group = self._group
         if self._turns.ending:
             raise WorkerExit
-        if room.pressure.high:
-            room.ease(self)
+        if group.pressure.high:
+            group.ease(self)
         if not self._free[table]:
-            with room.inside() as now:
-                room.node.add(now, self.worker, table, keys, deltas)
+            with group.inside() as now:
+                group.node.add(now, self.worker, table, keys, deltas)
             return
         self._cache.add(self.worker, table, keys, deltas)
-        if room.asleep and self._cache.dirty:
-            room.rouse()
+        if group.asleep and self._cache.dirty:
+            group.rouse()
 
     def announce(self, table: int, keys: Keys, clock: int) -> None:
-        with self._room.inside() as now:
-            self._room.node.announce(now, self.worker, table, keys, clock)
+        with self._group.inside() as now:
+            self._group.node.announce(now, self.worker, table, keys, clock)
 
     def tick(self) -> None:
-        self._room.tick(self)
+        self._group.tick(self)
 
     def work(self, items: float) -> None:
         self.items += items

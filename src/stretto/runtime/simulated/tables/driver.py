@@ -200,8 +200,10 @@ class SimulatedDriver:
         if life != self.run.incarnation or cluster.nodes[node] is None:
             return
         if not cluster.trouble.puts_off(node, self._open, asked):
-            workers = (cluster.seats[worker] for worker in cluster.layout.workers_of(node))
-            if any(not seat.ended and seat.clock >= clock for seat in workers) or not cluster.cuts[node].open(clock):
+            workers = (cluster.clients[worker] for worker in cluster.layout.workers_of(node))
+            if any(not client.ended and client.clock >= clock for client in workers) or not cluster.cuts[node].open(
+                clock
+            ):
                 self.tell(node, "refused", clock)
             cluster.after(cluster.node(node))
 

@@ -68,7 +68,7 @@ class Evaluator:
             if state.stopped == "until" or cluster.failure is not None:  # keep the evaluation that ended the run
                 return
             self._at, self._cut = at.clock if at.past else None, cut
-            local = tuple(seat.local for seat in cluster.seats)
+            local = tuple(client.local for client in cluster.clients)
             if cut is not None:
                 local = tuple(cut.workers[worker].local for worker in range(len(local)))
             moment = ClockState(at.clock, cluster.now, cluster.recording.bytes, self.values, local)

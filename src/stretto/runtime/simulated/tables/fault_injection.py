@@ -51,7 +51,7 @@ class FaultInjector:
         self.paused_until[number] = until
         self.stalls = True
         for worker in cluster.layout.workers_of(number):
-            self._hub.hold_up(cluster.seats[worker].sleeper, more)
+            self._hub.hold_up(cluster.clients[worker].sleeper, more)
         self._hub.at(until, self._resume, number)
         cluster.driver.silent(number)
 

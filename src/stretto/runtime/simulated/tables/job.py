@@ -1,6 +1,6 @@
 """Run a job over tables on a simulated cluster: nodes, network, workers, faults and checkpoints.
 
-The interface is `stretto.runtime.tables.job`: TableJob in, Outcome out, a Seat for each worker
+The interface is `stretto.runtime.tables.job`: TableJob in, Outcome out, a client for each worker
 (`workers.SimulatedWorker`).
 
     from stretto.runtime.simulated.tables.job import run
@@ -63,7 +63,7 @@ class SimulatedCluster:
         self.evaluator = Evaluator(self)
         self.nodes: list[StoreNode | None] = []
         self.cuts: list[NodeCuts] = []
-        self.seats: list[SimulatedWorker] = []
+        self.clients: list[SimulatedWorker] = []
         self.spent = [0.0] * spec.nodes  # seconds that handling messages took
         self.waiting: dict[int, tuple[str, int]] = {}  # worker → (what it waits for, table)
         self.items = 0.0
@@ -115,8 +115,8 @@ class SimulatedCluster:
 
     def close(self) -> None:
         """End all workers that still run."""
-        for seat in self.seats:
-            self._end(seat)
+        for client in self.clients:
+            self._end(client)
 
     def _begin(self, cut: CutParts) -> None:
         """Create nodes and workers, at the start or from a cut."""
@@ -130,33 +130,33 @@ class SimulatedCluster:
             self.nodes.append(node)
             self.cuts.append(self.driver.cuts_of(node))
         self.shards = Clocks(layout.nodes, clock)
-        self.seats = []
+        self.clients = []
         for worker in range(layout.workers):
             node = self.node(layout.node_of(worker))
-            seat = SimulatedWorker(self, worker, node, clock, cut.workers.get(worker))
-            seat.sleeper = self.hub.spawn(self._body(seat))
-            self.seats.append(seat)
+            client = SimulatedWorker(self, worker, node, clock, cut.workers.get(worker))
+            client.sleeper = self.hub.spawn(self._body(client))
+            self.clients.append(client)
         self.driver.plan()
 
-    def _body(self, seat: SimulatedWorker) -> Callable[[], None]:
+    def _body(self, client: SimulatedWorker) -> Callable[[], None]:
         def body() -> None:
             try:
-                if not seat.ended:
-                    self.job.work(seat)
+                if not client.ended:
+                    self.job.work(client)
             except WorkerExit:
                 return
             except Exception as error:
-                self.fail(seat.worker, seat.clock, error)
+                self.fail(client.worker, client.clock, error)
                 return
-            if self.seats[seat.worker] is seat and self.nodes[seat.node] is not None:
-                self._left(seat)
+            if self.clients[client.worker] is client and self.nodes[client.node] is not None:
+                self._left(client)
 
         return body
 
     def lose(self, number: int) -> None:
         """A node and its workers are lost."""
         for worker in self.layout.workers_of(number):
-            self._end(self.seats[worker])
+            self._end(self.clients[worker])
         self.nodes[number] = None
         self.trouble.end(number)
 
@@ -172,10 +172,10 @@ class SimulatedCluster:
         self.evaluator.await_time()
         self.hub.over = self.hub.over or bool(self.state.stopped)
 
-    def _end(self, seat: SimulatedWorker) -> None:
-        seat.gone()
-        self.waiting.pop(seat.worker, None)
-        self.hub.end(seat.sleeper, WorkerExit())
+    def _end(self, client: SimulatedWorker) -> None:
+        client.gone()
+        self.waiting.pop(client.worker, None)
+        self.hub.end(client.sleeper, WorkerExit())
 
     def node(self, number: int) -> StoreNode:
         """A node that is not lost."""
@@ -193,23 +193,23 @@ class SimulatedCluster:
         seconds = items * self._per_item[node] * self.spec.slowness(node, now)
         return seconds + max(0.0, self.trouble.paused_until[node] - now)
 
-    def tick(self, seat: SimulatedWorker) -> bool:
+    def tick(self, client: SimulatedWorker) -> bool:
         """End a worker's clock; return whether it may continue at once."""
-        node, cuts = self.node(seat.node), self.cuts[seat.node]
-        cuts.open_to(seat.clock + 1)
-        free = node.tick(self.hub.now, seat.worker)
-        seat.clock += 1
-        cuts.reached(seat.worker, seat.clock, seat.part)
-        self._moved(seat.worker, seat.clock, seat.clock, node)
+        node, cuts = self.node(client.node), self.cuts[client.node]
+        cuts.open_to(client.clock + 1)
+        free = node.tick(self.hub.now, client.worker)
+        client.clock += 1
+        cuts.reached(client.worker, client.clock, client.part)
+        self._moved(client.worker, client.clock, client.clock, node)
         return free
 
-    def _left(self, seat: SimulatedWorker) -> None:
+    def _left(self, client: SimulatedWorker) -> None:
         """A worker's function has returned."""
-        seat.ended = True
-        node = self.node(seat.node)
-        self.cuts[seat.node].reached(seat.worker, FAR, seat.part)
-        node.leave(self.hub.now, seat.worker)
-        self._moved(seat.worker, FAR, seat.clock, node)
+        client.ended = True
+        node = self.node(client.node)
+        self.cuts[client.node].reached(client.worker, FAR, client.part)
+        node.leave(self.hub.now, client.worker)
+        self._moved(client.worker, FAR, client.clock, node)
 
     def _moved(self, worker: int, low: int, most: int, node: StoreNode) -> None:
         """A worker's clock has advanced."""
@@ -228,7 +228,7 @@ class SimulatedCluster:
             self._ship(node)
         if node.woken:
             for worker in node.woken:
-                self.hub.wake(self.seats[worker].sleeper)
+                self.hub.wake(self.clients[worker].sleeper)
             node.woken.clear()
         number = node.number
         if self._cutting and node.shard.saving is not None:
@@ -334,9 +334,9 @@ class SimulatedCluster:
         self._count_lag()
         return TableOutcome(
             tuple(tables),
-            tuple(seat.clock for seat in self.seats),
+            tuple(client.clock for client in self.clients),
             self.now,
-            tuple(seat.local for seat in self.seats),
+            tuple(client.local for client in self.clients),
             self.state.stopped or "done",
             self.state.history,
             self._lag,
@@ -355,7 +355,7 @@ class SimulatedCluster:
         """The error if workers wait and no event is left, which is a bug in Stretto."""
         shards = [node.shard.clock if node is not None else None for node in self.nodes]
         stuck = [
-            f"worker {worker} at clock {self.seats[worker].clock} ({reason}, table {table})"
+            f"worker {worker} at clock {self.clients[worker].clock} ({reason}, table {table})"
             for worker, (reason, table) in list(self.waiting.items())[:5]
         ]
         return RunError(
