@@ -29,8 +29,8 @@ def contiguous(
     for name, array in arrays.items():
         if not array.size:
             # A subscript out of range reads element 0 before the loop stops, so element 0 must exist.
-            room = np.zeros([max(1, size) for size in array.shape], array.dtype)
-            found[name] = room[tuple(slice(size) for size in array.shape)]
+            scratch = np.zeros([max(1, size) for size in array.shape], array.dtype)
+            found[name] = scratch[tuple(slice(size) for size in array.shape)]
         elif array.flags.c_contiguous and array.flags.aligned:
             found[name] = array
         else:

@@ -163,7 +163,7 @@ class Prefetch:
         total = np.zeros(visits, np.int64)
         arrays, _ = contiguous({name: self.held.arrays[name] for name in self.sliced.arrays})
         numbers = {**self.held.numbers, **self.known}
-        room: dict[str, Any] = {
+        scratch: dict[str, Any] = {
             "sizes": np.array([size for shape in shapes for size in shape] or [0], np.int64),
             "starts": starts, "first_": first, "base": np.zeros(visits, np.int64), "ptr_": ptr, "total": total,
             "elements": np.zeros(0, np.int64), "fill": False,
@@ -171,8 +171,8 @@ class Prefetch:
         arguments, kernel = self._compiled
 
         def value(what: str, name: str) -> Any:
-            if not name and what in room:
-                return room[what]
+            if not name and what in scratch:
+                return scratch[what]
             if what in ("array", "number"):
                 return arrays[name] if what == "array" else numbers[name]
             return self.visits.arrays[what, name]
@@ -182,11 +182,11 @@ class Prefetch:
         for fill in (False, True):
             if fill:
                 np.cumsum(total, out=bounds[1:])
-                room |= {"fill": True, "base": bounds[:-1].copy(), "elements": np.empty(int(bounds[-1]), np.int64)}
+                scratch |= {"fill": True, "base": bounds[:-1].copy(), "elements": np.empty(int(bounds[-1]), np.int64)}
             args = tuple(value(what, name) for what, name in arguments)
             crew.run(BlockStep("list", kernel, order, weight, (ids, *args), np.zeros(visits)), "exact")
         ptr[-1] = bounds[-1]
-        keys: Ints = room["elements"]
+        keys: Ints = scratch["elements"]
         none = np.zeros(visits + 1, np.int64), np.zeros(0, np.int64)
         found = distinct(bounds, keys, int(starts[-1]), crew) if whole else none
         return AccessTrace(self.arrays, starts, ptr, keys, bounds, *found)

@@ -277,7 +277,7 @@ class _RoundMaker:
         if self._tried <= _TRIED:
             self._least = min(self._least, seconds)
         self.call.check(failed)
-        if self.call.rooms:
+        if self.call.buffer_arrays:
             seconds += self.call.merge(self._visits, self.crew)
         if self.call.partials:
             self._fold(self._visits)

@@ -84,7 +84,7 @@ class Execution:
     arrays: dict[str, NDArray[Any]]  # by name, as compiled code takes them
     borrowed: aliasing.Borrowed  # written arrays that were copied, with their copies
     partials: dict[str, NDArray[Any]]  # [V, …] parts of accumulators, by name
-    rooms: dict[str, BufferArrays]  # memory of the buffers, by name
+    buffer_arrays: dict[str, BufferArrays]  # memory of the buffers, by name
     again: bool  # whether it has run before with these types, so that nothing has to be compiled
     fault: Ints  # where a visit that fails stores the reason
     args: tuple[Any, ...]  # of the kernel
@@ -105,7 +105,7 @@ class Execution:
 
     def merge(self, slots: int, crew: Crew) -> float:
         """Merge the buffered writes of a wave into the arrays; return the seconds it took."""
-        return _merge(self.prepared, self.rooms, self.arrays, slots, crew, again=self.again)
+        return _merge(self.prepared, self.buffer_arrays, self.arrays, slots, crew, again=self.again)
 
     def fold(self) -> None:
         """Fold the parts of the visits into the accumulators."""
@@ -115,7 +115,7 @@ class Execution:
     def end(self) -> None:
         """Copy results back and release the buffer memory. Not called after a failure: unmerged writes would remain."""
         aliasing.give_back(self.borrowed)
-        self.prepared.idle.append(self.rooms)
+        self.prepared.idle.append(self.buffer_arrays)
 
 
 def begin(
@@ -135,9 +135,9 @@ def begin(
         if array.role == "accumulator"
     }
     try:
-        rooms, again = prepared.idle.pop(), True
+        buffer_arrays, again = prepared.idle.pop(), True
     except IndexError:  # the first run, or all memory is in use by other runs
-        rooms, again = _rooms(prepared, held, arrays), False
+        buffer_arrays, again = _buffer_arrays(prepared, held, arrays), False
 
     def value(what: str, name: str) -> Any:
         if what == "array":
@@ -146,15 +146,15 @@ def begin(
             return known[name] if name in known else held.numbers[name]
         if what == "partial":
             return partials[name]
-        for room in rooms.values():
-            if (what, name) in room.arrays:
-                return room.arrays[what, name]
+        for memory in buffer_arrays.values():
+            if (what, name) in memory.arrays:
+                return memory.arrays[what, name]
         if what == "source":
             return arrays[name].reshape(-1)
         return laid[what, name]
 
     args = tuple(value(what, name) for what, name in prepared.lowered.arguments)
-    return Execution(prepared, held, arrays, borrowed, partials, rooms, again, np.zeros(SLOTS, np.int64), args)
+    return Execution(prepared, held, arrays, borrowed, partials, buffer_arrays, again, np.zeros(SLOTS, np.int64), args)
 
 
 def run(prepared: PreparedLoop, held: BoundValues, known: dict[str, Any], crew: Crew) -> float:
@@ -177,25 +177,27 @@ def run(prepared: PreparedLoop, held: BoundValues, known: dict[str, Any], crew: 
     return seconds
 
 
-def _rooms(prepared: PreparedLoop, held: BoundValues, arrays: dict[str, NDArray[Any]]) -> dict[str, BufferArrays]:
+def _buffer_arrays(
+    prepared: PreparedLoop, held: BoundValues, arrays: dict[str, NDArray[Any]]
+) -> dict[str, BufferArrays]:
     """Allocate the memory of the buffers, for the first run of a loop over its data; later epochs reuse it."""
     visits = prepared.visits
     slots = max((len(wave) for wave in visits.waves), default=0)
-    rooms = {}
+    buffer_arrays = {}
     for what, name in prepared.lowered.arguments:
         if what == "copy":
-            rooms[name] = BufferArrays.of_copies(name, arrays[name], slots)
+            buffer_arrays[name] = BufferArrays.of_copies(name, arrays[name], slots)
         elif what in ("delta", "pending"):
             info = held.infos[name]
             assert isinstance(info, BufferInfo)
             size = 0 if info.plain else capacity(prepared.analysis, visits, name, info)
-            rooms[name] = BufferArrays.of_buffer(name, info, slots, size, held)
-    return rooms
+            buffer_arrays[name] = BufferArrays.of_buffer(name, info, slots, size, held)
+    return buffer_arrays
 
 
 def _merge(
     prepared: PreparedLoop,
-    rooms: dict[str, BufferArrays],
+    buffer_arrays: dict[str, BufferArrays],
     arrays: dict[str, NDArray[Any]],
     slots: int,
     crew: Crew,
@@ -204,17 +206,17 @@ def _merge(
 ) -> float:
     """Merge the buffered writes of a wave into the arrays, visit after visit."""
     seconds = 0.0
-    for name, room in rooms.items():
-        if room.info is None:
+    for name, memory in buffer_arrays.items():
+        if memory.info is None:
             continue
-        target = arrays[room.info.target].reshape(-1)
-        if room.info.plain and target.size * slots <= _SMALL:
-            merge_kernels.add_all(room.arrays["delta", name].reshape(-1, target.size)[:slots], target)
+        target = arrays[memory.info.target].reshape(-1)
+        if memory.info.plain and target.size * slots <= _SMALL:
+            merge_kernels.add_all(memory.arrays["delta", name].reshape(-1, target.size)[:slots], target)
             continue
-        bounds = room.ranges(target.size)
+        bounds = memory.ranges(target.size)
         order, weight = independent(len(bounds) - 1), np.diff(bounds)
-        if room.info.plain:
-            delta = room.arrays["delta", name].reshape(-1, target.size)[:slots]
+        if memory.info.plain:
+            delta = memory.arrays["delta", name].reshape(-1, target.size)[:slots]
             step = BlockStep(
                 "merge", merge_kernels.add_worker, order, weight, (bounds, delta, target), np.zeros(len(order))
             )
@@ -225,7 +227,7 @@ def _merge(
                 if what == "bounds"
                 else arrays[array].reshape(-1)
                 if what == "source"
-                else room.arrays[what, array][:slots]
+                else memory.arrays[what, array][:slots]
                 for what, array in merge
             )
             kernel = prepared.kernels[f"merge_{own(name)}worker"]
