@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any
 from . import report
 
 if TYPE_CHECKING:
-    from stretto.memory.options import StepOptions, StepSource
     from stretto.memory.planner.graph import Graph
     from stretto.memory.planning import CapturedStep
 
@@ -119,6 +118,7 @@ def dry(case: Case, batch: int, budget: int, chunks: str | None) -> tuple[Captur
 
     from stretto.memory.chunk.chunks import LOSSES
     from stretto.memory.measure.costs import costed
+    from stretto.memory.options import StepOptions, StepSource
     from stretto.memory.planning import capture
 
     from .memory_runs import unseen
