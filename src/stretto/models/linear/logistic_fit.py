@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,16 +12,28 @@ from stretto.solvers.linear.regression import RegressionProblem
 from .base import FitSession
 from .input import LinearInput, beginning, logistic, logistic_gap
 
-if TYPE_CHECKING:
-    from .logistic import LogisticRegression
-
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
-def separate_problems(
-    model: LogisticRegression, given: LinearInput, which: Ints, weight: Floats
-) -> list[RegressionProblem]:
+class SeparateFits(Protocol):
+    """What the fits read from an estimator, `LogisticRegression`, and store in it."""
+
+    C: Any
+    l1_ratio: Any
+    tol: Any
+    max_iter: Any
+    fit_intercept: bool
+    standardize: bool
+    classes_: Any
+    coef_: Any
+    intercept_: Any
+    dual_gap_: Any
+    objective_: Any
+    n_iter_: Any
+
+
+def separate_problems(model: SeparateFits, given: LinearInput, which: Ints, weight: Floats) -> list[RegressionProblem]:
     """One problem for two classes, else one for each class against the rest. which [n]: class indices."""
     count = len(model.classes_)
     scale = given.design.spread(weight) if model.standardize else None
@@ -39,7 +51,7 @@ def separate_problems(
 
 
 def fit_separate(
-    model: LogisticRegression,
+    model: SeparateFits,
     sitting: FitSession,
     which: Ints,
     weight: Floats,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,15 +20,14 @@ from stretto.text import duration, fact_page, show_bytes
 
 from .base import FitSession, say
 
-if TYPE_CHECKING:
-    from .logistic import LogisticRegression
-    from .svc import LinearSVC
+# `LinearSVC` or `LogisticRegression`, which import this module: each function says what it reads of the estimator.
+RowClassifier: TypeAlias = Any
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
-def row_problem(model: LinearSVC, X: Any, which: Ints, weight: Floats) -> RowProblem:
+def row_problem(model: RowClassifier, X: Any, which: Ints, weight: Floats) -> RowProblem:
     """The problem of a support vector machine. which [n]: class indices; weight [n]: sample weights."""
     return RowProblem(
         rows=DesignRows.of(X, checked=True),
@@ -41,7 +40,7 @@ def row_problem(model: LinearSVC, X: Any, which: Ints, weight: Floats) -> RowPro
     )
 
 
-def logistic_rows(model: LogisticRegression, X: Any, which: Ints, weight: Floats) -> tuple[RowProblem, Floats]:
+def logistic_rows(model: RowClassifier, X: Any, which: Ints, weight: Floats) -> tuple[RowProblem, Floats]:
     """The problem of a logistic regression, and the units [p] of its coefficients: ones unless standardize."""
     rows = DesignRows.of(X, checked=True)
     units = np.ones(rows.shape[1])
@@ -63,14 +62,14 @@ def logistic_rows(model: LogisticRegression, X: Any, which: Ints, weight: Floats
     return problem, units
 
 
-def _positive(model: LinearSVC | LogisticRegression) -> Ints:
+def _positive(model: RowClassifier) -> Ints:
     """[k] the class that counts as +1 in each problem: the second of two, else each in turn."""
     count = len(model.classes_)
     return np.arange(count, dtype=np.int64) if count > 2 else np.ones(1, np.int64)
 
 
 def fit_rows(
-    model: LinearSVC | LogisticRegression,
+    model: RowClassifier,
     sitting: FitSession,
     problem: RowProblem,
     units: Floats | float = 1.0,
@@ -108,7 +107,7 @@ def fit_rows(
 
 
 def _looking(
-    model: LinearSVC | LogisticRegression, sitting: FitSession, attributes: Callable[[Floats], dict[str, Any]]
+    model: RowClassifier, sitting: FitSession, attributes: Callable[[Floats], dict[str, Any]]
 ) -> Callable[[dict[str, Any]], bool]:
     """A function that reports a round and says whether a callback requests a stop."""
     began = time.perf_counter()
@@ -126,7 +125,7 @@ def _looking(
     return look
 
 
-def _warn(model: LinearSVC | LogisticRegression, fit: RowFit) -> None:
+def _warn(model: RowClassifier, fit: RowFit) -> None:
     worst = int(np.argmax(fit.gap / np.maximum(fit.objective, 1e-300)))
     what = "sweeps" if model.solver == "dual" else "epochs"
     warnings.warn(
@@ -138,7 +137,7 @@ def _warn(model: LinearSVC | LogisticRegression, fit: RowFit) -> None:
     )
 
 
-def explain_rows(model: LinearSVC | LogisticRegression, problem: RowProblem) -> str:
+def explain_rows(model: RowClassifier, problem: RowProblem) -> str:
     """Several lines: the problem, how X is stored, how and where it would be solved."""
     rows = problem.rows
     samples, features = rows.shape
