@@ -11,6 +11,7 @@ answers each with one: {"epochs": seconds of each epoch after the first, "passes
 from __future__ import annotations
 
 import hashlib
+import importlib
 import inspect
 import json
 import os
@@ -42,7 +43,10 @@ def ratings(size: str) -> st.Data:
 @cache
 def counts(size: str) -> st.Data:
     """Words of documents."""
-    from stretto.data.generate.corpus import corpus
+    try:
+        from stretto.data.generate.corpus import corpus
+    except ModuleNotFoundError:  # a tree from before the packages of today
+        corpus = importlib.import_module("stretto.data.generate_corpus").corpus
 
     documents, words, length = DOCUMENTS[size]
     return corpus(documents, words, 20, length, seed=1).data
