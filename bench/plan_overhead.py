@@ -168,6 +168,12 @@ def options(argv: Sequence[str]) -> argparse.Namespace:
     return chosen
 
 
+def _without_paths(argv: Sequence[str]) -> list[str]:
+    """The options with OLD and NEW in place of folders, which are those of one machine."""
+    names = {"--against": "OLD", "--tree": "NEW"}
+    return [names.get(before, given) for before, given in zip(["", *argv], argv, strict=False)]
+
+
 def main(argv: Sequence[str] = ()) -> None:
     """A row for each case, size and number of threads."""
     chosen = options(argv)
@@ -194,7 +200,7 @@ def main(argv: Sequence[str] = ()) -> None:
     )
     report.save(
         chosen.name, "An epoch on threads, old and new source tree", about, report.table(columns, rows),
-        ["scipy", "msgspec"], command=f"plan_overhead {' '.join(argv)}",
+        ["scipy", "msgspec"], command=f"plan_overhead {' '.join(_without_paths(argv))}",
     )  # fmt: skip
 
 

@@ -106,7 +106,7 @@ def test_devices_and_switches_have_files_of_their_own(monkeypatch: pytest.Monkey
     assert CostCache.of("NVIDIA H200").path == plain
 
 
-def test_what_cannot_be_tried_is_reckoned_and_not_remembered(tmp_path: Path) -> None:
+def test_what_cannot_be_tried_is_estimated_and_not_remembered(tmp_path: Path) -> None:
     class Full(Counting):
         def timed(self, call: OpCall, args: Any, kwargs: Any) -> tuple[float, int]:
             self.asked.append(call)

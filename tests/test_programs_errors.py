@@ -308,7 +308,7 @@ def test_options_that_are_refused(options: dict[str, Any], words: str) -> None:
 
 
 def test_what_is_no_program_is_refused() -> None:
-    with pytest.raises(PlanError, match=r"st.run runs an st.Program, got type; make one: run\(Lasso\(…\)\)"):
+    with pytest.raises(PlanError, match=r"st.run runs an st.Program, got a class; make one: run\(Lasso\(…\)\)"):
         run(Lasso, rounds=1)  # type: ignore[arg-type]
     with pytest.raises(PlanError, match="got State"):
         run(st.zeros(3), rounds=1)  # type: ignore[arg-type]

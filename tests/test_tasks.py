@@ -14,6 +14,7 @@ import pytest
 import stretto as st
 from stretto.errors import CheckpointError, NotEnoughMemory, PlanError, RunError
 from stretto.runtime.stages import data_store
+from stretto.runtime.tables.array_locks import NO_LOCKS, ChunkLocks, locks_of
 from stretto.testing import check_replay
 
 RNG = np.random.default_rng(5)
@@ -261,6 +262,18 @@ def test_locked_adds_are_not_lost() -> None:
     x = st.zeros(1000, "f8")
     st.run(st.unit(count, x, parts=8, iterations=200, mode="locked"), runtime=st.Threads(4))
     assert (x.array[:50] == 1600).all()
+
+
+def test_chunks_are_locked_one_by_one() -> None:
+    locks = ChunkLocks(640, chunks=64)
+    with locks.adding(np.array([3, 4, 638])):
+        assert [k for k, lock in enumerate(locks._locks) if lock.locked()] == [0, 63]
+    assert not any(lock.locked() for lock in locks._locks)
+    with pytest.raises(ValueError, match="x"), locks.reading(np.array([0])):
+        raise ValueError("x")
+    assert not locks._locks[0].locked()
+    assert isinstance(locks_of("chunks", 10), ChunkLocks)
+    assert locks_of("none", 10) is NO_LOCKS
 
 
 def test_modes_need_one_memory() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -21,7 +22,7 @@ _NEEDED = {
 _TAKES = {"schedule": ("state",), "update": ("job", "data", "params"), "aggregate": ("results", "params")}
 
 
-class ProgramBase:
+class ProgramBase(ABC):
     """What a run reads of an `st.Program`, which documents the attributes."""
 
     data: Any = None
@@ -55,17 +56,17 @@ class ProgramBase:
         """Refuse a program without a required function or attribute."""
         check(self)
 
+    @abstractmethod
     def launch(self, options: RunOptions) -> ProgramResult:
         """Run the program."""
-        raise NotImplementedError
 
+    @abstractmethod
     def identity(self, pipeline: int, seed: int) -> ProgramIdentity:
         """What decides the bits of a run, by name."""
-        raise NotImplementedError
 
+    @abstractmethod
     def explain(self, *, pipeline: int | None = None, runtime: Any = None) -> str:
         """How the program would run and what is promised, in words."""
-        raise NotImplementedError
 
 
 def settle_schedule(program: ProgramBase) -> None:

@@ -96,7 +96,7 @@ def run(
     """
     if not isinstance(program, ProgramBase):
         raise PlanError(
-            f"st.run runs an st.Program, got {type(program).__name__}; "
+            f"st.run runs an st.Program, got {'a class' if isinstance(program, type) else type(program).__name__}; "
             + ("make one: run(" + program.__name__ + "(…))" if isinstance(program, type) else "see st.program")
         )
     settle_schedule(program)

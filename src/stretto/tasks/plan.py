@@ -26,7 +26,7 @@ from stretto.runtime.stages.sessions import StagePlace
 from stretto.text import counted, fact_page, show_bytes
 
 from .lifetimes import Lifetime, lifetimes, places
-from .logical import arguments_of, names_of, unit_words
+from .logical import arguments_of, names_of
 from .placing import Placing, moved_bytes
 from .tree import RepeatedTask, Task, Unit
 from .walk import Path
@@ -89,11 +89,9 @@ class TaskPlan(BasePlan):
     @property
     def settings(self) -> Mapping[str, Any]:
         """What the fingerprint is made of: the tree and the shapes of what it uses. Widths are no part of it."""
-        names = names_of(self.task)
         return {
             "tree": self.task.logical(),
             "arguments": [repr(a.value) for a in arguments_of(self.task) if a.kind == "value"],
-            "seeds": [unit_words(stage.unit, names) for stage in self.stages],
         }
 
     @cached_property
@@ -110,7 +108,13 @@ class TaskPlan(BasePlan):
 
     def explain(self) -> str:
         """The plan in words: a heading, then one fact a line."""
-        facts = [("grade", f"{self.grade}: {PROMISE[self.grade]}")]
+        facts = [
+            ("grade", f"{self.grade}: {PROMISE[self.grade]}"),
+            (
+                "fingerprint",
+                "of the tree and the shapes it uses; functions, data, values of states and seed are no part of it",
+            ),
+        ]
         for number, stage in enumerate(self.stages):
             facts += [(f"stage {number}", self._stage(stage))]
             if stage.creates:

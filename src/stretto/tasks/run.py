@@ -19,7 +19,7 @@ from .placing import gate_of
 from .plan import TaskPlan, make_plan
 from .result import TaskResult
 from .saving import TaskCheckpoints
-from .task_run import DataNames, Floor, TaskRun, Tell
+from .task_run import DataNames, OnStage, TaskEnvironment, TaskRun
 from .tree import Task
 
 
@@ -28,7 +28,7 @@ def run(
     *,
     runtime: Any = None,
     seed: int = 0,
-    on_stage: Tell | None = None,
+    on_stage: OnStage | None = None,
     record: str | None = None,
     checkpoint: str | Path | Saving | None = None,
     checkpoint_every: int | None = None,
@@ -93,7 +93,7 @@ def _run(
     where: Any,
     made: TaskPlan | None = None,
     seed: int = 0,
-    on_stage: Tell | None = None,
+    on_stage: OnStage | None = None,
     record: str | None = None,
     checkpoint: Any = None,
     checkpoint_every: int | None = None,
@@ -107,7 +107,9 @@ def _run(
     names = DataNames(unique_name("run"))
     try:
         with stopping() as asked, open_stages(where) as stages:
-            floor = Floor(stages, where, gate_of(stages.nodes, stages.threads), names)
-            return TaskRun(plan, floor, seed=seed, tell=on_stage, record=record, saving=saving).run(lambda: asked.asked)
+            environment = TaskEnvironment(stages, where, gate_of(stages.nodes, stages.threads), names)
+            return TaskRun(plan, environment, seed=seed, tell=on_stage, record=record, saving=saving).run(
+                lambda: asked.asked
+            )
     finally:
         names.release()

@@ -29,7 +29,7 @@ from .logical import arguments_of
 from .placing import gate_of
 from .result import TaskResult
 from .run import plan_for
-from .task_run import DataNames, Floor, TaskRun, Tell
+from .task_run import DataNames, OnStage, TaskEnvironment, TaskRun
 from .tree import Task
 
 
@@ -86,7 +86,7 @@ class _Entry:
     task: Task
     priority: float
     seed: int
-    tell: Tell | None
+    tell: OnStage | None
 
 
 class TaskQueue:
@@ -98,14 +98,14 @@ class TaskQueue:
         stages = self._open.enter_context(open_stages(runtime))
         self._names = DataNames(unique_name("session"))
         self._open.callback(self._names.release)
-        self._floor = Floor(stages, runtime, gate_of(stages.nodes, stages.threads), self._names)
+        self._environment = TaskEnvironment(stages, runtime, gate_of(stages.nodes, stages.threads), self._names)
         self._graph = TaskGraph()
         self._entries: dict[str, _Entry] = {}
         self._background = Background()
         self._numbers = count()
 
     def submit(
-        self, task: Any, after: Sequence[Any], priority: float, seed: int, name: str | None, tell: Tell | None
+        self, task: Any, after: Sequence[Any], priority: float, seed: int, name: str | None, tell: OnStage | None
     ) -> SubmittedTask:
         """Add a task; it starts as soon as the tasks that it comes after have ended."""
         if not isinstance(task, Task):
@@ -157,7 +157,7 @@ class TaskQueue:
             handle.cancelled = True
             if status == "waiting":
                 self._end(handle.name, failed=True)
-        self._floor.gate.cancel(handle.name)
+        self._environment.gate.cancel(handle.name)
 
     def close(self) -> None:
         """Wait for all tasks, then close the runtime and free the data."""
@@ -189,7 +189,7 @@ class TaskQueue:
         try:
             plan = plan_for(entry.task, self.runtime)
             running = TaskRun(
-                plan, self._floor, name=handle.name, priority=entry.priority, seed=entry.seed, tell=entry.tell
+                plan, self._environment, name=handle.name, priority=entry.priority, seed=entry.seed, tell=entry.tell
             )
             result = running.run(lambda: handle.cancelled)
             if result.stopped == "done":

@@ -30,7 +30,7 @@ from .tree import Task, Unit
 from .walk import StartUnit, TaskWalk
 from .widths import StageWidths, SubStageRun
 
-Tell = Callable[[StageRecord], None]
+OnStage = Callable[[StageRecord], None]
 Path = tuple[int, ...]
 
 
@@ -55,7 +55,7 @@ class DataNames:
 
 
 @dataclass(frozen=True, eq=False)
-class Floor:
+class TaskEnvironment:
     """What tasks that run at the same time share: the open runtime, the gate, the data."""
 
     stages: StageSession
@@ -75,17 +75,17 @@ class TaskRun:
     def __init__(
         self,
         plan: TaskPlan,
-        floor: Floor,
+        environment: TaskEnvironment,
         *,
         name: str = "task",
         priority: float = 0.0,
         seed: int = 0,
-        tell: Tell | None = None,
+        tell: OnStage | None = None,
         record: str | None = None,
         saving: TaskCheckpoints | None = None,
     ) -> None:
-        self.plan, self.floor, self.name, self.priority, self.seed = plan, floor, name, priority, seed
-        self.widths = StageWidths(floor.widest)
+        self.plan, self.environment, self.name, self.priority, self.seed = plan, environment, name, priority, seed
+        self.widths = StageWidths(environment.widest)
         self.records: list[StageRecord] = []
         self._record = record
         self._value: Any = None
@@ -93,7 +93,7 @@ class TaskRun:
         self._clock = StageClock()
         self._stage_numbers = count()
         arguments = arguments_of(plan.task)
-        self._numbers = {id(a.value): floor.names.number(a.value) for a in arguments}
+        self._numbers = {id(a.value): environment.names.number(a.value) for a in arguments}
         self._states = {number: a.value for number, a in enumerate(arguments) if a.kind == "state"}
         self._first = _first_values(plan.task)
         self._at: dict[int, StagePlace] = {}  # by state: where it was used last
@@ -145,16 +145,16 @@ class TaskRun:
     def _workers(self, unit: Unit, sub: SubStageRun) -> Iterator[StagePlace]:
         """Wait for workers, and give them back at the end."""
         stage = f"{unit.name} {next(self._stage_numbers)}"
-        width = width_of(unit, self.floor.widest, sub.width)
+        width = width_of(unit, self.environment.widest, sub.width)
         request = request_of(unit, self.name, stage, width, self.priority)
-        assignment = self.floor.gate.enter(request)
+        assignment = self.environment.gate.enter(request)
         try:
             yield place_of(assignment)
         finally:
-            self.floor.gate.leave(request)
+            self.environment.gate.leave(request)
 
     def _stage(self, start: StartUnit, sub: SubStageRun, place: StagePlace) -> tuple[Any, StageRecord]:
-        unit, path, stages = start.unit, start.path, self.floor.stages
+        unit, path, stages = start.unit, start.path, self.environment.stages
         moved = self._move(unit, place)
         first = self._made.get(path, 0)
         recording = None
@@ -162,7 +162,7 @@ class TaskRun:
         if unit.is_loop:
             value, seconds = None, self._call_loop(unit, sub, place)
         else:
-            where = Serial() if unit.mode == "sequential" else self.floor.runtime
+            where = Serial() if unit.mode == "sequential" else self.environment.runtime
             job = stage_job(unit, self._input(unit, path, sub, first), place, where, stages.nodes)
             outcome, around = (LocalStages(where) if unit.mode == "sequential" else stages).run(job, place, moved)
             transition += around
@@ -192,7 +192,14 @@ class TaskRun:
         numbers = tuple(self._numbers[id(argument.value)] for argument in unit.arguments)
         local = self._local.get(path, ())
         return StageInput(
-            self.floor.names.owner, numbers, first, sub.iterations, local, fresh, _seed(self.seed, path), self._record
+            self.environment.names.owner,
+            numbers,
+            first,
+            sub.iterations,
+            local,
+            fresh,
+            _seed(self.seed, path),
+            self._record,
         )
 
     def _move(self, unit: Unit, place: StagePlace) -> int:
@@ -200,13 +207,13 @@ class TaskRun:
         for argument in unit.arguments:
             if argument.kind == "state":
                 key = id(argument.value)
-                moved += moved_bytes(argument.nbytes, self._at.get(key), place, self.floor.stages.nodes)
+                moved += moved_bytes(argument.nbytes, self._at.get(key), place, self.environment.stages.nodes)
                 self._at[key] = place
         return moved
 
     def _call_loop(self, unit: Unit, sub: SubStageRun, place: StagePlace) -> float:
         """Call a loop of `@st.parallel` once for every iteration; return the seconds of its passes."""
-        runtime = self.floor.runtime
+        runtime = self.environment.runtime
         if name_of(runtime) == "threads":
             runtime = replace(runtime, n=place.workers)
         function: Any = unit.function
