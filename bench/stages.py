@@ -1,11 +1,11 @@
 """The time between two stages of a task, on two threads and on four namespace hosts.
 
 A *transition* is the time from the end of the slowest worker of a stage to the start of the workers of the next: the
-outcome is gathered, states are kept, workers are assigned, caches and shards are made. The task repeats a stage on all
-nodes (16 parts) and one with a single worker, ten turns; states are vectors of float64. Medians over all transitions
-but the first, in milliseconds. The hosts are network namespaces of this computer with a Ray node each, all on its
-processors, joined at 1 Gbit. FlexPS reports 10 to 20 ms at 100 and 200 workers, and about 60 s where a system has to be
-restarted.
+outcome is gathered, workers are assigned, states are moved where that is necessary, caches are made. The task repeats a
+stage on all nodes (16 parts) and one with a single worker, ten turns; states are vectors of float64. Medians over all
+transitions but the first, in milliseconds. The hosts are network namespaces of this computer with a Ray node each, all
+on its processors, joined at 1 Gbit. FlexPS reports 10 to 20 ms at 100 and 200 workers, and about 60 s where a system
+has to be restarted.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def transitions(runtime: Any, sizes: tuple[int, ...] = SIZES) -> list[dict[str, 
 
 def on_hosts() -> None:
     """Measure on the driver's machine; the last line is JSON."""
-    print(json.dumps(transitions(st.Cluster(nodes=HOSTS, patience=30.0, start_within=300.0), SIZES[:2])))
+    print(json.dumps(transitions(st.Cluster(nodes=HOSTS, patience=30.0, start_within=300.0))))
 
 
 def rows_of(where: str, found: list[dict[str, Any]]) -> list[list[object]]:

@@ -42,7 +42,7 @@ class QueueHost:
         if not self.dead:
             self._fleet.carry(begin, source, target, list(frames))
 
-    def backlog(self, node: int) -> int:
+    def backlog(self, begin: Any, node: int) -> int:
         return 0
 
     def tell(self, event: HostEvent) -> None:

@@ -84,7 +84,7 @@ class Slow:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.host, name)
 
-    def backlog(self, node: int) -> int:
+    def backlog(self, begin: Any, node: int) -> int:
         return self.held
 
 

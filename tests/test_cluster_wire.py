@@ -131,7 +131,7 @@ def test_a_frame_waits_twice_at_most_however_often_it_is_sent_again() -> None:
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     peer = Peer(context, Address(1, "tcp://127.0.0.1:9", "", "", 0, ""), None, 1 << 30, 0.0)
     try:
-        route, frames = (TABLES, 0, 1), [Frame(0, 0, k, 0, Demand(0, 1), False, BATCH_BYTES) for k in range(1, 11)]
+        route, frames = (0, TABLES, 0, 1), [Frame(0, 0, k, 0, Demand(0, 1), False, BATCH_BYTES) for k in range(1, 11)]
         peer.put(route, frames)
         for _ in range(3):
             peer.put(route, frames)

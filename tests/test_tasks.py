@@ -14,7 +14,7 @@ import pytest
 import stretto as st
 from stretto.errors import CheckpointError, NotEnoughMemory, PlanError, RunError
 from stretto.runtime.stages import data_store
-from stretto.runtime.tables.array_locks import NO_LOCKS, ChunkLocks, locks_of
+from stretto.runtime.tables.array_locks import RowAccess, access_of
 from stretto.testing import check_replay
 
 RNG = np.random.default_rng(5)
@@ -265,15 +265,29 @@ def test_locked_adds_are_not_lost() -> None:
 
 
 def test_chunks_are_locked_one_by_one() -> None:
-    locks = ChunkLocks(640, chunks=64)
-    with locks.adding(np.array([3, 4, 638])):
-        assert [k for k, lock in enumerate(locks._locks) if lock.locked()] == [0, 63]
-    assert not any(lock.locked() for lock in locks._locks)
-    with pytest.raises(ValueError, match="x"), locks.reading(np.array([0])):
-        raise ValueError("x")
-    assert not locks._locks[0].locked()
-    assert isinstance(locks_of("chunks", 10), ChunkLocks)
-    assert locks_of("none", 10) is NO_LOCKS
+    """Two threads in compiled code: one waits for a lock that is held, and only for that one."""
+    access, array, out = RowAccess(640, 64), np.zeros((640, 2)), np.empty((1, 2))
+    access._locks[63] = 1  # held by somebody else: rows 1008 to 1023 of 1024, and 16 rows each for the others
+    access.add(array, np.array([3, 4, 600]), np.ones((3, 2)))
+    access.read(array, np.array([600]), out)
+    assert out.tolist() == [[1.0, 1.0]]
+    assert access._locks.nonzero()[0].tolist() == [63]  # all others were released
+    access._locks[37] = 1
+    done = threading.Event()
+
+    def late() -> None:
+        access.add(array, np.array([600]), np.ones((1, 2)))
+        done.set()
+
+    waits = threading.Thread(target=late)
+    waits.start()
+    assert not done.wait(0.05)
+    access._locks[37] = 0
+    assert done.wait(20)
+    waits.join()
+    assert array[600].tolist() == [2.0, 2.0]
+    assert len(access_of("chunks", 10)._locks) > 0
+    assert len(access_of("none", 10)._locks) == 0
 
 
 def test_modes_need_one_memory() -> None:

@@ -34,8 +34,9 @@ def _run(what: Any, **options: Any) -> Any:
         `st.Threads(n)`, `st.Serial()`, `st.Simulated(…)` or `st.Cluster(…)`; None for all cores of this machine.
     checkpoint : str, path, Saving or None, default None
         Folder for checkpoints.
-    checkpoint_every : int or None, default None
-        Rounds, clocks or stages between two checkpoints; None chooses an interval that costs little.
+    checkpoint_every : int, str or None, default None
+        Rounds, clocks or stages between two checkpoints; for a task also text such as "100 iterations" or "30s". None
+        chooses an interval that costs little.
     resume : bool, default False
         Continue from the newest checkpoint. What a program's schedule and parts remember is pickled: resume only from
         folders that you trust.
@@ -76,6 +77,10 @@ def _run(what: Any, **options: Any) -> Any:
         on `st.Simulated`.
     on_stage : callable or None, default None
         Task: called with the record of every stage that has ended.
+    memory : str, int or None, default None
+        Task: bytes of each state that a node of a cluster keeps in memory in stages on one node, such as "1GiB".
+    transfer : {"direct", "shards"}, default "direct"
+        Task: how a state gets from a stage on one node to a stage on another, from node to node or over all nodes.
 
     Returns
     -------

@@ -134,6 +134,31 @@ class Session:
             )
         return queue.submit(task, after, priority, seed, name, on_stage)
 
+    def add_node(self) -> int:
+        """Start one more node of the cluster that the tasks of this session run on: the next stages may use it.
+
+        Returns
+        -------
+        int
+            Its number.
+        """
+        return int(self._queue("add_node").add_node())
+
+    def remove_node(self, node: int) -> None:
+        """Take a node away when the stages that run on it have ended. What it holds of states goes to the others.
+
+        Parameters
+        ----------
+        node : int
+            Its number.
+        """
+        self._queue("remove_node").remove_node(node)
+
+    def _queue(self, what: str) -> Any:
+        if not self._queues:
+            raise PlanError(f"{what}: this session has no cluster yet; submit a task with runtime=st.Cluster(…) first")
+        return self._queues[0]
+
     def close(self) -> None:
         """Wait for all submitted tasks, then free their workers and data."""
         for queue in self._queues:

@@ -64,6 +64,32 @@ def _size(entries: int) -> int:
     return 1 << max(1, 2 * entries - 1).bit_length()
 
 
+class RowsByKey:
+    """In place of an index where a row's place is its key and no row is missing. keys [rows]: 0, 1, 2, …"""
+
+    __slots__ = ("count", "keys")
+
+    def __init__(self, keys: Keys) -> None:
+        self.keys, self.count = keys, len(keys)
+
+    @property
+    def capacity(self) -> int:
+        """The number of rows."""
+        return self.count
+
+    def find(self, wanted: Keys) -> Places:
+        """[n] the place of each key."""
+        return wanted
+
+    def search(self, wanted: Keys) -> tuple[Places, int]:
+        """As `find`, and 0: no key is missing."""
+        return wanted, 0
+
+    def place(self, wanted: Keys) -> Places:
+        """[n] the place of each key."""
+        return wanted
+
+
 class Index:
     """Places 0, 1, 2, … for keys in the order they are first seen; with `marked`, for pairs of a key and an int32.
 

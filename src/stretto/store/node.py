@@ -18,6 +18,7 @@ another travel on one link, so between a cache and a shard they arrive once and 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any
@@ -35,6 +36,7 @@ from .cache.cache import Cache
 from .layout import Layout
 from .recording import Picked, Recording
 from .shard.shard import Shard
+from .shard.table import KeyedRows
 
 _FOR_SHARDS = frozenset((Update, NodeClock, Fetch, Dropped, Announce))
 
@@ -65,6 +67,8 @@ class StoreNode:
         Whether several threads call read and add at the same time.
     saved : NodePart or None
         Part of a checkpoint to continue from.
+    rows : mapping or None
+        By table: rows that the shard uses in place.
     """
 
     def __init__(
@@ -76,11 +80,12 @@ class StoreNode:
         recording: Recording | None = None,
         locks: bool = False,
         saved: NodePart | None = None,
+        rows: Mapping[int, KeyedRows] | None = None,
     ) -> None:
         self.layout, self.number, self.incarnation, self.recording = layout, node, incarnation, recording
-        self.cache = Cache(layout, node, locks)
+        self.cache = Cache(layout, node, locks, {table: used.kept for table, used in (rows or {}).items()})
         if saved is None:
-            self.shard = Shard(layout, node)
+            self.shard = Shard(layout, node, rows)
         else:
             self.shard = Shard.restore(layout, node, saved.shard, saved.clock)
             self.cache.restore(saved.clock, saved.residuals)
@@ -100,6 +105,11 @@ class StoreNode:
         self._first = layout.workers_of(node).start
         self._delayed: list[tuple[int, int]] = []  # (worker, clock whose traffic has to leave first)
         self._full = recording is not None and recording.full
+
+    @property
+    def direct(self) -> Cache:
+        """What threads may read from and add to without the lock, by tables that need none."""
+        return self.cache
 
     # -- what workers do --------------------------------------------------------------------------------------------
 

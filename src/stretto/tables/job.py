@@ -96,9 +96,6 @@ class TableRunRequest:
         evaluations = self.evaluations
         watch = evaluations.watch
 
-        def work(client: Any) -> None:
-            Worker(client, many, tables, seed, copies=record == "full").run(worker)
-
         def look(moment: ClockState) -> float:
             assert watch is not None
             found = watch(
@@ -120,7 +117,7 @@ class TableRunRequest:
             workers=many,
             rule=self.rule,
             policy=self.policy,
-            work=work,
+            work=WorkerCall(worker, tables, many, seed, record == "full"),
             blame=_blame,
             watch=None if watch is None else look,
             every=evaluations.every,
@@ -134,6 +131,20 @@ class TableRunRequest:
         )
         _check_shared(job, runtime)
         return job
+
+
+@dataclass(frozen=True, eq=False)
+class WorkerCall:
+    """Calls the user's function for one logical worker. A class, because it is sent to nodes: that is faster."""
+
+    worker: Callable[[Worker], Any]
+    tables: dict[str, Table]
+    workers: int
+    seed: int
+    copies: bool  # a recording keeps arrays, and callers may reuse theirs
+
+    def __call__(self, client: Any) -> None:
+        Worker(client, self.workers, self.tables, self.seed, copies=self.copies).run(self.worker)
 
 
 def _blame(worker: int, clock: int, error: Exception) -> NoReturn:

@@ -24,14 +24,14 @@ from .table import Table
 
 
 class SharedHandle(Handle):
-    """A handle on a shared array: reads copy from it, adds change it, one worker at a time."""
+    """A handle on a shared array: reads copy from it, adds change it in place."""
 
     def __init__(
         self, client: WorkerApi, number: int, name: str, table: Table, state: WorkerRunState, copies: bool
     ) -> None:
         super().__init__(client, number, name, table, state, copies)
         self._whole: NDArray[Any]
-        self._whole, self._locks = client.shared(number)
+        self._whole, self._access = client.shared(number)
 
     @property
     def array(self) -> NDArray[Any]:
@@ -41,23 +41,19 @@ class SharedHandle(Handle):
         return self._whole.reshape(-1) if self._flat else self._whole
 
     def _read(self, keys: Keys, out: NDArray[Any]) -> None:
-        with self._locks.reading(keys):
-            np.take(self._whole, keys, axis=0, out=out)
+        self._access.read(self._whole, keys, out)
 
     def _ask(self, keys: Keys) -> None:
         pass
 
     def _add(self, keys: Keys, deltas: NDArray[Any]) -> None:
-        with self._locks.adding(keys):
-            np.add.at(self._whole, keys, deltas)
+        self._access.add(self._whole, keys, deltas)
 
     def _read_at(self, rows: Keys, cols: Keys, out: NDArray[Any]) -> None:
-        with self._locks.reading(rows):
-            out[:, 0] = self._whole[rows, cols]
+        self._access.read_at(self._whole, rows, cols, out[:, 0])
 
     def _add_at(self, rows: Keys, cols: Keys, deltas: NDArray[Any]) -> None:
-        with self._locks.adding(rows):
-            np.add.at(self._whole, (rows, cols), deltas[:, 0])
+        self._access.add_at(self._whole, rows, cols, np.ascontiguousarray(deltas[:, 0]))
 
     def _announce(self, keys: Keys, clock: int) -> None:
         pass

@@ -47,6 +47,8 @@ def unit(
     sync: Rule | None = None,
     fresh: Sequence[Any] = (),
     batch: int | None = None,
+    preparation: str | None = None,
+    partition: Mapping[str, Any] | None = None,
     name: str | None = None,
 ) -> Unit:
     """A unit of a task: a function over data and states, which runs as a stage of its own width.
@@ -82,6 +84,14 @@ def unit(
         States that start from their first values each time the unit runs.
     batch : int or None, default None
         Samples of an iteration, under which the best width is remembered.
+    preparation : {"whole", "on-demand", "served"} or None, default None
+        How a stage on one node of a cluster gets its states: all rows before it starts, or chunks of rows when they are
+        first used. None: whole for small states and for many iterations, otherwise on demand. "served" leaves them cut
+        over all nodes, from which they are read and to which changes are sent in every iteration.
+    partition : dict or None, default None
+        By parameter of the function: how a stage on several nodes cuts that state over them. "range" for a contiguous
+        range of rows on each node, or function(rows [n], nodes) -> [n] the place of each row among the nodes, which is
+        asked for the first row of every chunk (64 KiB). None: even shares, with as few moves as possible.
     name : str or None, default None
         Its name in plans and events; None for the name of the function.
 
@@ -133,6 +143,8 @@ def unit(
         _fresh(owner, made, fresh),
         None if batch is None else whole("batch", batch, 1, owner),
         called,
+        _preparation(owner, preparation),
+        _partition(owner, made, partition),
     )
 
 
@@ -369,6 +381,24 @@ def _placed(owner: str, placement: Any) -> tuple[tuple[int, int], ...]:
     return tuple(
         sorted((whole("node", node, 0, owner), whole("workers", many, 1, owner)) for node, many in placement.items())
     )
+
+
+def _preparation(owner: str, given: Any) -> str | None:
+    if given not in (None, "whole", "on-demand", "served"):
+        raise PlanError(f"{owner}: preparation={shown(given)}; choose 'whole', 'on-demand' or 'served'")
+    return None if given is None else str(given)
+
+
+def _partition(owner: str, arguments: tuple[Argument, ...], given: Any) -> tuple[tuple[str, Any], ...]:
+    if given is None:
+        return ()
+    names = [argument.name for argument in arguments if argument.kind == "state"]
+    if not isinstance(given, Mapping) or not given.keys() <= set(names):
+        raise PlanError(f"{owner}: partition={shown(given)}; give a dict by the name of a state ({', '.join(names)})")
+    for name, cut in given.items():
+        if cut != "range" and not callable(cut):
+            raise PlanError(f"{owner}: partition of {name!r} is {shown(cut)}; give 'range' or a function(rows, nodes)")
+    return tuple(given.items())
 
 
 def _fresh(owner: str, arguments: tuple[Argument, ...], fresh: Sequence[Any]) -> tuple[int, ...]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from stretto.errors import PlanError
 from stretto.runtime.stages.gate import StageGate
-from stretto.runtime.stages.sessions import StagePlace
+from stretto.runtime.stages.stage_runs import StagePlace
 from stretto.schedule.stages.stage_placement import place
 from stretto.schedule.stages.stage_scheduler import StageScheduler
 from stretto.schedule.stages.stage_values import Assignment, NodeSlots, SchedulingHistory, StageRequest, refusal
@@ -18,8 +20,10 @@ def request_of(unit: Unit, task: str, stage: str, workers: int, priority: float 
     return StageRequest(task, stage, workers, placement, priority=unit.priority + priority)
 
 
-def width_of(unit: Unit, widest: int, found: int = 0) -> int:
-    """Workers that a unit asks for. found: its width where that is automatic."""
+def width_of(unit: Unit, widest: int, found: int = 0, threads: int | None = None) -> int:
+    """Workers that a unit asks for. found: its width where that is automatic. threads: of a node."""
+    if unit.mode is not None and threads is not None:  # its states are memory of one process
+        widest = threads
     if unit.placement:
         return sum(many for _, many in unit.placement)
     if unit.workers == "auto":
@@ -28,7 +32,7 @@ def width_of(unit: Unit, widest: int, found: int = 0) -> int:
     return (widest if unit.is_loop else min(widest, unit.parts)) if unit.workers is None else int(unit.workers)
 
 
-def gate_of(nodes: int, threads: int) -> StageGate:
+def gate_of(nodes: Iterable[int], threads: int) -> StageGate:
     """A gate for nodes with this many workers each."""
     return StageGate(StageScheduler(_slots(nodes, threads).values()))
 
@@ -38,15 +42,20 @@ def place_of(assignment: Assignment) -> StagePlace:
     return StagePlace(tuple(sorted(assignment.workers_by_node.items())))
 
 
-def _slots(nodes: int, threads: int) -> dict[int, NodeSlots]:
-    return {node: NodeSlots(node, threads) for node in range(nodes)}
+def slots_of(node: int, threads: int) -> NodeSlots:
+    """A node with this many workers."""
+    return NodeSlots(node, threads)
+
+
+def _slots(nodes: Iterable[int], threads: int) -> dict[int, NodeSlots]:
+    return {node: NodeSlots(node, threads) for node in nodes}
 
 
 class Placing:
     """Where the stages of a task would run if it had all nodes to itself, for its plan."""
 
     def __init__(self, nodes: int, threads: int) -> None:
-        self._nodes = _slots(nodes, threads)
+        self._nodes = _slots(range(nodes), threads)
         self._history = SchedulingHistory()
         self._turn = 0
         self.widest = nodes * threads

@@ -22,7 +22,7 @@ from stretto.plan.cost import Cost
 from stretto.plan.explain import PROMISE
 from stretto.plan.planned import BasePlan, Runner
 from stretto.runtime.cpus import workers_from
-from stretto.runtime.stages.sessions import StagePlace
+from stretto.runtime.stages.stage_runs import StagePlace
 from stretto.text import counted, fact_page, show_bytes
 
 from .lifetimes import Lifetime, lifetimes, places

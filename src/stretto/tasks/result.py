@@ -32,11 +32,13 @@ class StageRecord:
     transition : float
         Seconds between the end of the stage before and its own start.
     moved : int
-        Bytes of states that changed their node before it.
+        Bytes of states that changed their node before it, or while it ran.
     reason : str
         Why it had this width.
     value : number or None
         The value of the unit, where it is a number.
+    preparation : str
+        How a stage on one node of a cluster got its states: "whole" or "on-demand".
     recording : object or None
         Everything that happened in it, with record="full".
     """
@@ -52,6 +54,7 @@ class StageRecord:
     moved: int
     reason: str
     value: float | None = None
+    preparation: str = ""
     recording: Any = field(default=None, repr=False, compare=False)
 
     @property

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from stretto.checks import whole
+from stretto.checks import choice, parse_bytes, whole
 from stretto.plan.planned import refuse_changed
 from stretto.runtime.chosen import TABLES, chosen, one_memory
 from stretto.runtime.files.run_checkpoints import Saving
@@ -18,8 +18,9 @@ from stretto.runtime.stages.stage_clock import stopping, unique_name
 from .placing import gate_of
 from .plan import TaskPlan, make_plan
 from .result import TaskResult
+from .safe_point import SafePoints
 from .saving import TaskCheckpoints
-from .task_run import DataNames, OnStage, TaskEnvironment, TaskRun
+from .task_run import DataNames, OnStage, TaskEnvironment, TaskOptions, TaskRun
 from .tree import Task
 
 
@@ -31,8 +32,10 @@ def run(
     on_stage: OnStage | None = None,
     record: str | None = None,
     checkpoint: str | Path | Saving | None = None,
-    checkpoint_every: int | None = None,
+    checkpoint_every: int | str | None = None,
     resume: bool = False,
+    memory: str | int | None = None,
+    transfer: str = "direct",
 ) -> TaskResult:
     """Run a task to its end. Its states hold what was learned.
 
@@ -53,17 +56,24 @@ def run(
         sent.
     checkpoint : str, path, Saving or None, default None
         Folder for checkpoints, which hold states, progress and widths.
-    checkpoint_every : int or None, default None
-        Stages between two checkpoints; None chooses an interval that costs little.
+    checkpoint_every : int, str or None, default None
+        Stages between two checkpoints, or text such as "100 iterations" or "30s"; None chooses an interval that costs
+        little. Units of more iterations are divided into stages.
     resume : bool, default False
         Continue from the newest checkpoint.
+    memory : str, int or None, default None
+        Bytes of each state that a node of a cluster keeps in memory in stages on one node, such as "1GiB"; other chunks
+        of it are on disk. None for no limit.
+    transfer : {"direct", "shards"}, default "direct"
+        How a state gets from a stage on one node to a stage on another: directly, or cut over all nodes in between
+        (for comparison).
 
     Returns
     -------
     TaskResult
     """
     where = _where(runtime)
-    return _run(task, where, None, seed, on_stage, record, checkpoint, checkpoint_every, resume)
+    return _run(task, where, None, seed, on_stage, record, checkpoint, checkpoint_every, resume, memory, transfer)
 
 
 def plan_for(task: Task, runtime: Any = None) -> TaskPlan:
@@ -96,20 +106,23 @@ def _run(
     on_stage: OnStage | None = None,
     record: str | None = None,
     checkpoint: Any = None,
-    checkpoint_every: int | None = None,
+    checkpoint_every: int | str | None = None,
     resume: bool = False,
+    memory: str | int | None = None,
+    transfer: str = "direct",
 ) -> TaskResult:
+    choice("transfer", transfer, ("direct", "shards"), owner="run")
     plan = plan_for(task, where)
     if made is not None:
         refuse_changed(made, plan, "task.plan(…)")
-    seed = whole("seed", seed, None)
-    saving = TaskCheckpoints.of(plan, seed, checkpoint, checkpoint_every, resume)
+    options = TaskOptions(
+        whole("seed", seed, None), record, None if memory is None else parse_bytes(memory), transfer == "direct"
+    )
+    safe = SafePoints(TaskCheckpoints.of(plan, options.seed, checkpoint, checkpoint_every, resume))
     names = DataNames(unique_name("run"))
     try:
         with stopping() as asked, open_stages(where) as stages:
             environment = TaskEnvironment(stages, where, gate_of(stages.nodes, stages.threads), names)
-            return TaskRun(plan, environment, seed=seed, tell=on_stage, record=record, saving=saving).run(
-                lambda: asked.asked
-            )
+            return TaskRun(plan, environment, options=options, tell=on_stage, safe=safe).run(lambda: asked.asked)
     finally:
         names.release()

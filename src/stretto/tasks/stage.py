@@ -1,4 +1,4 @@
-"""From a unit to the job over tables that runs it, and from the job's outcome back to the states."""
+"""From a unit to the stage that runs it: a job over tables, and the states that it uses in place."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 
 from stretto.errors import PlanError, RunError
 from stretto.runtime.stages.data_store import held
-from stretto.runtime.stages.sessions import StagePlace
-from stretto.runtime.tables.job import TableJob, TableOutcome
-from stretto.state.state import State
+from stretto.runtime.stages.sent_functions import SentFunction
+from stretto.runtime.stages.stage_runs import StageRun, StageState
+from stretto.runtime.tables.job import TableOutcome
+from stretto.state.make import zeros
 from stretto.tables.job import TableIdentity, TableRunRequest
 from stretto.tables.options import CheckpointOptions, EvaluationOptions
 from stretto.tables.shares import share_of
@@ -25,8 +26,23 @@ from .arguments import Argument
 from .tree import Unit
 from .unit_worker import UnitWorker
 
+UNUSED = -1  # number of the state of a stage without any
 VALUE = "value of the unit"  # in a worker's local values: what the function returned
-_LOCKING = {"locked": "chunks", "hogwild": "none", "sequential": "none", None: "adds"}
+_LOCKING = {"locked": "chunks", "hogwild": "none", "sequential": "none", None: "chunks"}
+
+
+@dataclass(frozen=True, eq=False)
+class FirstValues:
+    """The values that a state starts from. fill: the number, where all of them are the same."""
+
+    array: NDArray[Any]
+    fill: float | None
+
+    @classmethod
+    def of(cls, array: NDArray[Any]) -> FirstValues:
+        """A copy of the values that a state has now."""
+        one = array.flat[0] if array.size else 0.0
+        return cls(array.copy(), float(one) if (array == one).all() and not np.signbit(one) else None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,9 +58,11 @@ class StageInput:
     first: int
     iterations: int
     local: tuple[dict[str, Any], ...]
-    starts: Mapping[int, NDArray[Any]]  # first values of states that start anew, by number of the argument
+    starts: Mapping[int, FirstValues]  # of states that start anew, by number of the argument
     seed: int
     record: str | None = None  # "full": what the replay checker needs
+    memory: int | None = None  # bytes of a state that a node keeps in memory
+    direct: bool = True  # states go from node to node directly
 
 
 class StageWork:
@@ -59,6 +77,7 @@ class StageWork:
             for argument, name in zip(unit.arguments, table_names(unit), strict=True)
         )
         self.numbers, self.unit = given.numbers, unit.name
+        self._sent: SentFunction | None = None
 
     def __call__(self, w: Worker) -> None:
         if self.local and w.clock == 0 and not w.local:
@@ -71,9 +90,11 @@ class StageWork:
             w.local[VALUE] = _checked(self.unit, self.function(worker, *arguments))
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the data, which nodes get by themselves (`StageData`)."""
+        """Without the data, which nodes get by themselves (`StageData`); the function is pickled once for all nodes."""
+        if self._sent is None:
+            self._sent = SentFunction(self.function)
         arguments = tuple(Argument(a.kind, None, a.name) if a.kind == "data" else a for a in self.arguments)
-        return {**self.__dict__, "arguments": arguments}
+        return {**self.__dict__, "arguments": arguments, "function": self._sent, "_sent": None}
 
     def _argument(self, w: Worker, argument: Argument, number: int) -> Any:
         kind, value = argument.kind, argument.value
@@ -118,16 +139,32 @@ def table_names(unit: Unit) -> list[str]:
     return [f"{argument.name}#{number}" for number, argument in enumerate(unit.arguments)]
 
 
-def stage_job(unit: Unit, given: StageInput, place: StagePlace, runtime: Any, nodes: int) -> TableJob:
-    """The job of a stage."""
-    single = place.single if nodes > 1 else None
+def stage_run(unit: Unit, given: StageInput, runtime: Any) -> StageRun:
+    """The stage of a unit: its job, and the states that it uses in place."""
     tables = {}
+    states = []
     for number, (argument, name) in enumerate(zip(unit.arguments, table_names(unit), strict=True)):
         if argument.kind == "state":
-            start = given.starts.get(number, argument.value.array)
-            tables[name] = _table(start, shared=unit.mode is not None, single=single)
+            array = argument.value.array
+            tables[name] = Table(
+                rows=len(array),
+                cols=array.size // max(1, len(array)),
+                dtype=array.dtype.str[1:],
+                placement="shared" if unit.mode is not None else "served",
+            )
+            first = given.starts.get(number)
+            states.append(
+                StageState(
+                    given.numbers[number],
+                    argument.value,
+                    None if first is None else first.array,
+                    None if first is None else first.fill,
+                    dict(unit.partition).get(argument.name),
+                )
+            )
     if not tables:  # a job needs a table: one that stays unused
         tables["nothing"] = Table(rows=1, cols=1)
+        states.append(StageState(UNUSED, zeros(1, "f4")))
     asked = TableRunRequest.of(
         StageWork(unit, given),
         tables,
@@ -140,28 +177,15 @@ def stage_job(unit: Unit, given: StageInput, place: StagePlace, runtime: Any, no
         checkpoints=CheckpointOptions(None, None, False),
     )
     job = asked.job(runtime, TableIdentity("", {}), simulated=False)
-    return replace(job, locking=_LOCKING[unit.mode], blame=_StageBlame(unit.name), data=StageData(unit, given))
-
-
-def _table(array: NDArray[Any], *, shared: bool, single: int | None) -> Table:
-    rows = array.reshape(len(array), -1)
-    return Table(
-        rows=len(array),
-        cols=rows.shape[1],
-        dtype=array.dtype.str[1:],
-        start=rows,
-        placement="shared" if shared else "served",
-        shards=None if single is None else (single,),
+    return StageRun(
+        replace(job, locking=_LOCKING[unit.mode], blame=_StageBlame(unit.name), data=StageData(unit, given)),
+        tuple(states),
+        given.owner,
+        unit.preparation,
+        given.iterations,
+        given.memory,
+        given.direct,
     )
-
-
-def take_states(unit: Unit, outcome: TableOutcome) -> None:
-    """Write the final rows of a stage into the states."""
-    states = [argument.value for argument in unit.arguments if argument.kind == "state"]
-    for state, rest in zip(states, outcome.tables, strict=False):
-        assert isinstance(state, State)
-        flat = state.array.reshape(len(state.array), -1)
-        flat[rest.keys] = rest.values
 
 
 def value_of(unit: Unit, outcome: TableOutcome) -> Any:

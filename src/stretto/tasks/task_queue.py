@@ -26,10 +26,10 @@ from stretto.runtime.stages.stage_clock import unique_name
 from stretto.schedule.stages.task_graph import TaskGraph
 
 from .logical import arguments_of
-from .placing import gate_of
+from .placing import gate_of, slots_of
 from .result import TaskResult
 from .run import plan_for
-from .task_run import DataNames, OnStage, TaskEnvironment, TaskRun
+from .task_run import DataNames, OnStage, TaskEnvironment, TaskOptions, TaskRun
 from .tree import Task
 
 
@@ -159,6 +159,29 @@ class TaskQueue:
                 self._end(handle.name, failed=True)
         self._environment.gate.cancel(handle.name)
 
+    def add_node(self) -> int:
+        """Start one more node of a cluster."""
+        number = self._nodes("add_node").add_node()
+        self._environment.gate.joined(slots_of(number, self._environment.stages.threads))
+        return int(number)
+
+    def remove_node(self, node: Any) -> None:
+        """End a node of a cluster when the stages that run on it have ended."""
+        stages = self._nodes("remove_node")
+        if node not in stages.nodes or len(stages.nodes) == 1:
+            raise PlanError(
+                f"remove_node: node {shown(node)} of {', '.join(map(str, stages.nodes))}; give one of these, and keep "
+                "at least one"
+            )
+        self._environment.gate.leaves(node)
+        stages.remove_node(node)
+
+    def _nodes(self, what: str) -> Any:
+        stages: Any = self._environment.stages
+        if not hasattr(stages, what):
+            raise PlanError(f"{what}: {shown(self.runtime)} has a fixed number of nodes; run on st.Cluster(…)")
+        return stages
+
     def close(self) -> None:
         """Wait for all tasks, then close the runtime and free the data."""
         with self._background:
@@ -189,7 +212,12 @@ class TaskQueue:
         try:
             plan = plan_for(entry.task, self.runtime)
             running = TaskRun(
-                plan, self._environment, name=handle.name, priority=entry.priority, seed=entry.seed, tell=entry.tell
+                plan,
+                self._environment,
+                name=handle.name,
+                priority=entry.priority,
+                options=TaskOptions(entry.seed),
+                tell=entry.tell,
             )
             result = running.run(lambda: handle.cancelled)
             if result.stopped == "done":

@@ -10,22 +10,24 @@ from itertools import count
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from stretto.errors import PlanError
 from stretto.runtime.chosen import name_of
-from stretto.runtime.runtimes import Serial
+from stretto.runtime.runtimes import Serial, Threads
 from stretto.runtime.stages.data_store import release
 from stretto.runtime.stages.gate import StageGate
-from stretto.runtime.stages.sessions import LocalStages, StagePlace, StageSession
+from stretto.runtime.stages.sessions import LocalStages
 from stretto.runtime.stages.stage_clock import StageClock
+from stretto.runtime.stages.stage_runs import StageLost, StagePlace, StageSession
 from stretto.runtime.stages.together import Together
+from stretto.state.state import State
 
 from .logical import arguments_of
-from .placing import moved_bytes, place_of, request_of, width_of
+from .placing import place_of, request_of, width_of
 from .plan import TaskPlan
 from .result import StageRecord, TaskResult
-from .saving import TaskCheckpoints
-from .stage import StageInput, stage_job, take_states, value_of
+from .safe_point import Progress, SafePoints
+from .stage import FirstValues, StageInput, stage_run, value_of
 from .tree import Task, Unit
 from .walk import StartUnit, TaskWalk
 from .widths import StageWidths, SubStageRun
@@ -35,7 +37,7 @@ Path = tuple[int, ...]
 
 
 class DataNames:
-    """Numbers for the data sets of all tasks of a session; the same object has the same number in every task."""
+    """Numbers for the data sets and states of all tasks of a session; an object has the same number in every task."""
 
     def __init__(self, owner: str) -> None:
         self.owner = owner
@@ -66,11 +68,21 @@ class TaskEnvironment:
     @property
     def widest(self) -> int:
         """Workers of all nodes."""
-        return self.stages.nodes * self.stages.threads
+        return len(self.stages.nodes) * self.stages.threads
+
+
+@dataclass(frozen=True)
+class TaskOptions:
+    """How a task runs."""
+
+    seed: int = 0
+    record: str | None = None  # "full" keeps what the replay checker needs, "rows" how often rows were sent
+    memory: int | None = None  # bytes of a state that a node keeps in memory
+    direct: bool = True  # states go from node to node directly
 
 
 class TaskRun:
-    """A task that runs: its walk, the places of its states, its widths."""
+    """A task that runs: its walk, the values of its states, its widths."""
 
     def __init__(
         self,
@@ -79,73 +91,103 @@ class TaskRun:
         *,
         name: str = "task",
         priority: float = 0.0,
-        seed: int = 0,
+        options: TaskOptions | None = None,
         tell: OnStage | None = None,
-        record: str | None = None,
-        saving: TaskCheckpoints | None = None,
+        safe: SafePoints | None = None,
     ) -> None:
-        self.plan, self.environment, self.name, self.priority, self.seed = plan, environment, name, priority, seed
-        self.widths = StageWidths(environment.widest)
+        self.plan, self.environment, self.name, self.priority = plan, environment, name, priority
+        self.options = TaskOptions() if options is None else options
+        self.widths = StageWidths(lambda: environment.widest)
         self.records: list[StageRecord] = []
-        self._record = record
         self._value: Any = None
-        self._tell, self._saving = tell, saving
+        self._tell = tell
         self._clock = StageClock()
         self._stage_numbers = count()
         arguments = arguments_of(plan.task)
-        self._numbers = {id(a.value): environment.names.number(a.value) for a in arguments}
-        self._states = {number: a.value for number, a in enumerate(arguments) if a.kind == "state"}
+        names = environment.names
+        self._numbers = {id(a.value): names.number(a.value) for a in arguments}
+        self._states: dict[int, State] = {names.number(a.value): a.value for a in arguments if a.kind == "state"}
         self._first = _first_values(plan.task)
-        self._at: dict[int, StagePlace] = {}  # by state: where it was used last
-        self._made: dict[Path, int] = {}  # by path: iterations so far
-        self._local: dict[Path, tuple[dict[str, Any], ...]] = {}  # by path: what the parts kept
-        position = None
-        if saving is not None and saving.resume:
-            position, self._made, self._local = saving.restore(self._states, self.widths)
+        self._progress = Progress()
+        self._safe = SafePoints(None) if safe is None else safe
+        environment.stages.reset(names.owner, self._states)  # the caller may have changed them since an earlier task
+        position = self._safe.begin(self._states, self._progress, self.widths, environment.stages)
         self.walk = TaskWalk(plan.task, position)
 
     def run(self, asked: Callable[[], bool]) -> TaskResult:
         """Run to the end, or until it is asked to stop, which it does when the stages that run have ended."""
-        together = Together()
-        for start in self.walk.begin():
-            together.start(start, partial(self._unit, start))
-        while together.running:
-            start, self._value = together.next()
-            follow = self.walk.finished(start.path, self._value)
-            quiet = not together.running  # no other unit is in the middle of its stages
-            if quiet and self._saving is not None and self._saving.due(len(self.records)):
-                self._save()
-            if not asked():
-                for start in follow:
-                    together.start(start, partial(self._unit, start))
-        if self._saving is not None:
-            self._save()
+        while True:
+            try:
+                self._follow(asked)
+                self._keep(final=True)
+                break
+            except StageLost as lost:
+                self._go_back(lost)
         stopped = "done" if self.walk.done else "interrupted"
         return TaskResult(self._value, tuple(self.records), stopped, self.plan, self.widths.memory.to_dict())
 
-    def _save(self) -> None:
-        assert self._saving is not None
-        self._saving.save(self.walk.position(), self._states, self._made, self._local, self.widths)
+    def _follow(self, asked: Callable[[], bool]) -> None:
+        together = Together()
+        for start in self.walk.begin():
+            together.start(start, partial(self._unit, start, asked, together))
+        while together.running:
+            start, ended = together.next()
+            if not ended:  # it was asked to stop in the middle of the unit
+                continue
+            self._progress.in_unit.pop(start.path, None)
+            follow = self.walk.finished(start.path, self._value)
+            if not together.running:  # no other unit is in the middle of its stages
+                self._keep()
+            if not asked():
+                for start in follow:
+                    together.start(start, partial(self._unit, start, asked, together))
+
+    def _keep(self, *, final: bool = False) -> None:
+        """Collect the states if that is due, so that the task can go back to here, or be resumed."""
+        if final or self._safe.due(len(self.records), self._progress.iterations):
+            self._safe.keep(
+                self.walk.position(), self._states, self._progress, self.widths, self.environment, len(self.records)
+            )
+
+    def _go_back(self, lost: StageLost) -> None:
+        """Return to the last values of the states."""
+        position, records = self._safe.restore(self._progress, lost)
+        del self.records[records:]
+        self.environment.stages.reset(self.environment.names.owner, self._states)
+        self.walk = TaskWalk(self.plan.task, position)
 
     # -- one unit -----------------------------------------------------------------------------------------------------
 
-    def _unit(self, start: StartUnit) -> Any:
-        unit, value = start.unit, None
-        for sub in self.widths.sub_stages(unit, f"{unit.name} at {start.path}"):
-            with self._workers(unit, sub) as place:
-                value, record = self._stage(start, sub, place)
-            sub.seconds = record.seconds
-            self.records.append(record)
-            if self._tell is not None:
-                self._tell(record)
-            self._clock.ended()
-        return value
+    def _unit(self, start: StartUnit, asked: Callable[[], bool], together: Together) -> bool:
+        """Run a unit; False if it was asked to stop before its end."""
+        unit, path = start.unit, start.path
+        done = self._progress.in_unit.get(path, 0)
+        for sub in self.widths.sub_stages(unit, f"{unit.name} at {path}", done):
+            left, sub.seconds = sub.iterations, 0.0
+            while left:
+                some = min(left, self._safe.most(path))
+                with self._workers(unit, sub) as place:
+                    self._value, record = self._stage(start, replace(sub, iterations=some), place)
+                left, done = left - some, done + some
+                sub.seconds += record.seconds
+                self._progress.in_unit[path] = done
+                self._safe.measured(path, record.seconds / some)
+                self.records.append(record)
+                if self._tell is not None:
+                    self._tell(record)
+                self._clock.ended()
+                if done < unit.iterations and together.running <= 1:  # no other unit runs
+                    self._keep()
+                    if asked():
+                        return False
+                sub.first = False
+        return True
 
     @contextmanager
     def _workers(self, unit: Unit, sub: SubStageRun) -> Iterator[StagePlace]:
         """Wait for workers, and give them back at the end."""
         stage = f"{unit.name} {next(self._stage_numbers)}"
-        width = width_of(unit, self.environment.widest, sub.width)
+        width = width_of(unit, self.environment.widest, sub.width, self.environment.stages.threads)
         request = request_of(unit, self.name, stage, width, self.priority)
         assignment = self.environment.gate.enter(request)
         try:
@@ -154,43 +196,50 @@ class TaskRun:
             self.environment.gate.leave(request)
 
     def _stage(self, start: StartUnit, sub: SubStageRun, place: StagePlace) -> tuple[Any, StageRecord]:
-        unit, path, stages = start.unit, start.path, self.environment.stages
-        moved = self._move(unit, place)
-        first = self._made.get(path, 0)
-        recording = None
+        unit, path, stages, progress = start.unit, start.path, self.environment.stages, self._progress
+        first = progress.made.get(path, 0)
+        recording, moved, how = None, 0, ""
         transition = 0.0 if stages.virtual else self._clock.between()
         if unit.is_loop:
             value, seconds = None, self._call_loop(unit, sub, place)
         else:
-            where = Serial() if unit.mode == "sequential" else self.environment.runtime
-            job = stage_job(unit, self._input(unit, path, sub, first), place, where, stages.nodes)
-            outcome, around = (LocalStages(where) if unit.mode == "sequential" else stages).run(job, place, moved)
-            transition += around
+            where: Any = self.environment.runtime
+            if unit.mode is not None:
+                where = Serial() if unit.mode == "sequential" else self._one_process(unit, place)
+            stage = stage_run(unit, self._input(unit, path, sub, first), where)
+            if unit.mode == "sequential":
+                with self._at_driver(unit):
+                    end = LocalStages(where).run(stage, place)
+            else:
+                end = stages.run(stage, place)
+            outcome, transition, moved, how = end.outcome, transition + end.around, end.moved, end.preparation
             seconds, value = outcome.seconds, value_of(unit, outcome)
             recording = outcome.recording
-            take_states(unit, outcome)
-            self._local[path] = outcome.local
-        self._made[path] = first + sub.iterations
+            progress.local[path] = outcome.local
+        progress.made[path] = first + sub.iterations
+        progress.iterations += sub.iterations
         return value, StageRecord(
             unit.name,
             path,
             start.turn,
             place.workers,
-            tuple(node for node, _ in place.workers_by_node),
+            place.nodes,
             sub.iterations,
             seconds,
             transition,
             moved,
             sub.reason,
             float(value) if isinstance(value, bool | int | float | np.generic) else None,
-            recording if self._record is not None else None,
+            how,
+            recording if self.options.record is not None else None,
         )
 
     def _input(self, unit: Unit, path: Path, sub: SubStageRun, first: int) -> StageInput:
         # States that begin anew do so in the first sub-stage of a run of the unit.
         fresh = {k: self._first[id(unit.arguments[k].value)] for k in unit.fresh} if sub.first else {}
         numbers = tuple(self._numbers[id(argument.value)] for argument in unit.arguments)
-        local = self._local.get(path, ())
+        local = self._progress.local.get(path, ())
+        options = self.options
         return StageInput(
             self.environment.names.owner,
             numbers,
@@ -198,18 +247,30 @@ class TaskRun:
             sub.iterations,
             local,
             fresh,
-            _seed(self.seed, path),
-            self._record,
+            _seed(options.seed, path),
+            options.record,
+            options.memory,
+            options.direct,
         )
 
-    def _move(self, unit: Unit, place: StagePlace) -> int:
-        moved = 0
-        for argument in unit.arguments:
-            if argument.kind == "state":
-                key = id(argument.value)
-                moved += moved_bytes(argument.nbytes, self._at.get(key), place, self.environment.stages.nodes)
-                self._at[key] = place
-        return moved
+    def _one_process(self, unit: Unit, place: StagePlace) -> Any:
+        """The runtime of a stage whose states are one array."""
+        if place.single is None or self.environment.stages.virtual:
+            raise PlanError(
+                f"unit {unit.name}: mode={unit.mode!r} is memory of one process, and its {place.workers} workers are "
+                f"on {len(place.nodes)} {'simulated ' if self.environment.stages.virtual else ''}nodes; give it fewer "
+                "workers, or leave out mode="
+            )
+        return Threads(place.workers)
+
+    @contextmanager
+    def _at_driver(self, unit: Unit) -> Iterator[None]:
+        """Have the states of a unit in this process, and use them from here afterwards."""
+        stages, owner = self.environment.stages, self.environment.names.owner
+        mine = {self._numbers[id(a.value)]: a.value for a in unit.arguments if a.kind == "state"}
+        stages.collect(owner, mine)
+        yield
+        stages.reset(owner, mine)
 
     def _call_loop(self, unit: Unit, sub: SubStageRun, place: StagePlace) -> float:
         """Call a loop of `@st.parallel` once for every iteration; return the seconds of its passes."""
@@ -219,9 +280,10 @@ class TaskRun:
         function: Any = unit.function
         loop = self.widths.loop(unit, place.workers, lambda: function.using(runtime=runtime))
         seconds = 0.0
-        for _ in range(sub.iterations):
-            loop(*(argument.value for argument in unit.arguments))
-            seconds += loop.seconds
+        with self._at_driver(unit):
+            for _ in range(sub.iterations):
+                loop(*(argument.value for argument in unit.arguments))
+                seconds += loop.seconds
         return seconds
 
 
@@ -232,11 +294,12 @@ def _seed(seed: int, path: Path) -> int:
     return seed % 2**62
 
 
-def _first_values(task: Task) -> dict[int, NDArray[Any]]:
-    """Copies of the states that some unit starts anew, as they are before the task runs."""
-    found: dict[int, NDArray[Any]] = {}
+def _first_values(task: Task) -> dict[int, FirstValues]:
+    """The values of the states that some unit starts anew, as they are before the task runs."""
+    found: dict[int, FirstValues] = {}
     for unit in task.units():
         for k in unit.fresh:
             state = unit.arguments[k].value
-            found.setdefault(id(state), state.array.copy())
+            if id(state) not in found:
+                found[id(state)] = FirstValues.of(state.array)
     return found

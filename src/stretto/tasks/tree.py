@@ -95,6 +95,8 @@ class Unit(Task):
     fresh: tuple[int, ...] = ()  # numbers of the arguments that start from their first values each time it runs
     batch: int | None = None
     name: str = ""
+    preparation: str | None = None  # of its states on one node: "whole", "on-demand", or None: chosen
+    partition: tuple[tuple[str, Any], ...] = ()  # (argument, function(keys, nodes)), where it is given
 
     @property
     def children(self) -> tuple[Task, ...]:

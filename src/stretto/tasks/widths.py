@@ -33,19 +33,20 @@ class SubStageRun:
 class StageWidths:
     """Divides units into sub-stages. memory: the best widths by unit and batch size."""
 
-    def __init__(self, widest: int) -> None:
-        self.widest = widest
+    def __init__(self, widest: Callable[[], int]) -> None:
+        self._widest = widest  # workers of all nodes, of which some may join or leave
         self.memory = WidthMemory()
         self._loops: dict[tuple[int, int], Any] = {}
 
-    def sub_stages(self, unit: Unit, name: str) -> Iterator[SubStageRun]:
-        """The sub-stages of one run of a unit. name: under which its width is remembered."""
+    def sub_stages(self, unit: Unit, name: str, done: int = 0) -> Iterator[SubStageRun]:
+        """The sub-stages of one run of a unit. name: under which its width is remembered. done: iterations before."""
+        left = unit.iterations - done
         if unit.workers != "auto":
-            yield SubStageRun(0, unit.iterations, "as given" if unit.workers else "all workers", True)
+            yield SubStageRun(0, left, "as given" if unit.workers else "all workers", not done)
             return
-        widest = self.widest if unit.is_loop else min(self.widest, unit.parts)
-        search = self.memory.search(name, unit.batch or 0, widest, total=unit.iterations, portion=_PORTION)
-        yield from _searched(search)
+        widest = self._widest() if unit.is_loop else min(self._widest(), unit.parts)
+        search = self.memory.search(name, unit.batch or 0, widest, total=left, portion=_PORTION)
+        yield from _searched(search, not done)
         self.memory.remember(name, unit.batch or 0, search)
 
     def loop(self, unit: Unit, width: int, make: Callable[[], Any]) -> Any:
@@ -56,8 +57,7 @@ class StageWidths:
         return self._loops[key]
 
 
-def _searched(search: WidthSearch) -> Iterator[SubStageRun]:
-    first = True
+def _searched(search: WidthSearch, first: bool) -> Iterator[SubStageRun]:
     while search.left:
         part = search.next()
         sub = SubStageRun(part.width, part.iterations, search.reason, first)

@@ -89,7 +89,7 @@ class Cluster(ClusterSettings, OpensCrew):
         """Open a session of stages: the nodes start once, and one job over tables follows another."""
         _check_installed(self.address)
         from .hosts.hosts import Hosts
-        from .tables.stages import ClusterStages
+        from .stages.session import ClusterStages
 
         with Hosts(self) as hosts:
             yield ClusterStages(hosts, self.threads)

@@ -52,6 +52,7 @@ class StageGate:
         with self._changed:
             self._scheduler.finished(self._now(), request.task, request.stage)
             self._schedule()
+            self._changed.notify_all()
 
     def cancel(self, task: str) -> None:
         """Drop the stages of a task that wait; one that runs ends by itself."""
@@ -59,6 +60,19 @@ class StageGate:
             self._cancelled.add(task)
             self._scheduler.cancel(self._now(), task)
             self._changed.notify_all()
+
+    def joined(self, node: Any) -> None:
+        """A node has joined; node: its NodeSlots."""
+        with self._changed:
+            self._scheduler.node_joined(self._now(), node)
+            self._schedule()
+
+    def leaves(self, number: int) -> None:
+        """A node takes no new stages; returns when those that run on it have ended."""
+        with self._changed:
+            self._scheduler.node_left(self._now(), number, drain=True)
+            while number in self._scheduler.nodes:
+                self._changed.wait()
 
     def _schedule(self) -> None:
         for assignment in self._scheduler.schedule(self._now()):

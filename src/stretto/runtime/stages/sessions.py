@@ -1,69 +1,33 @@
-"""Sessions of stages: a runtime that stays open while one stage follows another.
+"""Sessions of stages: a runtime that stays open while one stage follows another, and the states between them.
 
     with open_stages(st.Threads(8)) as stages:
-        outcome = stages.run(job, StagePlace(((0, 4),)), moved=0)
+        end = stages.run(stage, StagePlace(((0, 4),)))
+        stages.collect(stage.owner, states)                 the states hold their values
 
 A stage is a job over tables (`runtime.tables.job`), with a number of threads on each node. A session starts processes
-once: the width of the next stage is only a number.
+once: the width of the next stage is only a number. States stay where the stages use them.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from stretto.runtime.chosen import name_of, one_memory
-from stretto.runtime.tables.job import TableJob, TableOutcome
+from stretto.runtime.tables.job import TableOutcome
+from stretto.runtime.tables.local_run import LocalRun
+from stretto.state.state import State
+from stretto.store.local.table import LocalTable
+
+from .moved_states import SimulatedMoves
+from .stage_runs import StageEnd, StagePlace, StageRun, StageSession, StageState
 
 if TYPE_CHECKING:
     from stretto.runtime.simulated.spec import Simulated
-
-
-@dataclass(frozen=True)
-class StagePlace:
-    """Where the workers of a stage are: (node, workers) by ascending node."""
-
-    workers_by_node: tuple[tuple[int, int], ...]
-
-    @property
-    def workers(self) -> int:
-        """Workers of all nodes."""
-        return sum(many for _, many in self.workers_by_node)
-
-    @property
-    def single(self) -> int | None:
-        """The node, if there is only one."""
-        return self.workers_by_node[0][0] if len(self.workers_by_node) == 1 else None
-
-    def homes(self, parts: int) -> tuple[int, ...]:
-        """The node of each logical part: contiguous, in proportion to the workers."""
-        total, found, before = self.workers, [], 0
-        for node, many in self.workers_by_node:
-            until = (before + many) * parts // total
-            found += [node] * (until - before * parts // total)
-            before += many
-        return tuple(found)
-
-
-class StageSession(Protocol):
-    """An open session. `nodes` and `threads` (of a node) say what there is to place stages on.
-
-    virtual: its seconds are virtual, and what the driver does takes none.
-    """
-
-    nodes: int
-    threads: int
-    virtual: bool
-
-    def run(self, job: TableJob, place: StagePlace, moved: int) -> tuple[TableOutcome, float]:
-        """Run a stage to its end; return its outcome, and the seconds before its workers started and after they ended.
-
-        moved: bytes of states that change their node for it.
-        """
 
 
 @contextmanager
@@ -78,40 +42,106 @@ def open_stages(runtime: Any) -> Iterator[StageSession]:
             yield stages
 
 
-class LocalStages:
+class InPlace:
+    """A session in whose process the states are: there is nothing to collect, and no node can be lost."""
+
+    fallible = False
+
+    def collect(self, owner: str, states: Mapping[int, State]) -> int:
+        """The states have their values already."""
+        return 0
+
+    def reset(self, owner: str, states: Mapping[int, State]) -> None:
+        """The arrays are used in place."""
+
+    def release(self, owner: str, number: int | None = None) -> None:
+        """Nothing is held."""
+
+
+class LocalStages(InPlace):
     """Stages on threads of this process, or one worker after another."""
 
-    nodes = 1
+    nodes: tuple[int, ...] = (0,)
     virtual = False
 
     def __init__(self, runtime: Any) -> None:
         self._runtime = runtime
         self.threads = int(runtime.workers)
+        self._tables: dict[tuple[str, int], tuple[State, LocalTable]] = {}
 
-    def run(self, job: TableJob, place: StagePlace, moved: int) -> tuple[TableOutcome, float]:
-        """Run a stage on as many threads as its place has workers."""
-        serial = name_of(self._runtime) == "serial"
-        where = self._runtime if serial else replace(self._runtime, n=min(place.workers, self.threads))
+    def run(self, stage: StageRun, place: StagePlace) -> StageEnd:
+        """Run a stage on as many threads as its place has workers, over the arrays of the states."""
         began = time.perf_counter()
-        found: TableOutcome = where.serve(job)
-        return found, max(0.0, time.perf_counter() - began - found.seconds)
+        if name_of(self._runtime) == "serial" or stage.job.record is not None:
+            serial = name_of(self._runtime) == "serial"
+            where = self._runtime if serial else replace(self._runtime, n=min(place.workers, self.threads))
+            outcome = serve_copies(where, stage)
+        else:
+            start_values(stage)
+            tables = [self._table(stage.owner, used) for used in stage.states]
+            outcome = LocalRun(stage.job, min(place.workers, self.threads), tables).run()
+        return StageEnd(outcome, max(0.0, time.perf_counter() - began - outcome.seconds))
+
+    def release(self, owner: str, number: int | None = None) -> None:
+        """Forget the tables of a state."""
+        self._tables = {key: t for key, t in self._tables.items() if key[0] != owner or number not in (None, key[1])}
+
+    def _table(self, owner: str, used: StageState) -> LocalTable:
+        """The table of a state, which is kept for later stages; the state is kept with it, so that its number stays."""
+        found = self._tables.get((owner, used.number))
+        array = used.state.array
+        if found is None or found[1].values.ctypes.data != array.ctypes.data:
+            found = self._tables[owner, used.number] = used.state, LocalTable(array.reshape(len(array), -1))
+        return found[1]
 
 
-class SimulatedStages:
+class SimulatedStages(InPlace):
     """Stages on simulated nodes. What moves between two stages takes virtual time on the links."""
 
     virtual = True
 
     def __init__(self, spec: Simulated) -> None:
         self._spec = spec
-        self.nodes, self.threads = spec.nodes, spec.threads
+        self.nodes, self.threads = tuple(range(spec.nodes)), spec.threads
+        self._moves = SimulatedMoves(spec)
         self._one = threading.Lock()  # tasks that run at the same time run their stages one after another
 
-    def run(self, job: TableJob, place: StagePlace, moved: int) -> tuple[TableOutcome, float]:
+    def run(self, stage: StageRun, place: StagePlace) -> StageEnd:
         """Run a stage on some of the nodes."""
         most = max(many for _, many in place.workers_by_node)
         with self._one:
-            outcome = replace(self._spec, threads=min(most, self.threads)).serve(
-                replace(job, homes=place.homes(job.workers))
-            )
-        return outcome, 2 * float(self._spec.latency) + moved / min(self._spec.links)
+            moved, seconds = self._moves.before(stage, place)
+            job = replace(stage.job, homes=place.homes(stage.job.workers))
+            outcome = serve_copies(replace(self._spec, threads=min(most, self.threads)), replace(stage, job=job))
+        return StageEnd(outcome, 2 * float(self._spec.latency) + seconds, moved)
+
+    def collect(self, owner: str, states: Mapping[int, State]) -> int:
+        """Bytes that would come from the nodes."""
+        return self._moves.collect(states)
+
+    def release(self, owner: str, number: int | None = None) -> None:
+        """Forget where states are."""
+        self._moves.release(number)
+
+
+def start_values(stage: StageRun) -> None:
+    """Write the values that states start from into their arrays."""
+    for used in stage.states:
+        if used.fill is not None:
+            used.state.array[...] = used.fill
+        elif used.first is not None:
+            used.state.array[...] = used.first
+
+
+def serve_copies(runtime: Any, stage: StageRun) -> TableOutcome:
+    """Run a stage whose tables start with copies of the states, and write the results back."""
+    start_values(stage)
+    tables = list(stage.job.tables)
+    for place, used in enumerate(stage.states):
+        array = used.state.array
+        tables[place] = replace(tables[place], start=array.reshape(len(array), -1).copy())
+    outcome: TableOutcome = runtime.serve(replace(stage.job, tables=tuple(tables)))
+    for used, rest in zip(stage.states, outcome.tables, strict=False):
+        array = used.state.array
+        array.reshape(len(array), -1)[rest.keys] = rest.values
+    return outcome

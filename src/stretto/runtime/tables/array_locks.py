@@ -1,85 +1,58 @@
-"""Locks of a shared table: for all calls of `add`, for the chunks of rows that a call touches, or none.
+"""Access to the rows of a shared table, with locks on chunks of rows or without.
 
-    locks = locks_of("chunks", rows=100_000)
-    with locks.adding(keys):
-        array[keys] += deltas
+    access = access_of("chunks", rows=100_000)
+    access.add(array, keys, deltas)
 
-Chunks are the middle between one lock for each row, which costs more than the work, and one for the whole table, for
-which every thread waits. A call takes the locks of its chunks in ascending order, so that no two calls wait for each
-other.
+Rows are read and added to by compiled code, which releases Python's lock. Chunks are the middle between one lock for
+each row, which costs more than the work, and one for the whole table, for which every thread waits. A thread holds one
+lock at a time, so no two wait for each other; consecutive rows of a chunk are handled under one lock.
 """
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stretto.comm.messages import Keys
+from stretto.kernels.tables import shared_rows
 
-CHUNKS = 64  # of a table
-
-
-class ArrayLocks(Protocol):
-    """What is held while rows of a shared table are read or added to."""
-
-    def reading(self, keys: Keys) -> AbstractContextManager[Any]:
-        """Held while rows are read."""
-
-    def adding(self, keys: Keys) -> AbstractContextManager[Any]:
-        """Held while rows are added to."""
+LOCKS = 1024  # of a table at most; measured by `python -m bench chunk_sizes`
 
 
-class NoLocks:
-    """Nothing is held: concurrent writes of one number may lose one of them."""
+class RowAccess:
+    """Reads and adds to rows of an array [rows, cols].
 
-    def reading(self, keys: Keys) -> AbstractContextManager[Any]:
-        """Nothing."""
-        return nullcontext()
+    Parameters
+    ----------
+    rows : int
+        Rows of the table.
+    locks : int
+        Locks, a power of two; 0 for none: concurrent adds to one number may then lose one of them.
+    """
 
-    adding = reading
+    def __init__(self, rows: int, locks: int) -> None:
+        self._bits = max(0, (max(1, rows) - 1).bit_length() - max(0, locks.bit_length() - 1))
+        self._locks: NDArray[np.int64] = np.zeros(locks, np.int64)
 
+    def read(self, array: NDArray[Any], keys: Keys, out: NDArray[Any]) -> None:
+        """Fill out [n, cols] with rows."""
+        shared_rows.read.exact(array, keys, self._bits, self._locks, out)
 
-NO_LOCKS = NoLocks()
+    def add(self, array: NDArray[Any], keys: Keys, deltas: NDArray[Any]) -> None:
+        """Add deltas [n, cols] to rows; every occurrence of a key counts."""
+        shared_rows.add.exact(array, keys, self._bits, self._locks, deltas)
 
+    def read_at(self, array: NDArray[Any], rows: Keys, cols: Keys, out: NDArray[Any]) -> None:
+        """Fill out [n] with single numbers."""
+        out[:] = array[rows, cols]
 
-class OneLock(NoLocks):
-    """Calls of `add` one at a time; reads take no lock."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-
-    def adding(self, keys: Keys) -> AbstractContextManager[Any]:
-        """The lock of the table."""
-        return self._lock
-
-
-class ChunkLocks:
-    """A lock for each chunk of rows, for reads and adds alike."""
-
-    def __init__(self, rows: int, chunks: int = CHUNKS) -> None:
-        self._size = max(1, -(-rows // chunks))
-        self._locks = [threading.Lock() for _ in range(-(-max(1, rows) // self._size))]
-
-    @contextmanager
-    def reading(self, keys: Keys) -> Iterator[None]:
-        """The locks of the chunks that these rows are in."""
-        held = []
-        try:
-            for chunk in np.unique(keys // self._size).tolist():
-                self._locks[chunk].acquire()
-                held.append(self._locks[chunk])
-            yield
-        finally:
-            for lock in reversed(held):
-                lock.release()
-
-    adding = reading
+    def add_at(self, array: NDArray[Any], rows: Keys, cols: Keys, deltas: NDArray[Any]) -> None:
+        """Add deltas [n] to single numbers; every occurrence of a position counts."""
+        shared_rows.add_at.exact(array, rows, cols, self._bits, self._locks, deltas)
 
 
-def locks_of(kind: str, rows: int) -> ArrayLocks:
-    """The locks of a table with this many rows. kind: "adds", "chunks" or "none"."""
-    return ChunkLocks(rows) if kind == "chunks" else OneLock() if kind == "adds" else NO_LOCKS
+def access_of(kind: str, rows: int) -> RowAccess:
+    """Access to a table with this many rows. kind: "chunks", or "none"."""
+    return RowAccess(rows, LOCKS if kind == "chunks" else 0)

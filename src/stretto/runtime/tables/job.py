@@ -80,7 +80,7 @@ class WorkerApi(Protocol):
         """Report computed items: they cost virtual time where time is virtual."""
 
     def shared(self, table: int) -> tuple[NDArray[Any], Any]:
-        """[rows, cols] the array of a table in `job.shared`, and its locks; in runtimes of one process only."""
+        """[rows, cols] the array of a table in `job.shared`, and its RowAccess; in runtimes of one process only."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,7 +166,7 @@ class TableJob:
     every_clocks: int | None = None  # between checkpoints that a simulated cluster keeps in memory
     homes: tuple[int, ...] = ()  # the node of each worker, ascending; (): evenly over all nodes
     data: JobData | None = None  # for nodes that do not share this process's memory
-    locking: str = "adds"  # of shared tables: "adds" one at a time, "chunks" by chunks of rows, "none"
+    locking: str = "chunks"  # of rows of shared tables, or "none"
 
     @property
     def whole(self) -> Layout:

@@ -26,7 +26,7 @@ from stretto.runtime.interrupts import heeding_ctrl_c
 from stretto.store.index import longer
 from stretto.store.layout import Layout, TableSpec
 
-from .array_locks import NO_LOCKS
+from .array_locks import RowAccess
 from .job import FAR, ClockState, FinalRows, TableJob, TableOutcome
 from .run.evaluations import Evaluate, Evaluations
 from .run.table_run import TableRun
@@ -169,7 +169,7 @@ class _SerialWorker:
         self.items += items
 
     def shared(self, table: int) -> tuple[NDArray[Any], Any]:
-        return self.serial.arrays[table], NO_LOCKS
+        return self.serial.arrays[table], RowAccess(1, 0)
 
 
 class _Serial:

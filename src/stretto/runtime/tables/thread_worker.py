@@ -8,9 +8,8 @@ from typing import Any, Protocol
 from numpy.typing import NDArray
 
 from stretto.comm.messages import Keys
-from stretto.store.node import StoreNode
 
-from .array_locks import ArrayLocks
+from .array_locks import RowAccess
 from .checkpoints import WorkerState
 from .job import WorkerExit
 from .turn_order import TurnOrder, WaitingWorker
@@ -19,11 +18,11 @@ from .turn_order import TurnOrder, WaitingWorker
 class WorkersRun(Protocol):
     """What a worker uses of the run that it belongs to."""
 
-    node: StoreNode
+    node: Any  # StoreNode or LocalNode
     turns: TurnOrder
     free: list[bool]  # by table: whether reads and adds need no lock
     arrays: dict[int, NDArray[Any]]  # by shared table
-    locks: dict[int, ArrayLocks]
+    access: dict[int, RowAccess]
 
     def now(self) -> float:
         """Seconds of the run."""
@@ -52,12 +51,12 @@ class ThreadWorker(WaitingWorker):
         self.local, self.cursors, self.unticked = part.local, part.cursors, part.unticked
         self.items = 0.0
         self._owner, self._turns = owner, owner.turns
-        self._cache, self._free = owner.node.cache, owner.free
+        self._direct, self._free = owner.node.direct, owner.free
 
     def read(self, table: int, keys: Keys, out: NDArray[Any]) -> None:
         if self._turns.ending:
             raise WorkerExit
-        if not (self._free[table] and self._cache.read(self.worker, table, keys, out)):
+        if not (self._free[table] and self._direct.read(self.worker, table, keys, out)):
             self._owner.read(self, table, keys, out)
 
     def ask(self, table: int, keys: Keys) -> None:
@@ -69,7 +68,7 @@ class ThreadWorker(WaitingWorker):
         if self._turns.ending:
             raise WorkerExit
         if self._free[table]:
-            self._cache.add(self.worker, table, keys, deltas)
+            self._direct.add(self.worker, table, keys, deltas)
             return
         owner = self._owner
         with owner.inside():
@@ -87,7 +86,7 @@ class ThreadWorker(WaitingWorker):
         self.items += items
 
     def shared(self, table: int) -> tuple[NDArray[Any], Any]:
-        return self._owner.arrays[table], self._owner.locks[table]
+        return self._owner.arrays[table], self._owner.access[table]
 
     def part(self) -> WorkerState:
         """A copy of the worker's part of a checkpoint."""

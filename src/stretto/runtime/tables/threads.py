@@ -10,38 +10,29 @@ always proceed, and no run hangs.
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from queue import Empty, SimpleQueue
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stretto.comm.messages import Keys
-from stretto.errors import RunError
 from stretto.runtime.files.checkpoint import interval_seconds, writing
 from stretto.runtime.interrupts import heeding_ctrl_c
 from stretto.store.node import NodePart, StoreNode
 from stretto.store.recording import Recording
 from stretto.store.shard.shard import Past
 
-from .array_locks import locks_of
+from .array_locks import access_of
 from .checkpoints import CheckpointFolder, TableCheckpoint, WorkerState
 from .job import FAR, ClockState, FinalRows, TableJob, TableOutcome, WorkerExit
 from .run.cut_parts import CutParts
 from .run.evaluations import Evaluate, Evaluations
 from .run.node_cuts import CutPlan, NodeCuts
 from .run.table_run import TableRun
-from .stalls import Stalls, WorkerPosition, warn
 from .thread_worker import ThreadWorker
-from .turn_order import TurnOrder
-
-_POLL_SECONDS = 0.5  # seconds: a signal that arrives just before a wait begins is noticed when the wait ends
-
-OURS = -2  # worker number of an error in Stretto itself; −1 is the objective function
+from .worker_threads import WorkerThreads
 
 
 def run(job: TableJob, threads: int) -> TableOutcome:
@@ -51,11 +42,11 @@ def run(job: TableJob, threads: int) -> TableOutcome:
         return threaded.run()
 
 
-class ThreadedRun:
-    """One run: the node, the workers, and what they wait for."""
+class ThreadedRun(WorkerThreads):
+    """One run: the node, the workers, evaluations and checkpoints."""
 
     def __init__(self, job: TableJob, threads: int) -> None:
-        self.job = job
+        super().__init__(job, threads)
         layout = job.layout(1, reserve=True)
         self.checkpoints = CheckpointFolder(job.keeping) if job.keeping is not None else None
         begin = self.checkpoints.begin() if self.checkpoints is not None else TableCheckpoint(0)
@@ -68,9 +59,7 @@ class ThreadedRun:
         self.arrays = begin.shared or {
             table: job.whole.start_rows(table, np.arange(job.tables[table].rows or 0)) for table in sorted(job.shared)
         }
-        self.locks = {table: locks_of(job.locking, len(array)) for table, array in self.arrays.items()}
-        self.turns = TurnOrder(threads)
-        self.lock = self.turns.lock
+        self.access = {table: access_of(job.locking, len(array)) for table, array in self.arrays.items()}
         self.clients = [
             ThreadWorker(self, worker, begin.parts.get(worker, WorkerState(clock=begin.clock)))
             for worker in range(job.workers)
@@ -92,42 +81,15 @@ class ThreadedRun:
         self._at: int | None = None  # the clock to evaluate, where the shard is ahead of it
         if job.watch is not None and job.rule.exact:
             self.node.shard.keep_past(job.every or 0)
-        self._failure: tuple[int, int, BaseException] | None = None
-        self._events: SimpleQueue[Any] = SimpleQueue()
-        self._began = time.perf_counter() - begin.seconds
-
-    def now(self) -> float:
-        """Seconds of the run, without evaluations."""
-        return time.perf_counter() - self._began
+        self._began = time.perf_counter() - begin.seconds  # evaluations do not count: they move it
 
     # -- the calling thread -------------------------------------------------------------------------------------------
 
     def run(self) -> TableOutcome:
         """Start the workers, save checkpoints, wait for the end."""
-        threads = [
-            threading.Thread(target=self._body, args=(client,), name=f"stretto-worker-{client.worker}", daemon=True)
-            for client in self.clients
-            if not client.ended
-        ]
         with heeding_ctrl_c(self) as ctrl_c:
-            try:
-                with self.lock:
-                    self._evaluate(self.state.begin(self.now()))
-                    for client in self.clients:
-                        if client.ended:
-                            self._cuts.reached(client.worker, FAR, client.part)
-                            self.node.leave(self.now(), client.worker)
-                            self.state.moved(client.worker, FAR, client.clock)
-                for thread in threads:
-                    thread.start()
-                self._serve(len(threads))
-            except BaseException:
-                with self.lock:
-                    self.turns.end(self.clients)
-                raise
+            self.start_and_wait(self._before)
             interrupted = ctrl_c.heard()
-        for thread in threads:
-            thread.join()
         done = not self.state.stopped
         if interrupted:  # perhaps too late to stop the run, but the caller must still see it
             self.state.interrupt()
@@ -135,14 +97,19 @@ class ThreadedRun:
         if not self.turns.ending:
             with self.lock:
                 self._evaluate(self.state.ended())
-        if self._failure is not None:
-            worker, clock, error = self._failure
-            if worker == OURS or not isinstance(error, Exception):
-                raise error
-            self.job.blame(worker, clock, error)
+        self.raise_failure()
         if self.checkpoints is not None and done and not self.checkpoints.at_end:
             self._save_end()
         return self._outcome(seconds)
+
+    def _before(self) -> None:
+        """Before the first worker starts: do not wait for workers that had ended before."""
+        self._evaluate(self.state.begin(self.now()))
+        for client in self.clients:
+            if client.ended:
+                self._cuts.reached(client.worker, FAR, client.part)
+                self.node.leave(self.now(), client.worker)
+                self.state.moved(client.worker, FAR, client.clock)
 
     def ask(self) -> None:
         """Handle Ctrl-C: all workers stop at the end of the clock.
@@ -151,27 +118,19 @@ class ThreadedRun:
         """
         self._events.put("ask")
 
-    def _serve(self, left: int) -> None:
-        stalls = Stalls()
-        while left:
-            warn(stalls.see(time.monotonic(), self._seen()))
-            due = min(self.state.due_in(self.now()), self.state.due_at - self.now())
-            try:
-                event = self._events.get(timeout=max(0.0, min(due, _POLL_SECONDS)))
-            except Empty:
-                if due <= _POLL_SECONDS:
-                    with self.lock:
-                        self._due()
-                continue
-            if event == "ended":
-                left -= 1
-            elif event == "ask":
-                with self.lock:
-                    self._ask()
-            else:
-                self._save(event)
+    def due_in(self) -> float:
+        """Seconds until an evaluation or a cut is due."""
+        return min(self.state.due_in(self.now()), self.state.due_at - self.now())
 
-    def _due(self) -> None:
+    def take(self, event: Any) -> None:
+        """Handle Ctrl-C, or save a complete cut."""
+        if event == "ask":
+            with self.lock:
+                self._ask()
+        else:
+            self._save(event)
+
+    def due(self) -> None:
         """Carry out evaluations that are due by time."""
         now, shard = self.now(), self.node.shard
         for due in self.state.time(now, shard.clock):
@@ -189,14 +148,6 @@ class ThreadedRun:
             with self.lock:
                 self.state.saved(self.now(), took)
 
-    def _seen(self) -> dict[int, WorkerPosition]:
-        """The status of all workers; one without a turn waits for one."""
-        return {
-            s.worker: WorkerPosition(s.clock, "" if s.turn and not s.parked else "turn")
-            for s in self.clients
-            if not s.ended
-        }
-
     def _ask(self) -> None:
         if self.state.stopped or self.turns.ending:
             return
@@ -209,45 +160,9 @@ class ThreadedRun:
 
     # -- the workers' threads -----------------------------------------------------------------------------------------
 
-    def _body(self, client: ThreadWorker) -> None:
-        try:
-            with self.lock:
-                self.turns.take(client)
-            if not self.turns.ending:
-                self.job.work(client)
-            with self.lock:
-                self._leave(client)
-        except WorkerExit:
-            with self.lock:
-                self._leave(client)
-        except BaseException as error:
-            with self.lock:
-                self._fail(client.worker, client.clock, error)
-        finally:
-            with self.lock:
-                self.turns.drop(client)
-            self._events.put("ended")
-
-    @contextmanager
-    def inside(self) -> Iterator[None]:
-        """Hold the lock; wake workers whose wait is over at the end."""
-        with self.lock:
-            if self.turns.ending:
-                raise WorkerExit
-            yield
-            self._wake()
-
-    def read(self, client: ThreadWorker, table: int, keys: Keys, out: NDArray[Any]) -> None:
-        """Read under the lock, and wait while the consistency rule does not allow it."""
-        with self.inside():
-            began = self.now()
-            waited = False
-            while not self.node.read(self.now(), client.worker, table, keys, out):
-                waited = True
-                self._wake()
-                self._park(client)
-            if waited:
-                self.recording.waited(client.worker, "read", self.now() - began)
+    def waited(self, client: ThreadWorker, what: str, seconds: float) -> None:
+        """Record a wait."""
+        self.recording.waited(client.worker, what, seconds)
 
     def tick(self, client: ThreadWorker) -> None:
         """End a worker's clock."""
@@ -258,9 +173,9 @@ class ThreadedRun:
             client.clock += 1
             reached = self.checkpoints is not None and self._cuts.reached(client.worker, client.clock, client.part)
             self._moved(client.worker, client.clock, client.clock)
-            self._wake()
+            self.wake()
             if not free:
-                self._park(client)
+                self.park(client)
             if self.job.shared:
                 self._keep_step(client, client.clock if reached else self.job.rule.need(client.clock))
             if self.state.stop_clock is not None and client.clock >= self.state.stop_clock:
@@ -272,19 +187,14 @@ class ThreadedRun:
         began = self.now()
         while self.state.low < need:
             self._late.append((need, client))
-            self._park(client)
+            self.park(client)
         self.recording.waited(client.worker, "tick", self.now() - began)
 
-    def _leave(self, client: ThreadWorker) -> None:
+    def left(self, client: ThreadWorker) -> None:
         """A worker has ended."""
-        if self.turns.ending:
-            return
-        client.ended = True
         self._cuts.reached(client.worker, FAR, client.part)
         self.node.leave(self.now(), client.worker)
         self._moved(client.worker, FAR, client.clock)
-        self._wake()
-        self._check_parked()
 
     def _moved(self, worker: int, clock: int, most: int) -> None:
         """A worker's clock has advanced: save, wake waiting workers, evaluate."""
@@ -345,30 +255,6 @@ class ThreadedRun:
         while not self._events.empty():
             self._save(self._events.get())
 
-    def _park(self, client: ThreadWorker) -> None:
-        client.parked = True
-        self._check_parked()
-        self.turns.park(client)
-
-    def _wake(self) -> None:
-        woken = self.node.woken
-        if woken:
-            for worker in woken:
-                self.turns.rouse(self.clients[worker])
-            woken.clear()
-
-    def _check_parked(self) -> None:
-        """Fail if all workers wait for each other: that is a bug in Stretto, and the run must not hang."""
-        alive = [client for client in self.clients if not client.ended]
-        if alive and not self.turns.ending and all(client.parked for client in alive):
-            where = ", ".join(f"{client.worker} at clock {client.clock}" for client in alive[:5])
-            self._fail(OURS, self.state.most, RunError(f"all workers wait ({where}); please report this"))
-
-    def _fail(self, worker: int, clock: int, error: BaseException) -> None:
-        if self._failure is None and not self.turns.ending:
-            self._failure = (worker, clock, error)
-        self.turns.end(self.clients)
-
     # -- evaluating ---------------------------------------------------------------------------------------------------
 
     def _evaluate(self, due: Iterable[Evaluate]) -> None:
@@ -381,7 +267,7 @@ class ThreadedRun:
             try:
                 self.state.evaluated(*self.job.evaluate(ClockState(at.clock, seconds, 0, self._values, local)))
             except Exception as error:
-                self._fail(-1, at.clock, error)
+                self.fail(-1, at.clock, error)
             self._began += time.perf_counter() - began
             if self.state.stopped == "until":
                 self.turns.end(self.clients)

@@ -25,6 +25,7 @@ calls must be made one at a time.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -64,7 +65,9 @@ class Cache:
         Those that `want` has parked.
     """
 
-    def __init__(self, layout: Layout, node: int, locks: bool = False) -> None:
+    def __init__(
+        self, layout: Layout, node: int, locks: bool = False, kept: Mapping[int, dict[str, Any]] | None = None
+    ) -> None:
         workers = layout.workers_of(node)
         self.layout, self.node = layout, node
         self._rule, self._first = layout.rule, workers.start
@@ -74,7 +77,10 @@ class Cache:
         self._known = np.zeros(layout.nodes, np.int64)  # the last ShardClock of each shard
         self._seen = np.zeros(layout.nodes, np.int64)  # the last of our Updates that each shard has
         shared = np.zeros(_LOCKS, np.int64) if locks else NO_LOCKS
-        self._tables = [CachedTable(layout, table, workers, self._seen, shared) for table in range(len(layout.tables))]
+        self._tables = [
+            CachedTable(layout, table, workers, self._seen, shared, (kept or {}).get(table))
+            for table in range(len(layout.tables))
+        ]
         self.needs_lock = [locks and not table.free for table in self._tables]
         self._sender = Sender(layout, node)
         self._clocking = ClockQueue(layout, node, [table.keys_at_once for table in self._tables])

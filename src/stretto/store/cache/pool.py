@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from stretto.comm.messages import Keys
 from stretto.store.index import Index, Places, longer
 from stretto.store.layout import Layout
+from stretto.store.local.holdings import ChunkPartition
 
 # What new slots hold in each column.
 _FILLS = {"values": 0, "through": -1, "shard": 0, "witness": 0, "version": -1, "scale": 1, "pending": -1}
@@ -65,6 +66,24 @@ class Pool:
         self.used: NDArray[np.int64] = np.zeros(0 if self.bound is None else slots, np.int64)
         if self.index is None:
             self.shard[:] = layout.shard_of(table, np.arange(slots))
+
+    def begin_again(self, layout: Layout) -> bool:
+        """Start another run over the same rows, with nothing held; False if its columns would differ."""
+        spec, before = layout.tables[self._table], self._layout.tables[self._table]
+        same = (
+            self.index is None
+            and layout.reserved(self._table) == len(self.through)
+            and (spec.cols, spec.kept) == (before.cols, before.kept)
+            and self.witness.shape[1] == layout.witnesses
+            and not (len(self.version) or len(self.used) or spec.versioned or spec.cache_rows)
+        )
+        if same:
+            self._layout, self.held = layout, 0
+            self.through.fill(-1)
+            self.pending.fill(-1)
+            if not _same_partition(spec.partition, before.partition):
+                self.shard[:] = layout.shard_of(self._table, np.arange(len(self.shard)))
+        return same
 
     def find(self, keys: Keys) -> Places:
         """[n] the slot of each row, −1 where it has none."""
@@ -134,3 +153,9 @@ class Pool:
                 column[: len(stay)] = column[stay]
                 column[len(stay) : count] = fill
         self.used[: len(stay)] = self.used[stay]
+
+
+def _same_partition(one: Any, other: Any) -> bool:
+    if isinstance(one, ChunkPartition) and isinstance(other, ChunkPartition):
+        return one.bits == other.bits and np.array_equal(one.shards, other.shards)
+    return bool(one == other)

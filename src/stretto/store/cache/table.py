@@ -43,10 +43,22 @@ class CachedTable:
         Locks of rows that threads share, and those that a read takes; empty without.
     """
 
-    def __init__(self, layout: Layout, table: int, workers: range, seen: NDArray[np.int64], locks: Locks) -> None:
+    def __init__(
+        self,
+        layout: Layout,
+        table: int,
+        workers: range,
+        seen: NDArray[np.int64],
+        locks: Locks,
+        kept: dict[str, Any] | None = None,
+    ) -> None:
         spec, exact = layout.tables[table], layout.rule.exact
         self.number, self.spec = table, spec
-        self.pool = Pool(layout, table)
+        # kept: the columns of an earlier run over the same rows. A recorded run keeps arrays of its own.
+        pool: Pool | None = (kept or {}).get("pool")
+        self.pool = pool if pool is not None and pool.begin_again(layout) else Pool(layout, table)
+        if kept is not None:
+            kept["pool"] = self.pool
         self.buffer = UpdateBuffer(layout, table, workers)
         self.own = spec.own_writes and not exact
         self.aside = spec.own_writes and exact

@@ -85,13 +85,15 @@ class Applier:
         self._user = self.function.rule == "user"
         self._where = f"table {self.spec.name!r}: server function {self.function.name!r}"
 
-    def columns(self, capacity: int, witnesses: int, scaled: bool, tracked: bool) -> RowColumns:
-        """Columns of zeros."""
+    def columns(
+        self, capacity: int, witnesses: int, scaled: bool, tracked: bool, values: NDArray[Any] | None = None
+    ) -> RowColumns:
+        """Columns of zeros. values [capacity, cols]: rows that are used in place, which have no versions."""
         cols = self.spec.cols
         return RowColumns(
-            np.zeros((capacity, cols), dtype=self.spec.kept),
+            np.zeros((capacity, cols), dtype=self.spec.kept) if values is None else values,
             np.zeros((capacity, self.function.states, cols), dtype=self.real),
-            np.zeros(capacity, dtype=np.int32),
+            np.zeros(capacity if values is None else 0, dtype=np.int32),
             np.ones(capacity if scaled else 0, dtype=np.float32),
             np.zeros(capacity if tracked else 0),
             np.zeros(capacity if tracked else 0),

@@ -20,6 +20,7 @@ rows, and every node ShardClock(3). `consistency.rules` defines the rule and com
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -46,7 +47,7 @@ from .announced import ShardAnnouncements
 from .applying import Slots
 from .held import HeldUpdates
 from .snapshot import ShardSnapshot, joined, of_table
-from .table import ShardTable
+from .table import KeyedRows, ShardTable
 
 Answers = list[tuple[int, ToCache]]
 Past = tuple[Keys, NDArray[Any], tuple[NDArray[Any], ...]]  # keys [n], values [n, cols], states [n, cols] each
@@ -56,7 +57,7 @@ _ALL = 2**62
 
 
 class Shard:
-    """The shard of one node.
+    """The shard of one node. rows: of tables whose rows are used in place.
 
     Attributes
     ----------
@@ -68,12 +69,12 @@ class Shard:
         The nodes that `pick` may choose for; None: all. The caller of `pick` may set it.
     """
 
-    def __init__(self, layout: Layout, shard: int) -> None:
+    def __init__(self, layout: Layout, shard: int, rows: Mapping[int, KeyedRows] | None = None) -> None:
         self.layout, self.number = layout, shard
         self.clock = 0
         self.dirty = False
         self.open: NDArray[np.bool_] | None = None
-        self.tables = [ShardTable(layout, table, shard) for table in range(len(layout.tables))]
+        self.tables = [ShardTable(layout, table, shard, (rows or {}).get(table)) for table in range(len(layout.tables))]
         self._clocks = [0 if len(layout.workers_of(node)) else _IDLE for node in range(layout.nodes)]
         self._seen = [0] * layout.nodes
         self._parked: list[tuple[int, Fetch, Slots]] = []  # by need; equal needs in order of arrival

@@ -6,7 +6,7 @@ code (`kernels.tables.shard_rows`) works on batches of slots.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,7 @@ from stretto.comm.policy import Managed
 from stretto.comm.sizes import row_sizes
 from stretto.errors import RunError
 from stretto.kernels.tables import shard_rows as kernels
-from stretto.store.index import Index, longer
+from stretto.store.index import Index, RowsByKey, longer
 from stretto.store.layout import Layout
 from stretto.store.recording import Picked
 
@@ -28,6 +28,26 @@ from .snapshot import ShardSnapshot
 from .versions import NONE, Snapshots
 
 _SCALE = 4  # bytes of a row's scale in a message
+
+
+class KeyedRows(NamedTuple):
+    """Rows that a shard uses in place: values [rows, cols] by key, and keys [rows] = 0, 1, 2, …
+
+    A shard only touches the rows of its own keys. kept: what the cache of the node keeps for the next run over the same
+    rows; allocating it again would take longer than a short run.
+    """
+
+    values: NDArray[Any]
+    keys: Keys
+    kept: dict[str, Any]
+
+
+class Marks:
+    """Marks of rows in exact runs. of_rows [rows]: the last that each got; used: how many there were."""
+
+    def __init__(self, rows: int) -> None:
+        self.of_rows: NDArray[np.int64] = np.zeros(rows, np.int64)
+        self.used = 0
 
 
 class ShardTable:
@@ -43,7 +63,7 @@ class ShardTable:
         Rows that `pick` chose, with their ranks, in runs that record everything. The reader empties it.
     """
 
-    def __init__(self, layout: Layout, table: int, shard: int) -> None:
+    def __init__(self, layout: Layout, table: int, shard: int, rows: KeyedRows | None = None) -> None:
         self._layout, self._table, self._shard = layout, table, shard
         self.spec = spec = layout.tables[table]
         policy = layout.policy
@@ -56,14 +76,15 @@ class ShardTable:
         self.versioned = spec.versioned and not layout.rule.exact
         self._kept = spec.kept
         self.applier = Applier(layout, table)
-        self._index = Index()
+        self._index: Index | RowsByKey = Index() if rows is None else RowsByKey(rows.keys)
         first = self._index.capacity
-        self.columns = self.applier.columns(first, layout.witnesses, self._effective, managed)
+        values = None if rows is None else rows.values
+        self.columns = self.applier.columns(first, layout.witnesses, self._effective, managed, values)
         self._holders = np.zeros((first, layout.nodes), dtype=np.uint8)
         self._standing = np.zeros(first, dtype=np.int64)
         self._fresh = np.zeros(first, dtype=np.uint8)
         self._listed = np.zeros(first, dtype=np.uint8)
-        self._dirty = np.zeros(first, dtype=np.int64)
+        self._dirty = np.empty(first, dtype=np.int64)
         self.changed = 0
         self.picked: list[Picked] = []
         self._everybody = np.ones(layout.nodes, dtype=np.bool_)
@@ -71,8 +92,12 @@ class ShardTable:
         self._none = np.empty((0, spec.cols), dtype=self.applier.snapshot_of(self.columns).dtype)
         self.snapshots = Snapshots(spec.cols, self._none.dtype, layout.nodes) if self.versioned else None
         # Exact runs: which entries of a batch count, and what versioned rows held when the clock opened.
-        self._mark = np.zeros(first if layout.rule.exact else 0, dtype=np.int64)
-        self._marks = 0
+        kept = {} if rows is None else rows.kept
+        # Numbers in it only grow, so that the next run may go on with them.
+        marks: Marks | None = kept.get("marks")
+        if marks is None or len(marks.of_rows) != (first if layout.rule.exact else 0):
+            marks = kept["marks"] = Marks(first if layout.rule.exact else 0)
+        self._marks = marks
         opens = spec.versioned and layout.rule.exact
         self._opened = np.full(first if opens else 0, -1, dtype=np.int64)
         self._before = np.zeros((len(self._opened), spec.cols), dtype=self._none.dtype)
@@ -112,8 +137,8 @@ class ShardTable:
         self.columns.resize(capacity)
         for name in ("_holders", "_standing", "_fresh", "_listed", "_dirty"):
             setattr(self, name, longer(getattr(self, name), capacity))
-        if len(self._mark):
-            self._mark = longer(self._mark, capacity)
+        if len(self._marks.of_rows):
+            self._marks.of_rows = longer(self._marks.of_rows, capacity)
         if len(self._opened):
             self._opened, self._before = longer(self._opened, capacity, -1), longer(self._before, capacity)
 
@@ -152,8 +177,8 @@ class ShardTable:
         """
         slots, deltas, witness = self.slots_of(batch.keys), batch.deltas, batch.witness
         keep = np.empty(len(slots), dtype=np.bool_)
-        kept = kernels.last_of_each.exact(slots, batch.ends, self._mark, self._marks, keep)
-        self._marks += len(batch.ends)
+        kept = kernels.last_of_each.exact(slots, batch.ends, self._marks.of_rows, self._marks.used, keep)
+        self._marks.used += len(batch.ends)
         if kept < len(slots):
             slots, deltas = slots[keep], deltas[keep]
             witness = None if witness is None else witness[keep]

@@ -22,18 +22,17 @@ Subclasses of `RingTask` make the visits: on threads (`runtime.cluster.blocks.th
 
 from __future__ import annotations
 
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from math import inf
 from typing import Any, cast
 
-from stretto.comm.link import Frame, Link
+from stretto.comm.link import Frame
 from stretto.errors import RunError
 from stretto.runtime.cluster.hosts.calls import RING, BeginTask, HostApi, HostEvent
 from stretto.runtime.cluster.hosts.remote_errors import portable
 from stretto.runtime.cluster.net.frame_checks import Malformed, NoCheck, RowFormat
+from stretto.runtime.cluster.net.task_links import TaskLinks
 from stretto.runtime.runtimes import Threads
 
 from .exchange import entries_fit
@@ -73,12 +72,7 @@ class RingTask(ABC):
 
     def __init__(self, host: HostApi, begin: BeginTask) -> None:
         self._host, self._begin = host, begin
-        self._links: dict[tuple[int, int], Link] = {}
-        self._lock = threading.Lock()  # guards the links: frames are posted in the order of their sequence numbers
-        self._touched: set[tuple[int, int]] = set()  # links that have sent or received since `tend`
-        self._due: dict[tuple[int, int], float] = {}  # links with a timer, and its time
-        self._wake = inf  # at most the first of these times
-        self._halted = False
+        self._links = TaskLinks(host, begin, RING)
         self.nodes: Mapping[int, RingNode] = {node: self._node(node) for node in begin.nodes_of(host.number)}
         self.check = BlockCheck(self)
 
@@ -99,49 +93,22 @@ class RingTask(ABC):
 
     def halt(self) -> None:
         """Make no more visits and send nothing."""
-        with self._lock:
-            self._halted = True
+        self._links.halt()
         for node in self.nodes.values():
             node.halt()
 
     # -- the wire ----------------------------------------------------------------------------------------------------
 
-    def _link(self, node: int, peer: int) -> Link:
-        link = self._links.get((node, peer))
-        if link is None:
-            link = self._links[node, peer] = Link(node, peer, self._begin.incarnation)
-        return link
-
     def _send(self, node: int, to: int, block: Block) -> None:
-        with self._lock:
-            if self._halted:
-                return
-            link = self._link(node, to)
-            self._touched.add((node, to))
-            quiet = not link.unacknowledged
-            frame = link.send(cast(Any, block))
-            self._host.post(self._begin, node, to, RING, [frame])
-        if quiet:
-            self._host.rouse()  # so that the link's timer is set for the acknowledgement
+        self._links.send(node, to, block)
 
     def receive(self, now: float, source: int, target: int, frames: Sequence[Frame]) -> None:
         """Handle frames of another node, of this or another host."""
         node = self.nodes.get(target)
         if node is None:
             return
-        with self._lock:
-            link = self._link(target, source)
-            self._touched.add((target, source))
-            blocks: list[Any] = []
-            for frame in frames:
-                if frame.incarnation == self._begin.incarnation:
-                    blocks += link.receive(frame)
-            replies, link.replies[:] = list(link.replies), []
-            if replies and not self._halted:
-                self._host.post(self._begin, target, source, RING, replies)
-        for block in blocks:
-            if isinstance(block, Block):
-                self._take(node, source, block)
+        for block in self._links.receive(source, target, frames):
+            self._take(node, source, block)
 
     def _take(self, node: RingNode, source: int, block: Block) -> None:
         try:
@@ -154,39 +121,11 @@ class RingTask(ABC):
 
     def tend(self, now: float) -> float:
         """Send acknowledgements and retransmissions that are due."""
-        with self._lock:
-            if self._halted:
-                return inf
-            touched, self._touched = self._touched, set()
-            for ends in sorted(touched):
-                self._tend_link(ends, now)
-            if self._wake <= now:
-                for ends, due in list(self._due.items()):
-                    if due <= now:
-                        self._tend_link(ends, now)
-                self._wake = min(self._due.values(), default=inf)
-        return self._wake
-
-    def _tend_link(self, ends: tuple[int, int], now: float) -> None:
-        link = self._links[ends]
-        due = link.tend(now)
-        if due < inf:
-            self._due[ends] = due
-            self._wake = min(self._wake, due)
-        else:
-            self._due.pop(ends, None)
-        if link.replies:
-            replies, link.replies[:] = list(link.replies), []
-            self._host.post(self._begin, *ends, RING, replies)
+        return self._links.tend(now)
 
     def reset(self, now: float, nodes: Sequence[int]) -> None:
         """The lost connection to these nodes was re-established."""
-        with self._lock:
-            for (node, peer), link in self._links.items():
-                again = link.reset() if peer in nodes and not self._halted else []
-                if again:
-                    self._touched.add((node, peer))
-                    self._host.post(self._begin, node, peer, RING, again)
+        self._links.reset(nodes)
 
     # -- the driver --------------------------------------------------------------------------------------------------
 
@@ -229,8 +168,7 @@ class RingTask(ABC):
                 for ring_node in self.nodes.values():
                     ring_node.drop(args[0])
             case "counters":
-                links = self._links.values()
-                return sum(link.duplicates for link in links), sum(link.gaps for link in links)
+                return self._links.counters()
             case _:
                 raise RunError(f"a host was asked for {what!r}, and blocks have no such call; please report this")
         return None

@@ -58,8 +58,7 @@ class ThreadedTask(RingTask):
 
     def halt(self) -> None:
         """End all threads."""
-        with self._lock:
-            self._halted = True
+        self._links.halt()
         for node in self.nodes.values():
             node.stop(0)
         for thread in list(self._runs.values()):

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, Protocol
 
 from stretto.comm.link import Frame
 
-TABLES, RING, PROBE, PARTS = 0, 1, 2, 3  # channels: the kind of task a frame is for
+TABLES, RING, PROBE, PARTS, STATES = 0, 1, 2, 3, 4  # channels: the kind of task a frame is for
 
 
 class HostLost(Exception):
@@ -60,6 +60,7 @@ class BeginTask:
     where: tuple[int, ...]  # the host of each node
     make: Callable[[HostApi, BeginTask], HostTask]  # creates the task; can be pickled
     payload: Any = None  # for `make`
+    oldest: int | None = None  # tasks of incarnations from this one on go on beside it; None: it replaces all others
 
     def nodes_of(self, host: int) -> list[int]:
         """The nodes a host holds."""
@@ -128,7 +129,7 @@ class HostApi(Protocol):
     def post(self, begin: BeginTask, source: int, target: int, channel: int, frames: Sequence[Frame]) -> None:
         """Send frames of one node to another, also within one host. From any thread; never waits."""
 
-    def backlog(self, node: int) -> int:
+    def backlog(self, begin: BeginTask, node: int) -> int:
         """Bytes queued for a node's host, waiting for credit or for the connection; for back-pressure."""
 
     def tell(self, event: HostEvent) -> None:

@@ -1,8 +1,8 @@
-"""A host process of a job: it owns the connections to other hosts and runs one task per incarnation.
+"""A host process of a job: it owns the connections to other hosts and runs tasks, each in its incarnation.
 
     host = Host(0, job="…", threads=2)
     host.address()                  how others reach it
-    host.begin(begin)               starts a task, with the addresses of the others; the previous task is halted
+    host.begin(begin)               starts a task, with the addresses of the others; earlier tasks are halted
     host.events(1.0)                the task's events
     host.close()
 
@@ -16,11 +16,12 @@ import logging
 import os
 import platform
 import socket
+import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
 from math import inf
 from pathlib import Path
@@ -34,7 +35,17 @@ from stretto.runtime.cluster.net.wire import Wire
 from .calls import Address, BeginTask, HostEvent, HostTask
 from .remote_errors import portable
 
+_SWITCH_SECONDS = 0.0005
 _log = logging.getLogger("stretto.cluster")
+
+
+@dataclass(eq=False)
+class _Life:
+    """A task that runs, or is being created."""
+
+    begin: BeginTask  # without its payload
+    task: HostTask | None = None
+    early: list[tuple[int, int, int, list[Frame]]] = field(default_factory=list)  # frames that came before the task
 
 
 class Host:
@@ -69,14 +80,13 @@ class Host:
         log: str | None = None,
         patience: float = 5.0,
     ) -> None:
+        # Threads hand work to each other: with Python's own interval of 5 ms, each hand-over may take that long.
+        sys.setswitchinterval(_SWITCH_SECONDS)
         self.number, self.threads = number, threads
         self._log = log or ""
         self._keys = new_pair() if encrypt else None
-        # The last incarnation, its `BeginTask` (until it is halted) and its task (once created). Always replaced as a
-        # whole, because other threads read it without a lock.
-        self._life: tuple[int, BeginTask | None, HostTask | None] = (0, None, None)
-        # arrived before the task: channel, source, target, frames
-        self._early: list[tuple[int, int, int, list[Frame]]] = []
+        # The tasks by incarnation, ascending. Replaced as a whole, because other threads read it without a lock.
+        self._lives: dict[int, _Life] = {}
         self._beginning = threading.Lock()  # one begin, halt or close at a time
         self._events: deque[HostEvent] = deque()
         self._news = threading.Condition()
@@ -113,20 +123,33 @@ class Host:
 
     def begin(self, begin: BeginTask) -> None:
         """Start a task; returns when it runs."""
+        self.begin_beside([begin], [])
+
+    def begin_beside(self, begins: Sequence[BeginTask], ends: Sequence[int]) -> None:
+        """Start tasks, one after another; returns when they run. ends: incarnations to end first."""
         with self._beginning:
             if self._closed:
                 raise RunError(f"host {self.number} received a start after it was closed")
-            self._halt()
-            with self._news:
-                self._events.clear()  # events of earlier incarnations
-            known = replace(begin, payload=None)  # the payload may be large
-            self._life = (begin.incarnation, known, None)
-            task = begin.make(self, begin)
-            check = getattr(task, "check", None)
-            self._wire.meet(begin.roster, begin.incarnation, where=begin.where, check=check)
-            self._life = (begin.incarnation, known, task)
-            task.start()
+            if ends:
+                self._halt(ends)
+                self._wire.end(ends)
+            for begin in begins:
+                self._begin(begin)
             self._wire.rouse()
+
+    def _begin(self, begin: BeginTask) -> None:
+        number = begin.incarnation
+        oldest = number if begin.oldest is None else begin.oldest
+        self._halt([other for other in self._lives if other < oldest])
+        with self._news:  # without events of incarnations that have ended
+            self._events = deque(event for event in self._events if event.incarnation >= oldest)
+        known = replace(begin, payload=None)  # the payload may be large
+        self._lives = {**self._lives, number: _Life(known)}
+        task = begin.make(self, begin)
+        check = getattr(task, "check", None)
+        self._wire.meet(begin.roster, number, where=begin.where, check=check, oldest=oldest)
+        self._lives[number].task = task
+        task.start()
 
     def events(self, wait: float) -> list[HostEvent]:
         """All pending events, in order; waits up to `wait` seconds for the first."""
@@ -138,13 +161,23 @@ class Host:
         return found
 
     def ask(self, what: str, *args: Any) -> Any:
-        """Pass a call to the task. "wire" is answered by the host: the counters of its network thread."""
+        """Pass a call to the newest task. "wire" is answered by the host: the counters of its network thread."""
         if what == "wire":
             return self._wire.counters
-        _, _, task = self._life
-        if task is None:
+        return self.ask_task(max(self._lives, default=-1), what, *args)
+
+    def ask_task(self, incarnation: int, what: str, *args: Any) -> Any:
+        """Pass a call to the task of an incarnation."""
+        life = self._lives.get(incarnation)
+        if life is None or life.task is None:
             raise RunError(f"host {self.number} was asked for {what!r} and has nothing to do: no task runs on it")
-        return task.ask(what, *args)
+        return life.task.ask(what, *args)
+
+    def states(self, what: str, *args: Any) -> Any:
+        """Read, write or release states that tasks have left in this process (`runtime.stages.held_states`)."""
+        from stretto.runtime.stages.held_states import CALLS
+
+        return CALLS[what](*args)
 
     def heard(self, host: int) -> float:
         """Seconds since anything came from another host."""
@@ -153,22 +186,23 @@ class Host:
     def halt(self) -> None:
         """Stop the task; returns when its threads have ended."""
         with self._beginning:
-            self._halt()
+            self._halt(list(self._lives))
 
     def close(self) -> None:
         """Stop the task and the network thread."""
         with self._beginning:
-            self._halt()
+            self._halt(list(self._lives))
             self._closed = True
             self._wire.close()
         with self._news:
             self._news.notify_all()
 
-    def _halt(self) -> None:
-        number, _, task = self._life
-        self._life = (number, None, None)
-        if task is not None:
-            task.halt()
+    def _halt(self, incarnations: Sequence[int]) -> None:
+        gone = [self._lives[number] for number in incarnations if number in self._lives]
+        self._lives = {number: life for number, life in self._lives.items() if number not in incarnations}
+        for life in gone:
+            if life.task is not None:
+                life.task.halt()
 
     # -- what tasks call ---------------------------------------------------------------------------------------------
 
@@ -178,14 +212,12 @@ class Host:
 
     def post(self, begin: BeginTask, source: int, target: int, channel: int, frames: Sequence[Frame]) -> None:
         """Send frames of one node to another; frames of a task that was halted are dropped."""
-        number, known, _ = self._life
-        if begin.incarnation == number and known is not None:
+        if begin.incarnation in self._lives:
             self._wire.post(begin.where[target], channel, source, target, frames)
 
-    def backlog(self, node: int) -> int:
+    def backlog(self, begin: BeginTask, node: int) -> int:
         """Bytes queued for a node's host, waiting for credit or for the connection."""
-        _, begin, _ = self._life
-        return 0 if begin is None else self._wire.backlog(begin.where[node])
+        return self._wire.backlog(begin.where[node])
 
     def tell(self, event: HostEvent) -> None:
         """Report an event to the driver."""
@@ -200,46 +232,46 @@ class Host:
     # -- what the wire calls, on its thread --------------------------------------------------------------------------
 
     def _deliver(self, now: float, host: int, channel: int, source: int, target: int, frames: list[Frame]) -> None:
-        number, begin, task = self._life
-        if begin is None or frames[0].incarnation != number:
+        life = self._lives.get(frames[0].incarnation)
+        if life is None:
             return
-        if task is None or self._early:
-            self._early.append((channel, source, target, frames))
-        elif channel == task.channel:
-            self._guard(task.receive, now, source, target, frames)
+        if life.task is None or life.early:
+            life.early.append((channel, source, target, frames))
+        elif channel == life.task.channel:
+            self._guard(life, life.task.receive, now, source, target, frames)
 
     def _tend(self, now: float) -> float:
-        _, _, task = self._life
-        if task is None:
-            return inf
-        early, self._early = self._early, []
+        return min((self._tend_one(life, now) for life in self._lives.values() if life.task is not None), default=inf)
+
+    def _tend_one(self, life: _Life, now: float) -> float:
+        task = life.task
+        assert task is not None
+        early, life.early = life.early, []
         for channel, source, target, frames in early:  # tasks check incarnations themselves
             if channel == task.channel:
-                self._guard(task.receive, now, source, target, frames)
-        due: float | None = self._guard(task.tend, now)
+                self._guard(life, task.receive, now, source, target, frames)
+        due: float | None = self._guard(life, task.tend, now)
         return now + 1.0 if due is None else due
 
     def _reset(self, now: float, host: int) -> None:
         """A lost connection to a host was re-established."""
-        _, begin, task = self._life
-        again = getattr(task, "reset", None)
-        if begin is not None and again is not None:
-            self._guard(again, now, begin.nodes_of(host))
+        for life in self._lives.values():
+            again = getattr(life.task, "reset", None)
+            if again is not None:
+                self._guard(life, again, now, life.begin.nodes_of(host))
 
-    def _guard(self, call: Any, *args: Any) -> Any:
-        """Call the task; log its exceptions, so that the network thread goes on."""
-        number, _, _ = self._life
+    def _guard(self, life: _Life, call: Any, *args: Any) -> Any:
+        """Call a task; log its exceptions, so that the network thread goes on."""
         try:
             return call(*args)
         except Exception as error:
             _log.exception("host %d: a task failed on the wire's thread", self.number)
-            self.tell(HostEvent(number, self.number, "failed", -1, (-2, -1, portable(error))))
+            self.tell(HostEvent(life.begin.incarnation, self.number, "failed", -1, (-2, -1, portable(error))))
             return None
 
     def _silent(self, host: int, seconds: float) -> None:
-        number, begin, _ = self._life
-        if begin is not None:
-            self.tell(HostEvent(number, self.number, "silent", -1, (host, seconds)))
+        if self._lives:
+            self.tell(HostEvent(max(self._lives), self.number, "silent", -1, (host, seconds)))
 
 
 def _machine(endpoint: str) -> str:

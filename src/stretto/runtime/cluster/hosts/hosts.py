@@ -12,13 +12,14 @@ repeatedly or a replacement would fail for the same reason.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import threading
 import time
 import warnings
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Any, Self
@@ -40,6 +41,14 @@ _SLACK = 20.0  # seconds beyond patience for the driver's own calls
 _STARVED = 3  # times that a host may run out of memory
 
 
+class _Beside:
+    """A task of `begin_beside`: its events, and the answers of hosts that may not have begun yet."""
+
+    def __init__(self) -> None:
+        self.events: SimpleQueue[HostEvent | tuple[Member, HostLost]] = SimpleQueue()
+        self.begun: dict[int, Any] = {}
+
+
 class Hosts:
     """Starts one host per node; there are fewer when lost hosts cannot be replaced."""
 
@@ -57,6 +66,10 @@ class Hosts:
         self._members: dict[int, Member] = {}
         self._gone: dict[int, bool] = {}  # hosts without a process → whether replacing it has failed before
         self._events: SimpleQueue[HostEvent | tuple[Member, HostLost]] = SimpleQueue()
+        self._beside: dict[int, _Beside] = {}  # by incarnation of `begin_beside`
+        self._left: set[int] = set()  # hosts that have left
+        self._ended: dict[int, list[int]] = {}  # by host: incarnations that have ended and that it may still hold
+        self._changing = threading.RLock()  # members and incarnations, where several threads begin tasks
         self._sent: deque[Any] = deque()  # answers of calls without a waiting caller
         self._detector = FailureDetector(self._patience, _GRACE)
         self._answered: dict[int, float] = {}  # when a host last answered the driver
@@ -137,11 +150,84 @@ class Hosts:
             except HostLost as lost:
                 self.lose(lost)
 
+    def begin_beside(
+        self,
+        tasks: Sequence[tuple[Callable[..., Any], Sequence[int], Mapping[int, Any]]],
+        ends: Sequence[int] = (),
+    ) -> list[int]:
+        """Start tasks beside those that run, each on some nodes; return their incarnations.
+
+        Does not wait for the hosts: `events_beside` raises what went wrong there.
+
+        Parameters
+        ----------
+        tasks : sequence of (make, nodes, payloads)
+            make: creates the task on a host. nodes: those that take part, numbered from 0 inside the task. payloads: by
+            position in `nodes`; a host gets those of its nodes.
+        ends : sequence of int
+            Incarnations that have ended: hosts forget them first.
+        """
+        with self._changing:
+            self._replace()
+            begins: dict[int, list[BeginTask]] = {}
+            numbers = []
+            for make, nodes, payloads in tasks:
+                self.incarnation += 1
+                number = self.incarnation
+                numbers.append(number)
+                self._beside[number] = _Beside()
+                where = tuple(self.where[node] for node in nodes)
+                for host in dict.fromkeys(where):
+                    mine = {place: payloads[place] for place, at in enumerate(where) if at == host}
+                    begins.setdefault(host, []).append(
+                        BeginTask(number, self._roster(), where, make, mine, min(self._beside))
+                    )
+            self.end_beside(ends)
+            calls = {
+                host: self._call(host, "begin_beside", mine, self._ended.pop(host, [])) for host, mine in begins.items()
+            }
+            for number in numbers:
+                self._beside[number].begun = dict(calls)
+        self.counted.began()
+        return numbers
+
+    def end_beside(self, incarnations: Sequence[int]) -> None:
+        """Tasks of `begin_beside` have ended. Their hosts forget them when the next task begins there."""
+        with self._changing:
+            for number in incarnations:
+                if self._beside.pop(number, None) is not None:
+                    for host in self._members:
+                        self._ended.setdefault(host, []).append(number)
+
+    def ask_beside(
+        self, incarnation: int, hosts: Sequence[int], what: str, *args: Any, timeout: float | None = None
+    ) -> dict[int, Any]:
+        """Call a task of `begin_beside` on several hosts at the same time."""
+        answers = {host: self._call(host, "ask_task", incarnation, what, *args) for host in hosts}
+        return {host: self._result(host, answer, timeout) for host, answer in answers.items()}
+
+    def events_beside(self, incarnation: int, wait: float) -> list[HostEvent]:
+        """Events of a task of `begin_beside`, after `wait` seconds at most. Raises HostLost."""
+        mine = self._beside[incarnation]
+        found = self._take_events(mine.events, incarnation, wait)
+        if not found:
+            for host, answer in list(mine.begun.items()):
+                with contextlib.suppress(TimeoutError):  # it has not begun yet
+                    answer.result(0.0)
+                    del mine.begun[host]
+        return found
+
+    def states(self, host: int, what: str, *args: Any) -> Any:
+        """Call `Host.states`."""
+        return self._result(host, self._call(host, "states", what, *args))
+
+    def _roster(self) -> dict[int, Address]:
+        return {host: self.addresses[host] for host in self._members}
+
     def _begin(self, number: int, make: Callable[..., Any], payloads: Any) -> BeginTask:
         nodes = [node for node, at in enumerate(self.where) if at == number]
         payload = payloads(number, nodes) if callable(payloads) else {node: payloads[node] for node in nodes}
-        roster = {host: self.addresses[host] for host in self._members}
-        return BeginTask(self.incarnation, roster, self.where, make, payload)
+        return BeginTask(self.incarnation, self._roster(), self.where, make, payload)
 
     def _replace(self) -> None:
         """Replace lost hosts, or give their nodes to others."""
@@ -151,7 +237,7 @@ class Hosts:
             if not why:
                 del self._gone[number]
                 continue
-            if not failed_before and len(self._gone) < self.nodes:
+            if not failed_before and len(self._gone) < self.nodes - len(self._left):
                 self._warn(f"host {number} was not replaced: {why}; the others share its work")
             self._gone[number] = True
         if not self._members:
@@ -210,11 +296,12 @@ class Hosts:
         then : str
             How the job goes on, for the warning.
         """
-        member = self._members.pop(lost.host, None)
-        if member is None:
-            return
-        member.kill()
-        self._gone[lost.host] = False
+        with self._changing:
+            member = self._members.pop(lost.host, None)
+            if member is None:
+                return
+            member.kill()
+            self._gone[lost.host] = False
         at = self.words(lost.host, member)
         self.losses.append((time.monotonic() - self.began, at, lost.why))
         why = self.counted.lost(lost.host)
@@ -222,6 +309,29 @@ class Hosts:
             printed = "".join(f"\n    {line}" for line in member.tail())
             raise RunError(f"{why}; {self.story()}{printed and f'. What it printed last:{printed}'}") from lost
         self._warn(f"{at} was lost: {lost.why}; {then}")
+
+    def join(self, within: float) -> int:
+        """Start one more host, which holds one more node; returns its number. RunError if there is no space for it."""
+        with self._changing:
+            number = self.nodes
+            why = self._try_to_replace(number, within)
+            if why:
+                raise RunError(f"no node could be added: {why}")
+            self.nodes += 1
+            self.where = (*self.where, number)
+            return number
+
+    def leave(self, number: int) -> None:
+        """End a host. Nothing may be placed on its node any more."""
+        with self._changing:
+            member = self._members.pop(number, None)
+            self._gone.pop(number, None)
+            self.addresses.pop(number, None)
+            self._left.add(number)
+        if member is not None:
+            with contextlib.suppress(Exception):  # it is killed in any case
+                wait_for(member.call("close"), 5.0)
+            member.kill()
 
     def progressed(self) -> None:
         """The job has got further than ever before."""
@@ -287,13 +397,16 @@ class Hosts:
 
     def events(self, wait: float) -> list[HostEvent]:
         """Events of this incarnation, after `wait` seconds at most. Raises HostLost."""
+        return self._take_events(self._events, self.incarnation, wait)
+
+    def _take_events(self, queue: SimpleQueue[Any], incarnation: int, wait: float) -> list[HostEvent]:
         found: list[HostEvent] = []
         deadline = time.monotonic() + wait
         while True:
             check_ctrl_c()
             left = 0.0 if found else max(0.0, deadline - time.monotonic())
             try:
-                told = self._events.get(timeout=min(left, GLANCE)) if left else self._events.get_nowait()
+                told = queue.get(timeout=min(left, GLANCE)) if left else queue.get_nowait()
             except Empty:
                 self._check_sent()
                 self._judge()
@@ -305,9 +418,8 @@ class Hosts:
                 if self._members.get(lost.host) is member:
                     raise lost
             elif told.what == "silent":
-                if told.incarnation == self.incarnation:
-                    self._detector.silent(time.monotonic(), told.host, int(told.value[0]), float(told.value[1]))
-            elif told.incarnation == self.incarnation:
+                self._detector.silent(time.monotonic(), told.host, int(told.value[0]), float(told.value[1]))
+            elif told.incarnation == incarnation:
                 found.append(told)
 
     def _judge(self) -> None:
@@ -370,17 +482,23 @@ class Hosts:
         while self._members.get(member.number) is member:
             try:
                 for told in member.call("events", _ASKING).result(self._patience + _SLACK):
-                    self._events.put(told)
+                    mine = self._beside.get(told.incarnation)
+                    (self._events if mine is None else mine.events).put(told)
                 self._answered[member.number] = time.monotonic()
             except TimeoutError:
-                self._events.put((member, HostLost(member.number, "does not answer the driver any more")))
+                self._report(member, HostLost(member.number, "does not answer the driver any more"))
                 return
             except HostLost as lost:
-                self._events.put((member, lost))
+                self._report(member, lost)
                 return
             except Exception as error:
-                self._events.put((member, HostLost(member.number, f"{type(error).__name__}: {error}")))
+                self._report(member, HostLost(member.number, f"{type(error).__name__}: {error}"))
                 return
+
+    def _report(self, member: Member, lost: HostLost) -> None:
+        """Report a lost host to every driver that waits for events."""
+        for queue in (self._events, *(mine.events for mine in self._beside.copy().values())):
+            queue.put((member, lost))
 
     def _check_versions(self, address: Address) -> None:
         """Raise RunError unless the host runs the same versions as the driver and the first host."""

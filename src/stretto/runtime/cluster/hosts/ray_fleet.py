@@ -146,7 +146,9 @@ class RayFleet:
             self._ours = False
 
     def _make(self, number: int) -> _Actor:
-        where = PlacementGroupSchedulingStrategy(self._group, placement_group_bundle_index=number)
+        where: Any = "SPREAD"  # of a host that joins later: wherever processors are free
+        if number < self._spec.nodes:
+            where = PlacementGroupSchedulingStrategy(self._group, placement_group_bundle_index=number)
         made: Any = ray.remote(HostActor).options(
             name=f"stretto-{self._settings.job}-{number}-{os.urandom(3).hex()}",
             num_cpus=self._spec.threads,

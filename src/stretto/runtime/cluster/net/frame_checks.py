@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from stretto.comm.codec import travels_short
 from stretto.store.layout import Layout
+from stretto.store.local.holdings import ChunkPartition
 
 _NARROW = 2**31  # smaller keys are sent with 32 bits
 
@@ -86,7 +87,9 @@ class TableCheck:
             for spec in layout.tables
         ]
         # A user's partition is their own function: it is never called with keys from an unverified message.
-        self._placed = [not callable(spec.partition) for spec in layout.tables]
+        self._placed = [
+            not callable(spec.partition) or isinstance(spec.partition, ChunkPartition) for spec in layout.tables
+        ]
 
     def table(self, number: int) -> RowFormat | None:
         if not 0 <= number < len(self._shapes):

@@ -9,7 +9,7 @@ that links retransmit everything. Not thread-safe.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 from stretto.comm.credit import Credit
@@ -24,11 +24,11 @@ BATCH = 128  # frames in one message at most …
 BATCH_BYTES = 128 << 10  # … and bytes, after which no further frame is added
 QUEUED = 16  # messages that a socket buffers; others wait in this module's queues
 
-Route = tuple[int, int, int]  # channel, source node, target node
+Route = tuple[int, int, int, int]  # incarnation, channel, source node, target node
 
 
 class PairFrames:
-    """Frames of one node for another on one channel."""
+    """Frames of one node for another on one channel of one incarnation."""
 
     __slots__ = ("credit", "held", "queued")
 
@@ -64,6 +64,7 @@ class Peer:
         self._resending: set[tuple[Route, int]] = set()  # retransmissions in _ready
         self._parts: list[Buffer] = []  # parts of the message that the socket refused
         self._parts_bytes = 0
+        self._parts_of = -1  # their incarnation
 
     @property
     def lines(self) -> tuple[Connection, Connection]:
@@ -117,14 +118,23 @@ class Peer:
             self._ready.append((route, frame, False))
         return True
 
-    def forget(self) -> None:
-        """Discard all queues and credit for a new incarnation. What the sockets buffer may still arrive."""
-        self._pairs.clear()
-        self._bare.clear()
-        self._ready.clear()
-        self._resending.clear()
-        self._parts, self._parts_bytes = [], 0
-        self.left = self.posted
+    def forget(self, incarnations: Collection[int]) -> None:
+        """Discard queues and credit of incarnations that have ended. What the sockets buffer may still arrive."""
+        gone = set(incarnations)
+        for route in [route for route in self._pairs if route[0] in gone]:
+            self.left += sum(frame.nbytes for frame in self._pairs.pop(route).held)
+        for route in [route for route in self._bare if route[0] in gone]:
+            self.left += self._bare.pop(route).nbytes
+        ready, self._ready = self._ready, deque()
+        for entry in ready:
+            if entry[0][0] in gone:
+                self.left += entry[1].nbytes
+            else:
+                self._ready.append(entry)
+        self._resending = {entry for entry in self._resending if entry[0][0] not in gone}
+        if self._parts_of in gone:
+            self.left += self._parts_bytes
+            self._parts, self._parts_bytes = [], 0
 
     @property
     def waiting(self) -> bool:
@@ -145,7 +155,7 @@ class Peer:
             if not self._parts:
                 route, frames = self._batch()
                 self._parts = encode(route, frames)
-                self._parts_bytes = sum(frame.nbytes for frame in frames)
+                self._parts_bytes, self._parts_of = sum(frame.nbytes for frame in frames), route[0]
             if not self.data.give(self._parts):
                 break
             messages, size = messages + 1, size + sum(map(length, self._parts))

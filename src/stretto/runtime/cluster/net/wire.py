@@ -25,9 +25,9 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from math import ceil, inf
-from typing import Any
+from typing import Any, NamedTuple
 
 import zmq
 
@@ -55,6 +55,13 @@ _EVENTS, _READABLE, _AT_ONCE = int(zmq.EVENTS), int(zmq.POLLIN), int(zmq.NOBLOCK
 _log = logging.getLogger("stretto.cluster")
 
 Deliver = Callable[[float, int, int, int, int, list[Frame]], None]
+
+
+class _Incarnation(NamedTuple):
+    """An incarnation that runs: the host of each node (None: any host may send for any node), and its checks."""
+
+    where: tuple[int, ...] | None
+    check: Checker
 
 
 class Wire:
@@ -96,11 +103,12 @@ class Wire:
         reset: Callable[[float, int], None] | None = None,
     ) -> None:
         keep_freed()
-        self.host, self.incarnation = host, -1
+        self.host, self.incarnation = host, -1  # the newest that has begun
         self._keys, self._credit, self._patience = keys, credit, patience
         self._deliver, self._tend, self._silent, self._reset = deliver, tend, silent, reset
-        self._check: Checker = check or NoCheck()
-        self._where: tuple[int, ...] | None = None
+        self._live: dict[int, _Incarnation] = {-1: _Incarnation(None, check or NoCheck())}  # begun and not ended
+        self._over: set[int] = set()  # ended, of those above the floor
+        self._floor = -1  # all incarnations up to this one have ended
         self._envelopes = Envelopes(job, host)
         self._counters = Counters()
         self._peers: dict[int, Peer] = {}
@@ -133,12 +141,13 @@ class Wire:
         *,
         where: Sequence[int] | None = None,
         check: Checker | None = None,
+        oldest: int | None = None,
     ) -> None:
         """Begin an incarnation with these hosts; returns when done.
 
         Connects to new addresses, closes connections to removed ones, admits exactly the keys of the roster, and
-        discards queued messages of older incarnations. Frames that arrived before their incarnation began are delivered
-        now.
+        discards queued messages of incarnations that have ended. Frames that arrived before their incarnation began are
+        delivered now.
 
         Parameters
         ----------
@@ -150,9 +159,16 @@ class Wire:
             The host of each node; None: any host may send for any node.
         check : Checker or None
             Validation of frames; None: any consistent frame is accepted.
+        oldest : int or None
+            Incarnations from this one on may run beside it; None: it replaces all others.
         """
-        placed = None if where is None else tuple(where)
-        self._order(lambda: self._meet(dict(roster), incarnation, placed, check))
+        begun = _Incarnation(None if where is None else tuple(where), check or NoCheck())
+        since = incarnation if oldest is None else oldest
+        self._order(lambda: self._meet(dict(roster), incarnation, begun, since))
+
+    def end(self, incarnations: Collection[int]) -> None:
+        """End incarnations: their queued messages are discarded, and later ones are dropped."""
+        self._order(lambda: self._end(incarnations))
 
     def post(self, host: int, channel: int, source: int, target: int, frames: Sequence[Frame]) -> None:
         """Send frames of one node to another. Frames to a host that is not on the roster are dropped."""
@@ -169,7 +185,7 @@ class Wire:
             peer = self._peers.get(host)
             if peer is not None:
                 peer.posted += size
-            self._inbox.append((host, (channel, source, target), list(frames)))
+            self._inbox.append((host, (_incarnation_of(frames), channel, source, target), list(frames)))
         # If the socket's buffer is full, the thread already waits for it and then finds these frames.
         if urgent or peer is None or not peer.data.blocked:
             self._bell.ring()
@@ -265,7 +281,7 @@ class Wire:
         inbox, peers = self._inbox, self._peers
         for _ in range(len(inbox)):
             host, route, frames = inbox.popleft()
-            if frames and frames[0].incarnation != self.incarnation:
+            if frames and route[0] not in self._live:
                 peer = peers.get(host)
                 if peer is not None:
                     peer.left += sum(frame.nbytes for frame in frames)
@@ -286,13 +302,14 @@ class Wire:
                 counters.bytes_sent += size
 
     def _encode(self, route: Route, frames: list[Frame]) -> list[Buffer]:
-        return self._envelopes.encode(*route, frames, self._check)
+        incarnation, channel, source, target = route
+        return self._envelopes.encode(channel, source, target, frames, self._live[incarnation].check)
 
     def _receive(self, now: float) -> int:
         """Receive up to _ROUND messages; return how many."""
         count = 0
         while self._to_self and count < _ROUND:
-            (channel, source, target), frames = self._to_self.popleft()
+            (_, channel, source, target), frames = self._to_self.popleft()
             self._call(self._deliver, now, self.host, channel, source, target, frames)
             count += 1
         pull, counters = self._pull, self._counters
@@ -338,24 +355,26 @@ class Wire:
         return host, None if letter.channel == PROBE else letter
 
     def _is_current(self, host: int, letter: ReceivedMessage, size: int) -> bool:
-        """Whether a message is of this incarnation; one of the next incarnation is kept until that begins."""
-        if letter.incarnation == self.incarnation:
+        """Whether a message is of an incarnation that runs; one of an incarnation to come is kept until that begins."""
+        incarnation = letter.incarnation
+        if incarnation in self._live:
             return True
         kept = sum(entry[2] for entry in self._early)
-        if letter.incarnation > self.incarnation and kept + size <= _EARLY:
+        if incarnation > self._floor and incarnation not in self._over and kept + size <= _EARLY:
             self._early.append((host, letter, size))
         else:
             self._counters.dropped += 1
         return False
 
     def _hand_over(self, now: float, host: int, letter: ReceivedMessage) -> None:
-        where, source, target = self._where, letter.source, letter.target
+        live = self._live[letter.incarnation]
+        where, source, target = live.where, letter.source, letter.target
         if where is not None and not (source < len(where) and target < len(where)):
             raise Malformed("no such node")
         if where is not None and (where[source] != host or where[target] != self.host):
             raise Malformed("a node of another host")
-        frames = letter.frames(self._check)
-        back = (letter.channel, target, source)
+        frames = letter.frames(live.check)
+        back = (letter.incarnation, letter.channel, target, source)
         peer = self._peers[host]
         for frame in frames:
             if not peer.acknowledged(back, frame.acknowledges):
@@ -389,18 +408,31 @@ class Wire:
                 if self._reset is not None:
                     self._call(self._reset, now, host)
 
-    def _meet(
-        self, roster: dict[int, Address], incarnation: int, where: tuple[int, ...] | None, check: Checker | None
-    ) -> None:
+    def _end(self, incarnations: Collection[int]) -> None:
+        for number in incarnations:
+            self._live.pop(number, None)
+            self._over.add(number)
+        with self._lock:
+            for peer in self._peers.values():
+                peer.forget(incarnations)
+            posts, self._inbox = self._inbox, deque()
+            for post in posts:
+                if post[1][0] not in incarnations:
+                    self._inbox.append(post)
+                elif post[0] in self._peers:
+                    self._peers[post[0]].left += sum(frame.nbytes for frame in post[2])
+        self._to_self = deque(entry for entry in self._to_self if entry[0][0] not in incarnations)
+        self._early = [entry for entry in self._early if entry[1].incarnation not in incarnations]
+
+    def _meet(self, roster: dict[int, Address], incarnation: int, begun: _Incarnation, oldest: int) -> None:
         now = time.monotonic()
         others = {host: address for host, address in roster.items() if host != self.host}
-        if incarnation != self.incarnation:
-            with self._lock:
-                for peer in self._peers.values():
-                    peer.forget()
-                self._inbox = deque(post for post in self._inbox if _incarnation_of(post[2]) == incarnation)
-                self._to_self.clear()
-        self.incarnation, self._where, self._check = incarnation, where, check or NoCheck()
+        self._live[incarnation] = begun
+        self.incarnation = max(self.incarnation, incarnation)
+        self._floor = max(self._floor, oldest - 1)
+        if ended := [number for number in self._live if number <= self._floor]:
+            self._end(ended)
+        self._over = {number for number in self._over if number > self._floor}
         met = {}
         for host, address in others.items():
             known = self._peers.pop(host, None)

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from stretto.comm.messages import Keys
 from stretto.errors import RunError
 from stretto.runtime.cluster.hosts.calls import HostEvent
+from stretto.runtime.cluster.hosts.failure_detector import Losses
 from stretto.runtime.cluster.hosts.fleet import HostLost
 from stretto.runtime.cluster.hosts.hosts import Hosts
 from stretto.runtime.cluster.settings import ClusterSettings
@@ -36,7 +37,7 @@ from stretto.store.layout import Layout
 from stretto.store.node import NodePart
 
 from .events import EventHistory
-from .final_state import arrays_of, joined, merged, tables_of
+from .final_state import NodeFinalState, arrays_of, joined, merged, tables_of
 from .payload import TablePayload
 from .task import make_table_task
 
@@ -71,18 +72,34 @@ class SentData:
         return {key: data.make(key) for key in wanted}
 
 
+class TableHosts(Protocol):
+    """What the driver uses of `Hosts`, or of the hosts of a stage."""
+
+    nodes: int
+
+    @property
+    def addresses(self) -> Mapping[int, Any]: ...
+    @property
+    def counted(self) -> Losses: ...
+
+    def begin(self, make: Any, payloads: Callable[[int, list[int]], Any]) -> None: ...
+    def ask(self, what: str, *args: Any, timeout: float | None = None) -> dict[int, Any]: ...
+    def events(self, wait: float) -> list[HostEvent]: ...
+    def halt(self) -> None: ...
+    def lose(self, lost: HostLost, then: str = "") -> None: ...
+    def words(self, host: int) -> str: ...
+
+
 class TableDriver:
-    """Drives one job. threads: of each node, where a stage uses fewer than there are. sent: what hosts have."""
+    """Drives one job."""
 
     def __init__(
         self,
-        hosts: Hosts,
+        hosts: TableHosts,
         job: TableJob,
-        threads: Mapping[int, int] | None = None,
-        sent: SentData | None = None,
     ) -> None:
-        self.hosts, self.job, self._threads = hosts, job, dict(threads or {})
-        self._sent = SentData() if sent is None else sent
+        self.hosts, self.job = hosts, job
+        self._sent = SentData()
         self.layout = job.layout(hosts.nodes, reserve=True)
         self.checkpoints = CheckpointFolder(job.keeping) if job.keeping is not None else None
         self.first = self.checkpoints.begin() if self.checkpoints is not None else TableCheckpoint(0)
@@ -103,7 +120,8 @@ class TableDriver:
         self._asked = False
         self._at_end = False  # whether the final cut is in progress
         self._evaluated = self.state.last
-        self.working_seconds = 0.0  # from the start of the workers until their updates had reached the shards
+        self._ends: dict[int, NodeFinalState] = {}  # of nodes that report their final state when they are drained
+        self._working_seconds = 0.0  # from the start of the workers until their updates had reached the shards
 
     # -- from start to end -------------------------------------------------------------------------------------------
 
@@ -119,7 +137,7 @@ class TableDriver:
                     self._begin(due)
                     began = time.perf_counter()
                     self._follow()
-                    self.working_seconds += time.perf_counter() - began
+                    self._working_seconds += time.perf_counter() - began
                     if self.checkpoints is not None and not self.state.stopped:
                         self._save_end()
                     outcome = self._outcome()
@@ -131,6 +149,11 @@ class TableDriver:
                     self.hosts.lose(lost, f"the run restarts from clock {self.state.last.clock}")
                     self._lives.restart(self.now(), self.state.last.clock)
                     due = self.state.restart(self.now())
+
+    @property
+    def working_seconds(self) -> float:
+        """Seconds from the start of the workers, of the node that started last, until their updates had arrived."""
+        return min((end.worked for end in self._ends.values()), default=self._working_seconds)
 
     def now(self) -> float:
         return time.monotonic() - self._began - self._evaluation_seconds
@@ -159,7 +182,6 @@ class TableDriver:
                 clock=cut.clock,
                 cuts=plan,
                 began_at=began_at,
-                threads=sum(self._threads.get(node, 0) for node in nodes) or None,
                 owner="" if job.data is None else job.data.owner,
                 data=self._sent.missing(host, self.hosts.addresses[host], job.data, workers),
             )
@@ -168,7 +190,8 @@ class TableDriver:
 
     def _follow(self) -> None:
         """Handle events until all changes of the workers have reached the shards, or the run is stopped."""
-        stalls, look_at = Stalls(), time.monotonic()
+        stalls = Stalls()
+        look_at = time.monotonic() + stalls.after / 4
         self._through = False
         while not self._through:
             if time.monotonic() >= look_at:
@@ -214,6 +237,8 @@ class TableDriver:
         elif what == "recorded":
             self._lives.take(node, *value)
         elif what == "drained":
+            if value is not None:
+                self._ends[node] = value
             self._through = self.state.drained(node)
         elif what == "failed":
             worker, clock, error = value
@@ -330,9 +355,12 @@ class TableDriver:
             self._evaluation_seconds += time.monotonic() - began
 
     def _outcome(self) -> TableOutcome:
-        found = self.hosts.ask("final", timeout=_SILENCE_SECONDS)
+        ends = self._ends
+        if len(ends) < self.layout.nodes:
+            found = self.hosts.ask("final", timeout=_SILENCE_SECONDS)
+            ends = {rest.node: rest for nodes in found.values() for rest in nodes.values()}
         seconds = self.now()
-        rests = sorted((rest for nodes in found.values() for rest in nodes.values()), key=lambda rest: rest.node)
+        rests = [ends[node] for node in sorted(ends)]
         recording = merged(self.layout, self.job.record, rests, self._lives, self.first)
         recording.seconds = seconds
         if self.state.stopped == "until":  # the state that was evaluated, without later changes

@@ -44,6 +44,7 @@ class NodeFinalState:
     staleness: NDArray[np.int64]  # [workers of the node, 32] as in `Cache`
     closed: int  # earlier clocks are complete: all their changes are in the tables
     recorded: NodeRecordingData
+    worked: float = 0.0  # seconds from the start of its workers until all changes had reached its shard
 
 
 class NodeRecording(Recording):

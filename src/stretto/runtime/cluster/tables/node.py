@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from math import inf
 from typing import Any, Protocol
 
+import numpy as np
 from numpy.typing import NDArray
 
 from stretto.comm.link import Frame
@@ -29,6 +30,7 @@ from .pressure import Pressure
 from .workers import ClusterWorker
 
 _REPORT_SECONDS = 0.05  # seconds between two reports of clocks
+_NO_KEYS = np.empty(0, np.int64)
 _LINK_SECONDS = 0.5  # seconds after which links are checked in any case
 
 
@@ -73,8 +75,15 @@ class NodeWorkers:
         self.recording = NodeRecording(layout, job.record)
         saved = payload.start.get(number) if payload.start else None
         self.node = StoreNode(
-            layout, number, incarnation=begin.incarnation, recording=self.recording, locks=True, saved=saved
+            layout,
+            number,
+            incarnation=begin.incarnation,
+            recording=self.recording,
+            locks=True,
+            saved=saved,
+            rows=payload.rows.get(number),
         )
+        self._in_place = frozenset(payload.rows.get(number, {}))
         # A recording needs one order of all events.
         self.free = [not (lock or self.recording.full) for lock in self.node.cache.needs_lock]
         self.asleep = False
@@ -87,6 +96,7 @@ class NodeWorkers:
         self._fresh = NewEvents(self.recording) if self.recording.full else None
         self.cuts = NodeCuts(self.node, payload.cuts, self._tell_cut)
         self.drained = False
+        self._started_at = 0.0
         self._first = workers.start
         self._managed = layout.policy.managed
         self._ship = task.ship
@@ -157,7 +167,7 @@ class NodeWorkers:
 
     def start(self) -> None:
         """Before the first worker starts: do not wait for workers that had ended before."""
-        now = self.task.now()
+        now = self._started_at = self.task.now()
         for client in self.clients:
             if client.ended:
                 self.cuts.reached(client.worker, FAR, client.part)
@@ -166,7 +176,7 @@ class NodeWorkers:
         self.node.poll(now)
         self.after()
         if not self.left:
-            self.tell("ended")
+            self.tell_ended()
 
     def leave(self, client: ClusterWorker) -> None:
         """A worker has ended."""
@@ -228,7 +238,7 @@ class NodeWorkers:
         if shard.clock >= FAR and not self.drained:
             self.drained = True
             self._tell_clocks(inf)
-            self.tell("drained")
+            self.tell("drained", self.rest() if self._in_place else None)
 
     def rest(self) -> NodeFinalState:
         """The final state of the node."""
@@ -244,17 +254,29 @@ class NodeWorkers:
             self.node.cache.staleness,
             shard.clock,
             self.recording.packed(self.task.late),
+            self.task.now() - self._started_at,
         )
 
     def tables(self) -> tuple[FinalRows, ...]:
         """The current tables of the node's shard."""
         shard = self.node.shard
         tables = range(len(self.task.payload.layout.tables))
-        return tuple(FinalRows(*shard.table(table), tuple(shard.states(table))) for table in tables)
+        return tuple(
+            # Rows that are used in place stay where they are.
+            FinalRows(_NO_KEYS, shard.tables[table].columns.values[:0])
+            if table in self._in_place
+            else FinalRows(*shard.table(table), tuple(shard.states(table)))
+            for table in tables
+        )
 
     def tell(self, what: str, value: Any = None) -> None:
         """Report an event to the driver."""
         self.task.tell(what, self.number, value)
+
+    def tell_ended(self) -> None:
+        """Report that all workers have ended."""
+        if not self._in_place:
+            self.tell("ended")
 
     def _tell_cut(self, what: str, value: Any) -> None:
         """Report a part of a cut; with a worker's part, its events since the last, because this process may be lost."""
@@ -282,7 +304,8 @@ class NodeWorkers:
         told = self._low, self._most()
         if told != self._reported:
             self._reported, self._told_at = told, min(now, self.task.now())
-            self.tell("moved", told)
+            if not self._in_place:  # a stage reports its end only: each report is a call of its own
+                self.tell("moved", told)
 
     def _most(self) -> int:
         return max((client.clock for client in self.clients), default=self.task.payload.clock)

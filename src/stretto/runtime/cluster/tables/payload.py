@@ -10,6 +10,7 @@ from stretto.runtime.tables.job import TableJob
 from stretto.runtime.tables.run.node_cuts import CutPlan
 from stretto.store.layout import Layout
 from stretto.store.node import NodePart
+from stretto.store.shard.table import KeyedRows
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,3 +27,6 @@ class TablePayload:
     threads: int | None = None  # that run at a time; None: those of the host
     owner: str = ""  # of the data below
     data: dict[tuple[int, ...], Any] = field(default_factory=dict)  # for the host to keep, besides what it has
+    rows: dict[int, dict[int, KeyedRows]] = field(
+        default_factory=dict
+    )  # by node and table: rows that are used in place

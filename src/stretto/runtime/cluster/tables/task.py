@@ -82,7 +82,7 @@ class TableTask:
         mine = begin.nodes_of(host.number)
         others = [node for node, at in enumerate(begin.where) if at != host.number]
         far = list({begin.where[node]: node for node in others}.values())  # one node of each host
-        self.pressure = Pressure(lambda: max((host.backlog(node) for node in far), default=0))
+        self.pressure = Pressure(lambda: max((host.backlog(self.begin, node) for node in far), default=0))
         self.groups = {node: NodeWorkers(self, node) for node in mine}
         if payload.data:
             put(payload.owner, payload.data)
@@ -228,7 +228,7 @@ class TableTask:
                 self.turns.drop(client)
                 group.left -= 1
                 if not group.left and not self._halted:
-                    group.tell("ended")
+                    group.tell_ended()
 
     def _fail(self, group: NodeWorkers, worker: int, clock: int, error: BaseException) -> None:
         """The first error stops the run on this host; the driver stops it on the others."""

@@ -173,7 +173,7 @@ class VirtualHost:
         nbytes = self._pay(frames)
         self._driver.network.send(source, target, list(frames), nbytes)
 
-    def backlog(self, node: int) -> int:
+    def backlog(self, begin: Any, node: int) -> int:
         """Always 0: the simulated network queues without a limit."""
         return 0
 

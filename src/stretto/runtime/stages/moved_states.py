@@ -1,0 +1,136 @@
+"""What moves between the nodes of a simulated cluster before a stage, and how long that takes on its links."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.errors import PlanError
+from stretto.state.state import State
+from stretto.store.local.holdings import DRIVER, Holdings, Move
+
+from .held_states import StateShape
+from .preparation import chosen_preparation
+from .stage_runs import StagePlace, StageRun, StageState
+
+
+class StatePlaces:
+    """Where the states of a session are, and the moves before a stage: the same for simulated and real nodes."""
+
+    def __init__(self, nodes: Sequence[int]) -> None:
+        self.holdings = Holdings()
+        self.shapes: dict[int, StateShape] = {}
+        self.nodes = tuple(nodes)
+
+    def add(self, used: StageState) -> StateShape:
+        """A state that a stage uses."""
+        shape = self.shapes.get(used.number)
+        if shape is None:
+            shape = self.shapes[used.number] = StateShape.of(used.state.array)
+            self.holdings.add(used.number, shape.grid)
+        return shape
+
+    def before(self, stage: StageRun, place: StagePlace) -> tuple[list[Move], str]:
+        """The moves before a stage, and how its states are prepared. States that start anew are with the driver."""
+        shapes = [self.add(used) for used in stage.states]
+        for used in stage.states:
+            if used.first is not None or used.fill is not None:
+                self.holdings.reset(used.number)
+        single = place.single
+        if single is None or stage.preparation == "served":
+            nodes = place.nodes if single is None else self.nodes
+            moves = [
+                move
+                for used, shape in zip(stage.states, shapes, strict=True)
+                for move in self.holdings.spread(used.number, nodes, _wish(used, shape, nodes))
+            ]
+            return moves, "served" if single is not None else ""
+        how = stage.preparation or chosen_preparation(
+            sum(shape.rows * shape.row_bytes for shape in shapes), stage.iterations
+        )
+        moves = []
+        for used in stage.states:
+            moves += (
+                self.holdings.gather(used.number, single)
+                if how == "whole"
+                else self.holdings.upload(used.number, single)
+            )
+        return moves, how
+
+    def flush(self, stage: StageRun) -> list[Move]:
+        """Moves that cut states over all nodes, as if these were the only storage between stages."""
+        for used in stage.states:
+            self.add(used)
+        there = [used.number for used in stage.states if not (self.holdings.holders(used.number) == DRIVER).any()]
+        return [move for number in there for move in self.holdings.spread(number, self.nodes)]
+
+    def nbytes(self, moves: Sequence[Move]) -> int:
+        """Bytes of moves between nodes, or from the driver to nodes."""
+        return sum(self.move_bytes(move) for move in moves)
+
+    def move_bytes(self, move: Move) -> int:
+        """Bytes of a move."""
+        shape = self.shapes[move.state]
+        full = len(move.chunks) << shape.bits
+        last = shape.grid.chunks - 1
+        short = (1 << shape.bits) - shape.grid.rows_of(last) if len(move.chunks) and last in move.chunks else 0
+        return (full - short) * shape.row_bytes
+
+    def release(self, number: int | None) -> None:
+        """Forget a state; None: all."""
+        for state in [number] if number is not None else list(self.shapes):
+            self.shapes.pop(state, None)
+            self.holdings.forget(state)
+
+
+def _wish(used: StageState, shape: StateShape, nodes: Sequence[int]) -> NDArray[np.int64] | None:
+    """[chunks] the node that a partition of the user gives each chunk; None: even shares."""
+    if used.partition is None:
+        return None
+    chunks, many = shape.grid.chunks, len(nodes)
+    if used.partition == "range":
+        places = np.arange(chunks) * many // max(1, chunks)
+    else:
+        places = np.asarray(used.partition(np.arange(chunks) << shape.bits, many)).astype(np.int64)
+        if places.shape != (chunks,) or ((places < 0) | (places >= many)).any():
+            raise PlanError(
+                f"a partition gave {places.shape} places between {places.min(initial=0)} and {places.max(initial=0)} "
+                f"for {chunks} rows and {many} nodes; return one place from 0 to {many - 1} for each row"
+            )
+    return np.asarray(nodes, np.int64)[places]
+
+
+class SimulatedMoves:
+    """Moves of states on a simulated cluster, in virtual time."""
+
+    def __init__(self, spec: Any) -> None:
+        self._places = StatePlaces(range(spec.nodes))
+        self._links = tuple(spec.links)
+
+    def before(self, stage: StageRun, place: StagePlace) -> tuple[int, float]:
+        """(bytes, seconds) that states need to get to a stage. What the driver brings at first takes no time."""
+        flushed = [] if stage.direct else self._places.flush(stage)
+        moves, _ = self._places.before(replace(stage, preparation="whole"), place)
+        between = [move for move in moves if move.source != DRIVER]
+        return self._places.nbytes([*flushed, *between]), self._seconds(flushed) + self._seconds(between)
+
+    def _seconds(self, moves: Sequence[Move]) -> float:
+        """All nodes send and receive at the same time; the busiest takes longest."""
+        busy: dict[tuple[str, int], int] = {}
+        for move in moves:
+            for way in (("out", move.source), ("in", move.target)):
+                busy[way] = busy.get(way, 0) + self._places.move_bytes(move)
+        return max((nbytes / self._links[node] for (_, node), nbytes in busy.items()), default=0.0)
+
+    def collect(self, states: Mapping[int, State]) -> int:
+        """Bytes that would come from the nodes."""
+        moves = [move for number in states for move in self._places.holdings.gather(number, DRIVER)]
+        return self._places.nbytes(moves)
+
+    def release(self, number: int | None) -> None:
+        """Forget a state; None: all."""
+        self._places.release(number)

@@ -1,0 +1,108 @@
+"""A stage as a session runs it: its job, the states that it uses, its place, and what it leaves behind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from numpy.typing import NDArray
+
+from stretto.errors import RunError
+from stretto.runtime.tables.job import TableJob, TableOutcome
+from stretto.state.state import State
+
+
+@dataclass(frozen=True)
+class StagePlace:
+    """Where the workers of a stage are: (node, workers) by ascending node."""
+
+    workers_by_node: tuple[tuple[int, int], ...]
+
+    @property
+    def workers(self) -> int:
+        """Workers of all nodes."""
+        return sum(many for _, many in self.workers_by_node)
+
+    @property
+    def single(self) -> int | None:
+        """The node, if there is only one."""
+        return self.workers_by_node[0][0] if len(self.workers_by_node) == 1 else None
+
+    @property
+    def nodes(self) -> tuple[int, ...]:
+        """The nodes."""
+        return tuple(node for node, _ in self.workers_by_node)
+
+    def homes(self, parts: int) -> tuple[int, ...]:
+        """The node of each logical part: contiguous, in proportion to the workers."""
+        total, found, before = self.workers, [], 0
+        for node, many in self.workers_by_node:
+            until = (before + many) * parts // total
+            found += [node] * (until - before * parts // total)
+            before += many
+        return tuple(found)
+
+
+@dataclass(frozen=True, eq=False)
+class StageState:
+    """A state that a stage uses, in the order of the tables of its job."""
+
+    number: int  # among those of the session
+    state: State
+    first: NDArray[Any] | None = None  # values that it starts from; None: those it has
+    fill: float | None = None  # the same where all of them are one number
+    partition: Any = None  # function(keys, shards) -> shards, as for tables; None: even shares
+
+
+@dataclass(frozen=True, eq=False)
+class StageRun:
+    """A stage to run."""
+
+    job: TableJob  # its tables have the shapes of the states; start values are ignored
+    states: tuple[StageState, ...]
+    owner: str  # of states and data
+    preparation: str | None = None  # "whole", "on-demand", "served", or None: chosen from size and iterations
+    iterations: int = 1
+    memory: int | None = None  # bytes of a state that a node keeps in memory; None for no limit
+    direct: bool = True  # states go from node to node directly; False: over all nodes, for comparison
+
+
+@dataclass(frozen=True, eq=False)
+class StageEnd:
+    """A stage that ran."""
+
+    outcome: TableOutcome
+    around: float  # seconds before its workers started and after they ended
+    moved: int = 0  # bytes of states that changed their node before it, or while it ran
+    preparation: str = ""  # how its states were prepared, where that was a choice
+    replaced: int = 0  # chunks that were written to disk for others
+
+
+class StageLost(RunError):
+    """A node was lost, and with it values of states. The task goes back to the last values that it has."""
+
+
+class StageSession(Protocol):
+    """An open session. `nodes` and `threads` (of a node) say what there is to place stages on.
+
+    virtual: its seconds are virtual, and what the driver does takes none. fallible: nodes can be lost, and with them
+    values of states.
+    """
+
+    nodes: tuple[int, ...]
+    threads: int
+    virtual: bool
+    fallible: bool
+
+    def run(self, stage: StageRun, place: StagePlace) -> StageEnd:
+        """Run a stage to its end. Raises StageLost."""
+
+    def collect(self, owner: str, states: Mapping[int, State]) -> int:
+        """Write the present values into states, by number; return how many bytes came from nodes. Raises StageLost."""
+
+    def reset(self, owner: str, states: Mapping[int, State]) -> None:
+        """States were changed by the driver: their arrays are what counts."""
+
+    def release(self, owner: str, number: int | None = None) -> None:
+        """A state is not needed any more; None: all of the owner."""

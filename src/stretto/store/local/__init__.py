@@ -1,0 +1,1 @@
+"""Tables of a job that runs on one node: rows in one array, no cache, no shard and no messages."""
