@@ -91,13 +91,14 @@ def test_no_thread_reads_while_a_clock_is_being_closed() -> None:
     assert read(node, 0, [1]).tolist() == [[3.0, 3.0]]
 
 
-def test_a_worker_that_runs_ahead_waits_at_its_tick() -> None:
-    node = LocalNode(layout(BSP(), 2, 4), [LocalTable(np.zeros((4, 2)))])
-    assert node.tick(0.0, 0)
-    add(node, 0, [1], 1.0)
-    assert not node.tick(0.0, 0)
-    node.tick(0.0, 1)
-    assert node.woken == [0]
+def test_a_clock_may_be_read_when_the_rule_allows_it() -> None:
+    for rule, ahead in ((BSP(), 0), (SSP(2), 2), (ASP(), 1000)):
+        node = LocalNode(layout(rule, 2, 4), [LocalTable(np.zeros((4, 2)))])
+        assert node.may_read(ahead, 0)
+        assert node.may_read(ahead + 1, 0) == (ahead == 1000)
+        node.tick(0.0, 0)
+        node.tick(0.0, 1)
+        assert node.may_read(ahead + 1, 0)
 
 
 def test_ssp_waits_for_slow_workers_and_shows_changes_at_once() -> None:

@@ -264,6 +264,37 @@ def test_locked_adds_are_not_lost() -> None:
     assert (x.array[:50] == 1600).all()
 
 
+@pytest.mark.parametrize("sync", [st.tables.BSP(), st.tables.SSP(1), st.tables.ASP()], ids=repr)
+@pytest.mark.parametrize("mode", [None, "hogwild"])
+def test_threads_take_parts_in_the_order_of_their_clocks(sync: Any, mode: str | None) -> None:
+    lock, events = threading.Lock(), []  # (started?, part, iteration)
+
+    def follow(worker: Any, w: Any) -> None:
+        with lock:
+            events.append((True, worker.part, worker.iteration))
+        w.add([worker.part], [1.0])
+        with lock:
+            events.append((False, worker.part, worker.iteration))
+
+    w = st.zeros(7, "f8")
+    st.run(st.unit(follow, w, parts=7, iterations=20, workers=3, sync=sync, mode=mode), runtime=st.Threads(3))
+    running: set[int] = set()
+    ended = dict.fromkeys(range(7), 0)
+    slack = {"BSP()": 0, "SSP(1)": 1}.get(repr(sync), 20)
+    for started, part, iteration in events:
+        if started:
+            assert part not in running  # never twice at a time
+            assert ended[part] == iteration
+            assert iteration <= min(ended.values()) + slack
+            running.add(part)
+            assert len(running) <= 3
+        else:
+            running.remove(part)
+            ended[part] += 1
+    assert set(ended.values()) == {20}
+    assert w.array.tolist() == [20.0] * 7
+
+
 def test_chunks_are_locked_one_by_one() -> None:
     """Two threads in compiled code: one waits for a lock that is held, and only for that one."""
     access, array, out = RowAccess(640, 64), np.zeros((640, 2)), np.empty((1, 2))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn
 
@@ -112,12 +112,14 @@ class TableRunRequest:
             except (TypeError, ValueError):
                 raise RunError(f"watch gave {found!r} at clock {moment.clock}; return a number") from None
 
+        call = WorkerCall(worker, tables, many, seed, record == "full")
         job = TableJob(
             tables=tuple(table.spec(name) for name, table in tables.items()),
             workers=many,
             rule=self.rule,
             policy=self.policy,
-            work=WorkerCall(worker, tables, many, seed, record == "full"),
+            work=call,
+            steps=call.steps if hasattr(worker, "steps") else None,
             blame=_blame,
             watch=None if watch is None else look,
             every=evaluations.every,
@@ -144,7 +146,15 @@ class WorkerCall:
     copies: bool  # a recording keeps arrays, and callers may reuse theirs
 
     def __call__(self, client: Any) -> None:
-        Worker(client, self.workers, self.tables, self.seed, copies=self.copies).run(self.worker)
+        self._worker(client).run(self.worker)
+
+    def steps(self, client: Any) -> Iterator[None]:
+        """Call the function one clock at a time; it must have `steps` for that."""
+        function: Any = self.worker
+        return self._worker(client).steps(function.steps)
+
+    def _worker(self, client: Any) -> Worker:
+        return Worker(client, self.workers, self.tables, self.seed, copies=self.copies)
 
 
 def _blame(worker: int, clock: int, error: Exception) -> NoReturn:

@@ -12,6 +12,7 @@ Results depend on the number of logical workers, not on the number of threads or
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from math import inf
 from numbers import Real
 from operator import index
@@ -225,8 +226,24 @@ class Worker:
         function : callable
             The worker function.
         """
-        try:
+        with self._called():
             function(self)
+
+    def steps(self, function: Callable[[Worker], Iterator[None]]) -> Iterator[None]:
+        """As `run`, divided into steps.
+
+        Parameters
+        ----------
+        function : callable
+            Returns an iterator, each step of which does a part of the work.
+        """
+        with self._called():
+            yield from function(self)
+
+    @contextmanager
+    def _called(self) -> Iterator[None]:
+        try:
+            yield
             self._charge()
             self._client.unticked = self._open.added
         finally:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Any
@@ -80,14 +80,21 @@ class StageWork:
         self._sent: SentFunction | None = None
 
     def __call__(self, w: Worker) -> None:
+        for _ in self.steps(w):
+            pass
+
+    def steps(self, w: Worker) -> Iterator[None]:
+        """One iteration, with its tick, in each step."""
         if self.local and w.clock == 0 and not w.local:
             w.local.update(deepcopy(self.local[w.number]))
         arguments = [
             self._argument(w, argument, number) for argument, number in zip(self.arguments, self.numbers, strict=True)
         ]
         worker = UnitWorker(w, self.first)
-        for _ in w.clocks(self.iterations):
+        while w.clock < self.iterations:
             w.local[VALUE] = _checked(self.unit, self.function(worker, *arguments))
+            w.tick()
+            yield
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the data, which nodes get by themselves (`StageData`); the function is pickled once for all nodes."""

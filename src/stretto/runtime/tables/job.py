@@ -13,7 +13,7 @@ stopped, if they have more work now (see `runtime.tables.checkpoints.CheckpointF
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
@@ -167,6 +167,7 @@ class TableJob:
     homes: tuple[int, ...] = ()  # the node of each worker, ascending; (): evenly over all nodes
     data: JobData | None = None  # for nodes that do not share this process's memory
     locking: str = "chunks"  # of rows of shared tables, or "none"
+    steps: Callable[[WorkerApi], Iterator[None]] | None = None  # `work` one clock at a time, if it can be divided so
 
     @property
     def whole(self) -> Layout:

@@ -11,6 +11,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -87,12 +88,15 @@ class WorkerThreads(ABC):
 
     # -- the calling thread -------------------------------------------------------------------------------------------
 
-    def start_and_wait(self, before: Callable[[], None]) -> None:
-        """Start the threads after `before` (with the lock held); returns when all have ended."""
+    def start_and_wait(self, before: Callable[[], None], bodies: Sequence[Callable[[], None]] | None = None) -> None:
+        """Start threads after `before` (with the lock held); returns when all have ended. bodies: what each does; None:
+        each runs the function of one worker.
+        """
+        if bodies is None:
+            bodies = [partial(self._work, client) for client in self.clients if not client.ended]
         threads = [
-            threading.Thread(target=self._body, args=(client,), name=f"stretto-worker-{client.worker}", daemon=True)
-            for client in self.clients
-            if not client.ended
+            threading.Thread(target=self._body, args=(body,), name=f"stretto-worker-{number}", daemon=True)
+            for number, body in enumerate(bodies)
         ]
         try:
             with self.lock:
@@ -142,7 +146,13 @@ class WorkerThreads(ABC):
 
     # -- the workers' threads -----------------------------------------------------------------------------------------
 
-    def _body(self, client: ThreadWorker) -> None:
+    def _body(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        finally:
+            self._events.put("ended")
+
+    def _work(self, client: ThreadWorker) -> None:
         try:
             with self.lock:
                 self.turns.take(client)
@@ -159,7 +169,6 @@ class WorkerThreads(ABC):
         finally:
             with self.lock:
                 self.turns.drop(client)
-            self._events.put("ended")
 
     @contextmanager
     def inside(self) -> Iterator[None]:
@@ -210,11 +219,16 @@ class WorkerThreads(ABC):
 
     def _check_parked(self) -> None:
         """Fail if all workers wait for each other: that is a bug in Stretto, and the run must not hang."""
-        alive = [client for client in self.clients if not client.ended]
-        if alive and not self.turns.ending and all(client.parked for client in alive) and not self.expects():
-            where = ", ".join(f"{client.worker} at clock {client.clock}" for client in alive[:5])
-            most = max(client.clock for client in alive)
+        stuck = [] if self.turns.ending else self.stuck()
+        if stuck:
+            where = ", ".join(f"{client.worker} at clock {client.clock}" for client in stuck[:5])
+            most = max(client.clock for client in stuck)
             self.fail(OURS, most, RunError(f"all workers wait ({where}); please report this"))
+
+    def stuck(self) -> list[ThreadWorker]:
+        """Workers that all wait for each other, with nothing on its way to wake them."""
+        alive = [client for client in self.clients if not client.ended]
+        return alive if all(client.parked for client in alive) and not self.expects() else []
 
     def fail(self, worker: int, clock: int, error: BaseException) -> None:
         """The first error ends the run."""

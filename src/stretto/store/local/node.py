@@ -31,7 +31,6 @@ from .paged import PagedTable
 from .table import NO_LOCKS, LocalTable
 
 _LOCKS = 4096
-_AHEAD = 1  # clocks that a worker may be ahead of the slowest under BSP: each open clock needs memory for its changes
 
 
 class DirectAccess:
@@ -129,11 +128,14 @@ class LocalNode:
     def announce(self, now: float, worker: int, table: int, keys: Keys, clock: int) -> None:
         """Announcements are of no use here: a read never waits for rows."""
 
-    def tick(self, now: float, worker: int) -> bool:
-        """Advance the worker's clock; False: it has to wait until the others are closer."""
+    def may_read(self, clock: int, worker: int) -> bool:
+        """Whether the rule lets a worker at this clock read."""
+        return self._through >= self._rule.need(clock)
+
+    def tick(self, now: float, worker: int) -> None:
+        """Advance the worker's clock."""
         if self._clocks.tick(worker):
             self._moved()
-        return not (self._exact and self.hold_until(worker, self.clocks[worker] - _AHEAD))
 
     def hold_until(self, worker: int, clock: int) -> bool:
         """Whether a worker has to wait until all have reached this clock; `woken` names it then."""
