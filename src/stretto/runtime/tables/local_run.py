@@ -47,6 +47,7 @@ class LocalRun(WorkerThreads):
         self._idle = [(client.clock, client.worker) for client in self.clients]  # parts that no thread has taken
         heapify(self._idle)
         self._taken: set[int] = set()
+        self._through = 0  # the clock that all workers had reached when waiting threads were last woken
         self._changed = threading.Condition(self.lock)  # a part may be taken that could not be before
 
     def run(self) -> TableOutcome:
@@ -116,7 +117,11 @@ class LocalRun(WorkerThreads):
         else:
             heappush(self._idle, (client.clock, client.worker))
         self.wake()
-        self._changed.notify_all()
+        # Threads that wait are woken when all workers have reached another clock, or when there is nothing left. This
+        # thread takes what it has given back itself, so a part more is no reason.
+        if self.node.through != self._through or not (self._idle or self._taken):
+            self._through = self.node.through
+            self._changed.notify_all()
 
     def tick(self, client: ThreadWorker) -> None:
         """End a part's clock; its thread gives it back now."""

@@ -52,6 +52,8 @@ class LocalNode:
 
     Attributes
     ----------
+    through : int
+        The clock that all workers have reached. Changes of clocks before it are in the rows.
     woken : list of int
         Workers that were refused and may try again. The caller empties it.
     needs_lock : list of bool
@@ -64,9 +66,7 @@ class LocalNode:
         self._clocks = Clocks(layout.workers)
         self.clocks = self._clocks.values
         self._workers = layout.workers
-        # All workers have reached this clock, and changes of clocks before it are in the rows. Set after they were
-        # applied: threads read it without the lock.
-        self._through = 0
+        self.through = 0  # set after changes were applied: threads read it without the lock
         self._locks = NO_LOCKS if self._exact else np.zeros(_LOCKS, np.int64)
         self.needs_lock = [isinstance(table, PagedTable) for table in self._tables]
         self.woken: list[int] = []
@@ -84,7 +84,7 @@ class LocalNode:
     def try_read(self, worker: int, table: int, keys: Keys, out: NDArray[Any]) -> bool:
         """Fill out [n, cols]; False, with nothing promised about it, if the rule does not allow it yet."""
         clock = self.clocks[worker]
-        if self._through < self._rule.need(clock):
+        if self.through < self._rule.need(clock):
             return False
         rows = self._tables[table]
         if isinstance(rows, LocalTable):
@@ -130,7 +130,7 @@ class LocalNode:
 
     def may_read(self, clock: int, worker: int) -> bool:
         """Whether the rule lets a worker at this clock read."""
-        return self._through >= self._rule.need(clock)
+        return self.through >= self._rule.need(clock)
 
     def tick(self, now: float, worker: int) -> None:
         """Advance the worker's clock."""
@@ -139,7 +139,7 @@ class LocalNode:
 
     def hold_until(self, worker: int, clock: int) -> bool:
         """Whether a worker has to wait until all have reached this clock; `woken` names it then."""
-        if self._through >= clock:
+        if self.through >= clock:
             return False
         self._waiting[worker] = clock
         return True
@@ -172,7 +172,7 @@ class LocalNode:
         low = self._clocks.low
         if self._exact:
             self._close(low)
-        self._through = low
+        self.through = low
         for worker in [worker for worker, need in self._waiting.items() if need <= low]:
             del self._waiting[worker]
             self.woken.append(worker)
