@@ -224,7 +224,7 @@ class TaskRun:
     def _stage(self, start: StartUnit, sub: SubStageRun, place: StagePlace) -> tuple[Any, StageRecord]:
         unit, path, stages, progress = start.unit, start.path, self.environment.stages, self._progress
         first = progress.made.get(path, 0)
-        recording, moved, how = None, 0, ""
+        recording, moved, sent, how = None, 0, 0, ""
         transition = 0.0 if stages.virtual else self._clock.between()
         if unit.is_loop:
             value, seconds = None, self._call_loop(unit, sub, place)
@@ -241,6 +241,7 @@ class TaskRun:
             outcome, transition, moved, how = end.outcome, transition + end.around, end.moved, end.preparation
             seconds, value = outcome.seconds, value_of(unit, outcome)
             recording = outcome.recording
+            sent = sum(one.nbytes for one in outcome.traffic if one.source != one.target)
             progress.local[path] = outcome.local
         progress.made[path] = first + sub.iterations
         progress.iterations += sub.iterations
@@ -257,6 +258,7 @@ class TaskRun:
             sub.reason,
             float(value) if isinstance(value, bool | int | float | np.generic) else None,
             how,
+            sent,
             recording if self.options.record is not None else None,
         )
 

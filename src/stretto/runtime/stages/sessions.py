@@ -121,7 +121,8 @@ class SimulatedStages(InPlace):
         most = max(many for _, many in place.workers_by_node)
         with self._one, stage.reading(range(stage.job.workers)):
             moved, seconds = self._moves.before(stage, place)
-            job = replace(stage.job, homes=stage.homes(place))
+            tables = self._moves.placed(stage)
+            job = replace(stage.job, homes=stage.homes(place), tables=tables)
             outcome = serve_copies(replace(self._spec, threads=min(most, self.threads)), replace(stage, job=job))
         return StageEnd(outcome, 2 * float(self._spec.latency) + seconds, moved)
 
