@@ -390,7 +390,7 @@ def test_plans_run_and_draw(tmp_path: Path) -> None:
         (lambda: st.seq(loss), "is not a task"),  # type: ignore[arg-type]
         (lambda: st.loop(st.unit(loss, X, Y, st.zeros(6))), "would never end"),
         (lambda: st.loop(st.unit(loss, X, Y, st.zeros(6)), until=3), "is not a unit"),
-        (lambda: st.source(3), "cannot be called"),  # type: ignore[arg-type]
+        (lambda: st.source(3), "cannot be called"),  # type: ignore[call-overload]
     ],
 )
 def test_wrong_trees_are_refused(make: Any, words: str) -> None:

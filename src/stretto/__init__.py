@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from stretto.state.make import full, random, sparse_rows, state, zeros
     from stretto.state.state import SparseRows, State
     from stretto.tasks.arguments import source, whole
+    from stretto.tasks.files import files
     from stretto.tasks.front import below, branch, loop, parallel_units, seq, stalls, unit
 
 _SHELF = {
@@ -84,6 +85,7 @@ _SHELF = {
     "dense": "stretto.data.records.dense:dense",
     "epochs": "stretto.runtime.epochs:epochs",
     "faults": "stretto:faults",
+    "files": "stretto.tasks.files:files",
     "full": "stretto.state.make:full",
     "generate_ratings": "stretto.data.generate.ratings:ratings",
     "integers": "stretto.keyed:integers",
@@ -146,6 +148,7 @@ __all__ = [
     "dense",
     "epochs",
     "faults",
+    "files",
     "full",
     "generate_ratings",
     "integers",

@@ -11,6 +11,7 @@ from stretto.consistency.rules import ASP, BSP, SSP, Rule
 from stretto.errors import PlanError
 
 from .arguments import Argument, argument_of
+from .files import FileBlocks
 from .logical import describe
 from .plan import TaskPlan
 from .run import plan_of
@@ -68,7 +69,8 @@ def unit(
         Width: workers that run the parts. "auto" measures and chooses; None takes all that the runtime has. Never
         changes a result under `st.tables.BSP()`.
     parts : int or None, default None
-        Logical parts that data and work are cut into; results depend on it. None: 16 where data are given, else 1.
+        Logical parts that data and work are cut into; results depend on it. None: 16 where data are given, else 1;
+        of files at most one for each block.
     iterations : int, default 1
         Calls for each part. Every iteration ends with a tick.
     placement : dict of int or None, default None
@@ -127,14 +129,16 @@ def unit(
     if workers is not None and workers != "auto":
         workers = whole("workers", workers, 1, owner, "or 'auto'")
     number("priority", priority, owner=owner)
-    data = any(argument.kind == "data" for argument in made)
+    blocks = [argument for argument in made if argument.kind in ("block", "blocks")]
+    if looped and blocks:
+        raise PlanError(f"{owner}: a loop cannot use {blocks[0].name!r}, which is read in blocks; give a function")
     if looped and (parts is not None or mode is not None or sync is not None or fresh):
         raise PlanError(f"{owner}: a loop has its own blocks and order; leave out parts=, mode=, sync= and fresh=")
     return Unit(
         function,
         made,
         workers,
-        (PARTS if data else 1) if parts is None else whole("parts", parts, 1, owner),
+        _parts(owner, made, parts),
         whole("iterations", iterations, 1, owner),
         _placed(owner, placement),
         float(priority),
@@ -146,6 +150,17 @@ def unit(
         _preparation(owner, preparation),
         _partition(owner, made, partition),
     )
+
+
+def _parts(owner: str, arguments: tuple[Argument, ...], given: int | None) -> int:
+    """Parts of a unit; of files that are known, each part needs a block."""
+    files = [a.value.opened for a in arguments if isinstance(a.value, FileBlocks) and a.value.opened is not None]
+    cut = any(a.kind == "data" or isinstance(a.value, FileBlocks) for a in arguments)
+    found = min([PARTS if cut else 1, *(len(one.blocks) for one in files)]) if given is None else given
+    parts = whole("parts", found, 1, owner)
+    for one in files:
+        one.assigned(parts)  # raises now if they cannot be shared out
+    return parts
 
 
 def seq(*tasks: Task) -> SequenceTask:

@@ -21,7 +21,7 @@ def describe(task: Task) -> str:
     return "\n".join(lines)
 
 
-_WORDS = {"data": "data ", "source": "data ", "whole": "data ", "state": "state"}
+_WORDS = {"data": "data ", "source": "data ", "block": "data ", "blocks": "data ", "whole": "data ", "state": "state"}
 
 
 def arguments_of(task: Task) -> list[Argument]:
@@ -87,6 +87,8 @@ def _shape(argument: Argument) -> str:
     value: Any = argument.value
     if argument.kind == "source":
         return "read by each part"
+    if argument.kind in ("block", "blocks"):
+        return str(value.words())
     how = {"data": "cut by rows", "whole": "whole for every part", "state": "read and written"}[argument.kind]
     size = argument.nbytes
     shape = getattr(value, "shape", None)

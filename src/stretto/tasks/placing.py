@@ -7,17 +7,33 @@ from collections.abc import Iterable
 from stretto.errors import PlanError
 from stretto.runtime.stages.gate import StageGate
 from stretto.runtime.stages.stage_runs import StagePlace
-from stretto.schedule.stages.stage_placement import place
+from stretto.schedule.stages.stage_placement import place, place_near
 from stretto.schedule.stages.stage_scheduler import StageScheduler
 from stretto.schedule.stages.stage_values import Assignment, NodeSlots, SchedulingHistory, StageRequest, refusal
 
+from .reads import UnitReads
 from .tree import Unit
 
 
-def request_of(unit: Unit, task: str, stage: str, workers: int, priority: float = 0.0) -> StageRequest:
-    """What a unit asks the scheduler for."""
+def request_of(
+    unit: Unit,
+    task: str,
+    stage: str,
+    workers: int,
+    priority: float = 0.0,
+    reads: UnitReads | None = None,
+    most: int = 1,
+) -> StageRequest:
+    """What a unit asks the scheduler for. reads: what it reads in blocks. most: workers of a node."""
     placement = dict(unit.placement) if unit.placement else None
-    return StageRequest(task, stage, workers, placement, priority=unit.priority + priority)
+    data: frozenset[str] = frozenset()
+    if reads is not None and reads.near:
+        if reads.pinned:
+            placement = place_near(reads.near, workers, most) if placement is None else placement
+            workers = sum(placement.values())
+            reads.check(unit.name, placement)
+        data = reads.held
+    return StageRequest(task, stage, workers, placement, data, unit.priority + priority)
 
 
 def width_of(unit: Unit, widest: int, found: int = 0, threads: int | None = None) -> int:

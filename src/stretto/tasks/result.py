@@ -39,6 +39,8 @@ class StageRecord:
         The value of the unit, where it is a number.
     preparation : str
         How a stage on one node of a cluster got its states: "whole" or "on-demand".
+    sent : int
+        Bytes that nodes sent each other while it ran: rows of states, and changes of them.
     recording : object or None
         Everything that happened in it, with record="full".
     """
@@ -55,6 +57,7 @@ class StageRecord:
     reason: str
     value: float | None = None
     preparation: str = ""
+    sent: int = 0
     recording: Any = field(default=None, repr=False, compare=False)
 
     @property

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stretto.errors import PlanError, RunError
-from stretto.runtime.stages.data_store import held
+from stretto.runtime.stages.block_readers import BlockError
+from stretto.runtime.stages.data_store import StageBlocks, block_reader, held
 from stretto.runtime.stages.sent_functions import SentFunction
 from stretto.runtime.stages.stage_runs import StageRun, StageState
 from stretto.runtime.tables.job import TableOutcome
@@ -23,6 +24,7 @@ from stretto.tables.table import Table
 from stretto.tables.worker import Worker
 
 from .arguments import Argument
+from .reads import UnitReads
 from .tree import Unit
 from .unit_worker import UnitWorker
 
@@ -63,6 +65,7 @@ class StageInput:
     record: str | None = None  # "full": what the replay checker needs
     memory: int | None = None  # bytes of a state that a node keeps in memory
     direct: bool = True  # states go from node to node directly
+    reads: UnitReads = field(default_factory=UnitReads)  # what is read in blocks
 
 
 class StageWork:
@@ -91,22 +94,35 @@ class StageWork:
             self._argument(w, argument, number) for argument, number in zip(self.arguments, self.numbers, strict=True)
         ]
         worker = UnitWorker(w, self.first)
+        changing = [
+            (at, block_reader(self.owner, number, w.workers))
+            for at, (argument, number) in enumerate(zip(self.arguments, self.numbers, strict=True))
+            if argument.kind == "block"
+        ]
         while w.clock < self.iterations:
+            for at, reader in changing:
+                arguments[at] = reader.take(w.number, worker.iteration % reader.reads.counts[w.number])
             w.local[VALUE] = _checked(self.unit, self.function(worker, *arguments))
             w.tick()
             yield
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the data, which nodes get by themselves (`StageData`); the function is pickled once for all nodes."""
+        """Without the data, which nodes get by themselves (`StageData`, `StageBlocks`).
+
+        The function is pickled once for all nodes.
+        """
         if self._sent is None:
             self._sent = SentFunction(self.function)
-        arguments = tuple(Argument(a.kind, None, a.name) if a.kind == "data" else a for a in self.arguments)
+        alone = ("data", "block", "blocks")
+        arguments = tuple(Argument(a.kind, None, a.name) if a.kind in alone else a for a in self.arguments)
         return {**self.__dict__, "arguments": arguments, "function": self._sent, "_sent": None}
 
     def _argument(self, w: Worker, argument: Argument, number: int) -> Any:
         kind, value = argument.kind, argument.value
         if kind == "state":
             return w.table(value)
+        if kind == "blocks":
+            return block_reader(self.owner, number, w.workers).all_of(w.number)
         if kind not in ("data", "source"):
             return value
 
@@ -192,6 +208,8 @@ def stage_run(unit: Unit, given: StageInput, runtime: Any) -> StageRun:
         given.iterations,
         given.memory,
         given.direct,
+        StageBlocks(given.owner, given.reads.reads, given.first) if given.reads.reads else None,
+        given.reads.near,
     )
 
 
@@ -224,6 +242,8 @@ class _StageBlame:
     unit: str
 
     def __call__(self, part: int, clock: int, error: Exception) -> Any:
+        if isinstance(error, BlockError):
+            raise RunError(f"unit {self.unit}: {error}") from error
         if isinstance(error, RunError | PlanError):
             raise error
         raise RunError(

@@ -25,6 +25,7 @@ from stretto.runtime.stages.sessions import open_stages
 from stretto.runtime.stages.stage_clock import unique_name
 from stretto.schedule.stages.task_graph import TaskGraph
 
+from .arguments import LOADED
 from .logical import arguments_of
 from .placing import gate_of, slots_of
 from .result import TaskResult
@@ -120,7 +121,7 @@ class TaskQueue:
         with self._background:
             called = name or f"task {next(self._numbers)}"
             handle = SubmittedTask(called, self)
-            data = [f"data {self._names.number(a.value)}" for a in arguments_of(task) if a.kind in ("data", "source")]
+            data = [f"data {self._names.number(a.value)}" for a in arguments_of(task) if a.kind in LOADED]
             self._graph.add(called, [other.name for other in after], data)
             self._entries[called] = _Entry(handle, task, float(priority), whole("seed", seed, None, "submit"), tell)
             self._start_ready()
@@ -155,8 +156,8 @@ class TaskQueue:
             if status not in ("waiting", "running"):
                 return
             handle.cancelled = True
-            if status == "waiting":
-                self._end(handle.name, failed=True)
+            freed = self._end(handle.name, failed=True) if status == "waiting" else []
+        self._free(freed)
         self._environment.gate.cancel(handle.name)
 
     def add_node(self) -> int:
@@ -198,12 +199,15 @@ class TaskQueue:
             entry = self._entries[name]
             self._background.start(name, lambda entry=entry: self._run(entry))  # type: ignore[misc]
 
-    def _end(self, name: str, failed: bool) -> None:
+    def _end(self, name: str, failed: bool) -> list[int]:
+        """Note the end of a task; return the data sets that no task needs any more."""
         end = self._graph.ended(name, failed=failed)
-        for data in end.freed:
-            self._names.release(int(data.removeprefix("data ")))
+        freed = [int(each.removeprefix("data ")) for each in end.freed]
+        for data in freed:
+            self._names.release(data)
         self._start_ready()
         self._background.changed()
+        return freed
 
     # -- a thread for each task ---------------------------------------------------------------------------------------
 
@@ -227,4 +231,10 @@ class TaskQueue:
         except BaseException as error:
             handle._error = error
         with self._background:
-            self._end(handle.name, failed=handle._result is None)
+            freed = self._end(handle.name, failed=handle._result is None)
+        self._free(freed)
+
+    def _free(self, numbers: Sequence[int]) -> None:
+        """Free data sets on nodes: without the lock, which others need while the nodes answer."""
+        for data in numbers:
+            self._environment.stages.release_data(self._names.owner, data)

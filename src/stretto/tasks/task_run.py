@@ -15,6 +15,7 @@ from stretto.errors import PlanError
 from stretto.runtime.chosen import name_of
 from stretto.runtime.runtimes import Serial, Threads
 from stretto.runtime.stages.data_store import release
+from stretto.runtime.stages.file_blocks import OpenFiles
 from stretto.runtime.stages.gate import StageGate
 from stretto.runtime.stages.sessions import LocalStages
 from stretto.runtime.stages.stage_clock import StageClock
@@ -22,9 +23,11 @@ from stretto.runtime.stages.stage_runs import StageLost, StagePlace, StageSessio
 from stretto.runtime.stages.together import Together
 from stretto.state.state import State
 
+from .files import FileBlocks
 from .logical import arguments_of
 from .placing import place_of, request_of, width_of
 from .plan import TaskPlan
+from .reads import UnitReads, reads_of
 from .result import StageRecord, TaskResult
 from .safe_point import Progress, SafePoints
 from .stage import FirstValues, StageInput, stage_run, value_of
@@ -42,6 +45,7 @@ class DataNames:
     def __init__(self, owner: str) -> None:
         self.owner = owner
         self._known: dict[int, tuple[int, Any]] = {}  # the object is kept: its identity must stay its own
+        self._files: dict[int, OpenFiles] = {}  # by number, those that nodes have opened
         self._next = count()
 
     def number(self, value: Any) -> int:
@@ -50,9 +54,19 @@ class DataNames:
             self._known[id(value)] = next(self._next), value
         return self._known[id(value)][0]
 
+    def opened(self, files: FileBlocks, stages: StageSession) -> OpenFiles:
+        """Files whose blocks are known; nodes open theirs once."""
+        if files.opened is not None:
+            return files.opened
+        number = self.number(files)
+        if number not in self._files:
+            self._files[number] = stages.open_files(files.spec)
+        return self._files[number]
+
     def release(self, number: int | None = None) -> None:
         """Forget a data set; None: all."""
         release(self.owner, number)
+        self._files = {} if number is None else {k: v for k, v in self._files.items() if k != number}
         self._known = {} if number is None else {k: v for k, v in self._known.items() if v[0] != number}
 
 
@@ -108,11 +122,22 @@ class TaskRun:
         self._numbers = {id(a.value): names.number(a.value) for a in arguments}
         self._states: dict[int, State] = {names.number(a.value): a.value for a in arguments if a.kind == "state"}
         self._first = _first_values(plan.task)
+        self._reads = {id(unit): self._reads_of(unit) for unit in plan.task.units()}
         self._progress = Progress()
         self._safe = SafePoints(None) if safe is None else safe
         environment.stages.reset(names.owner, self._states)  # the caller may have changed them since an earlier task
         position = self._safe.begin(self._states, self._progress, self.widths, environment.stages)
         self.walk = TaskWalk(plan.task, position)
+
+    def _reads_of(self, unit: Unit) -> UnitReads:
+        """What a unit reads in blocks. The scheduler gets to know which nodes have it."""
+        environment, numbers = self.environment, self._numbers
+        found = reads_of(
+            unit, lambda value: numbers[id(value)], lambda files: environment.names.opened(files, environment.stages)
+        )
+        for data in found.held:
+            environment.gate.holds(data, found.near)
+        return found
 
     def run(self, asked: Callable[[], bool]) -> TaskResult:
         """Run to the end, or until it is asked to stop, which it does when the stages that run have ended."""
@@ -188,7 +213,8 @@ class TaskRun:
         """Wait for workers, and give them back at the end."""
         stage = f"{unit.name} {next(self._stage_numbers)}"
         width = width_of(unit, self.environment.widest, sub.width, self.environment.stages.threads)
-        request = request_of(unit, self.name, stage, width, self.priority)
+        most = self.environment.stages.threads
+        request = request_of(unit, self.name, stage, width, self.priority, self._reads[id(unit)], most)
         assignment = self.environment.gate.enter(request)
         try:
             yield place_of(assignment)
@@ -198,7 +224,7 @@ class TaskRun:
     def _stage(self, start: StartUnit, sub: SubStageRun, place: StagePlace) -> tuple[Any, StageRecord]:
         unit, path, stages, progress = start.unit, start.path, self.environment.stages, self._progress
         first = progress.made.get(path, 0)
-        recording, moved, how = None, 0, ""
+        recording, moved, sent, how = None, 0, 0, ""
         transition = 0.0 if stages.virtual else self._clock.between()
         if unit.is_loop:
             value, seconds = None, self._call_loop(unit, sub, place)
@@ -215,6 +241,7 @@ class TaskRun:
             outcome, transition, moved, how = end.outcome, transition + end.around, end.moved, end.preparation
             seconds, value = outcome.seconds, value_of(unit, outcome)
             recording = outcome.recording
+            sent = sum(one.nbytes for one in outcome.traffic if one.source != one.target)
             progress.local[path] = outcome.local
         progress.made[path] = first + sub.iterations
         progress.iterations += sub.iterations
@@ -231,6 +258,7 @@ class TaskRun:
             sub.reason,
             float(value) if isinstance(value, bool | int | float | np.generic) else None,
             how,
+            sent,
             recording if self.options.record is not None else None,
         )
 
@@ -251,6 +279,7 @@ class TaskRun:
             options.record,
             options.memory,
             options.direct,
+            self._reads[id(unit)],
         )
 
     def _one_process(self, unit: Unit, place: StagePlace) -> Any:

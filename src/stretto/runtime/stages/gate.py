@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Collection
 from typing import Any
 
 from stretto.errors import RunError
@@ -60,6 +61,13 @@ class StageGate:
             self._cancelled.add(task)
             self._scheduler.cancel(self._now(), task)
             self._changed.notify_all()
+
+    def holds(self, data: str, nodes: Collection[int]) -> None:
+        """Nodes hold parts of a data set: stages that use it go there if they can."""
+        with self._changed:
+            for number, slots in self._scheduler.nodes.items():
+                if number in nodes:
+                    self._scheduler.node_data(self._now(), number, slots.data | {data})
 
     def joined(self, node: Any) -> None:
         """A node has joined; node: its NodeSlots."""

@@ -29,6 +29,9 @@ from stretto.store.local.grid import ChunkGrid
 from stretto.store.local.paged import PRESENT, REMOTE, STORED, PagedTable
 from stretto.store.local.table import LocalTable
 
+from .data_store import release as release_data
+from .file_blocks import open_on_node
+
 
 @dataclass(frozen=True)
 class StateShape:
@@ -255,4 +258,6 @@ CALLS: dict[str, Callable[..., Any]] = {
     "read": read,
     "release": release,
     "bytes": held_bytes,
+    "release data": release_data,
+    "open files": open_on_node,
 }  # what the driver may call on a host

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from stretto.errors import PlanError
 from stretto.state.state import State
-from stretto.store.local.holdings import DRIVER, Holdings, Move
+from stretto.store.layout import TableSpec
+from stretto.store.local.holdings import DRIVER, ChunkPartition, Holdings, Move
 
 from .held_states import StateShape
 from .preparation import chosen_preparation
@@ -117,6 +118,14 @@ class SimulatedMoves:
         moves, _ = self._places.before(replace(stage, preparation="whole"), place)
         between = [move for move in moves if move.source != DRIVER]
         return self._places.nbytes([*flushed, *between]), self._seconds(flushed) + self._seconds(between)
+
+    def placed(self, stage: StageRun) -> tuple[TableSpec, ...]:
+        """The tables of a stage, cut as its states are: each chunk is served by the node that holds it."""
+        tables = list(stage.job.tables)
+        for number, used in enumerate(stage.states):
+            bits, holders = self._places.shapes[used.number].bits, self._places.holdings.holders(used.number)
+            tables[number] = replace(tables[number], partition=ChunkPartition(bits, holders), shards=None)
+        return tuple(tables)
 
     def _seconds(self, moves: Sequence[Move]) -> float:
         """All nodes send and receive at the same time; the busiest takes longest."""

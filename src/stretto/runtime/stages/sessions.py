@@ -23,6 +23,7 @@ from stretto.runtime.tables.local_run import LocalRun
 from stretto.state.state import State
 from stretto.store.local.table import LocalTable
 
+from .file_blocks import FileSpec, OpenFiles, join_nodes, open_on_node
 from .moved_states import SimulatedMoves
 from .stage_runs import StageEnd, StagePlace, StageRun, StageSession, StageState
 
@@ -45,6 +46,7 @@ def open_stages(runtime: Any) -> Iterator[StageSession]:
 class InPlace:
     """A session in whose process the states are: there is nothing to collect, and no node can be lost."""
 
+    nodes: tuple[int, ...]
     fallible = False
 
     def collect(self, owner: str, states: Mapping[int, State]) -> int:
@@ -56,6 +58,13 @@ class InPlace:
 
     def release(self, owner: str, number: int | None = None) -> None:
         """Nothing is held."""
+
+    def release_data(self, owner: str, number: int) -> None:
+        """The data store of this process is the caller's."""
+
+    def open_files(self, spec: FileSpec) -> OpenFiles:
+        """Open the files of every node: this process has all of them."""
+        return join_nodes(spec, [(node, open_on_node(spec.path.path, spec.options, node)) for node in self.nodes])
 
 
 class LocalStages(InPlace):
@@ -72,14 +81,15 @@ class LocalStages(InPlace):
     def run(self, stage: StageRun, place: StagePlace) -> StageEnd:
         """Run a stage on as many threads as its place has workers, over the arrays of the states."""
         began = time.perf_counter()
-        if name_of(self._runtime) == "serial" or stage.job.record is not None:
-            serial = name_of(self._runtime) == "serial"
-            where = self._runtime if serial else replace(self._runtime, n=min(place.workers, self.threads))
-            outcome = serve_copies(where, stage)
-        else:
-            start_values(stage)
-            tables = [self._table(stage.owner, used) for used in stage.states]
-            outcome = LocalRun(stage.job, min(place.workers, self.threads), tables).run()
+        with stage.reading(range(stage.job.workers)):
+            if name_of(self._runtime) == "serial" or stage.job.record is not None:
+                serial = name_of(self._runtime) == "serial"
+                where = self._runtime if serial else replace(self._runtime, n=min(place.workers, self.threads))
+                outcome = serve_copies(where, stage)
+            else:
+                start_values(stage)
+                tables = [self._table(stage.owner, used) for used in stage.states]
+                outcome = LocalRun(stage.job, min(place.workers, self.threads), tables).run()
         return StageEnd(outcome, max(0.0, time.perf_counter() - began - outcome.seconds))
 
     def release(self, owner: str, number: int | None = None) -> None:
@@ -109,9 +119,10 @@ class SimulatedStages(InPlace):
     def run(self, stage: StageRun, place: StagePlace) -> StageEnd:
         """Run a stage on some of the nodes."""
         most = max(many for _, many in place.workers_by_node)
-        with self._one:
+        with self._one, stage.reading(range(stage.job.workers)):
             moved, seconds = self._moves.before(stage, place)
-            job = replace(stage.job, homes=place.homes(stage.job.workers))
+            tables = self._moves.placed(stage)
+            job = replace(stage.job, homes=stage.homes(place), tables=tables)
             outcome = serve_copies(replace(self._spec, threads=min(most, self.threads)), replace(stage, job=job))
         return StageEnd(outcome, 2 * float(self._spec.latency) + seconds, moved)
 

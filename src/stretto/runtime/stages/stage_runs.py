@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -11,6 +12,9 @@ from numpy.typing import NDArray
 from stretto.errors import RunError
 from stretto.runtime.tables.job import TableJob, TableOutcome
 from stretto.state.state import State
+
+from .data_store import StageBlocks
+from .file_blocks import FileSpec, OpenFiles
 
 
 @dataclass(frozen=True)
@@ -34,13 +38,30 @@ class StagePlace:
         """The nodes."""
         return tuple(node for node, _ in self.workers_by_node)
 
-    def homes(self, parts: int) -> tuple[int, ...]:
-        """The node of each logical part: contiguous, in proportion to the workers."""
+    def homes(self, parts: int, near: Sequence[int] = ()) -> tuple[int, ...]:
+        """The node of each logical part: contiguous, in proportion to the workers.
+
+        near: by part, the node that has its files. A part runs there if the stage does; others go to the node that has
+        fewest parts for each worker.
+        """
+        if near:
+            return self._near(near)
         total, found, before = self.workers, [], 0
         for node, many in self.workers_by_node:
             until = (before + many) * parts // total
             found += [node] * (until - before * parts // total)
             before += many
+        return tuple(found)
+
+    def _near(self, near: Sequence[int]) -> tuple[int, ...]:
+        workers = dict(self.workers_by_node)
+        counts = {node: sum(at == node for at in near) for node in workers}
+        found = []
+        for at in near:
+            if at not in workers:
+                at = min(workers, key=lambda node: (counts[node] / workers[node], node))
+                counts[at] += 1
+            found.append(at)
         return tuple(found)
 
 
@@ -66,6 +87,21 @@ class StageRun:
     iterations: int = 1
     memory: int | None = None  # bytes of a state that a node keeps in memory; None for no limit
     direct: bool = True  # states go from node to node directly; False: over all nodes, for comparison
+    blocks: StageBlocks | None = None  # data that are read while it runs
+    near: tuple[int, ...] = ()  # by part: the node that has its files; (): any node
+
+    def homes(self, place: StagePlace) -> tuple[int, ...]:
+        """The node of each part."""
+        return place.homes(self.job.workers, self.near)
+
+    @contextmanager
+    def reading(self, parts: Sequence[int]) -> Iterator[None]:
+        """Read blocks for these parts in this process; nothing more is read ahead if the stage fails."""
+        if self.blocks is None:
+            yield
+            return
+        with self.blocks.reading(parts):
+            yield
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,3 +142,9 @@ class StageSession(Protocol):
 
     def release(self, owner: str, number: int | None = None) -> None:
         """A state is not needed any more; None: all of the owner."""
+
+    def release_data(self, owner: str, number: int) -> None:
+        """A data set is not needed any more, on nodes outside this process."""
+
+    def open_files(self, spec: FileSpec) -> OpenFiles:
+        """Open files that nodes have on their own disks."""

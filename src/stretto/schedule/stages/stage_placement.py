@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from .stage_values import NodeSlots, SchedulingHistory, StageRequest
 
@@ -78,6 +78,31 @@ def _fewest(workers: int, free: list[int]) -> int | None:
 
 def _holds(node: NodeSlots, request: StageRequest) -> bool:
     return not request.data or bool(node.data & request.data)
+
+
+def place_near(near: Sequence[int], workers: int, most: int) -> dict[int, int]:
+    """Workers on the nodes that have the files of parts, where no other node can read them.
+
+    Each of these nodes has a worker at least, even where fewer were asked for; the others go where a worker has most
+    parts.
+
+    Parameters
+    ----------
+    near : sequence of int
+        By part: its node.
+    workers : int
+        Workers that the stage asks for.
+    most : int
+        Workers of a node.
+    """
+    parts = {node: sum(at == node for at in near) for node in sorted(set(near))}
+    found = dict.fromkeys(parts, 1)
+    for _ in range(workers - len(found)):
+        able = [node for node in parts if found[node] < min(most, parts[node])]
+        if not able:
+            break
+        found[max(able, key=lambda node: (parts[node] / found[node], -node))] += 1
+    return found
 
 
 def lock(request: StageRequest, free: Mapping[int, int]) -> dict[int, int]:

@@ -174,7 +174,7 @@ class Host:
         return life.task.ask(what, *args)
 
     def states(self, what: str, *args: Any) -> Any:
-        """Read, write or release states that tasks have left in this process (`runtime.stages.held_states`)."""
+        """Read or release what tasks have left in this process, or open files (`runtime.stages.held_states`)."""
         from stretto.runtime.stages.held_states import CALLS
 
         return CALLS[what](*args)

@@ -20,6 +20,7 @@ from stretto.runtime.cluster.hosts.fleet import HostLost
 from stretto.runtime.cluster.hosts.hosts import Hosts
 from stretto.runtime.cluster.tables.driver import SentData, TableDriver
 from stretto.runtime.cluster.tables.task import make_table_task
+from stretto.runtime.stages.file_blocks import FileSpec, OpenFiles, join_nodes
 from stretto.runtime.stages.moved_states import StatePlaces
 from stretto.runtime.stages.stage_runs import StageEnd, StageLost, StagePlace, StageRun
 from stretto.runtime.tables.job import TableJob, TableOutcome
@@ -146,6 +147,8 @@ class ClusterStages:
             threads,
             data_owner="" if stage.job.data is None else stage.job.data.owner,
             data=data,
+            blocks=stage.blocks,
+            parts=tuple(workers),
         )
 
     def _placed(self, stage: StageRun, nodes: Sequence[int], place: StagePlace) -> TableJob:
@@ -157,7 +160,7 @@ class ClusterStages:
             shards = np.array([local[node] for node in holders.tolist()], np.int64)
             partition = ChunkPartition(self._places.shapes[used.number].bits, shards)
             tables[number] = replace(tables[number], partition=partition, shards=None)
-        homes = tuple(local[node] for node in place.homes(stage.job.workers))
+        homes = tuple(local[node] for node in stage.homes(place))
         return replace(stage.job, tables=tuple(tables), homes=homes)
 
     # -- transfers ----------------------------------------------------------------------------------------------------
@@ -350,6 +353,28 @@ class ClusterStages:
                 self._hosts.states(self._hosts.where[node], "release", _owner(owner, node), number)
             except HostLost as lost:
                 self._lose(lost)
+
+    # -- data ---------------------------------------------------------------------------------------------------------
+
+    def release_data(self, owner: str, number: int) -> None:
+        """Free a data set on all hosts."""
+        for host in sorted({self._hosts.where[node] for node in self.nodes}):
+            try:
+                self._hosts.states(host, "release data", owner, number)
+            except HostLost as lost:
+                self._lose(lost)
+
+    def open_files(self, spec: FileSpec) -> OpenFiles:
+        """Have every node open the files on its disk."""
+        try:
+            where = self._hosts.where
+            opened = [
+                (node, self._hosts.states(where[node], "open files", spec.path.path, spec.options, node))
+                for node in self.nodes
+            ]
+        except HostLost as lost:
+            raise self._lose(lost) from lost
+        return join_nodes(spec, opened)
 
 
 def _owner(owner: str, node: int) -> str:

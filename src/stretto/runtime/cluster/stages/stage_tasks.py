@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any
@@ -20,9 +21,10 @@ from stretto.errors import RunError
 from stretto.runtime.cluster.hosts.calls import TABLES, BeginTask, HostApi, HostEvent
 from stretto.runtime.cluster.hosts.output import end_lines
 from stretto.runtime.cluster.hosts.remote_errors import portable
+from stretto.runtime.cluster.tables.node import NodeWorkers
 from stretto.runtime.cluster.tables.payload import TablePayload
 from stretto.runtime.cluster.tables.task import TableTask
-from stretto.runtime.stages.data_store import put
+from stretto.runtime.stages.data_store import StageBlocks, put
 from stretto.runtime.stages.held_states import HeldState, StateShape, held_state
 from stretto.runtime.tables.job import TableJob
 from stretto.runtime.tables.local_run import LocalRun
@@ -43,6 +45,8 @@ class StagePayload:
     tables: TablePayload | None = None  # of a stage on several nodes
     data_owner: str = ""
     data: dict[tuple[int, ...], Any] = field(default_factory=dict)  # for the host to keep, besides what it has
+    blocks: StageBlocks | None = None  # data that are read while it runs
+    parts: tuple[int, ...] = ()  # that run on the node
 
     def held(self) -> list[HeldState]:
         """The states on this node."""
@@ -113,10 +117,12 @@ class LocalStageTask:
         raise RunError(f"a host was asked for {what!r}, and this stage has no such call; please report this")
 
     def _body(self) -> None:
+        blocks = self._payload.blocks
         try:
-            if not _ready(self._held, self._halted):
-                return
-            end = self._stage()
+            with nullcontext() if blocks is None else blocks.reading(self._payload.parts):
+                if not _ready(self._held, self._halted):
+                    return
+                end = self._stage()
             self._tell("ended", end)
         except BaseException as error:
             if not self._halted.is_set():
@@ -180,6 +186,7 @@ class WideStageTask(TableTask):
             node: {table: KeyedRows(held.values, held.keys, held.kept) for table, held in enumerate(payload.held())}
             for node, payload in payloads.items()
         }
+        self._blocks = [(payload.blocks, payload.parts) for payload in payloads.values() if payload.blocks is not None]
         for payload in payloads.values():
             if payload.data:
                 put(payload.data_owner, payload.data)
@@ -191,7 +198,9 @@ class WideStageTask(TableTask):
         self._waiting: list[tuple[float, int, int, Sequence[Frame]]] = []
 
     def start(self) -> None:
-        """Start the workers when the states are ready; returns at once."""
+        """Start to read, and the workers when the states are ready; returns at once."""
+        for blocks, parts in self._blocks:
+            blocks.begin(parts)
         if all(held.ready.is_set() for held in self._states):
             self._open()
         else:
@@ -223,6 +232,11 @@ class WideStageTask(TableTask):
     def tend(self, now: float) -> float:
         """Run timers once it has started."""
         return super().tend(now) if self._is_open else now + _GLANCE
+
+    def _fail(self, group: NodeWorkers, worker: int, clock: int, error: BaseException) -> None:
+        super()._fail(group, worker, clock, error)
+        for blocks, _ in self._blocks:
+            blocks.stop()
 
     def halt(self) -> None:
         """Stop all threads."""
