@@ -14,10 +14,12 @@ from stretto.schedule.stages.stage_values import Assignment, NodeSlots, Scheduli
 from .tree import Unit
 
 
-def request_of(unit: Unit, task: str, stage: str, workers: int, priority: float = 0.0) -> StageRequest:
-    """What a unit asks the scheduler for."""
+def request_of(
+    unit: Unit, task: str, stage: str, workers: int, priority: float = 0.0, near: tuple[int, ...] = ()
+) -> StageRequest:
+    """What a unit asks the scheduler for. near: nodes of its stage before."""
     placement = dict(unit.placement) if unit.placement else None
-    return StageRequest(task, stage, workers, placement, priority=unit.priority + priority)
+    return StageRequest(task, stage, workers, placement, priority=unit.priority + priority, near=near)
 
 
 def width_of(unit: Unit, widest: int, found: int = 0, threads: int | None = None) -> int:

@@ -66,6 +66,7 @@ class StageRun:
     iterations: int = 1
     memory: int | None = None  # bytes of a state that a node keeps in memory; None for no limit
     direct: bool = True  # states go from node to node directly; False: over all nodes, for comparison
+    expected: int = 0  # iterations of the stage and of those of its unit that follow; 0: of the stage alone
 
 
 @dataclass(frozen=True, eq=False)
