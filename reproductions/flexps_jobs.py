@@ -29,14 +29,16 @@ class SparseSet:
     samples: int
     features: int
     nonzeros: int  # of a sample
+    skew: int = 2  # the frequency of features, by rank: the higher, the fewer are frequent
+    shuffled: bool = True  # whether the numbers of features say nothing about how frequent they are
 
     @cached_property
     def arrays(self) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
         """Columns and values [samples, nonzeros] and labels [samples], ±1 by a sparse model with noise."""
         draw = np.random.default_rng(8)
-        # Features are as unequal as words are; the order of their numbers says nothing.
-        columns = (self.features * draw.random((self.samples, self.nonzeros)) ** 2).astype(np.int64)
-        columns = draw.permutation(self.features)[columns]
+        columns = (self.features * draw.random((self.samples, self.nonzeros)) ** self.skew).astype(np.int64)
+        if self.shuffled:
+            columns = draw.permutation(self.features)[columns]
         values = draw.standard_normal((self.samples, self.nonzeros)) / np.sqrt(self.nonzeros)
         true = np.where(draw.random(self.features) < 0.1, 10 * draw.standard_normal(self.features), 0.0)
         noise = 0.5 * draw.standard_normal(self.samples)
@@ -54,8 +56,8 @@ SETS = (KDD, WEBSPAM)
 
 def cluster(**options: Any) -> st.Simulated:
     """The simulated cluster."""
-    chosen = {"nodes": NODES, "threads": THREADS, "link": "1Gbit", "latency": "100us", **options}
-    return st.Simulated(seconds_per_item=PER_NONZERO, **chosen)
+    chosen = {"nodes": NODES, "threads": THREADS, "link": "1Gbit", "latency": "100us", "seconds_per_item": PER_NONZERO}
+    return st.Simulated(**{**chosen, **options})
 
 
 def _slope(margin: Any) -> Any:
@@ -125,8 +127,6 @@ def sgd_unit(data: SparseSet, w: Any, batch: int, iterations: int, **options: An
     return st.unit(sgd, *data.arrays, w, batch, iterations=iterations, batch=batch, **options)
 
 
-def run_sgd(data: SparseSet, batch: int, iterations: int, **options: Any) -> tuple[Any, bytes]:
-    """SGD in one stage: the result, and the bits of the model."""
-    w = data.state()
-    result = st.run(sgd_unit(data, w, batch, iterations, **options), runtime=cluster())
-    return result, w.array.tobytes()
+def run_sgd(data: SparseSet, batch: int, iterations: int, **options: Any) -> Any:
+    """The result of SGD in one stage."""
+    return st.run(sgd_unit(data, data.state(), batch, iterations, **options), runtime=cluster())

@@ -16,8 +16,9 @@ from stretto.schedule.stages.width_search import WidthSearch
 
 from .tree import Unit
 
-_PORTION = 10  # iterations of a sub-stage at most: starting its workers takes as long as some of them
-_SHORT = 2, 50  # iterations of a sub-stage at least, and the share of those of the stage: a short stage is searched less
+_PORTION = 10  # iterations of a sub-stage at most
+_START = 0.01  # seconds, of which starting the workers of a sub-stage is a small part
+_SHORT = 2  # at least: in a short stage each iteration at a bad width counts more
 
 
 @dataclass(eq=False)
@@ -47,9 +48,17 @@ class StageWidths:
             yield SubStageRun(0, left, "as given" if unit.workers else "all workers", not done)
             return
         widest = self._widest() if unit.is_loop else min(self._widest(), unit.parts)
-        least, share = _SHORT
-        portion = min(_PORTION, max(least, left // share))
-        search = self.memory.search(name, unit.batch or 0, widest, total=left, portion=portion, node=self._node)
+        search = self.memory.search(
+            name,
+            unit.batch or 0,
+            widest,
+            total=left,
+            iterations=min(_PORTION, max(_SHORT, left // 5)),
+            portion=min(_PORTION, max(_SHORT, left // 50)),
+            node=self._node,
+            least_seconds=_START,
+            like=f"{unit.name} at ",
+        )
         yield from _searched(search, not done)
         self.memory.remember(name, unit.batch or 0, search)
 

@@ -27,7 +27,8 @@ computed is thrown away. The rules:
 - **Choice.** Of the widths within 2 % of the fastest, the narrowest: it saves workers.
 - **Memory.** `WidthMemory` keeps the best width per stage and batch size; the next search of the same two is not made.
 - **Few iterations.** A stage of fewer than three sub-stages is not searched: it runs at `start`. A search takes at
-  most half of the iterations of a stage.
+  most half of the iterations of a stage, unless each width so far was faster than the one before: then going on costs
+  nothing.
 """
 
 from __future__ import annotations
@@ -94,6 +95,8 @@ class WidthSearch:
         The best width of an earlier search: nothing is searched.
     node : int or None, default None
         Workers of a node; None: all are on one.
+    least_seconds : float, default 0.0
+        A portion that took less is too short to say much, and the sub-stage goes on to its full length.
 
     Attributes
     ----------
@@ -120,6 +123,7 @@ class WidthSearch:
         total: int | None = None,
         known: int | None = None,
         node: int | None = None,
+        least_seconds: float = 0.0,
     ) -> None:
         check = of("WidthSearch")
         check.number("widest", widest, least=1, whole=True)
@@ -132,7 +136,9 @@ class WidthSearch:
         check.optional("total", total, least=0, whole=True)
         check.optional("known", known, least=1, whole=True)
         check.optional("node", node, least=1, whole=True)
+        check.number("least_seconds", least_seconds, least=0)
         self.widest, self.growth, self.iterations, self.repeats, self.total = widest, growth, iterations, repeats, total
+        self._least_seconds = least_seconds
         self._node = widest if node is None else min(node, widest)
         self.start = start if start is not None else self._whole_nodes(max(1, round(math.sqrt(widest))))
         self.times = IterationTimes(noise)
@@ -141,6 +147,7 @@ class WidthSearch:
         self.best = self.start
         self.settled = False
         self._portion = -(-iterations // 5) if portion is None else min(portion, iterations)
+        self._gaining = False  # the last step was clearly faster, and the search goes on in the same direction
         self._steps = self._search()
         self._part = SubStage(self.best, 0)
         self._begin(known)
@@ -184,12 +191,18 @@ class WidthSearch:
             return
         if many < self._part.iterations:
             self._part = SubStage(width, self._part.iterations - many)
-        elif self.total is not None and 2 * self.done >= self.total:
-            self._choose("half of the iterations of the stage are done")
+        elif self._too_short(width):
+            self._part = SubStage(width, self.iterations - self.times.count(width))
         elif (part := next(self._steps, None)) is None:
             self._choose("the search is over")
+        elif self.total is not None and 2 * self.done >= self.total and not self._gaining:
+            self._choose("half of the iterations of the stage are done")
         else:
             self._part = part
+
+    def _too_short(self, width: int) -> bool:
+        count = self.times.count(width)
+        return count < self.iterations and count * self.times.median(width) < self._least_seconds
 
     @property
     def left(self) -> int | None:
@@ -218,6 +231,7 @@ class WidthSearch:
         rose, equal, width = False, 0, self.best
         while (rival := self._step(width, up)) is not None:
             verdict = yield from self._compare(rival, f"{rival} is the next {'wider' if up else 'narrower'}")
+            self._gaining = verdict == "faster"
             if verdict == "slower" or (verdict == "unclear" and equal):
                 break
             equal = verdict == "unclear"
@@ -246,6 +260,7 @@ class WidthSearch:
 
     def _refine(self) -> _Steps:
         """Try the middle between the best width and its better neighbour."""
+        self._gaining = False
         near = [width for width in self.times.widths if width != self.best]
         sides = [
             max((w for w in near if w < self.best), default=None),
