@@ -212,3 +212,38 @@ def test_a_width_at_the_end_of_what_was_available_is_no_answer_for_more() -> Non
     assert not more.settled
     assert more.next().width == 8
     assert not memory.search("s", 1, 4).settled
+
+
+# -- nodes -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("start", [None, 1, 12, 36, 96])
+def test_beyond_one_node_widths_are_whole_nodes(start: int | None) -> None:
+    """Above one node the network costs more than the workers gain; one node is the best, and it is not skipped."""
+    network: Curve = lambda k: 96 / k + (0 if k <= 12 else 20 + k)  # noqa: E731
+    search = run(network, WidthSearch(96, start=start, node=12, total=1000))
+    assert search.best == 12
+    assert all(width <= 12 or width % 12 == 0 for width in search.times.widths)
+    assert run(lambda k: 1 / k, WidthSearch(100, start=start, node=12, total=1000)).best == 100
+
+
+def test_a_step_that_gains_is_not_stopped_at_half() -> None:
+    search = run(lambda k: 1 / k, WidthSearch(96, start=12, node=12, iterations=2, portion=2, total=10))
+    assert search.best == 96
+
+
+def test_a_portion_that_was_too_short_is_extended() -> None:
+    for least, first in ((0.0, 2), (1.0, 10)):
+        search = WidthSearch(4, portion=2, total=400, least_seconds=least)
+        while search.next().width == 2:
+            part = search.next()
+            search.measured(2, 1e-3 * part.iterations, part.iterations)
+        assert search.times.count(2) == first
+
+
+def test_phases_of_one_algorithm_start_where_the_last_ended() -> None:
+    memory = WidthMemory()
+    memory.remember("sgd at (0,)", 100, run(u_curve(4), WidthSearch(64, total=300)))
+    assert memory.search("sgd at (1,)", 1000, 64, total=300, like="sgd at ").start == 4
+    assert memory.search("sgd at (1,)", 1000, 64, total=300).start == 8
+    assert memory.search("sgd at (1,)", 0, 64, total=300, like="sgd at ").start == 8  # no batch size: another unit

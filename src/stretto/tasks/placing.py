@@ -23,8 +23,12 @@ def request_of(
     priority: float = 0.0,
     reads: UnitReads | None = None,
     most: int = 1,
+    before: tuple[int, ...] = (),
 ) -> StageRequest:
-    """What a unit asks the scheduler for. reads: what it reads in blocks. most: workers of a node."""
+    """What a unit asks the scheduler for.
+
+    reads: what it reads in blocks. most: workers of a node. before: nodes of its stage before.
+    """
     placement = dict(unit.placement) if unit.placement else None
     data: frozenset[str] = frozenset()
     if reads is not None and reads.near:
@@ -33,7 +37,7 @@ def request_of(
             workers = sum(placement.values())
             reads.check(unit.name, placement)
         data = reads.held
-    return StageRequest(task, stage, workers, placement, data, unit.priority + priority)
+    return StageRequest(task, stage, workers, placement, data, unit.priority + priority, before=before)
 
 
 def width_of(unit: Unit, widest: int, found: int = 0, threads: int | None = None) -> int:

@@ -111,7 +111,7 @@ class TaskRun:
     ) -> None:
         self.plan, self.environment, self.name, self.priority = plan, environment, name, priority
         self.options = TaskOptions() if options is None else options
-        self.widths = StageWidths(lambda: environment.widest)
+        self.widths = StageWidths(lambda: environment.widest, environment.stages.threads)
         self.records: list[StageRecord] = []
         self._value: Any = None
         self._tell = tell
@@ -187,12 +187,15 @@ class TaskRun:
         """Run a unit; False if it was asked to stop before its end."""
         unit, path = start.unit, start.path
         done = self._progress.in_unit.get(path, 0)
+        before: tuple[int, ...] = ()  # nodes of the stage before, which hold the states
         for sub in self.widths.sub_stages(unit, f"{unit.name} at {path}", done):
             left, sub.seconds = sub.iterations, 0.0
             while left:
                 some = min(left, self._safe.most(path))
-                with self._workers(unit, sub) as place:
-                    self._value, record = self._stage(start, replace(sub, iterations=some), place)
+                with self._workers(unit, sub, before) as place:
+                    now = replace(sub, iterations=some)
+                    self._value, record = self._stage(start, now, place, unit.iterations - done)
+                before = place.nodes
                 left, done = left - some, done + some
                 sub.seconds += record.seconds
                 self._progress.in_unit[path] = done
@@ -209,19 +212,20 @@ class TaskRun:
         return True
 
     @contextmanager
-    def _workers(self, unit: Unit, sub: SubStageRun) -> Iterator[StagePlace]:
+    def _workers(self, unit: Unit, sub: SubStageRun, before: tuple[int, ...]) -> Iterator[StagePlace]:
         """Wait for workers, and give them back at the end."""
         stage = f"{unit.name} {next(self._stage_numbers)}"
         width = width_of(unit, self.environment.widest, sub.width, self.environment.stages.threads)
         most = self.environment.stages.threads
-        request = request_of(unit, self.name, stage, width, self.priority, self._reads[id(unit)], most)
+        request = request_of(unit, self.name, stage, width, self.priority, self._reads[id(unit)], most, before)
         assignment = self.environment.gate.enter(request)
         try:
             yield place_of(assignment)
         finally:
             self.environment.gate.leave(request)
 
-    def _stage(self, start: StartUnit, sub: SubStageRun, place: StagePlace) -> tuple[Any, StageRecord]:
+    def _stage(self, start: StartUnit, sub: SubStageRun, place: StagePlace, left: int) -> tuple[Any, StageRecord]:
+        """Run a stage. left: iterations of the unit from here to its end."""
         unit, path, stages, progress = start.unit, start.path, self.environment.stages, self._progress
         first = progress.made.get(path, 0)
         recording, moved, sent, how = None, 0, 0, ""
@@ -232,7 +236,7 @@ class TaskRun:
             where: Any = self.environment.runtime
             if unit.mode is not None:
                 where = Serial() if unit.mode == "sequential" else self._one_process(unit, place)
-            stage = stage_run(unit, self._input(unit, path, sub, first), where)
+            stage = replace(stage_run(unit, self._input(unit, path, sub, first), where), expected=left)
             if unit.mode == "sequential":
                 with self._at_driver(unit):
                     end = LocalStages(where).run(stage, place)

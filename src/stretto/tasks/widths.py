@@ -16,7 +16,9 @@ from stretto.schedule.stages.width_search import WidthSearch
 
 from .tree import Unit
 
-_PORTION = 10  # iterations of a sub-stage: starting its workers takes as long as some of them
+_PORTION = 10  # iterations of a sub-stage at most
+_START = 0.01  # seconds, of which starting the workers of a sub-stage is a small part
+_SHORT = 2  # at least: in a short stage each iteration at a bad width counts more
 
 
 @dataclass(eq=False)
@@ -33,8 +35,9 @@ class SubStageRun:
 class StageWidths:
     """Divides units into sub-stages. memory: the best widths by unit and batch size."""
 
-    def __init__(self, widest: Callable[[], int]) -> None:
+    def __init__(self, widest: Callable[[], int], node: int | None = None) -> None:
         self._widest = widest  # workers of all nodes, of which some may join or leave
+        self._node = node  # workers of a node
         self.memory = WidthMemory()
         self._loops: dict[tuple[int, int], Any] = {}
 
@@ -45,7 +48,17 @@ class StageWidths:
             yield SubStageRun(0, left, "as given" if unit.workers else "all workers", not done)
             return
         widest = self._widest() if unit.is_loop else min(self._widest(), unit.parts)
-        search = self.memory.search(name, unit.batch or 0, widest, total=left, portion=_PORTION)
+        search = self.memory.search(
+            name,
+            unit.batch or 0,
+            widest,
+            total=left,
+            iterations=min(_PORTION, max(_SHORT, left // 5)),
+            portion=min(_PORTION, max(_SHORT, left // 50)),
+            node=self._node,
+            least_seconds=_START,
+            like=f"{unit.name} at ",
+        )
         yield from _searched(search, not done)
         self.memory.remember(name, unit.batch or 0, search)
 

@@ -1,18 +1,14 @@
-"""What moves between the nodes of a simulated cluster before a stage, and how long that takes on its links."""
+"""Where the states of a session are, and what moves between nodes before a stage."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stretto.errors import PlanError
-from stretto.state.state import State
-from stretto.store.layout import TableSpec
-from stretto.store.local.holdings import DRIVER, ChunkPartition, Holdings, Move
+from stretto.store.local.holdings import DRIVER, Holdings, Move
 
 from .held_states import StateShape
 from .preparation import chosen_preparation
@@ -51,7 +47,7 @@ class StatePlaces:
             ]
             return moves, "served" if single is not None else ""
         how = stage.preparation or chosen_preparation(
-            sum(shape.rows * shape.row_bytes for shape in shapes), stage.iterations
+            sum(shape.rows * shape.row_bytes for shape in shapes), max(stage.iterations, stage.expected)
         )
         moves = []
         for used in stage.states:
@@ -103,43 +99,3 @@ def _wish(used: StageState, shape: StateShape, nodes: Sequence[int]) -> NDArray[
                 f"for {chunks} rows and {many} nodes; return one place from 0 to {many - 1} for each row"
             )
     return np.asarray(nodes, np.int64)[places]
-
-
-class SimulatedMoves:
-    """Moves of states on a simulated cluster, in virtual time."""
-
-    def __init__(self, spec: Any) -> None:
-        self._places = StatePlaces(range(spec.nodes))
-        self._links = tuple(spec.links)
-
-    def before(self, stage: StageRun, place: StagePlace) -> tuple[int, float]:
-        """(bytes, seconds) that states need to get to a stage. What the driver brings at first takes no time."""
-        flushed = [] if stage.direct else self._places.flush(stage)
-        moves, _ = self._places.before(replace(stage, preparation="whole"), place)
-        between = [move for move in moves if move.source != DRIVER]
-        return self._places.nbytes([*flushed, *between]), self._seconds(flushed) + self._seconds(between)
-
-    def placed(self, stage: StageRun) -> tuple[TableSpec, ...]:
-        """The tables of a stage, cut as its states are: each chunk is served by the node that holds it."""
-        tables = list(stage.job.tables)
-        for number, used in enumerate(stage.states):
-            bits, holders = self._places.shapes[used.number].bits, self._places.holdings.holders(used.number)
-            tables[number] = replace(tables[number], partition=ChunkPartition(bits, holders), shards=None)
-        return tuple(tables)
-
-    def _seconds(self, moves: Sequence[Move]) -> float:
-        """All nodes send and receive at the same time; the busiest takes longest."""
-        busy: dict[tuple[str, int], int] = {}
-        for move in moves:
-            for way in (("out", move.source), ("in", move.target)):
-                busy[way] = busy.get(way, 0) + self._places.move_bytes(move)
-        return max((nbytes / self._links[node] for (_, node), nbytes in busy.items()), default=0.0)
-
-    def collect(self, states: Mapping[int, State]) -> int:
-        """Bytes that would come from the nodes."""
-        moves = [move for number in states for move in self._places.holdings.gather(number, DRIVER)]
-        return self._places.nbytes(moves)
-
-    def release(self, number: int | None) -> None:
-        """Forget a state; None: all."""
-        self._places.release(number)

@@ -10,12 +10,11 @@ once: the width of the next stage is only a number. States stay where the stages
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from stretto.runtime.chosen import name_of, one_memory
 from stretto.runtime.tables.job import TableOutcome
@@ -24,11 +23,7 @@ from stretto.state.state import State
 from stretto.store.local.table import LocalTable
 
 from .file_blocks import FileSpec, OpenFiles, join_nodes, open_on_node
-from .moved_states import SimulatedMoves
 from .stage_runs import StageEnd, StagePlace, StageRun, StageSession, StageState
-
-if TYPE_CHECKING:
-    from stretto.runtime.simulated.spec import Simulated
 
 
 @contextmanager
@@ -37,6 +32,8 @@ def open_stages(runtime: Any) -> Iterator[StageSession]:
     if one_memory(runtime):
         yield LocalStages(runtime)
     elif name_of(runtime) == "simulated":
+        from .simulated_session import SimulatedStages  # imported late: it imports greenlet
+
         yield SimulatedStages(runtime)
     else:
         with runtime.stages() as stages:
@@ -103,36 +100,6 @@ class LocalStages(InPlace):
         if found is None or found[1].values.ctypes.data != array.ctypes.data:
             found = self._tables[owner, used.number] = used.state, LocalTable(array.reshape(len(array), -1))
         return found[1]
-
-
-class SimulatedStages(InPlace):
-    """Stages on simulated nodes. What moves between two stages takes virtual time on the links."""
-
-    virtual = True
-
-    def __init__(self, spec: Simulated) -> None:
-        self._spec = spec
-        self.nodes, self.threads = tuple(range(spec.nodes)), spec.threads
-        self._moves = SimulatedMoves(spec)
-        self._one = threading.Lock()  # tasks that run at the same time run their stages one after another
-
-    def run(self, stage: StageRun, place: StagePlace) -> StageEnd:
-        """Run a stage on some of the nodes."""
-        most = max(many for _, many in place.workers_by_node)
-        with self._one, stage.reading(range(stage.job.workers)):
-            moved, seconds = self._moves.before(stage, place)
-            tables = self._moves.placed(stage)
-            job = replace(stage.job, homes=stage.homes(place), tables=tables)
-            outcome = serve_copies(replace(self._spec, threads=min(most, self.threads)), replace(stage, job=job))
-        return StageEnd(outcome, 2 * float(self._spec.latency) + seconds, moved)
-
-    def collect(self, owner: str, states: Mapping[int, State]) -> int:
-        """Bytes that would come from the nodes."""
-        return self._moves.collect(states)
-
-    def release(self, owner: str, number: int | None = None) -> None:
-        """Forget where states are."""
-        self._moves.release(number)
 
 
 def start_values(stage: StageRun) -> None:

@@ -89,6 +89,7 @@ class StageRun:
     direct: bool = True  # states go from node to node directly; False: over all nodes, for comparison
     blocks: StageBlocks | None = None  # data that are read while it runs
     near: tuple[int, ...] = ()  # by part: the node that has its files; (): any node
+    expected: int = 0  # iterations of the stage and of those of its unit that follow; 0: of the stage alone
 
     def homes(self, place: StagePlace) -> tuple[int, ...]:
         """The node of each part."""

@@ -3,7 +3,7 @@
 1. A complete specification is followed strictly.
 2. Otherwise all workers go to one node, so that they share its copy of the model: a node that holds part of the data if
    one has enough free workers. Of several, it is the one that this task used longest ago, so that all parts of the data
-   are read about equally often.
+   are read about equally often. The stages of one run of a unit stay on the nodes of the first where they fit.
 3. Otherwise the workers are spread over as few nodes as possible, as many of them as possible holding data.
 """
 
@@ -33,10 +33,15 @@ def place(
     if request.placement is not None:
         fits = all(free.get(node, 0) >= workers for node, workers in request.placement.items())
         return dict(request.placement) if fits else None
-    # Best first: holders of data, then the node used longest ago, then the lowest number.
+    # Best first: holders of data, nodes of the stage before, the node used longest ago, the lowest number.
     ranked = sorted(
         (node for node in nodes if free[node] > 0),
-        key=lambda node: (not _holds(nodes[node], request), history.last_used(node), node),
+        key=lambda node: (
+            not _holds(nodes[node], request),
+            node not in request.before,
+            history.last_used(node),
+            node,
+        ),
     )
     for node in ranked:
         if free[node] >= request.workers:

@@ -33,6 +33,7 @@ class StageRequest:
     placement: Mapping[int, int] | None = None  # workers on each node, followed strictly; None: the scheduler decides
     data: frozenset[str] = frozenset()  # names of the data sets that it reads; empty: any node is as good
     priority: float = 0.0  # a higher one goes first
+    before: tuple[int, ...] = ()  # nodes of the stage of its unit before, which hold its states; preferred among equals
 
     def __post_init__(self) -> None:
         check = of(self.name)

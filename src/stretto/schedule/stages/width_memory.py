@@ -7,7 +7,8 @@
     saved = memory.to_dict()                              # for a checkpoint
 
 The best width moves with the batch size, so each has its own. A stage with another batch size starts its search at the
-best width of the nearest one.
+best width of the nearest one. So does a stage of which nothing is known, where stages that are `like` it have run with
+other batch sizes: phases of one algorithm.
 """
 
 from __future__ import annotations
@@ -42,7 +43,9 @@ class WidthMemory:
 
     __hash__ = None  # type: ignore[assignment]  # it changes
 
-    def search(self, stage: str, batch: int, widest: int, *, total: int | None = None, **options: Any) -> WidthSearch:
+    def search(
+        self, stage: str, batch: int, widest: int, *, total: int | None = None, like: str | None = None, **options: Any
+    ) -> WidthSearch:
         """A search for a stage, with what is known of it.
 
         Parameters
@@ -55,13 +58,15 @@ class WidthMemory:
             Workers that are available.
         total : int or None, default None
             Its iterations; None: not known.
+        like : str or None, default None
+            How the names of stages begin that are like this one; None: there are none.
         **options
             Further parameters of `WidthSearch`.
         """
         known = self.recall(stage, batch)
         if known is not None and _holds(known, widest):
             return WidthSearch(widest, total=total, known=known.width, **options)
-        near = self._nearest(stage, batch)
+        near = self._nearest(stage, batch, like if batch else None)
         if near is not None:
             options["start"] = min(near.width, widest)
         return WidthSearch(widest, total=total, **options)
@@ -78,9 +83,13 @@ class WidthMemory:
         """What is known of a stage with this batch size."""
         return self._known.get(stage, {}).get(batch)
 
-    def _nearest(self, stage: str, batch: int) -> KnownWidth | None:
+    def _nearest(self, stage: str, batch: int, like: str | None) -> KnownWidth | None:
         """What is known of the stage with the batch size whose ratio to this one is nearest to 1."""
-        known = self._known.get(stage, {})
+        known = dict(self._known.get(stage, {}))
+        if not known and like is not None:
+            for name, batches in sorted(self._known.items()):
+                if name.startswith(like):
+                    known.update((size, found) for size, found in batches.items() if size)
         return min(
             known.items(), key=lambda item: (abs(math.log(max(1, item[0]) / max(1, batch))), item[0]), default=(0, None)
         )[1]

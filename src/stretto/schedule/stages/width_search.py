@@ -15,6 +15,8 @@ computed is thrown away. The rules:
   takes many times the best time, and no width is more than a factor of √widest away from the middle.
 - **Growth.** The next width is `growth` times the last. If the first step up is not faster, the search goes down
   instead.
+- **Nodes.** Beyond one node widths are whole nodes, and no step skips the width of one node: the first worker on
+  another node brings the network, and a part of a node costs the same messages as all of it.
 - **Length.** A sub-stage has `iterations` iterations. After each `portion` of them, by default a fifth, it ends early
   if the answer is clear: two medians differ by more than twice the standard error of their difference.
 - **Noise.** The relative noise of an iteration is estimated from all times so far, each against the median of its
@@ -25,7 +27,8 @@ computed is thrown away. The rules:
 - **Choice.** Of the widths within 2 % of the fastest, the narrowest: it saves workers.
 - **Memory.** `WidthMemory` keeps the best width per stage and batch size; the next search of the same two is not made.
 - **Few iterations.** A stage of fewer than three sub-stages is not searched: it runs at `start`. A search takes at
-  most half of the iterations of a stage.
+  most half of the iterations of a stage, unless each width so far was faster than the one before: then going on costs
+  nothing.
 """
 
 from __future__ import annotations
@@ -90,6 +93,10 @@ class WidthSearch:
         Iterations of the stage; None: not known.
     known : int or None, default None
         The best width of an earlier search: nothing is searched.
+    node : int or None, default None
+        Workers of a node; None: all are on one.
+    least_seconds : float, default 0.0
+        A portion that took less is too short to say much, and the sub-stage goes on to its full length.
 
     Attributes
     ----------
@@ -115,6 +122,8 @@ class WidthSearch:
         portion: int | None = None,
         total: int | None = None,
         known: int | None = None,
+        node: int | None = None,
+        least_seconds: float = 0.0,
     ) -> None:
         check = of("WidthSearch")
         check.number("widest", widest, least=1, whole=True)
@@ -126,14 +135,19 @@ class WidthSearch:
         check.optional("portion", portion, least=1, whole=True)
         check.optional("total", total, least=0, whole=True)
         check.optional("known", known, least=1, whole=True)
+        check.optional("node", node, least=1, whole=True)
+        check.number("least_seconds", least_seconds, least=0)
         self.widest, self.growth, self.iterations, self.repeats, self.total = widest, growth, iterations, repeats, total
-        self.start = start if start is not None else max(1, round(math.sqrt(widest)))
+        self._least_seconds = least_seconds
+        self._node = widest if node is None else min(node, widest)
+        self.start = start if start is not None else self._whole_nodes(max(1, round(math.sqrt(widest))))
         self.times = IterationTimes(noise)
         self.decisions: list[WidthDecision] = []
         self.done = 0  # iterations measured
         self.best = self.start
         self.settled = False
         self._portion = -(-iterations // 5) if portion is None else min(portion, iterations)
+        self._gaining = False  # the last step was clearly faster, and the search goes on in the same direction
         self._steps = self._search()
         self._part = SubStage(self.best, 0)
         self._begin(known)
@@ -177,12 +191,18 @@ class WidthSearch:
             return
         if many < self._part.iterations:
             self._part = SubStage(width, self._part.iterations - many)
-        elif self.total is not None and 2 * self.done >= self.total:
-            self._choose("half of the iterations of the stage are done")
+        elif self._too_short(width):
+            self._part = SubStage(width, self.iterations - self.times.count(width))
         elif (part := next(self._steps, None)) is None:
             self._choose("the search is over")
+        elif self.total is not None and 2 * self.done >= self.total and not self._gaining:
+            self._choose("half of the iterations of the stage are done")
         else:
             self._part = part
+
+    def _too_short(self, width: int) -> bool:
+        count = self.times.count(width)
+        return count < self.iterations and count * self.times.median(width) < self._least_seconds
 
     @property
     def left(self) -> int | None:
@@ -211,6 +231,7 @@ class WidthSearch:
         rose, equal, width = False, 0, self.best
         while (rival := self._step(width, up)) is not None:
             verdict = yield from self._compare(rival, f"{rival} is the next {'wider' if up else 'narrower'}")
+            self._gaining = verdict == "faster"
             if verdict == "slower" or (verdict == "unclear" and equal):
                 break
             equal = verdict == "unclear"
@@ -239,6 +260,7 @@ class WidthSearch:
 
     def _refine(self) -> _Steps:
         """Try the middle between the best width and its better neighbour."""
+        self._gaining = False
         near = [width for width in self.times.widths if width != self.best]
         sides = [
             max((w for w in near if w < self.best), default=None),
@@ -247,7 +269,7 @@ class WidthSearch:
         known = sorted((w for w in sides if w is not None), key=self.times.median)
         enough = self.left is None or self.left >= 3 * self.iterations
         for side in known[:1]:
-            middle = round(math.sqrt(self.best * side))
+            middle = self._whole_nodes(round(math.sqrt(self.best * side)))
             visible = _CLEAR * self.times.noise * math.sqrt(2 / self.iterations) < _GAIN
             if middle not in (self.best, side) and enough and visible:
                 self._decide(middle, f"{middle} is between the best, {self.best}, and the better neighbour, {side}")
@@ -268,9 +290,23 @@ class WidthSearch:
 
     def _step(self, width: int, up: bool) -> int | None:
         """The next width in a direction; None beyond the ends."""
-        if up:
-            return min(self.widest, max(width + 1, round(width * self.growth))) if width < self.widest else None
-        return max(1, min(width - 1, round(width / self.growth))) if width > 1 else None
+        node = self._node
+        if up and width < self.widest:
+            wanted = self._whole_nodes(max(width + 1, round(width * self.growth)))
+            least = width + 1 if width < node else (width // node + 1) * node
+            return min(self.widest, max(least, wanted), node if width < node else self.widest)
+        if not up and width > 1:
+            wanted = self._whole_nodes(max(1, round(width / self.growth)))
+            most = width - 1 if width <= node else (width - 1) // node * node
+            return max(1, min(most, wanted), node if width > node else 1)
+        return None
+
+    def _whole_nodes(self, width: int) -> int:
+        """The nearest width that fills its nodes. Within one node all widths do."""
+        node = self._node
+        if node == self.widest or width < node / math.sqrt(self.growth):
+            return width
+        return min(self.widest, max(1, round(width / node)) * node)
 
     def _decide(self, width: int, reason: str) -> None:
         self.decisions.append(WidthDecision(width, reason))

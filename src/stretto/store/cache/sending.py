@@ -92,7 +92,7 @@ class Sender:
         found: Updates = []
         runs = _runs(batch.shards, self._burst)
         starts = [a for a, _ in runs]
-        totals = np.add.reduceat(sizes, starts).tolist()
+        totals = np.add.reduceat(sizes, starts).tolist() if len(starts) > 1 else [int(sizes.sum())]
         for (a, b), shard, total in zip(runs, batch.shards[starts].tolist(), totals, strict=True):
             self._numbers[shard] += 1
             number = self._numbers[shard]

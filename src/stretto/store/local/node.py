@@ -101,7 +101,7 @@ class LocalNode:
         """As `try_read`; a worker that is refused is named in `woken` when it may try again."""
         if self.try_read(worker, table, keys, out):
             return True
-        self.hold_until(worker, self._rule.need(self.clocks[worker]))
+        self.hold(worker)
         return False
 
     def put(self, worker: int, table: int, keys: Keys, deltas: NDArray[Any]) -> None:
@@ -137,11 +137,12 @@ class LocalNode:
         if self._clocks.tick(worker):
             self._moved()
 
-    def hold_until(self, worker: int, clock: int) -> bool:
-        """Whether a worker has to wait until all have reached this clock; `woken` names it then."""
-        if self.through >= clock:
+    def hold(self, worker: int) -> bool:
+        """Whether a worker has to wait before it may read in its clock; `woken` names it then."""
+        need = self._rule.need(self.clocks[worker])
+        if self.through >= need:
             return False
-        self._waiting[worker] = clock
+        self._waiting[worker] = need
         return True
 
     def leave(self, now: float, worker: int) -> None:

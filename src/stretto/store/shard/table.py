@@ -299,7 +299,8 @@ class ShardTable:
         if not parts:
             return []
         # The messages are adjacent slices of the rows.
-        totals = np.add.reduceat(sizes, [part.start for _, part in parts]).tolist()
+        starts = [part.start for _, part in parts]
+        totals = np.add.reduceat(sizes, starts).tolist() if len(parts) > 1 else [int(sizes.sum())]
         receivers = nodes.tolist()
         return [
             (
