@@ -198,7 +198,7 @@ class TaskRun:
     def _stage(self, start: StartUnit, sub: SubStageRun, place: StagePlace) -> tuple[Any, StageRecord]:
         unit, path, stages, progress = start.unit, start.path, self.environment.stages, self._progress
         first = progress.made.get(path, 0)
-        recording, moved, how = None, 0, ""
+        recording, moved, how, sent = None, 0, "", 0
         transition = 0.0 if stages.virtual else self._clock.between()
         if unit.is_loop:
             value, seconds = None, self._call_loop(unit, sub, place)
@@ -214,7 +214,7 @@ class TaskRun:
                 end = stages.run(stage, place)
             outcome, transition, moved, how = end.outcome, transition + end.around, end.moved, end.preparation
             seconds, value = outcome.seconds, value_of(unit, outcome)
-            recording = outcome.recording
+            recording, sent = outcome.recording, sum(pair.nbytes for pair in outcome.traffic)
             progress.local[path] = outcome.local
         progress.made[path] = first + sub.iterations
         progress.iterations += sub.iterations
@@ -231,6 +231,7 @@ class TaskRun:
             sub.reason,
             float(value) if isinstance(value, bool | int | float | np.generic) else None,
             how,
+            sent,
             recording if self.options.record is not None else None,
         )
 

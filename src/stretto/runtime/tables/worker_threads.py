@@ -6,7 +6,6 @@ that need none. A subclass says what a tick means (`tick`) and what follows when
 
 from __future__ import annotations
 
-import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 
 from stretto.comm.messages import Keys
 from stretto.errors import RunError
+from stretto.runtime import kept_threads
 
 from .array_locks import RowAccess
 from .job import TableJob, WorkerExit
@@ -89,16 +89,13 @@ class WorkerThreads(ABC):
 
     def start_and_wait(self, before: Callable[[], None]) -> None:
         """Start the threads after `before` (with the lock held); returns when all have ended."""
-        threads = [
-            threading.Thread(target=self._body, args=(client,), name=f"stretto-worker-{client.worker}", daemon=True)
-            for client in self.clients
-            if not client.ended
-        ]
+        threads: list[kept_threads.Running] = []
         try:
             with self.lock:
                 before()
-            for thread in threads:
-                thread.start()
+            for client in self.clients:
+                if not client.ended:
+                    threads.append(kept_threads.start(f"stretto-worker-{client.worker}", self._body, client))
             self._serve(len(threads))
         except BaseException:
             with self.lock:
