@@ -21,9 +21,10 @@ from wire_ends import JOB, until
 class Side:
     """A wire that keeps what arrives, by incarnation."""
 
-    def __init__(self, host: int) -> None:
+    def __init__(self, host: int, patience: float = 5.0) -> None:
         self.host, self.keys = host, new_pair()
         self.got: dict[int, list[int]] = {}
+        self.silent: list[int] = []
         self.lock = threading.Lock()
         self.wire = Wire(
             host,
@@ -31,7 +32,8 @@ class Side:
             keys=self.keys,
             deliver=self.deliver,
             tend=lambda now: inf,
-            silent=lambda host, seconds: None,
+            silent=lambda host, seconds: self.silent.append(host),
+            patience=patience,
         )
 
     def deliver(self, now: float, host: int, channel: int, source: int, target: int, frames: list[Frame]) -> None:
@@ -103,3 +105,18 @@ def test_one_that_has_ended_is_ignored_and_the_other_goes_on(sides: tuple[Side, 
     here.send(2, 2)
     until(lambda: there.wire.counters.dropped == 2)
     assert there.got == {2: [1]}
+
+
+def test_only_hosts_that_take_part_can_be_silent(sides: tuple[Side, Side]) -> None:
+    """A host that has had nothing to do has not met the others, and sends no heartbeats."""
+    asks, idle = Side(2, patience=0.2), sides
+    roster = {side.host: side.address() for side in (*idle, asks)}
+    try:
+        asks.wire.meet(roster, 1, where=(2, 1))
+        until(lambda: 1 in asks.silent)
+        assert asks.silent == [1]
+        asks.wire.meet(roster, 2, where=(0, 2), oldest=2)
+        until(lambda: 0 in asks.silent)
+        assert asks.silent == [1, 0]
+    finally:
+        asks.wire.close()

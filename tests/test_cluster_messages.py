@@ -62,3 +62,10 @@ def test_small_calls_are_one_message() -> None:
     actor = Actor()
     assert called(actor, "total", np.ones(3)) == 3.0
     assert len(actor.sizes) == 1
+
+
+def test_an_answer_may_be_read_several_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several tasks that begin with one call all wait for its answer."""
+    monkeypatch.setattr(ray_fleet, "ray", SimpleNamespace(get=lambda ref, timeout: ref))
+    answer = ray_fleet._RayAnswer(0, ray_fleet._messages(Actor(), "total", packed((np.ones(3),))))
+    assert [answer.result(0.0) for _ in range(3)] == [3.0] * 3

@@ -38,9 +38,9 @@ class StageRecord:
     value : number or None
         The value of the unit, where it is a number.
     preparation : str
-        How a stage on one node of a cluster got its states: "whole" or "on-demand".
+        How a stage on one node of a cluster got its states: "whole", "on-demand" or "served".
     sent : int
-        Bytes that nodes sent each other while it ran: rows of states, and changes of them.
+        Bytes of messages between its nodes while it ran: reads and updates of states that are cut over nodes.
     recording : object or None
         Everything that happened in it, with record="full".
     """

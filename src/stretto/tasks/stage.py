@@ -87,7 +87,7 @@ class StageWork:
             pass
 
     def steps(self, w: Worker) -> Iterator[None]:
-        """One iteration, with its tick, in each step."""
+        """One iteration in each step."""
         if self.local and w.clock == 0 and not w.local:
             w.local.update(deepcopy(self.local[w.number]))
         arguments = [
@@ -99,12 +99,13 @@ class StageWork:
             for at, (argument, number) in enumerate(zip(self.arguments, self.numbers, strict=True))
             if argument.kind == "block"
         ]
-        while w.clock < self.iterations:
+        for iteration in range(w.clock, self.iterations):
             for at, reader in changing:
                 arguments[at] = reader.take(w.number, worker.iteration % reader.reads.counts[w.number])
             w.local[VALUE] = _checked(self.unit, self.function(worker, *arguments))
-            w.tick()
-            yield
+            if iteration + 1 < self.iterations:  # the last clock ends with the worker: one exchange of nodes fewer
+                w.tick()
+                yield
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the data, which nodes get by themselves (`StageData`, `StageBlocks`).

@@ -228,7 +228,7 @@ class TaskRun:
         """Run a stage. left: iterations of the unit from here to its end."""
         unit, path, stages, progress = start.unit, start.path, self.environment.stages, self._progress
         first = progress.made.get(path, 0)
-        recording, moved, sent, how = None, 0, 0, ""
+        recording, moved, how, sent = None, 0, "", 0
         transition = 0.0 if stages.virtual else self._clock.between()
         if unit.is_loop:
             value, seconds = None, self._call_loop(unit, sub, place)
@@ -245,7 +245,7 @@ class TaskRun:
             outcome, transition, moved, how = end.outcome, transition + end.around, end.moved, end.preparation
             seconds, value = outcome.seconds, value_of(unit, outcome)
             recording = outcome.recording
-            sent = sum(one.nbytes for one in outcome.traffic if one.source != one.target)
+            sent = sum(pair.nbytes for pair in outcome.traffic if pair.source != pair.target)
             progress.local[path] = outcome.local
         progress.made[path] = first + sub.iterations
         progress.iterations += sub.iterations

@@ -6,7 +6,6 @@ that need none. A subclass says what a tick means (`tick`) and what follows when
 
 from __future__ import annotations
 
-import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -19,6 +18,7 @@ from numpy.typing import NDArray
 
 from stretto.comm.messages import Keys
 from stretto.errors import RunError
+from stretto.runtime import kept_threads
 
 from .array_locks import RowAccess
 from .job import TableJob, WorkerExit
@@ -94,15 +94,12 @@ class WorkerThreads(ABC):
         """
         if bodies is None:
             bodies = [partial(self._work, client) for client in self.clients if not client.ended]
-        threads = [
-            threading.Thread(target=self._body, args=(body,), name=f"stretto-worker-{number}", daemon=True)
-            for number, body in enumerate(bodies)
-        ]
+        threads: list[kept_threads.Running] = []
         try:
             with self.lock:
                 before()
-            for thread in threads:
-                thread.start()
+            for number, body in enumerate(bodies):
+                threads.append(kept_threads.start(f"stretto-worker-{number}", self._body, body))
             self._serve(len(threads))
         except BaseException:
             with self.lock:

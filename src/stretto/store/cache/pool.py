@@ -17,6 +17,7 @@ from stretto.comm.messages import Keys
 from stretto.store.index import Index, Places, longer
 from stretto.store.layout import Layout
 from stretto.store.local.holdings import ChunkPartition
+from stretto.store.touched import TouchedRows
 
 # What new slots hold in each column.
 _FILLS = {"values": 0, "through": -1, "shard": 0, "witness": 0, "version": -1, "scale": 1, "pending": -1}
@@ -64,6 +65,7 @@ class Pool:
         self.scale: NDArray[np.float32] = np.ones(slots, np.float32)
         self.pending: NDArray[np.int64] = np.full(slots, -1)
         self.used: NDArray[np.int64] = np.zeros(0 if self.bound is None else slots, np.int64)
+        self._touched = TouchedRows(slots)
         if self.index is None:
             self.shard[:] = layout.shard_of(table, np.arange(slots))
 
@@ -78,12 +80,29 @@ class Pool:
             and not (len(self.version) or len(self.used) or spec.versioned or spec.cache_rows)
         )
         if same:
-            self._layout, self.held = layout, 0
-            self.through.fill(-1)
-            self.pending.fill(-1)
-            if not _same_partition(spec.partition, before.partition):
-                self.shard[:] = layout.shard_of(self._table, np.arange(len(self.shard)))
+            old, self._layout, self.held = self._layout, layout, 0
+            self._touched.reset((self.through, -1), (self.pending, -1))
+            self._place_shards(old)
         return same
+
+    def requested(self, slots: Places, need: int) -> None:
+        """Rows are requested. No other rows are held later."""
+        self.pending[slots] = need
+        if self.index is None:
+            self._touched.mark(slots)
+
+    def _place_shards(self, old: Layout) -> None:
+        """Place rows on shards, as far as another layout had them elsewhere."""
+        before, now = old.tables[self._table], self._layout.tables[self._table]
+        one, other = before.partition, now.partition
+        alike = (old.nodes, before.shards) == (self._layout.nodes, now.shards)
+        if alike and isinstance(one, ChunkPartition) and isinstance(other, ChunkPartition) and one.bits == other.bits:
+            moved = np.flatnonzero(one.shards != other.shards)
+            shards = self._layout.shard_of(self._table, moved << other.bits)
+            for chunk, shard in zip(moved.tolist(), shards.tolist(), strict=True):
+                self.shard[chunk << other.bits : (chunk + 1) << other.bits] = shard
+        elif not alike or one != other:
+            self.shard[:] = self._layout.shard_of(self._table, np.arange(len(self.shard)))
 
     def find(self, keys: Keys) -> Places:
         """[n] the slot of each row, −1 where it has none."""
@@ -153,9 +172,3 @@ class Pool:
                 column[: len(stay)] = column[stay]
                 column[len(stay) : count] = fill
         self.used[: len(stay)] = self.used[stay]
-
-
-def _same_partition(one: Any, other: Any) -> bool:
-    if isinstance(one, ChunkPartition) and isinstance(other, ChunkPartition):
-        return one.bits == other.bits and np.array_equal(one.shards, other.shards)
-    return bool(one == other)

@@ -75,7 +75,7 @@ class Waits:
         pool = self._tables[table].pool
         pending = pool.pending[slots]
         slots = slots[(pending < 0) | (pending > need)]
-        pool.pending[slots] = need
+        pool.requested(slots, need)
         split = by_shard(pool.keys_at(slots), pool.shard[slots])
         most = self._tables[table].keys_at_once
         return [

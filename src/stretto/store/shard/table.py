@@ -24,6 +24,7 @@ from stretto.store.recording import Picked
 
 from .applying import Applier, RowChanges, Slots
 from .held import WorkerChanges
+from .holders import RowHolders
 from .snapshot import ShardSnapshot
 from .versions import NONE, Snapshots
 
@@ -80,11 +81,9 @@ class ShardTable:
         first = self._index.capacity
         values = None if rows is None else rows.values
         self.columns = self.applier.columns(first, layout.witnesses, self._effective, managed, values)
-        self._holders = np.zeros((first, layout.nodes), dtype=np.uint8)
-        self._standing = np.zeros(first, dtype=np.int64)
-        self._fresh = np.zeros(first, dtype=np.uint8)
-        self._listed = np.zeros(first, dtype=np.uint8)
-        self._dirty = np.empty(first, dtype=np.int64)
+        kept = {} if rows is None else rows.kept
+        reuses = rows is not None and not spec.versioned
+        self._holders = RowHolders.kept_in(kept, first, layout.nodes) if reuses else RowHolders(first, layout.nodes)
         self.changed = 0
         self.picked: list[Picked] = []
         self._everybody = np.ones(layout.nodes, dtype=np.bool_)
@@ -92,7 +91,6 @@ class ShardTable:
         self._none = np.empty((0, spec.cols), dtype=self.applier.snapshot_of(self.columns).dtype)
         self.snapshots = Snapshots(spec.cols, self._none.dtype, layout.nodes) if self.versioned else None
         # Exact runs: which entries of a batch count, and what versioned rows held when the clock opened.
-        kept = {} if rows is None else rows.kept
         # Numbers in it only grow, so that the next run may go on with them.
         marks: Marks | None = kept.get("marks")
         if marks is None or len(marks.of_rows) != (first if layout.rule.exact else 0):
@@ -125,7 +123,7 @@ class ShardTable:
 
     def _add_rows(self, keys: Keys, values: NDArray[Any], state: NDArray[Any]) -> Slots:
         slots = self._index.place(keys)
-        if self._index.capacity > len(self._dirty):
+        if self._index.capacity > len(self._holders.dirty):
             self._grow(self._index.capacity)
         self.columns.values[slots] = values
         self.columns.state[slots] = state
@@ -135,8 +133,7 @@ class ShardTable:
 
     def _grow(self, capacity: int) -> None:
         self.columns.resize(capacity)
-        for name in ("_holders", "_standing", "_fresh", "_listed", "_dirty"):
-            setattr(self, name, longer(getattr(self, name), capacity))
+        self._holders.resize(capacity)
         if len(self._marks.of_rows):
             self._marks.of_rows = longer(self._marks.of_rows, capacity)
         if len(self._opened):
@@ -203,8 +200,9 @@ class ShardTable:
         if change.witness is not None:
             for columns, slots, _, _, counts, _ in changes:
                 kernels.add_counts.exact(slots, counts, columns.witness)
+        rows = self._holders
         self.changed = kernels.mark_changed.exact(
-            change.slots, self._holders, self._standing, self._fresh, self._listed, self._dirty, self.changed
+            change.slots, rows.by_node, rows.standing, rows.fresh, rows.listed, rows.dirty, self.changed
         )
 
     # -- sending -----------------------------------------------------------------------------------------------------
@@ -212,7 +210,8 @@ class ShardTable:
     def reply(self, node: int, slots: Slots, through: int, seen: int) -> list[Rows]:
         """Answer a node's request for these rows; their changes are pushed to it from now on."""
         if self._pushes:
-            kernels.hold.exact(slots, node, self._holders, self._standing)
+            self._holders.held(slots)
+            kernels.hold.exact(slots, node, self._holders.by_node, self._holders.standing)
         ends = np.array([0, len(slots)])
         return [rows for _, rows in self._sent(np.array([node]), ends, slots, slots, through, [seen], reply=True)]
 
@@ -220,7 +219,7 @@ class ShardTable:
         """Rows messages with all changes to all holders. seen: the last Update of each node that is in them."""
         if not self.changed:
             return []
-        chosen, self.changed = self._dirty[: self.changed].copy(), 0
+        chosen, self.changed = self._holders.dirty[: self.changed].copy(), 0
         return self._push_to_holders(chosen, through, seen, self._everybody)
 
     def pick(
@@ -230,7 +229,7 @@ class ShardTable:
         if open_ is None:
             open_ = self._everybody
         slots, pairs = np.empty(self.changed, dtype=np.int64), np.empty(self.changed, dtype=np.int64)
-        m = kernels.waiting_holders.exact(self._dirty, self.changed, self._holders, open_, slots, pairs)
+        m = kernels.waiting_holders.exact(self._holders.dirty, self.changed, self._holders.by_node, open_, slots, pairs)
         if m == 0:
             return []
         first = self._highest_ranked(slots[:m], limit)
@@ -244,7 +243,7 @@ class ShardTable:
         if self._layout.witness:
             self.picked.append(Picked(self._table, self.keys[chosen], ranks, m))
         told = self._push_to_holders(chosen, through, seen, open_)
-        self.changed = kernels.relist.exact(self._dirty, self.changed, self._listed)
+        self.changed = kernels.relist.exact(self._holders.dirty, self.changed, self._holders.listed)
         return told
 
     def _highest_ranked(self, slots: Slots, limit: int) -> NDArray[np.int64]:
@@ -258,7 +257,7 @@ class ShardTable:
         """[n] which of the rows need no new snapshot, or one within the bound."""
         if self.snapshots is None:
             return np.ones(len(slots), dtype=np.bool_)
-        lacking = self._fresh[slots] > 0
+        lacking = self._holders.fresh[slots] > 0
         same = np.flatnonzero(~lacking)
         lacking[same] = self.snapshots.lacking(slots[same], self.columns.version[slots[same]])
         room = self.spec.apply.allow_send(len(self.snapshots), int(lacking.sum()))
@@ -269,7 +268,7 @@ class ShardTable:
         self, chosen: Slots, through: int, seen: list[int], open_: NDArray[np.bool_]
     ) -> list[tuple[int, Rows]]:
         ends, slots = kernels.tell_holders.exact(
-            chosen, self._holders, self._standing, self._listed, self.columns.moved, open_
+            chosen, self._holders.by_node, self._holders.standing, self._holders.listed, self.columns.moved, open_
         )
         return self._sent(np.arange(len(seen)), ends, slots, chosen, through, seen, reply=False)
 
@@ -280,7 +279,7 @@ class ShardTable:
         columns = self.columns
         versions = None
         if self.snapshots is not None:
-            kernels.give_versions.exact(once, self._fresh, columns.version)
+            kernels.give_versions.exact(once, self._holders.fresh, columns.version)
             versions = columns.version[slots]
             self.snapshots.refer(ends, nodes, slots, once, columns.version, self.applier.snapshot_of(columns))
         keys, values = self.keys.take(slots), columns.values.take(slots, axis=0)
@@ -328,7 +327,7 @@ class ShardTable:
         """The node no longer holds these rows: it needs neither its version nor later ones in flight."""
         slots = self._index.find(keys)
         here = slots >= 0
-        kernels.let_go.exact(slots[here], node, self._holders, self._standing)
+        kernels.let_go.exact(slots[here], node, self._holders.by_node, self._holders.standing)
         if self.snapshots is not None:
             first = np.zeros(len(keys), dtype=np.int32) if versions is None else versions
             self.snapshots.give_back(node, slots[here], first[here], self.columns.version[slots[here]])

@@ -23,7 +23,18 @@ from stretto.runtime.interrupts import GLANCE, check_ctrl_c
 
 from .calls import HostLost, NotStarted
 
-__all__ = ["Answer", "Fleet", "HostLost", "HostSettings", "Member", "NotStarted", "answers", "packed", "wait_for"]
+__all__ = [
+    "Answer",
+    "Fleet",
+    "HostLost",
+    "HostSettings",
+    "Member",
+    "NotStarted",
+    "SentValue",
+    "answers",
+    "packed",
+    "wait_for",
+]
 
 
 @dataclass(frozen=True)
@@ -47,6 +58,17 @@ def packed(content: Any) -> bytes:
             "inside the function that runs there"
         ) from error
     return found
+
+
+class SentValue:
+    """A value that several hosts get: it is pickled once, and in another process it is the value itself."""
+
+    def __init__(self, value: Any) -> None:
+        self._value, self._body = value, b""
+
+    def __reduce__(self) -> tuple[Any, tuple[bytes]]:
+        self._body = self._body or packed(self._value)
+        return pickle.loads, (self._body,)
 
 
 class Answer(Protocol):

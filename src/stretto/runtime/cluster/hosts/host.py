@@ -130,14 +130,15 @@ class Host:
         with self._beginning:
             if self._closed:
                 raise RunError(f"host {self.number} received a start after it was closed")
-            if ends:
-                self._halt(ends)
+            self._halt(ends)
+            if not begins:
                 self._wire.end(ends)
             for begin in begins:
-                self._begin(begin)
+                self._begin(begin, ends)
+                ends = ()
             self._wire.rouse()
 
-    def _begin(self, begin: BeginTask) -> None:
+    def _begin(self, begin: BeginTask, ends: Sequence[int]) -> None:
         number = begin.incarnation
         oldest = number if begin.oldest is None else begin.oldest
         self._halt([other for other in self._lives if other < oldest])
@@ -147,7 +148,7 @@ class Host:
         self._lives = {**self._lives, number: _Life(known)}
         task = begin.make(self, begin)
         check = getattr(task, "check", None)
-        self._wire.meet(begin.roster, number, where=begin.where, check=check, oldest=oldest)
+        self._wire.meet(begin.roster, number, where=begin.where, check=check, oldest=oldest, ends=ends)
         self._lives[number].task = task
         task.start()
 

@@ -20,6 +20,7 @@ import time
 import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Any, Self
@@ -31,7 +32,7 @@ from stretto.runtime.interrupts import GLANCE, check_ctrl_c, deferring_ctrl_c, s
 from .calls import Address, BeginTask, HostEvent
 from .choose_fleet import fleet_of
 from .failure_detector import STARTS, FailureDetector, Losses
-from .fleet import HostLost, HostSettings, Member, NotStarted, wait_for
+from .fleet import HostLost, HostSettings, Member, NotStarted, SentValue, wait_for
 from .host import versions
 
 _ASKING = 0.5  # seconds that a host waits for an event before it answers
@@ -44,9 +45,9 @@ _STARVED = 3  # times that a host may run out of memory
 class _Beside:
     """A task of `begin_beside`: its events, and the answers of hosts that may not have begun yet."""
 
-    def __init__(self) -> None:
+    def __init__(self, begun: dict[int, Any]) -> None:
         self.events: SimpleQueue[HostEvent | tuple[Member, HostLost]] = SimpleQueue()
-        self.begun: dict[int, Any] = {}
+        self.begun = begun  # shared by tasks that begin with the same calls
 
 
 class Hosts:
@@ -72,6 +73,7 @@ class Hosts:
         self._changing = threading.RLock()  # members and incarnations, where several threads begin tasks
         self._sent: deque[Any] = deque()  # answers of calls without a waiting caller
         self._detector = FailureDetector(self._patience, _GRACE)
+        self._sent_roster: tuple[dict[int, Address], Any] = {}, SentValue({})  # as it was sent last
         self._answered: dict[int, float] = {}  # when a host last answered the driver
         self.counted = Losses(spec.restarts)
         self._starved: Counter[int] = Counter()  # losses for lack of memory
@@ -170,12 +172,13 @@ class Hosts:
         with self._changing:
             self._replace()
             begins: dict[int, list[BeginTask]] = {}
+            begun: dict[int, Any] = {}
             numbers = []
             for make, nodes, payloads in tasks:
                 self.incarnation += 1
                 number = self.incarnation
                 numbers.append(number)
-                self._beside[number] = _Beside()
+                self._beside[number] = _Beside(begun)
                 where = tuple(self.where[node] for node in nodes)
                 for host in dict.fromkeys(where):
                     mine = {place: payloads[place] for place, at in enumerate(where) if at == host}
@@ -183,11 +186,8 @@ class Hosts:
                         BeginTask(number, self._roster(), where, make, mine, min(self._beside))
                     )
             self.end_beside(ends)
-            calls = {
-                host: self._call(host, "begin_beside", mine, self._ended.pop(host, [])) for host, mine in begins.items()
-            }
-            for number in numbers:
-                self._beside[number].begun = dict(calls)
+            for host, tasks_of_host in begins.items():
+                begun[host] = self._call(host, "begin_beside", tasks_of_host, self._ended.pop(host, []))
         self.counted.began()
         return numbers
 
@@ -210,19 +210,25 @@ class Hosts:
         """Events of a task of `begin_beside`, after `wait` seconds at most. Raises HostLost."""
         mine = self._beside[incarnation]
         found = self._take_events(mine.events, incarnation, wait)
-        if not found:
+        if wait and not found:
             for host, answer in list(mine.begun.items()):
                 with contextlib.suppress(TimeoutError):  # it has not begun yet
                     answer.result(0.0)
                     del mine.begun[host]
         return found
 
-    def states(self, host: int, what: str, *args: Any) -> Any:
-        """Call `Host.states`."""
-        return self._result(host, self._call(host, "states", what, *args))
+    def states_each(self, requests: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """Call `Host.states` on several hosts at the same time. requests: (host, what, *arguments) each."""
+        answers = [(host, self._call(host, "states", what, *args)) for host, what, *args in requests]
+        return [self._result(host, answer) for host, answer in answers]
 
-    def _roster(self) -> dict[int, Address]:
-        return {host: self.addresses[host] for host in self._members}
+    def _roster(self) -> Any:
+        """The addresses of all hosts, by host, to be sent."""
+        now = {host: self.addresses[host] for host in self._members}
+        if now != self._sent_roster[0]:
+            # What only the driver checks is left out: every task of every host gets the roster.
+            self._sent_roster = now, SentValue({host: replace(at, versions={}) for host, at in now.items()})
+        return self._sent_roster[1]
 
     def _begin(self, number: int, make: Callable[..., Any], payloads: Any) -> BeginTask:
         nodes = [node for node, at in enumerate(self.where) if at == number]

@@ -180,8 +180,11 @@ class _RayAnswer:
     def __init__(self, host: int, messages: Generator[Any, Any, bytes | bytearray]) -> None:
         self._host, self._messages = host, messages
         self._ref = next(messages)
+        self._found: bytes | bytearray | None = None  # the packed result: it may be read several times
 
     def result(self, timeout: float | None = None) -> Any:
+        if self._found is not None:
+            return pickle.loads(self._found)
         deadline = None if timeout is None else time.monotonic() + timeout
         try:
             while True:
@@ -189,7 +192,9 @@ class _RayAnswer:
                 try:
                     self._ref = self._messages.send(ray.get(self._ref, timeout=left))
                 except StopIteration as end:
-                    return pickle.loads(end.value)
+                    found: bytes | bytearray = end.value
+                    self._found = found
+                    return pickle.loads(found)
         except GetTimeoutError as error:
             raise TimeoutError(f"host {self._host} did not answer within {timeout:g} s") from error
         except RayTaskError as error:

@@ -15,7 +15,7 @@ only from the host it is placed on. Invalid messages are counted, logged the fir
 The callbacks run on the wire's thread and must not wait:
     deliver(now, source host, channel, source node, target node, frames)
     tend(now) -> time of the next call; also called after frames were delivered and after `rouse`
-    silent(host, seconds)      nothing arrived from a host for `patience` seconds; once for each silence
+    silent(host, seconds)      nothing arrived for `patience` seconds from a host that takes part; once for each silence
     reset(now, host)           a lost connection was re-established: links should retransmit
 """
 
@@ -142,6 +142,7 @@ class Wire:
         where: Sequence[int] | None = None,
         check: Checker | None = None,
         oldest: int | None = None,
+        ends: Collection[int] = (),
     ) -> None:
         """Begin an incarnation with these hosts; returns when done.
 
@@ -161,10 +162,18 @@ class Wire:
             Validation of frames; None: any consistent frame is accepted.
         oldest : int or None
             Incarnations from this one on may run beside it; None: it replaces all others.
+        ends : collection of int
+            Incarnations to end first, as by `end`.
         """
         begun = _Incarnation(None if where is None else tuple(where), check or NoCheck())
         since = incarnation if oldest is None else oldest
-        self._order(lambda: self._meet(dict(roster), incarnation, begun, since))
+
+        def begin() -> None:
+            if ends:
+                self._end(ends)
+            self._meet(dict(roster), incarnation, begun, since)
+
+        self._order(begin)
 
     def end(self, incarnations: Collection[int]) -> None:
         """End incarnations: their queued messages are discarded, and later ones are dropped."""
@@ -392,9 +401,13 @@ class Wire:
                 line.persist(now)
             if now - peer.spoke >= beat * 0.75:
                 peer.speak(now, self._envelopes.encode(PROBE, 0, 0, ()))
-            if now - peer.heard > self._patience and not peer.silent:
+            if now - peer.heard > self._patience and not peer.silent and self._takes_part(host):
                 peer.silent = True
                 self._call(self._silent, host, now - peer.heard)
+
+    def _takes_part(self, host: int) -> bool:
+        """Whether a host has a part in what runs here. One that has none may not have met this host yet."""
+        return any(live.where is None or host in live.where for live in self._live.values())
 
     def _read_monitors(self, now: float) -> None:
         """Read the connections' monitors.
@@ -433,19 +446,30 @@ class Wire:
         if ended := [number for number in self._live if number <= self._floor]:
             self._end(ended)
         self._over = {number for number in self._over if number > self._floor}
+        if {host: _reached_at(peer.address) for host, peer in self._peers.items()} != {
+            host: _reached_at(address) for host, address in others.items()
+        }:
+            self._connect(others, now)
+        for peer in self._peers.values():
+            peer.heard, peer.silent = now, False
+        early, self._early = self._early, []
+        for host, letter, size in early:
+            if host in self._peers and self._is_current(host, letter, size):
+                try:
+                    self._hand_over(now, host, letter)
+                except Malformed as wrong:
+                    self._counters.wrong(self.host, str(wrong))
+        self._roused = True
+
+    def _connect(self, others: Mapping[int, Address], now: float) -> None:
+        """Connect to new addresses, close connections to removed ones, and admit exactly these hosts."""
         met = {}
         for host, address in others.items():
             known = self._peers.pop(host, None)
-            if known is not None and (known.address.endpoint, known.address.public) != (
-                address.endpoint,
-                address.public,
-            ):
+            if known is not None and _reached_at(known.address) != _reached_at(address):
                 known.close()
                 known = None
-            if known is None:
-                known = Peer(self._context, address, self._keys, self._credit, now)
-            known.heard, known.silent = now, False
-            met[host] = known
+            met[host] = known or Peer(self._context, address, self._keys, self._credit, now)
         for gone in self._peers.values():
             gone.close()
         self._peers = met
@@ -453,14 +477,6 @@ class Wire:
         if self._gate is not None:
             self._gate.allow(self._hosts)
         self._maintain_at = 0.0
-        early, self._early = self._early, []
-        for host, letter, size in early:
-            if host in met and self._is_current(host, letter, size):
-                try:
-                    self._hand_over(now, host, letter)
-                except Malformed as wrong:
-                    self._counters.wrong(self.host, str(wrong))
-        self._roused = True
 
     def _call(self, callback: Callable[..., Any], *args: Any) -> Any:
         """Call a callback; log its exception, so that the network thread goes on."""
@@ -497,3 +513,7 @@ class Wire:
 
 def _incarnation_of(frames: Sequence[Frame]) -> int:
     return frames[0].incarnation if frames else -1
+
+
+def _reached_at(address: Address) -> tuple[str, str]:
+    return address.endpoint, address.public

@@ -11,12 +11,13 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stretto.runtime.cluster.hosts.fleet import HostLost
+from stretto.runtime.cluster.hosts.fleet import HostLost, SentValue
 from stretto.runtime.cluster.hosts.hosts import Hosts
 from stretto.runtime.cluster.tables.driver import SentData, TableDriver
 from stretto.runtime.cluster.tables.task import make_table_task
@@ -94,12 +95,14 @@ class ClusterStages:
     ) -> tuple[TableOutcome, float]:
         """A stage whose states are cut over nodes; some of these may have no workers."""
         job = self._placed(stage, nodes, place)
-        plain, threads = _plain(job), dict(place.workers_by_node)
+        threads = dict(place.workers_by_node)
+        shared: list[SentValue] = []
 
         def wrap(at: int, tables: Any) -> StagePayload:
-            return replace(
-                self._payload(stage, plain, nodes[at], threads.get(nodes[at], 0), _workers(job, at)), tables=tables
-            )
+            if not shared:
+                shared.append(SentValue((_plain(job), tables.layout)))
+            made = self._payload(stage, shared[0], nodes[at], threads.get(nodes[at], 0), _workers(job, at))
+            return replace(made, tables=replace(tables, job=None, layout=None))
 
         hosts = StageHosts(self._hosts, nodes, wrap, make_wide_stage, before)
         driver = TableDriver(hosts, job)
@@ -117,7 +120,7 @@ class ClusterStages:
         job = replace(stage.job, homes=())
 
         def wrap(at: int, tables: Any) -> StagePayload:
-            return self._payload(stage, _plain(job), node, threads, list(range(job.workers)))
+            return self._payload(stage, SentValue((_plain(job), None)), node, threads, list(range(job.workers)))
 
         hosts = StageHosts(self._hosts, [node], wrap, make_local_stage, before)
         try:
@@ -136,12 +139,12 @@ class ClusterStages:
         finally:
             hosts.end()
 
-    def _payload(self, stage: StageRun, job: TableJob, node: int, threads: int, workers: Sequence[int]) -> StagePayload:
+    def _payload(self, stage: StageRun, shared: Any, node: int, threads: int, workers: Sequence[int]) -> StagePayload:
         host = self._hosts.where[node]
         with self._lock:
             data = self._sent.missing(host, self._hosts.addresses[host], stage.job.data, list(workers))
         return StagePayload(
-            job,
+            shared,
             _owner(stage.owner, node),
             tuple((used.number, self._places.shapes[used.number]) for used in stage.states),
             threads,
@@ -266,7 +269,7 @@ class ClusterStages:
                 if move.target == node:
                     wants[move.state][move.chunks] = at[move.source]
             fresh = {number: before[number] == node for number in shapes}
-            payloads[at[node]] = TransferPayload(_owner(owner, node), shapes, fresh, wants=wants)
+            payloads[at[node]] = TransferPayload(_owner(owner, node), shapes, fresh, wants=wants, reports=True)
         (number,) = self._hosts.begin_beside([(make_transfer_task, order, payloads)])
         left = set(range(len(order)))
         try:
@@ -306,31 +309,39 @@ class ClusterStages:
     # -- states -------------------------------------------------------------------------------------------------------
 
     def collect(self, owner: str, states: Mapping[int, State]) -> int:
-        """Read states from the nodes that hold them."""
+        """Read states from the nodes that hold them: from all nodes at the same time, one call to each at a time."""
         total = 0
+        pieces: dict[int, list[tuple[int, list[int]]]] = {}  # by node: state and chunks of each call
+        for number in states:
+            with self._lock:
+                self._check_broken([number])
+                if number not in self._places.shapes or self._places.holdings.at_driver(number):
+                    continue
+                holders, shape = self._places.holdings.holders(number), self._places.shapes[number]
+            at_once = max(1, _READ_BYTES // max(1, shape.row_bytes << shape.bits))
+            for node in np.unique(holders[holders >= 0]).tolist():
+                chunks = np.flatnonzero(holders == node).tolist()
+                cuts = range(0, len(chunks), at_once)
+                pieces.setdefault(node, []).extend((number, chunks[k : k + at_once]) for k in cuts)
         try:
-            for number, state in states.items():
-                with self._lock:
-                    self._check_broken([number])
-                    if number not in self._places.shapes or self._places.holdings.at_driver(number):
-                        continue
-                    holders, shape = self._places.holdings.holders(number), self._places.shapes[number]
-                flat = state.array.reshape(len(state.array), -1)
-                at_once = max(1, _READ_BYTES // max(1, shape.row_bytes << shape.bits))
-                for node in np.unique(holders[holders >= 0]).tolist():
-                    chunks = np.flatnonzero(holders == node).tolist()
-                    for k in range(0, len(chunks), at_once):
-                        some = chunks[k : k + at_once]
-                        host = self._hosts.where[node]
-                        for chunk, rows in zip(
-                            some, self._hosts.states(host, "read", _owner(owner, node), number, some), strict=True
-                        ):
-                            first, end = shape.grid.bounds(chunk)
-                            flat[first:end] = rows
-                            total += rows.nbytes
+            for asked in zip_longest(*([(node, *piece) for piece in some] for node, some in pieces.items())):
+                wanted = [one for one in asked if one is not None]
+                found = self._hosts.states_each(
+                    [(self._hosts.where[node], "read", _owner(owner, node), *piece) for node, *piece in wanted]
+                )
+                for (_, number, chunks), rows in zip(wanted, found, strict=True):
+                    total += self._put(number, states[number], chunks, rows)
         except HostLost as lost:
             raise self._lose(lost) from lost
         return total
+
+    def _put(self, number: int, state: State, chunks: Sequence[int], rows: Sequence[NDArray[Any]]) -> int:
+        """Write chunks into the array of a state; returns their bytes."""
+        flat, grid = state.array.reshape(len(state.array), -1), self._places.shapes[number].grid
+        for chunk, given in zip(chunks, rows, strict=True):
+            first, end = grid.bounds(chunk)
+            flat[first:end] = given
+        return sum(given.nbytes for given in rows)
 
     def _check_broken(self, numbers: Sequence[int]) -> None:
         if self._broken.intersection(numbers):
@@ -350,7 +361,7 @@ class ClusterStages:
             self._places.release(number)
         for node in self.nodes:
             try:
-                self._hosts.states(self._hosts.where[node], "release", _owner(owner, node), number)
+                self._hosts.states_each([(self._hosts.where[node], "release", _owner(owner, node), number)])
             except HostLost as lost:
                 self._lose(lost)
 

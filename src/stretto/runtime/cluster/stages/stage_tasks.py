@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from stretto.comm.link import Frame
 from stretto.errors import RunError
+from stretto.runtime import kept_threads
 from stretto.runtime.cluster.hosts.calls import TABLES, BeginTask, HostApi, HostEvent
 from stretto.runtime.cluster.hosts.output import end_lines
 from stretto.runtime.cluster.hosts.remote_errors import portable
@@ -38,7 +39,7 @@ _GLANCE = 0.2  # seconds between two checks whether the task was halted
 class StagePayload:
     """What a node needs for a stage."""
 
-    job: TableJob
+    shared: Any  # (job, layout), which all nodes get (`fleet.SentValue`); no layout in a stage on one node
     owner: str  # of the states, with the number of the node
     states: tuple[tuple[int, StateShape], ...]  # number and shape of the state of each table
     threads: int
@@ -89,11 +90,11 @@ class LocalStageTask:
         self._held = payload.held()
         self._halted = threading.Event()
         self._run: LocalRun | None = None
-        self._thread = threading.Thread(target=self._body, name="stretto-stage", daemon=True)
+        self._thread: kept_threads.Running | None = None
 
     def start(self) -> None:
         """Start the stage when its states are ready; returns at once."""
-        self._thread.start()
+        self._thread = kept_threads.start("stretto-stage", self._body)
 
     def halt(self) -> None:
         """Stop all threads."""
@@ -102,7 +103,7 @@ class LocalStageTask:
         if run is not None:
             with run.lock:
                 run.turns.end(run.clients)
-        if self._thread.ident is not None:
+        if self._thread is not None:
             self._thread.join()
 
     def receive(self, now: float, source: int, target: int, frames: Sequence[Frame]) -> None:
@@ -134,7 +135,7 @@ class LocalStageTask:
 
     def _stage(self) -> LocalStageEnd:
         payload, tables = self._payload, [held.table() for held in self._held]
-        job: TableJob = payload.job
+        job: TableJob = payload.shared[0]
         run = self._run = LocalRun(job, payload.threads, tables)
         paged = [(held, table) for held, table in zip(self._held, tables, strict=True) if isinstance(table, PagedTable)]
         for held, table in paged:
@@ -179,7 +180,7 @@ class WideStageTask(TableTask):
     def __init__(self, host: HostApi, begin: BeginTask) -> None:
         payloads: dict[int, StagePayload] = begin.payload
         first = next(iter(payloads.values()))
-        tables = first.tables
+        tables, (job, layout) = first.tables, first.shared
         assert tables is not None
         self._states = [held for payload in payloads.values() for held in payload.held()]
         rows = {
@@ -191,7 +192,9 @@ class WideStageTask(TableTask):
             if payload.data:
                 put(payload.data_owner, payload.data)
         threads = sum(payload.threads for payload in payloads.values())
-        super().__init__(host, replace(begin, payload=replace(tables, job=first.job, rows=rows, threads=threads)))
+        super().__init__(
+            host, replace(begin, payload=replace(tables, job=job, layout=layout, rows=rows, threads=threads))
+        )
         self._starting = threading.Event()  # halted before it has started
         self._opening = threading.Lock()
         self._is_open = False
@@ -204,7 +207,7 @@ class WideStageTask(TableTask):
         if all(held.ready.is_set() for held in self._states):
             self._open()
         else:
-            threading.Thread(target=self._open_later, name="stretto-stage", daemon=True).start()
+            kept_threads.start("stretto-stage", self._open_later)
 
     def _open_later(self) -> None:
         if _ready(self._states, self._starting):

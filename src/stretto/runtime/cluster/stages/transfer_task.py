@@ -46,6 +46,7 @@ class TransferPayload:
         default_factory=dict
     )  # by state [chunks]: where each is, −1: no need
     whole: bool = True  # request all of them before the stage; otherwise those that are used
+    reports: bool = False  # tell the driver when all have arrived; a stage waits for them by itself
     keeps: bool = False  # holders keep what they send: on demand, a chunk may be read and not changed
 
 
@@ -97,7 +98,7 @@ class TransferTask:
             node.start()
 
     def arrived(self, node: int) -> None:
-        """A node has all chunks that were to be brought."""
+        """Report that a node has all chunks that were to be brought."""
         self._host.tell(HostEvent(self._begin.incarnation, self._host.number, "arrived", node))
 
     def halt(self) -> None:
@@ -167,7 +168,7 @@ class _TransferNode:
 
     def start(self) -> None:
         """Send the first requests."""
-        if self._payload.whole and not self._left:
+        if self._payload.reports and not self._left:
             self._task.arrived(self._node)
         for key in list(self._queues):
             self._request_next(*key)
@@ -206,7 +207,7 @@ class _TransferNode:
             self._request_next(number, source)
         if done:
             held.ready.set()
-        if every:
+        if every and self._payload.reports:
             self._task.arrived(self._node)
 
     def _request_next(self, number: int, source: int) -> None:

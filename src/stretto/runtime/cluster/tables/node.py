@@ -89,7 +89,12 @@ class NodeWorkers:
         self.asleep = False
         workers = layout.workers_of(number)
         self.clients = [
-            ClusterWorker(self, worker, payload.parts.get(worker, WorkerState(clock=payload.clock)))
+            ClusterWorker(
+                self,
+                worker,
+                # A part of a cut may be needed again.
+                payload.parts[worker].copy() if worker in payload.parts else WorkerState(clock=payload.clock),
+            )
             for worker in workers
         ]
         self.left = sum(not client.ended for client in self.clients)  # threads that have not ended

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 from stretto.comm.link import Frame, by_target
 from stretto.errors import RunError
+from stretto.runtime import kept_threads
 from stretto.runtime.cluster.hosts.calls import TABLES, BeginTask, HostApi, HostEvent
 from stretto.runtime.cluster.hosts.output import end_lines
 from stretto.runtime.cluster.hosts.remote_errors import portable
@@ -88,10 +89,10 @@ class TableTask:
             put(payload.owner, payload.data)
         self.payload = replace(payload, start=None, parts={}, data={})  # the nodes and workers have taken these
         self._clients = [client for group in self.groups.values() for client in group.clients]
-        self._threads: list[threading.Thread] = []
+        self._threads: list[kept_threads.Running] = []
         self._failed = self._halted = False
         self._saving = threading.Condition(self.lock)
-        self._to_save = False
+        self._saver = self._to_save = False  # whether the thread that copies cuts runs, and has something to do
         rows = max(table.cols * table.kept.itemsize * (1 + table.apply.states) for table in payload.layout.tables)
         self._chunk = max(256, _CHUNK // rows)
 
@@ -102,17 +103,15 @@ class TableTask:
     # -- what the host calls -----------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start the workers' threads; returns at once."""
-        for group in self.groups.values():
-            for client in group.clients:
-                if not client.ended:
-                    self._thread(f"worker-{client.worker}", self._body, group, client)
-        self._thread("saver", self._save)
+        """Start the workers; returns at once."""
+        waiting = [(group, client) for group in self.groups.values() for client in group.clients if not client.ended]
         with self.lock:
             for group in self.groups.values():
                 group.start()
-        for thread in self._threads:
-            thread.start()
+            self._threads += [
+                kept_threads.start(f"stretto-worker-{client.worker}", self._body, group, client)
+                for group, client in waiting
+            ]
         self.host.rouse()
 
     def receive(self, now: float, source: int, target: int, frames: Sequence[Frame]) -> None:
@@ -169,8 +168,7 @@ class TableTask:
             self.turns.end(self._clients)
             self._saving.notify()
         for thread in self._threads:
-            if thread.ident is not None:
-                thread.join()
+            thread.join()
 
     def ask(self, what: str, *args: Any) -> Any:
         """Answer a call of the driver."""
@@ -199,14 +197,14 @@ class TableTask:
         self.host.tell(HostEvent(self.begin.incarnation, self.host.number, what, node, value))
 
     def save(self) -> None:
-        """Wake the thread that copies a shard's cut."""
+        """Wake the thread that copies a shard's cut. The first cut starts it."""
         self._to_save = True
+        if not (self._saver or self._halted):
+            self._saver = True
+            self._threads.append(kept_threads.start("stretto-saver", self._save))
         self._saving.notify()
 
     # -- threads -----------------------------------------------------------------------------------------------------
-
-    def _thread(self, name: str, target: Callable[..., None], *args: Any) -> None:
-        self._threads.append(threading.Thread(target=target, args=args, name=f"stretto-{name}", daemon=True))
 
     def _body(self, group: NodeWorkers, client: ClusterWorker) -> None:
         try:

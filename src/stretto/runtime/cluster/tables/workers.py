@@ -51,7 +51,6 @@ class ClusterWorker(WaitingWorker):
     """Implements the handle of one worker. `waits`: what it waits for ("" while it runs), and since when."""
 
     def __init__(self, group: WorkersNode, worker: int, part: WorkerState) -> None:
-        part = part.copy()  # the original may be needed again
         super().__init__(worker, part.clock, part.ended, group.turns)
         self.node = group.node.number
         self.local, self.cursors, self.unticked = part.local, part.cursors, part.unticked
