@@ -39,6 +39,7 @@ NAMES = {
     "stages": "the time between two stages of a task, on threads and on four namespace hosts",
     "stage_transfers": "states between stages on four namespace hosts: direct or not, prepared whole or on demand",
     "chunk_sizes": "how many locks a table has, and how many bytes of a state move together",
+    "stage_reading": "a task that reads its data while it trains, beside one that loads them first",
     "stage_widths": "the time of an iteration against the width of its stage, and the automatic width",
     "schedule_auto": "schedules chosen by progress beside fixed ones: work and seconds to the same objective",
     "static": "rotation: a barrier at every turn or none, heaviest jobs first or as given",

@@ -11,6 +11,7 @@ from stretto.schedule.stages.stage_placement import place, place_near
 from stretto.schedule.stages.stage_scheduler import StageScheduler
 from stretto.schedule.stages.stage_values import Assignment, NodeSlots, SchedulingHistory, StageRequest, refusal
 
+from .files import FileBlocks
 from .reads import UnitReads
 from .tree import Unit
 
@@ -81,8 +82,13 @@ class Placing:
         self.widest = nodes * threads
 
     def first(self, unit: Unit) -> StagePlace:
-        """Where a unit runs next; of automatic width: with one worker."""
-        request = request_of(unit, "task", unit.name, width_of(unit, self.widest))
+        """Where a unit runs next; of automatic width: with one worker. Any node may have files of its own."""
+        nodes, reads = len(self._nodes), None
+        if any(isinstance(a.value, FileBlocks) and a.value.opened is None for a in unit.arguments):
+            reads = UnitReads(near=tuple(part * nodes // unit.parts for part in range(unit.parts)), pinned=True)
+        if unit.placement:
+            reads = None  # which of them have files is known when the task starts
+        request = request_of(unit, "task", unit.name, width_of(unit, self.widest), 0.0, reads, self.widest // nodes)
         if why := refusal(request, self._nodes):
             raise PlanError(why)
         free = {number: slots.workers for number, slots in self._nodes.items()}

@@ -82,7 +82,10 @@ class StageBlocks:
     def stop(self) -> None:
         """Read nothing ahead: the stage has failed."""
         for reads in self.reads:
-            self._reader(reads).stop()
+            with _lock:
+                reader = _held.get(self.owner, {}).get(reads.key)
+            if reader is not None:  # it was not released meanwhile
+                reader.stop()
 
     def _reader(self, reads: BlockReads) -> BlockReader:
         found: BlockReader = held(self.owner, reads.key, lambda: BlockReader(reads))

@@ -371,21 +371,20 @@ class ClusterStages:
         """Free a data set on all hosts."""
         for host in sorted({self._hosts.where[node] for node in self.nodes}):
             try:
-                self._hosts.states(host, "release data", owner, number)
+                self._hosts.states_each([(host, "release data", owner, number)])
             except HostLost as lost:
                 self._lose(lost)
 
     def open_files(self, spec: FileSpec) -> OpenFiles:
         """Have every node open the files on its disk."""
         try:
-            where = self._hosts.where
-            opened = [
-                (node, self._hosts.states(where[node], "open files", spec.path.path, spec.options, node))
-                for node in self.nodes
-            ]
+            where, nodes = self._hosts.where, self.nodes
+            opened = self._hosts.states_each(
+                [(where[node], "open files", spec.path.path, spec.options, node) for node in nodes]
+            )
         except HostLost as lost:
             raise self._lose(lost) from lost
-        return join_nodes(spec, opened)
+        return join_nodes(spec, list(zip(nodes, opened, strict=True)))
 
 
 def _owner(owner: str, node: int) -> str:
