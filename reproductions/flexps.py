@@ -37,7 +37,11 @@ FIGURES = {
         "34 % (kdd) and 57 % (webspam) less time than the best fixed width, 2 to 10 times fewer worker-seconds",
     ),
     "fig8": ("models", "Figure 8: topic model", "the log-likelihood of Petuum in a third of the time"),
-    "fig9": ("models", "Figure 9: matrix factorisation", "lower error at all times than Petuum, by its own partitioning"),
+    "fig9": (
+        "models",
+        "Figure 9: matrix factorisation",
+        "lower error at all times than Petuum, by its own partitioning",
+    ),
     "fig10": (
         "stages",
         "Figure 10: local consistency and preparation",

@@ -95,9 +95,7 @@ def full(worker: Any, columns: Any, values: Any, y: Any, w: Any, start: Any, mea
     start.add(mine, w.read(mine) - start.read(mine))
 
 
-def svrg(
-    worker: Any, columns: Any, values: Any, y: Any, w: Any, start: Any, mean: Any, scale: Any, batch: int
-) -> None:
+def svrg(worker: Any, columns: Any, values: Any, y: Any, w: Any, start: Any, mean: Any, scale: Any, batch: int) -> None:
     """One variance-reduced step over the features of a batch. The mean gradient of a feature is scaled by how rare the
     feature is, so that no step has to touch all features and the expected step is the same.
     """

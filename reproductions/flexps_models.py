@@ -94,7 +94,13 @@ def fig8() -> tuple[str, str]:
     took = {name: next(at for at, value in curve if value >= target) for name, curve in curves.items()}
     ours = min(list(took.values())[:2])
     rows = [
-        [name, f"{curve[-1][0] / PASSES * 1e3:.0f}", f"{curve[-1][1]:.3f}", f"{took[name]:.3f}", f"{took[name] / ours:.1f}×"]
+        [
+            name,
+            f"{curve[-1][0] / PASSES * 1e3:.0f}",
+            f"{curve[-1][1]:.3f}",
+            f"{took[name]:.3f}",
+            f"{took[name] / ours:.1f}×",
+        ]
         for name, curve in curves.items()
     ]
     title = f"Topic model, AP ({DOCUMENTS} documents), staleness 1"
@@ -106,7 +112,9 @@ def fig8() -> tuple[str, str]:
         f"worker as well {worst:.1f} times; Petuum itself was not run"
     )
     columns = ["way", "a pass, ms", "log-likelihood at the end", f"seconds to {target:.2f}", "ratio"]
-    verdict = "agrees with a stand-in" if worst >= 2 else "direction only, with a stand-in" if worst > 1.1 else "differs"
+    verdict = (
+        "agrees with a stand-in" if worst >= 2 else "direction only, with a stand-in" if worst > 1.1 else "differs"
+    )
     return f"{verdict}: {found}", report.table(columns, rows)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -70,7 +71,7 @@ def test_sub_stages_stay_on_their_nodes() -> None:
     result = st.run(st.unit(step, w, parts=16, iterations=60, workers="auto"), runtime=cluster())
     nodes = [set(stage.nodes) for stage in result.stages]
     assert len(nodes) > 2
-    assert all(one & other for one, other in zip(nodes, nodes[1:], strict=False))
+    assert all(one & other for one, other in pairwise(nodes))
 
 
 def test_an_error_in_a_stage_on_one_node_names_the_part() -> None:
