@@ -15,7 +15,7 @@ NAMES = {
     "lasso_rounds": "the Lasso by rounds on 1 to 64 simulated nodes: seconds to 1 % of the optimum",
     "smpframe": "the claims of scheduled model parallelism, figure by figure",
     "smpframe_hosts": "its Figures 7 and 12 and Table 3 on four namespace hosts",
-    "flexps": "stages of their own width on simulated clusters: automatic width, SVRG, growing batches, transitions",
+    "flexps": "FlexPS's figures on a simulated cluster: automatic width, SVRG, growing batches, transitions",
     "lda_parallel": "topic models: serial, data-parallel, managed and rotation, by epoch and by bytes",
     "bosen_lda": "Bösen's topic models on a simulated cluster: managed communication, shorter clocks, rotation",
     "bosen_mf": "managed communication: matrix factorisation on a simulated cluster",

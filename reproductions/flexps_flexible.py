@@ -4,8 +4,8 @@
 one node, where our stages send nothing. *Own* is the best for each unit, found beforehand (FlexPS-Opt), *auto*
 `workers="auto"` (FlexPS-Auto).
 
-Jobs at a fixed width make at most 40 iterations of a unit, and their time is scaled to all. Iterations on one node
-take the same time each; on several they change by about a tenth while caches fill.
+Jobs at a fixed width make at most 100 (SVRG: 40) iterations of a unit, and their time is scaled to all. Iterations on
+one node take the same time each; on several they change by about a tenth while caches fill.
 """
 
 from __future__ import annotations
@@ -33,7 +33,6 @@ from .flexps_jobs import (
 )
 
 WIDTHS = (12, 24, 48, 96)
-MOST = 40  # iterations of a unit at a fixed width
 # Epochs of SVRG have many steps: fewer samples.
 SHORT_KDD = SparseSet("kdd-like", 24_000, 163_840, 10)
 SHORT_WEBSPAM = SparseSet("webspam-like", 9_600, 40_960, 100)
@@ -49,6 +48,7 @@ class Job:
     make: Callable[[Widths, int, int], tuple[Any, Any]]  # (widths, most iterations of a unit, turns) -> task, model
     turns: int  # of the automatic one: it searches in the first
     per_nonzero: float
+    most: int  # iterations of a unit at a fixed width
     unsearched: tuple[str, ...] = ()  # units of a single iteration, which keep their own width
 
 
@@ -60,7 +60,9 @@ def svrg_job(data: SparseSet, batch: int, turns: int, per_nonzero: float) -> Job
     def make(widths: Widths, most: int, turns: int) -> tuple[Any, Any]:
         w, start, mean = data.state(), data.state(), data.state()
         turn = st.seq(
-            st.unit(full, *data.arrays, w, start, mean, data.samples, parts=PARTS, workers=widths["full"], fresh=[mean]),
+            st.unit(
+                full, *data.arrays, w, start, mean, data.samples, parts=PARTS, workers=widths["full"], fresh=[mean],
+            ),
             st.unit(
                 svrg, *data.arrays, w, start, mean, st.whole(scale), batch, parts=PARTS, iterations=min(most, steps),
                 workers=widths["svrg"], batch=batch,
@@ -68,7 +70,7 @@ def svrg_job(data: SparseSet, batch: int, turns: int, per_nonzero: float) -> Job
         )  # fmt: skip
         return st.loop(turn, times=turns), w
 
-    return Job(data, {"full": 1, "svrg": steps}, make, turns, per_nonzero, ("full",))
+    return Job(data, {"full": 1, "svrg": steps}, make, turns, per_nonzero, 40, ("full",))
 
 
 def growing_job(data: SparseSet, shares: Sequence[float], per_nonzero: float) -> Job:
@@ -84,7 +86,7 @@ def growing_job(data: SparseSet, shares: Sequence[float], per_nonzero: float) ->
             units.append(sgd_unit(data, w, batch, min(most, count), workers=widths[name], name="sgd"))
         return st.seq(*units), w
 
-    return Job(data, iterations, make, 1, per_nonzero)
+    return Job(data, iterations, make, 1, per_nonzero, 100)
 
 
 def fig6() -> tuple[str, str]:
@@ -121,7 +123,8 @@ def _compare(jobs: Sequence[Job]) -> tuple[str, str]:
             less = {width: f"{1 - each / seconds[width]:.0%}" for width in (wide, THREADS)}
             fewer = {width: f"{seconds[width] * width / busy:.1f}×" for width in (wide, THREADS)}
             rows.append([job.data.name, f"{called}: {shown}", f"{each:.3f}", f"{less[wide]}, {less[THREADS]}",
-                         f"{busy:.1f}", f"{fewer[wide]}, {fewer[THREADS]}", f"{loss(job.data, w.array):.3f}"])  # fmt: skip
+                         f"{busy:.1f}", f"{fewer[wide]}, {fewer[THREADS]}",
+                         f"{loss(job.data, w.array):.3f}"])  # fmt: skip
             print(*rows[-1], flush=True)
             found.append(
                 f"{job.data.name}, {called}: {less[wide]} less time than {wide} workers and {fewer[wide]} fewer "
@@ -136,7 +139,7 @@ def _compare(jobs: Sequence[Job]) -> tuple[str, str]:
 
 def _fixed(job: Job, width: int) -> list[float]:
     """Seconds of each unit at one width, scaled to all of its iterations."""
-    task, _ = job.make(dict.fromkeys(job.iterations, width), MOST, 1)
+    task, _ = job.make(dict.fromkeys(job.iterations, width), job.most, 1)
     result = st.run(task, runtime=cluster(seconds_per_item=job.per_nonzero))
     return [
         stage.transition + stage.seconds * count / stage.iterations

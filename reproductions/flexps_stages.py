@@ -11,9 +11,9 @@ from . import flexps_plot as plot
 from . import report
 from .flexps_jobs import KDD, NODES, PARTS, THREADS, WEBSPAM, SparseSet, cluster, sgd_unit
 
-LARGE = SparseSet("kdd-like, 32 MiB model", 9_600, 4_194_304, 10, skew=6, shuffled=False)
-BATCH = 240
-ITERATIONS = (1, 3, 10, 30, 100, 300)
+LARGE = SparseSet("kdd-like, 32 MiB model", 9_600, 4_194_304, 10, skew=12, shuffled=False)
+BATCH = 24
+ITERATIONS = (1, 3, 10, 30, 100, 300, 1_000)
 WAYS = {"served": "served by all nodes", "whole": "local, prepared whole", "on-demand": "local, on demand"}
 
 

@@ -1,4 +1,4 @@
-"""Figure 1: the time of an iteration against width. Figure 5 and Table 2: the automatic width, the best, a random one."""
+"""Figure 1: an iteration's time against width. Figure 5 and Table 2: the automatic width, the best, a random one."""
 
 from __future__ import annotations
 
@@ -69,8 +69,8 @@ def fig5() -> tuple[str, str]:
             f"{data.name}: {over:.0%} over the best, {below:.0%} under random, worker-seconds {busy[best]:.0f} best, "
             f"{auto.worker_seconds:.0f} auto, {random_busy:.0f} random"
         )
-    columns = ["data", "batch", "iterations", "optimal, s (width)", "auto, s (ends at)", "random, s", "auto over optimal",
-               "auto under random", "optimal, worker-s", "auto, worker-s", "random, worker-s"]  # fmt: skip
+    columns = ["data", "batch", "iterations", "optimal, s (width)", "auto, s (ends at)", "random, s",
+               "auto over optimal", "auto under random", "optimal, worker-s", "auto, worker-s", "random, worker-s"]  # fmt: skip
     body = report.table(columns, rows)
     body += "\n\n" + report.table(["data", *(f"{width} workers, s" for width in WIDTHS)], fixed_rows)
     verdict = (

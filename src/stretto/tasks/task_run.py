@@ -111,7 +111,7 @@ class TaskRun:
     ) -> None:
         self.plan, self.environment, self.name, self.priority = plan, environment, name, priority
         self.options = TaskOptions() if options is None else options
-        self.widths = StageWidths(lambda: environment.widest, environment.stages.threads)
+        self.widths = StageWidths(lambda: environment.widest, environment.stages.threads, environment.stages.virtual)
         self.records: list[StageRecord] = []
         self._value: Any = None
         self._tell = tell

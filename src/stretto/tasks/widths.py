@@ -35,9 +35,10 @@ class SubStageRun:
 class StageWidths:
     """Divides units into sub-stages. memory: the best widths by unit and batch size."""
 
-    def __init__(self, widest: Callable[[], int], node: int | None = None) -> None:
+    def __init__(self, widest: Callable[[], int], node: int | None = None, virtual: bool = False) -> None:
         self._widest = widest  # workers of all nodes, of which some may join or leave
         self._node = node  # workers of a node
+        self._start = 0.0 if virtual else _START  # in virtual time starting workers takes none
         self.memory = WidthMemory()
         self._loops: dict[tuple[int, int], Any] = {}
 
@@ -56,7 +57,7 @@ class StageWidths:
             iterations=min(_PORTION, max(_SHORT, left // 5)),
             portion=min(_PORTION, max(_SHORT, left // 50)),
             node=self._node,
-            least_seconds=_START,
+            least_seconds=self._start,
             like=f"{unit.name} at ",
         )
         yield from _searched(search, not done)

@@ -15,8 +15,7 @@ computed is thrown away. The rules:
   takes many times the best time, and no width is more than a factor of √widest away from the middle.
 - **Growth.** The next width is `growth` times the last. If the first step up is not faster, the search goes down
   instead.
-- **Nodes.** Beyond one node widths are whole nodes, and no step skips the width of one node: the first worker on
-  another node brings the network, and a part of a node costs the same messages as all of it.
+- **Nodes.** Beyond one node widths are whole nodes, and no step skips the width of one node (`width_grid`).
 - **Length.** A sub-stage has `iterations` iterations. After each `portion` of them, by default a fifth, it ends early
   if the answer is clear: two medians differ by more than twice the standard error of their difference.
 - **Noise.** The relative noise of an iteration is estimated from all times so far, each against the median of its
@@ -40,6 +39,7 @@ from dataclasses import dataclass
 from stretto.checks import of
 
 from .iteration_times import IterationTimes, Verdict
+from .width_grid import WidthGrid
 
 _CLEAR = 2.0  # standard errors between two medians that are called different
 _ALIKE = 0.02  # a width this close to the fastest is as good
@@ -139,8 +139,8 @@ class WidthSearch:
         check.number("least_seconds", least_seconds, least=0)
         self.widest, self.growth, self.iterations, self.repeats, self.total = widest, growth, iterations, repeats, total
         self._least_seconds = least_seconds
-        self._node = widest if node is None else min(node, widest)
-        self.start = start if start is not None else self._whole_nodes(max(1, round(math.sqrt(widest))))
+        self._grid = WidthGrid(widest, growth, widest if node is None else min(node, widest))
+        self.start = self._grid.start if start is None else start
         self.times = IterationTimes(noise)
         self.decisions: list[WidthDecision] = []
         self.done = 0  # iterations measured
@@ -229,7 +229,7 @@ class WidthSearch:
     def _climb(self, *, up: bool) -> Generator[SubStage, None, bool]:
         """Move in one direction while it gets faster; whether it did."""
         rose, equal, width = False, 0, self.best
-        while (rival := self._step(width, up)) is not None:
+        while (rival := self._grid.step(width, up=up)) is not None:
             verdict = yield from self._compare(rival, f"{rival} is the next {'wider' if up else 'narrower'}")
             self._gaining = verdict == "faster"
             if verdict == "slower" or (verdict == "unclear" and equal):
@@ -269,7 +269,7 @@ class WidthSearch:
         known = sorted((w for w in sides if w is not None), key=self.times.median)
         enough = self.left is None or self.left >= 3 * self.iterations
         for side in known[:1]:
-            middle = self._whole_nodes(round(math.sqrt(self.best * side)))
+            middle = self._grid.middle(self.best, side)
             visible = _CLEAR * self.times.noise * math.sqrt(2 / self.iterations) < _GAIN
             if middle not in (self.best, side) and enough and visible:
                 self._decide(middle, f"{middle} is between the best, {self.best}, and the better neighbour, {side}")
@@ -287,26 +287,6 @@ class WidthSearch:
         self.settled = True
         self._part = SubStage(self.best, 0)
         self.decisions.append(WidthDecision(self.best, f"{why}; the rest runs at {self.best}", settled=True))
-
-    def _step(self, width: int, up: bool) -> int | None:
-        """The next width in a direction; None beyond the ends."""
-        node = self._node
-        if up and width < self.widest:
-            wanted = self._whole_nodes(max(width + 1, round(width * self.growth)))
-            least = width + 1 if width < node else (width // node + 1) * node
-            return min(self.widest, max(least, wanted), node if width < node else self.widest)
-        if not up and width > 1:
-            wanted = self._whole_nodes(max(1, round(width / self.growth)))
-            most = width - 1 if width <= node else (width - 1) // node * node
-            return max(1, min(most, wanted), node if width > node else 1)
-        return None
-
-    def _whole_nodes(self, width: int) -> int:
-        """The nearest width that fills its nodes. Within one node all widths do."""
-        node = self._node
-        if node == self.widest or width < node / math.sqrt(self.growth):
-            return width
-        return min(self.widest, max(1, round(width / node)) * node)
 
     def _decide(self, width: int, reason: str) -> None:
         self.decisions.append(WidthDecision(width, reason))
