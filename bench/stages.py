@@ -8,14 +8,16 @@ transitions but the first, in milliseconds. *Longest* is over both kinds.
 The hosts are network namespaces of this computer with a Ray node each, all on its processors, joined at 1 Gbit. The
 processor time of a turn (a stage on all hosts, one on a single host, and both transitions) is that of the four host
 processes and of the driver, without Ray's own processes: shared by the cores of this computer, it bounds the time from
-below, which it would not where every host has processors of its own. No chunk of a state moves in these transitions
-but, at 10,000 numbers and more, that of the ten numbers that both stages change (64 KiB, 0.5 ms at 1 Gbit). FlexPS
-reports 10 to 20 ms at 100 and 200 workers, and about 60 s where a system has to be restarted.
+below, which it would not where every host has processors of its own. Bytes moved are those of chunks of the state that
+change their host before a stage, the median of each kind: 1 MB takes 8 ms at 1 Gbit. Other programs on this computer
+lengthen all times, so its load (tasks that run or wait for a core) before the measurement is stated. FlexPS reports 10
+to 20 ms at 100 and 200 workers, and about 60 s where a system has to be restarted.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import sys
 import time
@@ -63,10 +65,14 @@ def transitions(runtime: Any, sizes: tuple[int, ...] = SIZES) -> list[dict[str, 
         seconds = {
             unit: [stage.transition for stage in result.stages[2:] if stage.unit == unit] for unit in ("wide", "narrow")
         }
+        moved = {
+            f"{unit}_moved": statistics.median(stage.moved for stage in result.stages[2:] if stage.unit == unit)
+            for unit in ("wide", "narrow")
+        }
         right = float(w.array[:10].sum()) == 10 * (16 + 1) * TURNS
         hosts = np.diff(result.history("wide")[1:]) * HOSTS / 16
         processors = {"hosts": float(np.median(hosts)), "driver": float(np.median(np.diff(clock.seconds[2::2])))}
-        found.append({"size": size, "right": right, **seconds, **processors})
+        found.append({"size": size, "right": right, **seconds, **moved, **processors})
     return found
 
 
@@ -83,6 +89,7 @@ def rows_of(where: str, found: list[dict[str, Any]], hosts: bool = False) -> lis
             f"{one['size']:,}",
             *(f"{1e3 * statistics.median(one[unit]):.1f}" for unit in ("wide", "narrow")),
             f"{1e3 * max(one['wide'] + one['narrow']):.1f}",
+            f"{one['wide_moved'] / 1e6:.2f} / {one['narrow_moved'] / 1e6:.2f}",
             f"{1e3 * one['hosts']:.1f} + {1e3 * one['driver']:.1f}" if hosts else f"{1e3 * one['driver']:.1f}",
             "yes" if one["right"] else "NO",
         ]
@@ -94,6 +101,7 @@ def main() -> None:
     """Measure and save."""
     from .laboratory import laboratory
 
+    load = os.getloadavg()[0]
     rows = rows_of("2 threads", transitions(st.Threads(2)))
     rows += rows_of("16 parts on 1 thread", transitions(st.Threads(1)))
     with laboratory(HOSTS) as lab:
@@ -108,10 +116,12 @@ def main() -> None:
         "to all workers, ms",
         "to one worker, ms",
         "longest, ms",
+        "moved to all / to one, MB",
         "processor time of a turn (hosts + driver), ms",
         "sum is right",
     ]
-    report.save("stages", "Transitions between stages", report.text(__doc__), report.table(columns, rows), ["ray"])
+    body = f"Load of the computer before: {load:.1f}.\n\n{report.table(columns, rows)}"
+    report.save("stages", "Transitions between stages", report.text(__doc__), body, ["ray"])
 
 
 if __name__ == "__main__":
