@@ -25,7 +25,7 @@ ITERATIONS, RUNS = 1_000, 3
 EVERY = np.arange(FEATURES)
 
 
-@numba.njit(nogil=True, fastmath=True)
+@numba.njit(nogil=True, fastmath=True)  # type: ignore[untyped-decorator]
 def gradient(X: Any, y: Any, first: int, count: int, w: Any, out: Any) -> None:  # pragma: no cover (compiled)
     """Add the gradients of some samples of the logistic loss to out [features]."""
     for i in range(first, first + count):
