@@ -19,7 +19,7 @@ class UnitWorker:
     parts : int
         Number of parts.
     node : int
-        Number of the node that it runs on.
+        Number of the node that it runs on, counted among the nodes of its stage.
     """
 
     def __init__(self, worker: Worker, first: int) -> None:
