@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from stretto.state.accumulator import accumulator
     from stretto.state.buffer import buffer
     from stretto.state.make import full, random, sparse_rows, state, zeros
+    from stretto.state.replication import add, average, random_share, round_robin, top
     from stretto.state.state import SparseRows, State
     from stretto.tasks.arguments import source, whole
     from stretto.tasks.files import files
@@ -77,7 +78,9 @@ _SHELF = {
     "State": "stretto.state.state:State",
     "Threads": "stretto.runtime.runtimes:Threads",
     "accumulator": "stretto.state.accumulator:accumulator",
+    "add": "stretto.state.replication:add",
     "as_data": "stretto.data.convert.convert:as_data",
+    "average": "stretto.state.replication:average",
     "below": "stretto.tasks.front:below",
     "branch": "stretto.tasks.front:branch",
     "buffer": "stretto.state.buffer:buffer",
@@ -97,7 +100,9 @@ _SHELF = {
     "parallel_units": "stretto.tasks.front:parallel_units",
     "program": "stretto.programs.program:program",
     "random": "stretto.state.make:random",
+    "random_share": "stretto.state.replication:random_share",
     "read": "stretto.data.reading.read:read",
+    "round_robin": "stretto.state.replication:round_robin",
     "run": "stretto.entry:run",
     "samples": "stretto.data.records.samples:samples",
     "schedule": "stretto:schedule",
@@ -109,6 +114,7 @@ _SHELF = {
     "state": "stretto.state.make:state",
     "tables": "stretto:tables",
     "text_file": "stretto.data.reading.text:text_file",
+    "top": "stretto.state.replication:top",
     "uniform": "stretto.keyed:uniform",
     "unit": "stretto.tasks.front:unit",
     "whole": "stretto.tasks.arguments:whole",
@@ -140,7 +146,9 @@ __all__ = [
     "State",
     "Threads",
     "accumulator",
+    "add",
     "as_data",
+    "average",
     "below",
     "branch",
     "buffer",
@@ -160,7 +168,9 @@ __all__ = [
     "parallel_units",
     "program",
     "random",
+    "random_share",
     "read",
+    "round_robin",
     "run",
     "samples",
     "schedule",
@@ -172,6 +182,7 @@ __all__ = [
     "state",
     "tables",
     "text_file",
+    "top",
     "uniform",
     "unit",
     "whole",
@@ -184,7 +195,7 @@ _moved = deprecated_names(
     "stretto",
     {
         **{name: f"stretto.tables:{name}" for name in ("ASP", "BSP", "SSP", "Eager", "Lazy", "Managed", "Table")},
-        **{name: f"stretto.tables:{name}" for name in ("adagrad", "adarevision", "add", "average", "proximal")},
+        **{name: f"stretto.tables:{name}" for name in ("adagrad", "adarevision", "proximal")},
         "server_function": "stretto.tables:server_function",
         **{name: f"stretto.faults:{name}" for name in ("Crash", "Delay", "Pause", "Reset", "SlowLink", "SlowNode")},
     },

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 
 class _CallablePackage(ModuleType):
-    def __call__(self, array: Any, dtype: Any = None) -> State:
+    def __call__(self, array: Any, dtype: Any = None, **rules: Any) -> State:
         """See `stretto.state.make.state`."""
         from stretto.state.make import state
 
-        return state(array, dtype)
+        return state(array, dtype, **rules)
 
 
 sys.modules[__name__].__class__ = _CallablePackage

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from itertools import count
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
-from stretto.errors import DataError
+from stretto.errors import DataError, PlanError
 from stretto.state.array_like import aligned, check_dtype
 from stretto.state.state import SparseRows, State
 
@@ -62,7 +63,15 @@ def full(shape: int | tuple[int, ...], value: ArrayLike, dtype: DTypeLike = "f4"
     return _wrapped(shape, value, dtype)
 
 
-def state(array: ArrayLike, dtype: DTypeLike | None = None) -> State:
+def state(
+    array: ArrayLike,
+    dtype: DTypeLike | None = None,
+    *,
+    replicate: bool = False,
+    merge: Any = None,
+    filter: Any = None,
+    every: int = 1,
+) -> State:
     """A state with a copy of an array.
 
     Parameters
@@ -71,6 +80,17 @@ def state(array: ArrayLike, dtype: DTypeLike | None = None) -> State:
         The numbers. A structured array makes a state of structs.
     dtype : dtype or None, default None
         Type of the numbers; None keeps that of the array.
+    replicate : bool, default False
+        Whether each part of a unit has a full copy of its own, which is exchanged with the others at the end of every
+        iteration and where the function yields.
+    merge : Merge, callable or None, default None
+        Replicated: how changes are combined. `st.add(gamma)`, `st.average()` or function(changes [n, cols], replicas)
+        -> what is added; None for st.add(1).
+    filter : Filter or None, default None
+        Replicated: which changed rows are sent in an exchange. `st.top`, `st.random_share` or `st.round_robin`; None
+        sends all. What is held back is sent later, and all of it at the end of the unit.
+    every : int, default 1
+        Replicated: yields of a function between two exchanges.
 
     Returns
     -------
@@ -81,8 +101,22 @@ def state(array: ArrayLike, dtype: DTypeLike | None = None) -> State:
     >>> import stretto as st
     >>> st.state([1.0, 2.0]).array.tolist()
     [1.0, 2.0]
+
+    >>> def ones(worker, v):
+    ...     v.array += 1.0
+    >>> v = st.state([0.0, 0.0], replicate=True, merge=st.average())
+    >>> result = st.run(st.unit(ones, v, parts=4, iterations=3), runtime=st.Serial())
+    >>> v.array.tolist()
+    [3.0, 3.0]
     """
-    return State(np.asarray(array, dtype=dtype))
+    numbers = np.asarray(array, dtype=dtype)
+    if replicate:
+        from .replication import ReplicatedState, replication_of
+
+        return ReplicatedState(numbers, replication_of(merge, filter, every))
+    if merge is not None or filter is not None or every != 1:
+        raise PlanError("state: merge=, filter= and every= are rules of replicated states; give replicate=True")
+    return State(numbers)
 
 
 def random(shape: int | tuple[int, ...], scale: float = 1.0, seed: int | None = None, dtype: DTypeLike = "f4") -> State:

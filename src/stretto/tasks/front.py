@@ -9,6 +9,7 @@ from typing import Any
 from stretto.checks import number, shown, whole
 from stretto.consistency.rules import ASP, BSP, SSP, Rule
 from stretto.errors import PlanError
+from stretto.state.replication import ReplicatedState
 
 from .arguments import Argument, argument_of
 from .files import FileBlocks
@@ -129,6 +130,7 @@ def unit(
     if workers is not None and workers != "auto":
         workers = whole("workers", workers, 1, owner, "or 'auto'")
     number("priority", priority, owner=owner)
+    _check_replicated(owner, made, mode, parts)
     blocks = [argument for argument in made if argument.kind in ("block", "blocks")]
     if looped and blocks:
         raise PlanError(f"{owner}: a loop cannot use {blocks[0].name!r}, which is read in blocks; give a function")
@@ -414,6 +416,23 @@ def _partition(owner: str, arguments: tuple[Argument, ...], given: Any) -> tuple
         if cut != "range" and not callable(cut):
             raise PlanError(f"{owner}: partition of {name!r} is {shown(cut)}; give 'range' or a function(rows, nodes)")
     return tuple(given.items())
+
+
+def _check_replicated(owner: str, arguments: tuple[Argument, ...], mode: str | None, parts: int | None) -> None:
+    """Refuse replicated states where they cannot be: as one array, or with data that are replicated too."""
+    states = [argument for argument in arguments if argument.kind == "state"]
+    copies = [argument.name for argument in states if isinstance(argument.value, ReplicatedState)]
+    if copies and mode is not None:
+        raise PlanError(
+            f"{owner}: mode={mode!r} keeps states as one array, and {copies[0]!r} has a copy for each part; leave out "
+            "mode=, or replicate="
+        )
+    data = [argument.kind for argument in arguments if argument.kind not in ("state", "value")]
+    if data and set(data) == {"whole"} and len(copies) == len(states) > 0 and (parts or 1) > 1:
+        raise PlanError(
+            f"{owner}: data and states are both replicated, so all parts would compute the same; give the data without "
+            "st.whole, or the states without replicate="
+        )
 
 
 def _fresh(owner: str, arguments: tuple[Argument, ...], fresh: Sequence[Any]) -> tuple[int, ...]:

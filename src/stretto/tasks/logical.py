@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from stretto.state.replication import ReplicatedState
 from stretto.text import counted, show_bytes
 
 from .arguments import Argument
@@ -90,6 +91,8 @@ def _shape(argument: Argument) -> str:
     if argument.kind in ("block", "blocks"):
         return str(value.words())
     how = {"data": "cut by rows", "whole": "whole for every part", "state": "read and written"}[argument.kind]
+    if isinstance(value, ReplicatedState):
+        how = value.replication.words()
     size = argument.nbytes
     shape = getattr(value, "shape", None)
     kind = getattr(getattr(value, "dtype", None), "name", type(value).__name__)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -17,6 +17,7 @@ from stretto.runtime.stages.sent_functions import SentFunction
 from stretto.runtime.stages.stage_runs import StageRun, StageState
 from stretto.runtime.tables.job import TableOutcome
 from stretto.state.make import zeros
+from stretto.state.replication import ReplicatedState
 from stretto.tables.job import TableIdentity, TableRunRequest
 from stretto.tables.options import CheckpointOptions, EvaluationOptions
 from stretto.tables.shares import share_of
@@ -24,7 +25,9 @@ from stretto.tables.table import Table
 from stretto.tables.worker import Worker
 
 from .arguments import Argument
+from .exchanges import Exchanges
 from .reads import UnitReads
+from .replica_handle import ReplicaHandle
 from .tree import Unit
 from .unit_worker import UnitWorker
 
@@ -66,10 +69,14 @@ class StageInput:
     memory: int | None = None  # bytes of a state that a node keeps in memory
     direct: bool = True  # states go from node to node directly
     reads: UnitReads = field(default_factory=UnitReads)  # what is read in blocks
+    last: bool = True  # the unit ends with this stage: replicas send everything
 
 
 class StageWork:
-    """The worker function of a stage: calls the function of the unit once for every iteration."""
+    """The worker function of a stage: calls the function of the unit once for every iteration.
+
+    A function that yields hands control to its exchanges: they send and receive replicated states, and end the clock.
+    """
 
     def __init__(self, unit: Unit, given: StageInput) -> None:
         self.function, self.first, self.iterations = unit.function, given.first, given.iterations
@@ -80,6 +87,12 @@ class StageWork:
             for argument, name in zip(unit.arguments, table_names(unit), strict=True)
         )
         self.numbers, self.unit = given.numbers, unit.name
+        self.last, self.seed = given.last, given.seed
+        self.rules = {
+            name: argument.value.replication
+            for argument, name in zip(unit.arguments, table_names(unit), strict=True)
+            if isinstance(argument.value, ReplicatedState)
+        }
         self._sent: SentFunction | None = None
 
     def __call__(self, w: Worker) -> None:
@@ -99,13 +112,23 @@ class StageWork:
             for at, (argument, number) in enumerate(zip(self.arguments, self.numbers, strict=True))
             if argument.kind == "block"
         ]
-        for iteration in range(w.clock, self.iterations):
+        copies = [argument for argument in arguments if isinstance(argument, ReplicaHandle)]
+        exchanged = Exchanges(w, copies)
+        for made in range(w.clock, self.iterations):
+            worker.begins(made)
             for at, reader in changing:
                 arguments[at] = reader.take(w.number, worker.iteration % reader.reads.counts[w.number])
-            w.local[VALUE] = _checked(self.unit, self.function(worker, *arguments))
-            if iteration + 1 < self.iterations:  # the last clock ends with the worker: one exchange of nodes fewer
+            exchanged.receive()
+            value = self.function(worker, *arguments)
+            if isinstance(value, Generator):
+                value = yield from exchanged.follow(value)
+            w.local[VALUE] = _checked(self.unit, value)
+            final = made + 1 == self.iterations
+            exchanged.send(everything=final and self.last)
+            if not final:  # the last clock ends with the worker: one exchange of nodes fewer
                 w.tick()
                 yield
+        exchanged.keep()
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the data, which nodes get by themselves (`StageData`, `StageBlocks`).
@@ -121,7 +144,12 @@ class StageWork:
     def _argument(self, w: Worker, argument: Argument, number: int) -> Any:
         kind, value = argument.kind, argument.value
         if kind == "state":
-            return w.table(value)
+            rules = self.rules.get(value)
+            return (
+                w.table(value)
+                if rules is None
+                else ReplicaHandle(w.table(value), rules, w.number, w.workers, w.local, self.seed)
+            )
         if kind == "blocks":
             return block_reader(self.owner, number, w.workers).all_of(w.number)
         if kind not in ("data", "source"):

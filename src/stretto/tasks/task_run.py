@@ -236,7 +236,8 @@ class TaskRun:
             where: Any = self.environment.runtime
             if unit.mode is not None:
                 where = Serial() if unit.mode == "sequential" else self._one_process(unit, place)
-            stage = replace(stage_run(unit, self._input(unit, path, sub, first), where), expected=left)
+            given = self._input(unit, path, sub, first, last=left == sub.iterations)
+            stage = replace(stage_run(unit, given, where), expected=left)
             if unit.mode == "sequential":
                 with self._at_driver(unit):
                     end = LocalStages(where).run(stage, place)
@@ -266,7 +267,7 @@ class TaskRun:
             recording if self.options.record is not None else None,
         )
 
-    def _input(self, unit: Unit, path: Path, sub: SubStageRun, first: int) -> StageInput:
+    def _input(self, unit: Unit, path: Path, sub: SubStageRun, first: int, *, last: bool) -> StageInput:
         # States that begin anew do so in the first sub-stage of a run of the unit.
         fresh = {k: self._first[id(unit.arguments[k].value)] for k in unit.fresh} if sub.first else {}
         numbers = tuple(self._numbers[id(argument.value)] for argument in unit.arguments)
@@ -284,6 +285,7 @@ class TaskRun:
             options.memory,
             options.direct,
             self._reads[id(unit)],
+            last,
         )
 
     def _one_process(self, unit: Unit, place: StagePlace) -> Any:

@@ -24,12 +24,16 @@ class UnitWorker:
 
     def __init__(self, worker: Worker, first: int) -> None:
         self.part, self.parts, self.node = worker.number, worker.workers, worker.node
-        self._worker, self._first = worker, first
+        self._worker, self._first, self._made = worker, first, 0
+
+    def begins(self, made: int) -> None:
+        """An iteration begins, after this many of the stage."""
+        self._made = made
 
     @property
     def iteration(self) -> int:
         """Iterations of the unit at this place of the task so far, over all turns of the loops around it."""
-        return self._first + self._worker.clock
+        return self._first + self._made
 
     @property
     def local(self) -> dict[str, Any]:

@@ -1,0 +1,81 @@
+"""What the function of a unit gets for a replicated state: its own copy, exchanged with the others between clocks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from stretto.state.replication import Replication
+from stretto.store.replica import Replica
+from stretto.tables.handle import Handle
+
+
+class ReplicaHandle:
+    """A part's copy of a replicated state.
+
+    Attributes
+    ----------
+    array : array [rows] or [rows, cols]
+        The copy. Read and write it in place.
+    """
+
+    def __init__(
+        self, table: Handle, rules: Replication, part: int, parts: int, kept: dict[str, Any], seed: int = 0
+    ) -> None:
+        assert table.rows is not None
+        self._table, self._kept = table, kept
+        self._replica = Replica(rules, table.rows, table.cols, table.dtype, parts, seed * 1_000_003 + part)
+        values = self._replica.values
+        self.array: NDArray[Any] = values.reshape(-1) if table.cols == 1 else values
+        self.every = rules.every
+        self._every = np.arange(table.rows)
+        saved = {name: kept.pop(self._name(name), None) for name in self._replica.saved()}
+        if saved["rows"] is not None:
+            self._replica.restore(saved)
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return len(self.array)
+
+    def read(self, keys: ArrayLike | None = None) -> Any:
+        """Rows of the copy: [n] or [n, cols]; None for all.
+
+        Parameters
+        ----------
+        keys : array_like of int or None, default None
+            Numbers of the rows.
+        """
+        return self.array.copy() if keys is None else self.array[np.asarray(keys)]
+
+    def add(self, keys: ArrayLike, deltas: ArrayLike) -> None:
+        """Add to rows of the copy; every occurrence of a key counts.
+
+        Parameters
+        ----------
+        keys : array_like of int
+            Numbers of the rows.
+        deltas : array_like [n] or [n, cols]
+            What is added.
+        """
+        np.add.at(self.array, np.asarray(keys), np.asarray(deltas, self.array.dtype))
+
+    def receive(self) -> None:
+        """Take what the others have sent; waits until that is as fresh as the rule of the unit demands."""
+        self._replica.receive(self._table.read(self._every).reshape(self._replica.values.shape))
+
+    def send(self, *, everything: bool = False) -> None:
+        """Send changes since the last exchange, as far as the filter lets them. everything: without the filter."""
+        keys, changes = self._replica.send(everything=everything)
+        if len(keys):
+            self._table.add(keys, changes if self._table.cols > 1 else changes.reshape(-1))
+
+    def keep(self) -> None:
+        """Keep what was held back for the next stage of the unit."""
+        for name, array in self._replica.saved().items():
+            self._kept[self._name(name)] = array
+
+    def _name(self, what: str) -> str:
+        return f"{what} of replica {self._table.name}"
