@@ -219,7 +219,7 @@ BELOW: dict[str, set[str]] = {
     "store": {"consistency", "comm", "kernels"},
     "comm": {"kernels"},
     "consistency": set(),
-    "state": {"data"},
+    "state": {"data", "consistency"},
     "data": {"kernels", "paths"},
     "observe": {"paths"},
     "kernels": {"paths"},

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 import stretto as st
+from stretto.consistency.replication import Filter, Merge, Replication
 from stretto.errors import PlanError, RunError
-from stretto.state.replication import Filter, Merge, Replication
 from stretto.store.replica import Replica
 from stretto.testing import check_replay
 

@@ -14,6 +14,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from stretto import faults, memory, schedule, tables
+    from stretto.consistency.replication import add, average, random_share, round_robin, top
     from stretto.data.convert.convert import as_data
     from stretto.data.generate.ratings import ratings as generate_ratings
     from stretto.data.parts.node_files import NodeFiles
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
     from stretto.state.accumulator import accumulator
     from stretto.state.buffer import buffer
     from stretto.state.make import full, random, sparse_rows, state, zeros
-    from stretto.state.replication import add, average, random_share, round_robin, top
     from stretto.state.state import SparseRows, State
     from stretto.tasks.arguments import source, whole
     from stretto.tasks.files import files
@@ -78,9 +78,9 @@ _SHELF = {
     "State": "stretto.state.state:State",
     "Threads": "stretto.runtime.runtimes:Threads",
     "accumulator": "stretto.state.accumulator:accumulator",
-    "add": "stretto.state.replication:add",
+    "add": "stretto.consistency.replication:add",
     "as_data": "stretto.data.convert.convert:as_data",
-    "average": "stretto.state.replication:average",
+    "average": "stretto.consistency.replication:average",
     "below": "stretto.tasks.front:below",
     "branch": "stretto.tasks.front:branch",
     "buffer": "stretto.state.buffer:buffer",
@@ -100,9 +100,9 @@ _SHELF = {
     "parallel_units": "stretto.tasks.front:parallel_units",
     "program": "stretto.programs.program:program",
     "random": "stretto.state.make:random",
-    "random_share": "stretto.state.replication:random_share",
+    "random_share": "stretto.consistency.replication:random_share",
     "read": "stretto.data.reading.read:read",
-    "round_robin": "stretto.state.replication:round_robin",
+    "round_robin": "stretto.consistency.replication:round_robin",
     "run": "stretto.entry:run",
     "samples": "stretto.data.records.samples:samples",
     "schedule": "stretto:schedule",
@@ -114,7 +114,7 @@ _SHELF = {
     "state": "stretto.state.make:state",
     "tables": "stretto:tables",
     "text_file": "stretto.data.reading.text:text_file",
-    "top": "stretto.state.replication:top",
+    "top": "stretto.consistency.replication:top",
     "uniform": "stretto.keyed:uniform",
     "unit": "stretto.tasks.front:unit",
     "whole": "stretto.tasks.arguments:whole",

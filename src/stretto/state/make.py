@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
+from stretto.consistency.replication import replication_of
 from stretto.errors import DataError, PlanError
 from stretto.state.array_like import aligned, check_dtype
-from stretto.state.state import SparseRows, State
+from stretto.state.state import ReplicatedState, SparseRows, State
 
 _made = count()
 
@@ -111,8 +112,6 @@ def state(
     """
     numbers = np.asarray(array, dtype=dtype)
     if replicate:
-        from .replication import ReplicatedState, replication_of
-
         return ReplicatedState(numbers, replication_of(merge, filter, every))
     if merge is not None or filter is not None or every != 1:
         raise PlanError("state: merge=, filter= and every= are rules of replicated states; give replicate=True")

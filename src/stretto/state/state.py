@@ -31,6 +31,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+from stretto.consistency.replication import Replication
 from stretto.errors import DataError
 from stretto.pages import Pages
 from stretto.state.array_like import ArrayHolder, aligned, check_dtype
@@ -120,6 +121,23 @@ class State(ArrayHolder):
 
         kept = load(path)
         return State(kept.array) if kept.rows is None else SparseRows.from_rows(kept.rows, kept.array, kept.shape)
+
+
+class ReplicatedState(State):
+    """A state of which every part of a unit has a copy. Made by `st.state(…, replicate=True)`."""
+
+    __slots__ = ("replication",)
+
+    def __init__(self, array: ArrayLike, replication: Replication) -> None:
+        super().__init__(array)
+        self.replication = replication
+
+    def __reduce__(self) -> Any:
+        return ReplicatedState, (self._array, self.replication)
+
+    def copy(self) -> ReplicatedState:
+        """Another state with the same numbers and rules."""
+        return ReplicatedState(self._array, self.replication)
 
 
 class SparseRows(State):

@@ -10,7 +10,7 @@ exchange, the merge. Whatever the filter holds back stays in `values` and in the
 lost: it is sent by a later `send`, or by `send(everything=True)` at the end. Pure: it sends nothing itself.
 
     >>> import numpy as np
-    >>> from stretto.state.replication import Filter, Merge, Replication
+    >>> from stretto.consistency.replication import Filter, Merge, Replication
     >>> replica = Replica(Replication(Merge(0.5), Filter("absolute", 0.5)), 2, 1, np.dtype("f8"), replicas=2)
     >>> replica.receive(np.zeros((2, 1)))
     >>> replica.values[:] = [[1.0], [4.0]]
@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.comm.ranking import RankState, order
-from stretto.state.replication import Replication
+from stretto.consistency.replication import Replication
 
 Keys = NDArray[np.int64]
 

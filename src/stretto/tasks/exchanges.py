@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from typing import Any
 
+from stretto.tables.replica import ReplicaHandle
 from stretto.tables.worker import Worker
-
-from .replica_handle import ReplicaHandle
 
 
 class Exchanges:

@@ -9,7 +9,7 @@ from typing import Any
 from stretto.checks import number, shown, whole
 from stretto.consistency.rules import ASP, BSP, SSP, Rule
 from stretto.errors import PlanError
-from stretto.state.replication import ReplicatedState
+from stretto.state.state import ReplicatedState
 
 from .arguments import Argument, argument_of
 from .files import FileBlocks

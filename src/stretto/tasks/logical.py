@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from stretto.state.replication import ReplicatedState
+from stretto.state.state import ReplicatedState
 from stretto.text import counted, show_bytes
 
 from .arguments import Argument

@@ -17,9 +17,10 @@ from stretto.runtime.stages.sent_functions import SentFunction
 from stretto.runtime.stages.stage_runs import StageRun, StageState
 from stretto.runtime.tables.job import TableOutcome
 from stretto.state.make import zeros
-from stretto.state.replication import ReplicatedState
+from stretto.state.state import ReplicatedState
 from stretto.tables.job import TableIdentity, TableRunRequest
 from stretto.tables.options import CheckpointOptions, EvaluationOptions
+from stretto.tables.replica import ReplicaHandle
 from stretto.tables.shares import share_of
 from stretto.tables.table import Table
 from stretto.tables.worker import Worker
@@ -27,7 +28,6 @@ from stretto.tables.worker import Worker
 from .arguments import Argument
 from .exchanges import Exchanges
 from .reads import UnitReads
-from .replica_handle import ReplicaHandle
 from .tree import Unit
 from .unit_worker import UnitWorker
 

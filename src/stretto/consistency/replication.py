@@ -1,5 +1,5 @@
-"""How a replicated state is kept consistent: `st.add`, `st.average` (merge), `st.top`, `st.random_share`,
-`st.round_robin` (filter), and `ReplicatedState`, which holds both.
+"""Rules of replicated states: `st.add` and `st.average` merge changes; `st.top`, `st.random_share` and `st.round_robin`
+filter them.
 
     v = st.state(np.zeros(1000), replicate=True, merge=st.add(1.0), filter=st.top("relative", share=0.2))
 
@@ -15,12 +15,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from stretto.checks import choice, number, shown, whole
 from stretto.errors import PlanError
-
-from .state import State
 
 
 @dataclass(frozen=True)
@@ -75,23 +73,6 @@ class Replication:
         """The rules in words."""
         sent = "" if self.filter is None else f", sends {self.filter.words()}"
         return f"a copy for each part, changes are {self.merge.words()}{sent}"
-
-
-class ReplicatedState(State):
-    """A state of which every part of a unit has a copy. Made by `st.state(…, replicate=True)`."""
-
-    __slots__ = ("replication",)
-
-    def __init__(self, array: ArrayLike, replication: Replication) -> None:
-        super().__init__(array)
-        self.replication = replication
-
-    def __reduce__(self) -> Any:
-        return ReplicatedState, (self._array, self.replication)
-
-    def copy(self) -> ReplicatedState:
-        """Another state with the same numbers and rules."""
-        return ReplicatedState(self._array, self.replication)
 
 
 def replication_of(merge: Any, filter: Any, every: int) -> Replication:

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from stretto.state.replication import Replication
+from stretto.consistency.replication import Replication
 from stretto.store.replica import Replica
-from stretto.tables.handle import Handle
+
+from .handle import Handle
 
 
 class ReplicaHandle:
