@@ -79,7 +79,7 @@ def preparations(runtime: Any) -> list[dict[str, Any]]:
     for steps in STEPS:
         for how in ("served", "whole", "on-demand"):
             w = st.zeros(MODEL, "f8")
-            # Each time on another host, so that no chunk is there from the last time.
+            # Each time on another host, so that no chunk is left from the last time.
             task = st.seq(
                 *(
                     unit

@@ -4,7 +4,7 @@
 one node, where our stages send nothing. *Own* is the best for each unit, found beforehand (FlexPS-Opt), *auto*
 `workers="auto"` (FlexPS-Auto).
 
-Jobs at a fixed width make at most 100 (SVRG: 40) iterations of a unit, and their time is scaled to all. Iterations on
+Jobs at a fixed width make at most 100 (SVRG: 20) iterations of a unit, and their time is scaled to all. Iterations on
 one node take the same time each; on several they change by about a tenth while caches fill.
 """
 
@@ -65,12 +65,12 @@ def svrg_job(data: SparseSet, batch: int, turns: int, per_nonzero: float) -> Job
             ),
             st.unit(
                 svrg, *data.arrays, w, start, mean, st.whole(scale), batch, parts=PARTS, iterations=min(most, steps),
-                workers=widths["svrg"], batch=batch,
+                workers=widths["svrg"], batch=batch, preparation="whole",
             ),
         )  # fmt: skip
         return st.loop(turn, times=turns), w
 
-    return Job(data, {"full": 1, "svrg": steps}, make, turns, per_nonzero, 40, ("full",))
+    return Job(data, {"full": 1, "svrg": steps}, make, turns, per_nonzero, 20, ("full",))
 
 
 def growing_job(data: SparseSet, shares: Sequence[float], per_nonzero: float) -> Job:

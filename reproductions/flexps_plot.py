@@ -27,7 +27,7 @@ def draw(name: str, panels: Sequence[Panel]) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    drawn = Figure(figsize=(5 * len(panels), 4.4), layout="constrained")
+    drawn = Figure(figsize=(max(6.4, 5 * len(panels)), 4.8), layout="constrained")
     FigureCanvasAgg(drawn)
     for place, panel in enumerate(panels, 1):
         axes = drawn.add_subplot(1, len(panels), place)
@@ -37,8 +37,13 @@ def draw(name: str, panels: Sequence[Panel]) -> None:
         axes.set_xlabel(panel.x)
         axes.set_ylabel(panel.y)
         if "x" in panel.log:
-            axes.set_xscale("log", base=2)
+            axes.set_xscale("log")
         if "y" in panel.log:
             axes.set_yscale("log")
-        axes.legend(fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.17), frameon=False, ncol=2)
+        for axis, letter in ((axes.xaxis, "x"), (axes.yaxis, "y")):
+            if letter in panel.log:
+                axis.set_major_formatter("{x:g}")
+        axes.legend(
+            fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.17), frameon=False, ncol=min(2, len(panels))
+        )
     drawn.savefig(PLOTS / f"flexps-{name}.png", dpi=90)

@@ -27,15 +27,18 @@ def fig1() -> tuple[str, str]:
                 result = run_sgd(KDD, batch, iterations, workers=width, parts=PARTS if logical else width)
                 total[width] = 1e3 * result.stages[0].seconds / iterations
                 compute = 1e3 * batch * KDD.nonzeros * PER_NONZERO / width
+                waits = max(0.0, total[width] - compute)
                 series.setdefault(f"whole iteration, {kind}", []).append((width, total[width]))
                 if not logical:
                     series.setdefault("computing", []).append((width, compute))
-                series.setdefault(f"communication, {kind}", []).append((width, max(0.0, total[width] - compute)))
-                waits = total[width] - compute
+                if width > THREADS:  # on one node there is none
+                    series.setdefault(f"communication, {kind}", []).append((width, waits))
                 rows.append([f"{batch:,}", kind, width, f"{compute:.2f}", f"{waits:.2f}", f"{total[width]:.2f}"])
                 print(*rows[-1], flush=True)
             best[batch, logical] = min(total, key=lambda width: total[width])
-        panels.append(plot.Panel(f"Batch of {batch:,} samples", "workers", "milliseconds", series, "x"))
+        panels.append(
+            plot.Panel(f"An iteration with a batch of {batch:,} samples", "workers", "milliseconds", series, "xy")
+        )
     plot.draw("fig1", panels)
     moved = all(best[96, logical] < best[9_600, logical] for logical in (False, True))
     found = "; ".join(
@@ -70,7 +73,8 @@ def fig5() -> tuple[str, str]:
             f"{auto.worker_seconds:.0f} auto, {random_busy:.0f} random"
         )
     columns = ["data", "batch", "iterations", "optimal, s (width)", "auto, s (ends at)", "random, s",
-               "auto over optimal", "auto under random", "optimal, worker-s", "auto, worker-s", "random, worker-s"]  # fmt: skip
+               "auto over optimal", "auto under random", "optimal, worker-s", "auto, worker-s",
+               "random, worker-s"]  # fmt: skip
     body = report.table(columns, rows)
     body += "\n\n" + report.table(["data", *(f"{width} workers, s" for width in WIDTHS)], fixed_rows)
     verdict = (

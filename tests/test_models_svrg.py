@@ -219,6 +219,8 @@ def test_each_against_the_rest() -> None:
     model = OneVsRestClassifier(st.LogisticRegression(solver="svrg", tol=1e-6, max_iter=300)).fit(X, classes)
     best = OneVsRestClassifier(st.LogisticRegression(tol=1e-9)).fit(X, classes)
     np.testing.assert_array_equal(model.predict(X), best.predict(X))
+    for mine, other in zip(model.estimators_, best.estimators_, strict=True):
+        np.testing.assert_allclose(mine.objective_, other.objective_, rtol=2e-6)
 
 
 # --- bits, input, refusals --------------------------------------------------------------------------------------------

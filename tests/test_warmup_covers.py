@@ -16,7 +16,7 @@ SCRIPT = """
 import gc, warnings
 import numpy as np, scipy.sparse as sp
 import stretto as st
-from stretto.kernels.build.linking import Entry
+from stretto.kernels.build.linking import EntryPoint
 from stretto.warmup.tasks import tasks
 
 warnings.simplefilter("ignore")
@@ -24,7 +24,7 @@ warnings.simplefilter("ignore")
 
 def forms():
     return {(e.py_func.__module__, e.py_func.__qualname__, types)
-            for e in gc.get_objects() if isinstance(e, Entry) for types in e.overloads}
+            for e in gc.get_objects() if isinstance(e, EntryPoint) for types in e.overloads}
 
 
 for task in tasks():

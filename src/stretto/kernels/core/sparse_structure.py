@@ -6,6 +6,8 @@ its position, and whether the entries are sorted without duplicates.
 
 from __future__ import annotations
 
+from stretto.kernels.numeric.vector_memory import get
+
 from .compile import kernel
 
 SOUND, BEGINS, FALLS, ENDS, OUTSIDE, OTHER_AXIS = range(6)
@@ -13,11 +15,11 @@ BLOCK = 4096  # entries checked together: the loop over them has no early exit a
 
 
 @kernel
-def compressed(indptr, indices, minor, found):
-    """Check CSR or CSC: indptr [major + 1], indices [≥ nnz] below `minor`.
+def compressed(indptr, indices, top, found):
+    """Check CSR or CSC: indptr [major + 1], indices [≥ nnz] from 0 to `top`, a number of their type.
 
     BEGINS: indptr does not start at 0. FALLS: indptr[where + 1] is less than indptr[where]. ENDS: beyond the indices.
-    OUTSIDE: indices[where] is negative, or not less than `minor`.
+    OUTSIDE: indices[where] is negative, or more than `top`.
     """
     found[0], found[1], found[2] = SOUND, 0, 1
     major = indptr.shape[0] - 1
@@ -35,16 +37,17 @@ def compressed(indptr, indices, minor, found):
     falls = 0
     for begin in range(0, last, BLOCK):
         end = min(begin + BLOCK, last)
-        low, high = indices[begin], indices[begin]
+        # The sign bit of either term is set where an index is outside; only signs are read, so overflow is harmless.
+        signs = top - top
         for t in range(begin, end):
-            low, high = min(low, indices[t]), max(high, indices[t])
-        if low < 0 or high >= minor:
+            signs |= indices.dtype.type(get(indices, t) | (top - get(indices, t)))
+        if signs < 0:
             for t in range(begin, end):
-                if indices[t] < 0 or indices[t] >= minor:
+                if indices[t] < 0 or indices[t] > top:
                     found[0], found[1] = OUTSIDE, t
                     return
         for t in range(max(begin, 1), end):
-            falls += indices[t] <= indices[t - 1]
+            falls += indices.dtype.type(get(indices, t) <= get(indices, t - 1))
     # From the end of one row to the start of the next an index may fall.
     before = 0
     for i in range(major):

@@ -22,7 +22,7 @@ from stretto.kernels.core.compile import kernel, merged
 from stretto.kernels.numeric.random import entry_hash
 from stretto.kernels.numeric.vector import ahead, get, put
 
-from .sample_rows import add_row, dot_row, prefetch_row
+from .sample_rows import add_row, dot_row, prefetch_row, row_square
 
 # Samples at work, sweeps made, bounds on gradients for shrinking, estimates of gap and dual objective, and whether
 # the estimate of the last sweep, over all samples, was small enough.
@@ -60,13 +60,7 @@ def norms_worker(pass_, worker, out, bounds, values, indices, indptr, p, bias, n
     visit = next_visit(pass_, worker)
     while visit >= 0:
         for i in range(bounds[visit], bounds[visit + 1]):
-            first, last = i * p, (i + 1) * p
-            if indptr.shape[0] > 0:
-                first, last = np.int64(indptr[i]), np.int64(indptr[i + 1])
-            square = bias * bias
-            for e in range(first, last):
-                square += np.float64(values[e]) * np.float64(values[e])
-            norm[i] = square
+            norm[i] = row_square(values, indptr, p, i) + bias * bias
         visit = next_visit(pass_, worker, visit)
 
 

@@ -15,7 +15,8 @@ share = 1, pull = 0), or the coupled sequence of Katyusha. It has a closed form 
 
 from __future__ import annotations
 
-from stretto.kernels.core.compile import inner, kernel
+from stretto.kernels.core.compile import inner, kernel, merged
+from stretto.kernels.numeric.vector import get
 
 POWERS = 6  # columns of the tables
 
@@ -81,3 +82,13 @@ def lazy_steps(w, v, t, a, drift, l1, share, pull, powers):
     if l1 > 0.0:
         c = a * (drift - l1) if drift > l1 else (a * (drift + l1) if drift < -l1 else 0.0)
     return powers[t, 0] * w - c * powers[t, 1], _follow(w, v, c, t, share, pull, powers)
+
+
+@merged
+def smooth_steps(w, v, t, a, drift, share, pull, powers):
+    """`lazy_steps` without an L1 penalty, the same numbers: short enough to be part of its callers."""
+    row, c = POWERS * t, a * drift
+    if share != 0.0:
+        moved = w * get(powers, row + 3) - c * get(powers, row + 4)
+        v = get(powers, row + 2) * v + share * moved + pull * get(powers, row + 5)
+    return get(powers, row) * w - c * get(powers, row + 1), v

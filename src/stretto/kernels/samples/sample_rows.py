@@ -12,6 +12,7 @@ from stretto.kernels.core.compile import merged
 from stretto.kernels.numeric.vector import add, ahead, cast, fma, get, load, load_part, put, splat, total
 
 _ZERO = np.float64(0.0)
+_AHEAD = 128  # entries of a sparse row that are prefetched, at most
 
 
 @merged
@@ -36,15 +37,37 @@ def add_row(values, indices, indptr, p, i, factor, w):
 
 
 @merged
+def row_square(values, indptr, p, i):
+    """‖x_i‖²."""
+    e, end = i * p, (i + 1) * p
+    if indptr.shape[0] > 0:
+        e, end = np.int64(get(indptr, i)), np.int64(get(indptr, i + 1))
+    a, b, c, d = 0.0, 0.0, 0.0, 0.0  # four independent sums
+    while e + 4 <= end:
+        a += np.float64(get(values, e)) * np.float64(get(values, e))
+        b += np.float64(get(values, e + 1)) * np.float64(get(values, e + 1))
+        c += np.float64(get(values, e + 2)) * np.float64(get(values, e + 2))
+        d += np.float64(get(values, e + 3)) * np.float64(get(values, e + 3))
+        e += 4
+    while e < end:
+        a += np.float64(get(values, e)) * np.float64(get(values, e))
+        e += 1
+    return (a + b) + (c + d)
+
+
+@merged
 def prefetch_row(values, indices, indptr, p, i):
     """Prefetch the first entries of a row that is read soon; the processor's own prefetching fetches the others."""
     if indptr.shape[0] == 0:
         ahead(values, i * p)
-    else:
-        at = np.int64(get(indptr, i))
-        ahead(values, at)
-        ahead(values, at + 8)
-        ahead(indices, at)
+        return
+    e = np.int64(get(indptr, i))
+    end = min(np.int64(get(indptr, i + 1)), e + _AHEAD)
+    while e < end:  # a cache line holds 8 values, or 16 indices
+        ahead(values, e)
+        ahead(values, e + 8)
+        ahead(indices, e)
+        e += 16
 
 
 @merged

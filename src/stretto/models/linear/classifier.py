@@ -18,6 +18,8 @@ from .input import LinearInput, class_weights
 
 Floats = NDArray[np.float64]
 
+_MANY = 64  # samples for which sorting the labels takes longer than comparing them
+
 
 class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
     """A linear model with a row of coefficients for two classes, or one for each of several classes."""
@@ -44,8 +46,7 @@ class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
 
     def _classes(self, given: LinearInput) -> tuple[NDArray[Any], NDArray[np.int64], Floats]:
         """(classes [k], class index of each sample [n], sample weights times class weights [n])."""
-        check_classification_targets(given.y)
-        classes, which = np.unique(given.y, return_inverse=True)
+        classes, which = _two_classes(given.y) or _any_classes(given.y)
         if len(classes) < 2:
             raise DataError(
                 f"{type(self).__name__} needs samples of at least 2 classes; "
@@ -61,7 +62,7 @@ class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
                 f"class {classes.tolist()[idle[0]]!r} has no weight: its samples all weigh 0; "
                 "give them weight or leave them out"
             )
-        return classes, which.astype(np.int64), weight
+        return classes, which, weight
 
     def _last(self, given: LinearInput, classes: NDArray[Any]) -> tuple[Floats, Floats] | None:
         """The coefficients that a warm start continues from."""
@@ -79,3 +80,24 @@ class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
         """The class with the highest score, for each sample."""
         best = (scores > 0).astype(np.intp) if scores.ndim == 1 else scores.argmax(axis=1)
         return np.asarray(self.classes_[best])
+
+
+def _any_classes(y: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """(classes [k], class index of each sample [n]), by scikit-learn's rules for what classes may be."""
+    check_classification_targets(y)
+    classes, which = np.unique(y, return_inverse=True)
+    return classes, which.astype(np.int64)
+
+
+def _two_classes(y: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]] | None:
+    """`_any_classes` for many samples of two whole numbers, without sorting them; None for other y."""
+    if y.ndim != 1 or y.dtype.kind not in "biuf" or len(y) < _MANY:
+        return None
+    one = y == y[0]
+    other = y[int(np.argmin(one))]
+    if np.count_nonzero(one) + np.count_nonzero(y == other) != len(y):
+        return None  # one class, several, or NaN
+    classes = np.sort(np.array([y[0], other], y.dtype))
+    if not np.array_equal(classes, np.trunc(classes)) or not np.all(np.isfinite(classes)):
+        return None
+    return classes, (one if y[0] == classes[1] else ~one).astype(np.int64)

@@ -46,6 +46,7 @@ METHODS = ("svrg", "svrg++", "katyusha")
 _CODES = {"logistic": kernels.LOGISTIC, "squared_hinge": kernels.SQUARED_HINGE}
 _CURVATURE = {"logistic": 0.25, "squared_hinge": 2.0}  # of a sample's loss, at most
 _STEP = {"svrg": 0.5, "svrg++": 1.0, "katyusha": 0.5}  # over the smoothness
+_GROWTH, _MOST_GROWN = 1.25, 2.0  # of the step size of SVRG++: in an epoch, and at most
 _PASSES = 2.0  # over the samples in an epoch
 _FIRST_PASSES, _MOST_PASSES = 0.25, 4.0  # of SVRG++: at first, and at most
 _PATIENCE = 3  # epochs without a better snapshot, after which the step size is halved
@@ -117,6 +118,8 @@ class SvrgState:
     def step(self) -> float:
         """The step size, in units of the loss over its mass."""
         share = _STEP[self.options.method] if self.options.step is None else self.options.step
+        if self.options.method == "svrg++":
+            share *= min(_GROWTH ** float(self.counts[0]), _MOST_GROWN)
         return float(share * 0.5 ** float(self.counts[1]) / max(self.smoothness, 1e-300))
 
     def arrays(self) -> dict[str, NDArray[Any]]:
@@ -220,7 +223,8 @@ def stochastic_epoch(problem: RowProblem, state: SvrgState, crew: Crew) -> None:
     problem.run(
         crew, "steps", kernels.stochastic_worker, k, np.arange(k), *problem.arrays, p, problem.y, problem.positive,
         _CODES[problem.loss], problem.bias, *state.draw, state.factor, state.slopes, state.gradient / mass,
-        state.snapshot, state.w, state.follow, np.empty((k, p), np.int32), powers, kind, numbers, steps, options.batch,
+        state.snapshot, state.w, state.follow, np.empty((k, kernels.RECORD * p)), powers, kind, numbers, steps,
+        options.batch,
         state.seed + int(state.counts[0]), np.empty((k, options.batch), np.int64), np.empty((k, options.batch)),
     )  # fmt: skip
     state.counts[0] += 1
