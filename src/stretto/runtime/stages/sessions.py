@@ -11,17 +11,17 @@ once: the width of the next stage is only a number. States stay where the stages
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 from stretto.runtime.chosen import name_of, one_memory
-from stretto.runtime.tables.job import TableOutcome
 from stretto.runtime.tables.local_run import LocalRun
 from stretto.state.state import State
 from stretto.store.local.table import LocalTable
 
+from .in_place import InPlace, serve_copies, start_values
 from .stage_runs import StageEnd, StagePlace, StageRun, StageSession, StageState
 
 
@@ -37,22 +37,6 @@ def open_stages(runtime: Any) -> Iterator[StageSession]:
     else:
         with runtime.stages() as stages:
             yield stages
-
-
-class InPlace:
-    """A session in whose process the states are: there is nothing to collect, and no node can be lost."""
-
-    fallible = False
-
-    def collect(self, owner: str, states: Mapping[int, State]) -> int:
-        """The states have their values already."""
-        return 0
-
-    def reset(self, owner: str, states: Mapping[int, State]) -> None:
-        """The arrays are used in place."""
-
-    def release(self, owner: str, number: int | None = None) -> None:
-        """Nothing is held."""
 
 
 class LocalStages(InPlace):
@@ -90,26 +74,3 @@ class LocalStages(InPlace):
         if found is None or found[1].values.ctypes.data != array.ctypes.data:
             found = self._tables[owner, used.number] = used.state, LocalTable(array.reshape(len(array), -1))
         return found[1]
-
-
-def start_values(stage: StageRun) -> None:
-    """Write the values that states start from into their arrays."""
-    for used in stage.states:
-        if used.fill is not None:
-            used.state.array[...] = used.fill
-        elif used.first is not None:
-            used.state.array[...] = used.first
-
-
-def serve_copies(runtime: Any, stage: StageRun) -> TableOutcome:
-    """Run a stage whose tables start with copies of the states, and write the results back."""
-    start_values(stage)
-    tables = list(stage.job.tables)
-    for place, used in enumerate(stage.states):
-        array = used.state.array
-        tables[place] = replace(tables[place], start=array.reshape(len(array), -1).copy())
-    outcome: TableOutcome = runtime.serve(replace(stage.job, tables=tuple(tables)))
-    for used, rest in zip(stage.states, outcome.tables, strict=False):
-        array = used.state.array
-        array.reshape(len(array), -1)[rest.keys] = rest.values
-    return outcome

@@ -22,8 +22,8 @@ from stretto.store.local.holdings import DRIVER, ChunkPartition, Move
 from stretto.store.local.paged import PRESENT, REMOTE, PagedTable
 from stretto.store.local.table import LocalTable
 
+from .in_place import InPlace, serve_copies, start_values
 from .moved_states import StatePlaces
-from .sessions import InPlace, serve_copies, start_values
 from .stage_runs import StageEnd, StagePlace, StageRun, StageState
 
 if TYPE_CHECKING:
