@@ -176,8 +176,10 @@ def test_blocks_are_read_once_and_freed_after_their_last_task() -> None:
         return found
 
     batches = st.source(read, blocks=3)
+    submitted = threading.Event()  # data are freed when no task is left that needs them, so all must be known
 
     def use(worker: Any, batch: Any) -> float:
+        assert submitted.wait(WITHIN)
         return float(batch.sum())
 
     def use_all(worker: Any, blocks: Any) -> float:
@@ -187,6 +189,7 @@ def test_blocks_are_read_once_and_freed_after_their_last_task() -> None:
     first = session.submit(st.unit(use, batches, parts=2, iterations=3), runtime=st.Threads(2))
     second = session.submit(st.loop(st.unit(use_all, batches.all(), parts=2), times=2), after=[first])
     third = session.submit(st.unit(use, batches, parts=2, iterations=4), after=[second])
+    submitted.set()
     assert [task.result(WITHIN).value for task in (first, second, third)] == [20.0, 60.0, 20.0]
     assert sorted(reads) == [(part, block) for part in range(2) for block in range(3)]
     gc.collect()

@@ -522,12 +522,16 @@ def test_data_are_read_once_and_freed_after_their_last_task() -> None:
 
     numbers = st.source(read)
 
+    submitted = threading.Event()  # data are freed when no task is left that needs them, so both must be known
+
     def total(worker: Any, mine: Any) -> int:
+        submitted.wait(60)
         return int(mine.sum())
 
     session = st.Session()
     first = session.submit(st.unit(total, numbers, parts=4), runtime=st.Threads(2))
     second = session.submit(st.loop(st.unit(total, numbers, parts=4), times=3), after=[first])
+    submitted.set()
     assert second.result(60).value == first.result(60).value == 4950
     assert sorted(reads) == [0, 1, 2, 3]
     session.close()

@@ -233,8 +233,8 @@ def value_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
 def refuse_unbounded(values: Array, place: Callable[[int], tuple[int, int]]) -> None:
     """Refuse NaN, infinity, and numbers whose products overflow. place: from a position to row and column."""
     with np.errstate(over="ignore", invalid="ignore"):
-        # One quick pass says it for nearly all.
-        if float(np.dot(values, values)) < (LARGEST * LARGEST if values.dtype == np.float64 else np.inf):
+        # One quick pass says it for nearly all; not by BLAS, whose threads take longer to start than the pass.
+        if float(np.einsum("i,i->", values, values)) < (LARGEST * LARGEST if values.dtype == np.float64 else np.inf):
             return
     bad = np.flatnonzero(~np.isfinite(values))
     if len(bad):
