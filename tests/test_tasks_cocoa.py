@@ -41,9 +41,9 @@ def run(task: Any, runtime: Any = None, **options: Any) -> Any:
 def shared_again(task: Any, kind: str, X: Any, y: Any) -> Any:
     """The shared vector from the variables."""
     if task.by_columns:
-        return X @ task.variables.array
+        return X @ task.variables
     signs = np.ones(len(y)) if kind == "ridge" else np.where(y > 0, 1.0, -1.0)
-    return X.T @ (signs * task.variables.array) / (0.05 if kind == "ridge" else 1.0)
+    return X.T @ (signs * task.variables) / (0.05 if kind == "ridge" else 1.0)
 
 
 def objective(kind: str, X: Any, y: Any, w: Any) -> float:
@@ -66,7 +66,7 @@ def test_the_shared_vector_is_that_of_the_variables_after_every_round(kind: str)
     for _ in range(6):  # running a task again continues it
         share = run(task).value
         wanted = shared_again(task, kind, X, y)
-        assert np.abs(task.shared.array - wanted).max() <= 1e-12 * max(1.0, np.abs(wanted).max())
+        assert np.abs(task.shared - wanted).max() <= 1e-12 * max(1.0, np.abs(wanted).max())
         assert task.objective == pytest.approx(objective(kind, X, y, task.coef), rel=1e-12)
         assert task.gap >= -1e-12 * task.objective
         assert share == task.gap / task.objective
@@ -131,7 +131,7 @@ def test_one_part_is_plain_dual_coordinate_descent() -> None:
         for i in range(SAMPLES):
             new = min(max(b[i] + (1 - signs[i] * X[i] @ w) / (X[i] @ X[i]), 0.0), 0.01)
             w, b[i] = w + (new - b[i]) * signs[i] * X[i], new
-        assert np.abs(task.variables.array - b).max() < 1e-13
+        assert np.abs(task.variables - b).max() < 1e-13
         assert np.abs(task.coef - w).max() < 1e-13
 
 
@@ -144,7 +144,7 @@ def test_a_part_solves_its_subproblem() -> None:
     run(task)
     share = np.linspace(1e-6, 1 - 1e-6, 2_000_001)
     value = -s * (share * np.log(share) + (1 - share) * np.log(1 - share)) - sigma / 2 * (s * share) ** 2 * (x @ x.T)[0]
-    assert np.allclose(task.variables.array, gamma * s * share[value.argmax()], atol=1e-6)
+    assert np.allclose(task.variables, gamma * s * share[value.argmax()], atol=1e-6)
 
 
 @pytest.mark.parametrize("kind", ["lasso", "logistic"])
@@ -154,7 +154,7 @@ def test_the_same_bits_on_every_runtime(kind: str) -> None:
     for runtime in (st.Serial(), st.Threads(1), st.Threads(3), st.Simulated(nodes=4, threads=1)):
         task = make(kind, X, y, parts=6, max_rounds=5, tol=0.0)
         values = run(task, runtime).history("gap")
-        found.add((task.shared.array.tobytes(), task.variables.array.tobytes(), tuple(values), task.objective))
+        found.add((task.shared.tobytes(), task.variables.tobytes(), tuple(values), task.objective))
     assert len(found) == 1
 
 
@@ -213,7 +213,7 @@ def test_stale_reads_end_at_the_optimum(sync: Any) -> None:
         warnings.simplefilter("ignore")  # whether σ′ grows depends on the network
         result = run(task, st.Simulated(nodes=4, threads=1, jitter="1ms"))
     assert result.value < 1e-6
-    assert np.allclose(task.shared.array, X @ task.coef, rtol=1e-10, atol=1e-10)
+    assert np.allclose(task.shared, X @ task.coef, rtol=1e-10, atol=1e-10)
     careful = make("elastic net", X, y, parts=4, tol=1e-6)
     run(careful)
     assert task.objective == pytest.approx(careful.objective, rel=2e-6)
@@ -227,7 +227,7 @@ def test_columns_of_zeros_and_samples_without_features() -> None:
     run(lasso)
     run(svc)
     assert lasso.coef[3] == 0.0
-    assert svc.variables.array[7] == 0.01  # its loss is 1 whatever w is
+    assert svc.variables[7] == 0.01  # its loss is 1 whatever w is
     strong = st.cocoa(X, y, alpha=1e3, parts=4)
     assert len(run(strong).history("gap")) == 1
     assert not strong.coef.any()

@@ -8,7 +8,8 @@ task.coef, task.objective, task.gap
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from stretto.tasks.arguments import whole as for_all
 from stretto.tasks.front import below, loop, unit
 from stretto.tasks.tree import RepeatedTask
 
-from .units import GAP, OBJECTIVE, SIGMA, CocoaSettings, gap, solve
+from .units import GAP, OBJECTIVE, SIGMA, WIDTH, CocoaSettings, gap, rows_for, solve
 
 LOSSES = ("squared", "logistic", "hinge")
 
@@ -37,10 +38,6 @@ class CocoaTask(RepeatedTask):
 
     Attributes
     ----------
-    shared : State
-        The shared vector: Xw [n] if columns are cut into parts, w [p] if samples are.
-    variables : State
-        What parts own: the coefficients [p], or the dual variables of the samples [n] (times y for classes).
     by_columns : bool
         Whether columns are cut into parts, or samples.
     heuristic : bool
@@ -50,18 +47,29 @@ class CocoaTask(RepeatedTask):
         The labels that count as −1 and +1.
     """
 
-    shared: State = field(default_factory=lambda: zeros(0))
-    variables: State = field(default_factory=lambda: zeros(0))
+    shape: tuple[int, int] = (0, 0)  # variables, length of the shared vector
     by_columns: bool = True
     heuristic: bool = False
     classes: NDArray[Any] | None = None
-    proof: State = field(default_factory=lambda: zeros(2))  # objective and gap of the last evaluation
-    guard: State = field(default_factory=lambda: zeros(2))  # σ′ and the smallest gap
+    _states: tuple[State, ...] = ()  # the shared vector, the variables, the proof, the guard
+
+    @property
+    def shared(self) -> NDArray[np.float64]:
+        """The shared vector: Xw [n] if columns are cut into parts, w [p] if samples are."""
+        return np.array(self._states[0].array.ravel()[: self.shape[1]])
+
+    @property
+    def variables(self) -> NDArray[np.float64]:
+        """What parts own: the coefficients [p], or the dual variables of the samples [n] (times y for classes)."""
+        parts, m = next(self.units()).parts, self.shape[0]
+        padded = self._states[1].array.reshape(parts, -1)
+        cuts = [part * m // parts for part in range(parts + 1)]
+        return np.concatenate([row[: last - first] for row, (first, last) in zip(padded, pairwise(cuts), strict=True)])
 
     @property
     def coef(self) -> NDArray[np.float64]:
         """[p] the coefficients."""
-        return np.array((self.variables if self.by_columns else self.shared).array)
+        return self.variables if self.by_columns else self.shared
 
     @property
     def objective(self) -> float:
@@ -76,10 +84,11 @@ class CocoaTask(RepeatedTask):
     @property
     def sigma(self) -> float:
         """σ′ at present."""
-        return float(self.guard.array[SIGMA])
+        return float(self._states[3].array[SIGMA])
 
     def _proof(self, slot: int) -> float:
-        return float(self.proof.array[slot]) if self.proof.array.any() else math.nan
+        proof = self._states[2].array
+        return float(proof[slot]) if proof.any() else math.nan
 
     def __repr__(self) -> str:
         return f"<CoCoA, {'columns' if self.by_columns else 'samples'} in {next(self.units()).parts} parts>"
@@ -180,29 +189,32 @@ def cocoa(
         gamma * parts if heuristic else used,
         whole("local_passes", local_passes, 1, "cocoa"),
         bool(shuffle),
+        rows_for(-(-m // parts)),
         heuristic,
     )
     # With columns every part needs all labels: a row for each part, which nodes get once and keep.
     labels = np.broadcast_to(given.y, (parts, len(given.y))) if problem.by_columns else given.y
-    own, how = np.arange(m), for_all(settings)
-    shared, variables, sums = zeros(length, "f8"), zeros(m, "f8"), zeros((parts, SUMS), "f8")
+    how = for_all(settings)
+    shared, variables = zeros((rows_for(length), WIDTH), "f8"), zeros((parts * settings.rows, WIDTH), "f8")
+    sums = zeros((parts, SUMS), "f8")
     proof, guard = zeros(2, "f8"), state([used, 0.0])
     every = whole("gap_every", gap_every, 1, "cocoa")
     ranges = {"variables": "range"}
     round_ = unit(
-        solve, given.matrix, labels, given.norm, own, shared, variables, guard, how, parts=parts, iterations=every,
+        solve, given.matrix, labels, given.norm, shared, variables, guard, how, parts=parts, iterations=every,
         workers=workers, sync=rule, partition=ranges,
     )  # fmt: skip
     evaluation = unit(
-        gap, given.matrix, labels, own, shared, variables, sums, proof, guard, how, parts=parts, iterations=2,
+        gap, given.matrix, labels, shared, variables, sums, proof, guard, how, parts=parts, iterations=2,
         workers=workers, partition=ranges,
     )  # fmt: skip
     number("tol", tol, least=0.0, owner="cocoa")
     turns = -(-whole("max_rounds", max_rounds, 1, "cocoa") // every)
     made = loop(round_, times=turns, until=below(evaluation, tol))
     return CocoaTask(
-        made.body, made.times, made.until, shared, variables, problem.by_columns, heuristic, given.classes, proof, guard
-    )
+        made.body, made.times, made.until, (m, length), problem.by_columns, heuristic, given.classes,
+        (shared, variables, proof, guard),
+    )  # fmt: skip
 
 
 def _problem(X: Any, loss: str, alpha: Any, C: Any, l1_ratio: Any) -> CocoaProblem:

@@ -1,6 +1,7 @@
 """The two units of `st.cocoa`: a round of the parts, and the duality gap.
 
-They use the shared vector through `copy_of` and `add_change` alone.
+They use the shared vector through `copy_of` and `add_change` alone. Vectors are stored in rows of 16 numbers, because
+every row travels with its number. A part owns whole rows of the state `variables`.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ Floats = NDArray[np.float64]
 
 OBJECTIVE, GAP = range(2)  # slots of the state `certificate`
 SIGMA, BEST = range(2)  # slots of the state `guard`; BEST is 0 before the first gap
+WIDTH = 16  # numbers in a row of a vector
 GROWTH = 2.0  # a gap this many times the smallest one counts as divergence
 
 
@@ -31,43 +33,61 @@ class CocoaSettings:
     safe: float  # the σ′ that is proven to converge under BSP
     passes: int  # of coordinate descent, in a round
     shuffle: bool  # visit the variables of a part in random order
+    rows: int  # of the state `variables`, for each part
     guarded: bool  # heuristic settings: σ′ is in the state `guard`, and grows if the gap does
 
 
-def copy_of(shared: Any) -> Floats:
+def copy_of(shared: Any, length: int) -> Floats:
     """The shared vector as this part sees it."""
-    return np.asarray(shared.read(), np.float64)
+    return np.ravel(shared.read())[:length]
 
 
 def add_change(shared: Any, change: Floats) -> None:
     """Add the change of this part to the shared vector."""
-    shared.add(np.arange(len(change)), change)
+    rows = rows_for(len(change))
+    shared.add(np.arange(rows), _in_rows(change, rows))
+
+
+def rows_for(length: int) -> int:
+    """Rows of a vector."""
+    return -(-length // WIDTH)
+
+
+def _in_rows(vector: Floats, rows: int) -> Floats:
+    padded = np.zeros(rows * WIDTH)
+    padded[: len(vector)] = vector
+    return padded.reshape(rows, WIDTH)
+
+
+def _own_rows(part: int, settings: CocoaSettings) -> NDArray[np.int64]:
+    return part * settings.rows + np.arange(settings.rows)
 
 
 def solve(
-    worker: UnitWorker, matrix: Any, y: Any, norm: Any, own: Any, shared: Any, variables: Any, guard: Any,
-    settings: CocoaSettings,
+    worker: UnitWorker, matrix: Any, y: Any, norm: Any, shared: Any, variables: Any, guard: Any, settings: CocoaSettings
 ) -> None:  # fmt: skip
     """A round: improve the subproblem of a part, and add γ times the change to its variables and the shared vector.
 
-    matrix: what the part owns; own: the numbers of these rows among all.
+    matrix: what the part owns, by rows.
     """
     problem, passes = settings.problem, settings.passes
     sigma = float(guard.read([SIGMA])[0]) if settings.guarded else settings.safe
     random = worker.random()
-    count = len(own)
+    count, length = matrix.shape
+    own = _own_rows(worker.part, settings)
+    before = np.ravel(variables.read(own))[:count]
     orders = [random.permutation(count) if settings.shuffle else np.arange(count) for _ in range(passes)]
     labels = _labels(problem, y)
     mine, change = improve(
-        problem, matrix, labels, norm, np.asarray(variables.read(own)), copy_of(shared), sigma, np.concatenate(orders)
+        problem, matrix, labels, norm, before, copy_of(shared, length), sigma, np.concatenate(orders)
     )
     worker.work(2 * passes * entries_of(matrix))
-    variables.add(own, settings.gamma * mine)
+    variables.add(own, _in_rows(settings.gamma * mine, settings.rows))
     add_change(shared, settings.gamma * change)
 
 
 def gap(
-    worker: UnitWorker, matrix: Any, y: Any, own: Any, shared: Any, variables: Any, sums: Any, proof: Any, guard: Any,
+    worker: UnitWorker, matrix: Any, y: Any, shared: Any, variables: Any, sums: Any, proof: Any, guard: Any,
     settings: CocoaSettings,
 ) -> float:  # fmt: skip
     """The duality gap as a share of the objective. Iteration 0 collects the sums of parts, iteration 1 adds them.
@@ -77,7 +97,8 @@ def gap(
     problem, part = settings.problem, worker.part
     both = np.arange(2)
     if worker.iteration % 2 == 0:
-        found = part_sums(problem, matrix, _labels(problem, y), np.asarray(variables.read(own)), copy_of(shared))
+        mine = np.ravel(variables.read(_own_rows(part, settings)))[: matrix.shape[0]]
+        found = part_sums(problem, matrix, _labels(problem, y), mine, copy_of(shared, matrix.shape[1]))
         worker.work(entries_of(matrix))
         sums.add([part], found[None])
         if part == 0:
@@ -88,7 +109,7 @@ def gap(
     sums.add([part], -collected[:1])
     if part:
         return 0.0
-    objective, found_gap = certificate(problem, _labels(problem, y), copy_of(shared), collected)
+    objective, found_gap = certificate(problem, _labels(problem, y), copy_of(shared, matrix.shape[1]), collected)
     proof.add(both, [objective, found_gap])
     if settings.guarded:
         _guard(guard, found_gap, settings)
