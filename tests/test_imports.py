@@ -210,7 +210,7 @@ BELOW: dict[str, set[str]] = {
     "loops": {"runtime", "plan", "schedule", "state", "data", "kernels"},
     "programs": {"runtime", "plan", "schedule", "state", "data", "kernels", "observe"},
     "tables": {"plan", "runtime", "store", "consistency", "comm", "keyed"},
-    "tasks": {"tables", "runtime", "plan", "schedule", "consistency", "state"},
+    "tasks": {"solvers", "tables", "runtime", "plan", "schedule", "consistency", "state"},
     "memory": {"kernels", "paths"},
     "testing": {"loops", "runtime", "store", "consistency", "comm", "kernels", "keyed"},
     "runtime": {"plan", "schedule", "store", "consistency", "comm", "state", "data", "kernels", "observe", "paths"},

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from stretto.state.make import full, random, sparse_rows, state, zeros
     from stretto.state.state import SparseRows, State
     from stretto.tasks.arguments import source, whole
+    from stretto.tasks.cocoa.task import cocoa
     from stretto.tasks.files import files
     from stretto.tasks.front import below, branch, loop, parallel_units, seq, stalls, unit
 
@@ -84,6 +85,7 @@ _SHELF = {
     "below": "stretto.tasks.front:below",
     "branch": "stretto.tasks.front:branch",
     "buffer": "stretto.state.buffer:buffer",
+    "cocoa": "stretto.tasks.cocoa.task:cocoa",
     "cross_validate": "stretto.models.factorization.cross_validation:cross_validate",
     "dense": "stretto.data.records.dense:dense",
     "epochs": "stretto.runtime.epochs:epochs",
@@ -152,6 +154,7 @@ __all__ = [
     "below",
     "branch",
     "buffer",
+    "cocoa",
     "cross_validate",
     "dense",
     "epochs",

@@ -1,0 +1,1 @@
+"""`st.cocoa`: linear models by CoCoA, CoCoA+ and ProxCoCoA+, as a task."""
