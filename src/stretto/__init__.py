@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from stretto.state.buffer import buffer
     from stretto.state.make import full, random, sparse_rows, state, zeros
     from stretto.state.state import SparseRows, State
+    from stretto.tasks.adaptive.knobs import knob
     from stretto.tasks.arguments import source, whole
     from stretto.tasks.cocoa.task import cocoa
     from stretto.tasks.files import files
@@ -94,6 +95,7 @@ _SHELF = {
     "full": "stretto.state.make:full",
     "generate_ratings": "stretto.data.generate.ratings:ratings",
     "integers": "stretto.keyed:integers",
+    "knob": "stretto.tasks.adaptive.knobs:knob",
     "lasso_path": "stretto.models.linear.path:lasso_path",
     "loop": "stretto.tasks.front:loop",
     "memory": "stretto:memory",
@@ -163,6 +165,7 @@ __all__ = [
     "full",
     "generate_ratings",
     "integers",
+    "knob",
     "lasso_path",
     "loop",
     "memory",

@@ -82,6 +82,20 @@ class WidthChosen:
 
 
 @dataclass(frozen=True, slots=True)
+class SettingTuned:
+    """A loop with sync="adaptive" decided on one of its settings."""
+
+    time: float
+    loop: str  # the unit whose value is the objective
+    window: int  # that it follows, counted from 1
+    knob: str
+    before: str  # the setting, in words
+    after: str
+    kind: str  # "try", "keep", "back" or "lower"
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class CheckpointSaved:
     """A checkpoint is on disk; saving it took `seconds` and ended at `time`."""
 
@@ -133,6 +147,7 @@ Event = (
     | PassDone
     | EpochDone
     | WidthChosen
+    | SettingTuned
     | CheckpointSaved
     | ScheduleChosen
     | CheckpointRejected

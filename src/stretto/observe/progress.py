@@ -22,6 +22,7 @@ from stretto.observe.events import (
     PlanMade,
     RunEnded,
     RunStarted,
+    SettingTuned,
     Warned,
     WidthChosen,
 )
@@ -75,6 +76,8 @@ class Progress:
             self._say(event.text)
         elif self.verbose >= 2 and isinstance(event, WidthChosen):
             self._say(f"{event.width} thread{'s' * (event.width > 1)}: {event.reason}")
+        elif self.verbose >= 2 and isinstance(event, SettingTuned):
+            self._say(f"{event.knob}: {event.before} to {event.after} ({event.kind}): {event.reason}")
         elif self.verbose >= 2 and isinstance(event, CheckpointSaved):
             self._say(f"saved {event.path}: {show_mib(event.bytes)} in {duration(event.seconds)}")
 

@@ -17,6 +17,8 @@ from stretto.runtime.stages.block_readers import nbytes_of
 from stretto.state.state import SparseRows, State
 from stretto.text import counted
 
+from .adaptive.knobs import Knob
+
 AHEAD = 2  # blocks of a part that are read before they are used
 LOADED = ("data", "source", "block", "blocks")  # kinds of arguments that nodes keep, and that are freed
 _numbers = count()
@@ -27,7 +29,7 @@ class Argument:
     """One argument of a unit.
 
     kind: "data" (cut by rows), "source" (read by its part), "block" (another in each iteration), "blocks" (all of a
-    part, one after another), "whole", "state" or "value".
+    part, one after another), "whole", "state", "knob" (a number that may be tuned) or "value".
     """
 
     kind: str
@@ -187,6 +189,8 @@ def argument_of(owner: str, given: Any, name: str) -> Argument:
                 "numbers: give one or two dimensions of f4, f8, i4 or i8"
             )
         return Argument("state", given, name)
+    if isinstance(given, Knob):
+        return Argument("knob", given, name)
     if isinstance(given, Whole):
         return Argument("whole", given.value, name)
     if isinstance(given, Source):

@@ -7,10 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from stretto.checks import number, shown, whole
-from stretto.consistency.rules import ASP, BSP, SSP, Rule
+from stretto.consistency.rules import BSP, Rule
 from stretto.errors import PlanError
 from stretto.state.state import ReplicatedState
 
+from .adaptive.syncing import ADAPTIVE, checked_sync, loop_sync
 from .arguments import Argument, argument_of
 from .files import FileBlocks
 from .logical import describe
@@ -46,7 +47,7 @@ def unit(
     placement: Mapping[int, int] | None = None,
     priority: float = 0.0,
     mode: str | None = None,
-    sync: Rule | None = None,
+    sync: Rule | str | None = None,
     fresh: Sequence[Any] = (),
     batch: int | None = None,
     preparation: str | None = None,
@@ -81,8 +82,9 @@ def unit(
     mode : {"sequential", "locked", "hogwild"} or None, default None
         States as one array of this process: parts one after another, in threads that lock the chunks they touch, or in
         threads without locks. None: served states, whose freshness `sync` says.
-    sync : BSP, SSP, ASP or None, default None
-        How fresh a read must be; None for `st.tables.BSP()`.
+    sync : BSP, SSP, ASP, "adaptive" or None, default None
+        How fresh a read must be; None for that of the loop around it, or `st.tables.BSP()`. "adaptive": chosen while it
+        runs, by the criterion of the loop around it (see `st.loop`).
     fresh : sequence of states, default ()
         States that start from their first values each time the unit runs.
     batch : int or None, default None
@@ -125,8 +127,9 @@ def unit(
     )
     if mode is not None and mode not in MODES:
         raise PlanError(f"{owner}: mode={mode!r}; choose {', '.join(map(repr, MODES))}, or leave it out")
-    if sync is not None and not isinstance(sync, BSP | SSP | ASP):
-        raise PlanError(f"{owner}: sync={shown(sync)}; give st.tables.BSP(), st.tables.SSP(s) or st.tables.ASP()")
+    rule = checked_sync(owner, sync)
+    if sync == ADAPTIVE and mode is not None:
+        raise PlanError(f"{owner}: sync='adaptive' and mode={mode!r} contradict each other; leave one of them out")
     if workers is not None and workers != "auto":
         workers = whole("workers", workers, 1, owner, "or 'auto'")
     number("priority", priority, owner=owner)
@@ -145,12 +148,14 @@ def unit(
         _placed(owner, placement),
         float(priority),
         mode,
-        BSP() if sync is None else sync,
+        BSP() if rule is None else rule,
         _fresh(owner, made, fresh),
         None if batch is None else whole("batch", batch, 1, owner),
         called,
         _preparation(owner, preparation),
         _partition(owner, made, partition),
+        sync is not None,
+        sync == ADAPTIVE,
     )
 
 
@@ -190,7 +195,7 @@ def seq(*tasks: Task) -> SequenceTask:
     return SequenceTask(_tasks("seq", tasks))
 
 
-def loop(body: Task, *, times: int | None = None, until: Any = None) -> RepeatedTask:
+def loop(body: Task, *, times: int | None = None, until: Any = None, sync: Rule | str | None = None) -> RepeatedTask:
     """Repeat a task.
 
     Parameters
@@ -202,6 +207,10 @@ def loop(body: Task, *, times: int | None = None, until: Any = None) -> Repeated
     until : unit or criterion, default None
         Runs after every turn; the loop ends when it holds. A unit holds when its value is true; see `st.below` and
         `st.stalls`.
+    sync : BSP, SSP, ASP, "adaptive" or None, default None
+        How fresh reads must be in the units below that give no sync of their own. "adaptive": chosen while the loop
+        runs, so that the value of the criterion, which must be `st.below` or `st.stalls`, falls as fast as possible;
+        numbers that units expose with `st.knob` are chosen too. See `result.moves`.
 
     Returns
     -------
@@ -221,11 +230,9 @@ def loop(body: Task, *, times: int | None = None, until: Any = None) -> Repeated
     """
     if times is None and until is None:
         raise PlanError("loop: it would never end; give times=, until=, or both")
-    return RepeatedTask(
-        _tasks("loop", (body,))[0],
-        None if times is None else whole("times", times, 1, "loop"),
-        None if until is None else _criterion("loop", until),
-    )
+    criterion = None if until is None else _criterion("loop", until)
+    inside, adaptive = loop_sync(_tasks("loop", (body,))[0], criterion, sync)
+    return RepeatedTask(inside, None if times is None else whole("times", times, 1, "loop"), criterion, adaptive)
 
 
 def branch(condition: Any, then: Task, otherwise: Task | None = None) -> BranchTask:

@@ -35,7 +35,9 @@ def lifetimes(task: Task) -> dict[int, Lifetime]:
     numbers = {path: number for number, (path, _) in enumerate(order)}
     loops = [(path, _span(path, numbers)) for path in _loops(task)]
     found: dict[int, Lifetime] = {}
-    for argument in {id(a.value): a for _, unit in order for a in unit.arguments if a.kind != "value"}.values():
+    for argument in {
+        id(a.value): a for _, unit in order for a in unit.arguments if a.kind not in ("value", "knob")
+    }.values():
         used = [n for n, (_, unit) in enumerate(order) if any(a.value is argument.value for a in unit.arguments)]
         first, last = used[0], used[-1]
         begins_anew = any(order[first][1].arguments[k].value is argument.value for k in order[first][1].fresh)

@@ -17,7 +17,7 @@ def describe(task: Task) -> str:
     names = names_of(task)
     lines = [f"task of {counted(len(list(task.units())), 'unit')}", *("  " + line for line in _tree(task, names))]
     for argument in arguments_of(task):
-        if argument.kind != "value":
+        if argument.kind not in ("value", "knob"):
             lines.append(f"  {_WORDS[argument.kind]} {names[id(argument.value)]}: {_shape(argument)}")
     return "\n".join(lines)
 
@@ -39,7 +39,7 @@ def names_of(task: Task) -> dict[int, str]:
     names: dict[int, str] = {}
     taken: set[str] = set()
     for argument in arguments_of(task):
-        if argument.kind == "value":
+        if argument.kind in ("value", "knob"):
             continue
         name, number = argument.name, 1
         while name in taken:
@@ -63,7 +63,8 @@ def _tree(task: Task, names: dict[int, str]) -> Iterator[str]:
     elif isinstance(task, RepeatedTask):
         most = "" if task.times is None else f", at most {counted(task.times, 'time')}"
         until = "" if task.until is None else f" until {task.until.words()}"
-        yield f"repeat{until}{most}" if task.until is not None else f"repeat {counted(task.times or 0, 'time')}"
+        tuned = ", adaptive" if task.adaptive else ""
+        yield f"repeat{until}{most}{tuned}" if task.until is not None else f"repeat {counted(task.times or 0, 'time')}"
         yield from (f"  {line}" for child in task.children for line in _tree(child, names))
     elif isinstance(task, BranchTask):
         yield f"if {task.condition.words()}"
@@ -79,7 +80,7 @@ def unit_words(unit: Unit, names: dict[int, str]) -> str:
     """A unit in words: its name, what it uses, how it is cut."""
     uses = ", ".join(names.get(id(a.value), repr(a.value)) for a in unit.arguments)
     parts = f"{counted(unit.parts, 'part')}, {counted(unit.iterations, 'iteration')}"
-    how = unit.mode or repr(unit.sync)
+    how = unit.mode or ("adaptive" if unit.tuned else repr(unit.sync))
     fresh = ", ".join(names[id(unit.arguments[k].value)] for k in unit.fresh)
     return f"{unit.name}({uses}): {parts}, {how}" + (f", {fresh} from the start" if fresh else "")
 

@@ -25,6 +25,7 @@ from stretto.runtime.cpus import workers_from
 from stretto.runtime.stages.stage_runs import StagePlace
 from stretto.text import counted, fact_page, show_bytes
 
+from .adaptive.syncing import adaptive_loops, refuse_untuned
 from .lifetimes import Lifetime, lifetimes, places
 from .logical import arguments_of, names_of
 from .placing import Placing, moved_bytes
@@ -77,6 +78,7 @@ class TaskPlan(BasePlan):
     def grade(self) -> str:
         """What the task promises."""
         grades = [grade_of(stage.unit) for stage in self.stages]
+        grades += ["replayable" for _ in adaptive_loops(self.task)]
         return max(grades, key=list(PROMISE).index)
 
     @property
@@ -91,7 +93,7 @@ class TaskPlan(BasePlan):
         """What the fingerprint is made of: the tree and the shapes of what it uses. Widths are no part of it."""
         return {
             "tree": self.task.logical(),
-            "arguments": [repr(a.value) for a in arguments_of(self.task) if a.kind == "value"],
+            "arguments": [repr(a.value) for a in arguments_of(self.task) if a.kind in ("value", "knob")],
         }
 
     @cached_property
@@ -163,6 +165,7 @@ def make_plan(task: Task, workers: int | None, nodes: int, memory: str | int | N
     total = workers_from(None) if workers is None else whole("workers", workers, 1, "plan")
     if total < nodes:
         raise PlanError(f"plan: {total} workers on {nodes} nodes; give each node at least one")
+    refuse_untuned(task)
     placing = Placing(nodes, total // nodes)
     names, lives = names_of(task), lifetimes(task)
     order = list(places(task))
@@ -197,7 +200,7 @@ def grade_of(unit: Unit) -> str:
     """What one unit promises."""
     if unit.mode in ("locked", "hogwild"):
         return "statistical"
-    return "identical" if unit.sync.exact else "replayable"
+    return "identical" if unit.sync.exact and not unit.tuned else "replayable"
 
 
 def _at(lives: Mapping[int, Lifetime], names: Mapping[int, str], number: int, when: str) -> tuple[str, ...]:

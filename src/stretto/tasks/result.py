@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from stretto.consistency.adaptive.knobs import ConsistencyMove
+
 from .plan import TaskPlan
 
 
@@ -34,7 +36,7 @@ class StageRecord:
     moved : int
         Bytes of states that changed their node before it, or while it ran.
     reason : str
-        Why it had this width.
+        Why it had this width, and its settings where a loop with sync="adaptive" chose them.
     value : number or None
         The value of the unit, where it is a number.
     preparation : str
@@ -82,6 +84,8 @@ class TaskResult:
         The plan that was run.
     widths : dict
         The best widths that were found, by unit and batch size.
+    moves : tuple of ConsistencyMove
+        The decisions of loops with sync="adaptive", in order, with their reasons.
     """
 
     value: Any
@@ -89,6 +93,7 @@ class TaskResult:
     stopped: str
     plan: TaskPlan
     widths: dict[str, Any] = field(default_factory=dict)
+    moves: tuple[ConsistencyMove, ...] = ()
 
     @property
     def seconds(self) -> float:

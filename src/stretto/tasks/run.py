@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,6 +15,7 @@ from stretto.runtime.files.run_checkpoints import Saving
 from stretto.runtime.runtimes import Threads
 from stretto.runtime.stages.sessions import open_stages
 from stretto.runtime.stages.stage_clock import stopping, unique_name
+from stretto.runtime.stages.tuning_events import tell_move
 
 from .placing import gate_of
 from .plan import TaskPlan, make_plan
@@ -22,6 +24,8 @@ from .safe_point import SafePoints
 from .saving import TaskCheckpoints
 from .task_run import DataNames, OnStage, TaskEnvironment, TaskOptions, TaskRun
 from .tree import Task
+
+OnEvent = Callable[[Any], None]
 
 
 def run(
@@ -36,6 +40,7 @@ def run(
     resume: bool = False,
     memory: str | int | None = None,
     transfer: str = "direct",
+    on_event: OnEvent | None = None,
 ) -> TaskResult:
     """Run a task to its end. Its states hold what was learned.
 
@@ -67,13 +72,17 @@ def run(
     transfer : {"direct", "shards"}, default "direct"
         How a state gets from a stage on one node to a stage on another: directly, or cut over all nodes in between
         (for comparison).
+    on_event : callable or None, default None
+        Called with an event `SettingTuned` for every decision of a loop with sync="adaptive".
 
     Returns
     -------
     TaskResult
     """
     where = _where(runtime)
-    return _run(task, where, None, seed, on_stage, record, checkpoint, checkpoint_every, resume, memory, transfer)
+    return _run(
+        task, where, None, seed, on_stage, record, checkpoint, checkpoint_every, resume, memory, transfer, on_event
+    )
 
 
 def plan_for(task: Task, runtime: Any = None) -> TaskPlan:
@@ -110,6 +119,7 @@ def _run(
     resume: bool = False,
     memory: str | int | None = None,
     transfer: str = "direct",
+    on_event: OnEvent | None = None,
 ) -> TaskResult:
     choice("transfer", transfer, ("direct", "shards"), owner="run")
     plan = plan_for(task, where)
@@ -123,6 +133,8 @@ def _run(
     try:
         with stopping() as asked, open_stages(where) as stages:
             environment = TaskEnvironment(stages, where, gate_of(stages.nodes, stages.threads), names)
-            return TaskRun(plan, environment, options=options, tell=on_stage, safe=safe).run(lambda: asked.asked)
+            on_move = None if on_event is None else partial(tell_move, on_event)
+            made_run = TaskRun(plan, environment, options=options, tell=on_stage, on_move=on_move, safe=safe)
+            return made_run.run(lambda: asked.asked)
     finally:
         names.release()

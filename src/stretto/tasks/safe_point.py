@@ -36,15 +36,19 @@ class Progress:
     local: Local = field(default_factory=dict)  # by path: what the parts kept
     in_unit: dict[Path, int] = field(default_factory=dict)  # by path: iterations of a unit that has not ended
     iterations: int = 0  # of all units
+    tuning: dict[str, Any] = field(default_factory=dict)  # by loop: what its adaptive controller knows
 
     def copy(self) -> Progress:
         """A copy that later iterations do not change."""
-        return Progress(dict(self.made), deepcopy(self.local), dict(self.in_unit), self.iterations)
+        return Progress(
+            dict(self.made), deepcopy(self.local), dict(self.in_unit), self.iterations, deepcopy(self.tuning)
+        )
 
     def become(self, other: Progress) -> None:
         """Go back to a copy."""
         mine = other.copy()
         self.made, self.local, self.in_unit, self.iterations = mine.made, mine.local, mine.in_unit, mine.iterations
+        self.tuning = mine.tuning
 
 
 @dataclass(frozen=True, eq=False)

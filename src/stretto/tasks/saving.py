@@ -30,6 +30,7 @@ class SavedProgress(Protocol):
     local: Local  # by path: what the parts kept
     in_unit: dict[tuple[int, ...], int]  # by path: iterations of a unit that has not ended
     iterations: int
+    tuning: dict[str, Any]  # by loop: what its adaptive controller knows
 
 
 class TaskCheckpoints:
@@ -103,6 +104,7 @@ class TaskCheckpoints:
             "iterations": progress.iterations,
             "local": numbers,
             "widths": widths.memory.to_dict(),
+            "tuning": progress.tuning,
         }
         json.dumps(meta)  # a value that cannot be saved is named here and not by the file
         self._checkpoints.save(arrays, meta, self._step)
@@ -128,6 +130,7 @@ class TaskCheckpoints:
         progress.in_unit.update({tuple(path): count for path, count in meta["in_unit"]})
         progress.local.update(local)
         progress.iterations = int(meta["iterations"])
+        progress.tuning = dict(meta["tuning"])
         return meta["position"]
 
 

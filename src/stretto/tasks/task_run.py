@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from stretto.consistency.adaptive.knobs import ConsistencyMove
 from stretto.errors import PlanError
 from stretto.runtime.chosen import name_of
 from stretto.runtime.runtimes import Serial, Threads
@@ -23,6 +24,8 @@ from stretto.runtime.stages.stage_runs import StageLost, StagePlace, StageSessio
 from stretto.runtime.stages.together import Together
 from stretto.state.state import State
 
+from .adaptive.kept_states import KeptStates
+from .adaptive.tuning import TaskTuning, TurnEnd
 from .files import FileBlocks
 from .logical import arguments_of
 from .placing import place_of, request_of, width_of
@@ -36,6 +39,7 @@ from .walk import StartUnit, TaskWalk
 from .widths import StageWidths, SubStageRun
 
 OnStage = Callable[[StageRecord], None]
+OnMove = Callable[[str, ConsistencyMove], None]  # of the loop with this criterion
 Path = tuple[int, ...]
 
 
@@ -107,6 +111,7 @@ class TaskRun:
         priority: float = 0.0,
         options: TaskOptions | None = None,
         tell: OnStage | None = None,
+        on_move: OnMove | None = None,
         safe: SafePoints | None = None,
     ) -> None:
         self.plan, self.environment, self.name, self.priority = plan, environment, name, priority
@@ -114,7 +119,7 @@ class TaskRun:
         self.widths = StageWidths(lambda: environment.widest, environment.stages.threads, environment.stages.virtual)
         self.records: list[StageRecord] = []
         self._value: Any = None
-        self._tell = tell
+        self._tell, self._on_move = tell, on_move
         self._clock = StageClock()
         self._stage_numbers = count()
         arguments = arguments_of(plan.task)
@@ -128,6 +133,10 @@ class TaskRun:
         environment.stages.reset(names.owner, self._states)  # the caller may have changed them since an earlier task
         position = self._safe.begin(self._states, self._progress, self.widths, environment.stages)
         self.walk = TaskWalk(plan.task, position)
+        stages = environment.stages
+        self.tuning = TaskTuning(plan.task, float(environment.runtime.seconds_per_item) if stages.virtual else None)
+        self.tuning.restore(self._progress.tuning)
+        self._kept_states: KeptStates | None = None
 
     def _reads_of(self, unit: Unit) -> UnitReads:
         """What a unit reads in blocks. The scheduler gets to know which nodes have it."""
@@ -149,23 +158,41 @@ class TaskRun:
             except StageLost as lost:
                 self._go_back(lost)
         stopped = "done" if self.walk.done else "interrupted"
-        return TaskResult(self._value, tuple(self.records), stopped, self.plan, self.widths.memory.to_dict())
+        widths, moves = self.widths.memory.to_dict(), tuple(self.tuning.moves)
+        return TaskResult(self._value, tuple(self.records), stopped, self.plan, widths, moves)
 
     def _follow(self, asked: Callable[[], bool]) -> None:
         together = Together()
-        for start in self.walk.begin():
-            together.start(start, partial(self._unit, start, asked, together))
+        self._start(self.walk.begin(), asked, together)
         while together.running:
             start, ended = together.next()
             if not ended:  # it was asked to stop in the middle of the unit
                 continue
             self._progress.in_unit.pop(start.path, None)
-            follow = self.walk.finished(start.path, self._value)
+            follow = self._after(start)
             if not together.running:  # no other unit is in the middle of its stages
                 self._keep()
             if not asked():
-                for start in follow:
-                    together.start(start, partial(self._unit, start, asked, together))
+                self._start(follow, asked, together)
+
+    def _start(self, units: list[StartUnit], asked: Callable[[], bool], together: Together) -> None:
+        for start in units:
+            if self.tuning.keeps(start):
+                self._kept_states = KeptStates.of(self._states, self._progress, self.environment)
+            together.start(start, partial(self._unit, start, asked, together))
+
+    def _after(self, start: StartUnit) -> list[StartUnit]:
+        """What follows a unit. After the criterion of an adaptive loop its controller may change settings."""
+        end: TurnEnd | None = self.tuning.ended(start, self._value, self.walk.turns(start.path[:-1]) == 1)
+        if end is None:
+            return self.walk.finished(start.path, self._value)
+        for move in end.moves:
+            if self._on_move is not None:
+                self._on_move(end.loop, move)
+        self._progress.tuning = self.tuning.to_dict()
+        if end.undo and self._kept_states is not None:
+            self._kept_states.restore(self._states, self._progress, self.environment)
+        return self.walk.again(start.path) if end.repeat else self.walk.finished(start.path, self._value)
 
     def _keep(self, *, final: bool = False) -> None:
         """Collect the states if that is due, so that the task can go back to here, or be resumed."""
@@ -180,6 +207,8 @@ class TaskRun:
         del self.records[records:]
         self.environment.stages.reset(self.environment.names.owner, self._states)
         self.walk = TaskWalk(self.plan.task, position)
+        self.tuning.clear()
+        self.tuning.restore(self._progress.tuning)
 
     # -- one unit -----------------------------------------------------------------------------------------------------
 
@@ -228,16 +257,17 @@ class TaskRun:
         """Run a stage. left: iterations of the unit from here to its end."""
         unit, path, stages, progress = start.unit, start.path, self.environment.stages, self._progress
         first = progress.made.get(path, 0)
-        recording, moved, how, sent = None, 0, "", 0
+        recording, moved, how, sent, items = None, 0, "", 0, 0.0
+        tuned, why = self.tuning.unit(unit, path), self.tuning.reason(path)
         transition = 0.0 if stages.virtual else self._clock.between()
         if unit.is_loop:
-            value, seconds = None, self._call_loop(unit, sub, place)
+            value, seconds = None, self._call_loop(tuned, sub, place)
         else:
             where: Any = self.environment.runtime
             if unit.mode is not None:
                 where = Serial() if unit.mode == "sequential" else self._one_process(unit, place)
             given = self._input(unit, path, sub, first, last=left == sub.iterations)
-            stage = replace(stage_run(unit, given, where), expected=left)
+            stage = replace(stage_run(tuned, given, where), expected=left)
             if unit.mode == "sequential":
                 with self._at_driver(unit):
                     end = LocalStages(where).run(stage, place)
@@ -245,12 +275,12 @@ class TaskRun:
                 end = stages.run(stage, place)
             outcome, transition, moved, how = end.outcome, transition + end.around, end.moved, end.preparation
             seconds, value = outcome.seconds, value_of(unit, outcome)
-            recording = outcome.recording
+            recording, items = outcome.recording, outcome.items
             sent = sum(pair.nbytes for pair in outcome.traffic if pair.source != pair.target)
             progress.local[path] = outcome.local
         progress.made[path] = first + sub.iterations
         progress.iterations += sub.iterations
-        return value, StageRecord(
+        record = StageRecord(
             unit.name,
             path,
             start.turn,
@@ -260,12 +290,14 @@ class TaskRun:
             seconds,
             transition,
             moved,
-            sub.reason,
+            f"{sub.reason}; {why}" if why else sub.reason,
             float(value) if isinstance(value, bool | int | float | np.generic) else None,
             how,
             sent,
             recording if self.options.record is not None else None,
         )
+        self.tuning.measured(record, items)
+        return value, record
 
     def _input(self, unit: Unit, path: Path, sub: SubStageRun, first: int, *, last: bool) -> StageInput:
         # States that begin anew do so in the first sub-stage of a run of the unit.

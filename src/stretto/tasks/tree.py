@@ -97,6 +97,8 @@ class Unit(Task):
     name: str = ""
     preparation: str | None = None  # of its states on one node: "whole", "on-demand", or None: chosen
     partition: tuple[tuple[str, Any], ...] = ()  # (argument, function(keys, nodes)), where it is given
+    own_sync: bool = False  # `sync` was given, for the unit or for a loop around it
+    tuned: bool = False  # an adaptive loop around it chooses its sync, which starts with `sync`
 
     @property
     def children(self) -> tuple[Task, ...]:
@@ -135,6 +137,7 @@ class RepeatedTask(Task):
     body: Task
     times: int | None = None
     until: Criterion | None = None
+    adaptive: bool = False  # it tunes the units below by the value of its criterion
 
     @property
     def children(self) -> tuple[Task, ...]:

@@ -61,6 +61,21 @@ class TaskWalk:
         self._turns[path] = self._turns.get(path, 0) + 1
         return self._leave(path, value)
 
+    def again(self, path: Path) -> list[StartUnit]:
+        """The criterion at a path has ended with a value that does not count; the loop makes another turn."""
+        del self._running[path]
+        self._turns[path] = self._turns.get(path, 0) + 1
+        above = path[:-1]
+        loop = self._at(above)
+        assert isinstance(loop, RepeatedTask)
+        if loop.times is not None and self._turns[above] >= loop.times:
+            return self._leave(above, None)
+        return self._enter((*above, 0), loop.body)
+
+    def turns(self, path: Path) -> int:
+        """Turns that the loop at a path has made since it was entered."""
+        return self._turns.get(path, 0)
+
     @property
     def running(self) -> tuple[Path, ...]:
         """The places of the units that have started and not ended."""

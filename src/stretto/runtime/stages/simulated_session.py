@@ -63,7 +63,8 @@ class SimulatedStages(InPlace):
 
     def collect(self, owner: str, states: Mapping[int, State]) -> int:
         """Bytes that would come from the nodes."""
-        moves = [move for number in states for move in self._places.holdings.gather(number, DRIVER)]
+        used = [number for number in states if number in self._places.shapes]  # a task that goes on may use none
+        moves = [move for number in used for move in self._places.holdings.gather(number, DRIVER)]
         return self._places.nbytes(moves)
 
     def release(self, owner: str, number: int | None = None) -> None:
