@@ -32,7 +32,7 @@ from .spark_session import (
 CLOSE = (1e-3, 1e-5)  # shares above the least objective known
 MOST = 300  # iterations of MLlib
 CURVE = (5, 20, 80)  # besides MOST
-TOLS = tuple(10.0 ** -(half / 2) for half in range(1, 19))
+TOLS = tuple(10.0**-power for power in range(1, 10))
 
 
 @dataclass(frozen=True)
@@ -60,12 +60,17 @@ def compare(problem: Problem, session: Session) -> Compared:
         least = min(least, problem.objective(found))
         off = abs(problem.objective(found) / histories[solver][-1] - 1)
         print(f"{problem.title}: MLlib's own value of its objective ({solver}) is off ours by {off:.1e}", flush=True)
-    reached = [(tol, problem.objective(ours(tol))) for tol in TOLS]
+    reached: list[tuple[float, Timed, float]] = []
+    for tol in TOLS:
+        one = timed(partial(ours, tol), session)
+        reached.append((tol, one, problem.objective(one.value)))
+        if reached[-1][2] <= least * (1 + CLOSE[-1]):
+            break
     rows: list[list[object]] = []
     chosen: dict[str, Any] = {}
     for close in CLOSE:
         target = least * (1 + close)
-        tol = next(tol for tol, value in reached if value <= target)
+        tol = next(tol for tol, _, value in reached if value <= target)
         steps = {solver: first_within(history, target) for solver, history in histories.items()}
         programs: dict[str, Callable[[], Any]] = {"Stretto": partial(ours, tol)}
         for solver, step in steps.items():
@@ -90,29 +95,13 @@ def compare(problem: Problem, session: Session) -> Compared:
         print(rows[-1], flush=True)
         if close == CLOSE[0]:
             chosen["tol"] = tol
-    curves = curve(problem, session, data, ours, least, longest)
-    data.unpersist()
-    return Compared(problem, least, rows, whole_runs(problem, chosen), curves)
-
-
-def curve(
-    problem: Problem,
-    session: Session,
-    data: Any,
-    ours: Callable[[float], Fitted],
-    least: float,
-    longest: dict[str, Timed],
-) -> dict[str, list[tuple[float, float]]]:
-    """Objective against time: a fit for each tolerance or number of iterations."""
-    made: dict[str, list[tuple[float, float]]] = {"Stretto": []}
-    for tol in TOLS[::3]:
-        one = timed(partial(ours, tol), session)
-        made["Stretto"].append((one.seconds, problem.objective(one.value) / least - 1))
+    curves = {"Stretto": [(one.seconds, value / least - 1) for _, one, value in reached]}
     for solver, last in longest.items():
         fits = [timed(partial(spark_fit, problem, data, solver, iterations), session) for iterations in CURVE]
         points = [(one.seconds, problem.objective(one.value[0]) / least - 1) for one in (*fits, last)]
-        made[f"MLlib, {solver}"] = sorted(points)
-    return made
+        curves[f"MLlib, {solver}"] = sorted(points)
+    data.unpersist()
+    return Compared(problem, least, rows, whole_runs(problem, chosen), curves)
 
 
 def whole_runs(problem: Problem, chosen: dict[str, Any]) -> list[object]:
@@ -129,11 +118,18 @@ COLUMNS += ["MLlib, s", "processor s", "faster", "by processor s"]
 
 
 def page(name: str, title: str, about: str, keys: Sequence[str]) -> list[Compared]:
-    """Measure the problems and write the page of results."""
+    """Measure the problems and write the page of results, after each problem with what has been measured."""
+    made: list[Compared] = []
     with open_session() as session:
         warm(keys[0], session)
-        made = [compare(pose(key), session) for key in keys]
-        start = session.start
+        for key in keys:
+            made.append(compare(pose(key), session))
+            report.save(name, title, about, text_of(made, session.start), ("pyspark", "scikit-learn"))
+    return made
+
+
+def text_of(made: Sequence[Compared], start: float) -> str:
+    """The tables. start: seconds of the session's start."""
     sets = [
         [one.problem.title, *map(str, one.problem.X.shape), f"{one.problem.penalty.l1:.4g}",
          f"{one.problem.penalty.l2:.4g}", f"{one.least:.6g}"]
@@ -145,7 +141,7 @@ def page(name: str, title: str, about: str, keys: Sequence[str]) -> list[Compare
         for program, series in one.curves.items()
     ]
     longest = max(len(row) for row in points)
-    body = "\n\n".join(
+    return "\n\n".join(
         [
             "## Problems", report.table(["data", "samples", "features", "L1", "L2", "best objective"], sets),
             "## Seconds to the same objective, start-up excluded",
@@ -159,8 +155,6 @@ def page(name: str, title: str, about: str, keys: Sequence[str]) -> list[Compare
             ),
         ]
     )  # fmt: skip
-    report.save(name, title, about, body, ("pyspark", "scikit-learn"))
-    return made
 
 
 def warm(key: str, session: Session) -> None:
