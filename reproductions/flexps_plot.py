@@ -1,4 +1,4 @@
-"""Plots of the FlexPS figures: one panel for each data set or batch, legends below."""
+"""Plots of the FlexPS figures, and of others like them: one panel for each data set or batch, legends below."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Panel:
     log: str = ""
 
 
-def draw(name: str, panels: Sequence[Panel]) -> None:
-    """Save docs/reproductions/flexps-NAME.png."""
+def draw(name: str, panels: Sequence[Panel], paper: str = "flexps") -> None:
+    """Save docs/reproductions/PAPER-NAME.png."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -46,4 +46,4 @@ def draw(name: str, panels: Sequence[Panel]) -> None:
         axes.legend(
             fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.17), frameon=False, ncol=min(2, len(panels))
         )
-    drawn.savefig(PLOTS / f"flexps-{name}.png", dpi=90)
+    drawn.savefig(PLOTS / f"{paper}-{name}.png", dpi=90)

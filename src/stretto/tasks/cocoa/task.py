@@ -212,9 +212,15 @@ def cocoa(
     turns = -(-whole("max_rounds", max_rounds, 1, "cocoa") // every)
     made = loop(round_, times=turns, until=below(evaluation, tol))
     return CocoaTask(
-        made.body, made.times, made.until, (m, length), problem.by_columns, heuristic, given.classes,
-        (shared, variables, proof, guard),
-    )  # fmt: skip
+        made.body,
+        made.times,
+        made.until,
+        shape=(m, length),
+        by_columns=problem.by_columns,
+        heuristic=heuristic,
+        classes=given.classes,
+        _states=(shared, variables, proof, guard),
+    )
 
 
 def _problem(X: Any, loss: str, alpha: Any, C: Any, l1_ratio: Any) -> CocoaProblem:
