@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import sys
 import traceback
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -73,16 +74,18 @@ def run_serial(schedule: DrawnSchedule) -> Any:
 
 def run_on(schedule: DrawnSchedule, runtime: Any, **more: Any) -> Any:
     """The workers of a schedule on any runtime. more: options of `st.run`."""
-    return st.run(
-        schedule.script.body,
-        workers=schedule.workers,
-        tables={name: st.tables.Table(**arguments) for name, arguments in schedule.tables.items()},
-        sync=schedule.rule,
-        comm=schedule.policy,
-        runtime=runtime,
-        seed=schedule.seed,
-        **more,
-    )
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "run: no worker ticked")  # some of these workers end early, on purpose
+        return st.run(
+            schedule.script.body,
+            workers=schedule.workers,
+            tables={name: st.tables.Table(**arguments) for name, arguments in schedule.tables.items()},
+            sync=schedule.rule,
+            comm=schedule.policy,
+            runtime=runtime,
+            seed=schedule.seed,
+            **more,
+        )
 
 
 def compare(result: Any, truth: Any) -> None:
