@@ -41,6 +41,7 @@ NAMES = {
     "chunk_sizes": "how many locks a table has, and how many bytes of a state move together",
     "stage_reading": "a task that reads its data while it trains, beside one that loads them first",
     "stage_widths": "the time of an iteration against the width of its stage, and the automatic width",
+    "adaptive": 'sync="adaptive" beside fixed settings on three simulated workloads: time to a loss; has options',
     "schedule_auto": "schedules chosen by progress beside fixed ones: work and seconds to the same objective",
     "static": "rotation: a barrier at every turn or none, heaviest jobs first or as given",
     "overhead": "what choosing costs: schedules beside the updates they choose",
@@ -78,6 +79,7 @@ GATHERED = (
 )  # made of others, or for others, or in need of an option: only when named
 # All that follows their name is theirs.
 OPTIONS = (
+    "adaptive",
     "memory_zoo",
     "memory_graphs",
     "memory_addresses",

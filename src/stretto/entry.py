@@ -77,6 +77,8 @@ def _run(what: Any, **options: Any) -> Any:
         on `st.Simulated`.
     on_stage : callable or None, default None
         Task: called with the record of every stage that has ended.
+    on_event : callable or None, default None
+        Task: called with an event for every decision of a loop with sync="adaptive".
     memory : str, int or None, default None
         Task: bytes of each state that a node of a cluster keeps in memory in stages on one node, such as "1GiB".
     transfer : {"direct", "shards"}, default "direct"

@@ -29,7 +29,7 @@ from .arguments import Argument
 from .exchanges import Exchanges
 from .reads import UnitReads
 from .tree import Unit
-from .unit_worker import UnitWorker
+from .unit_worker import StageProgress, UnitWorker
 
 UNUSED = -1  # number of the state of a stage without any
 VALUE = "value of the unit"  # in a worker's local values: what the function returned
@@ -106,7 +106,8 @@ class StageWork:
         arguments = [
             self._argument(w, argument, number) for argument, number in zip(self.arguments, self.numbers, strict=True)
         ]
-        worker = UnitWorker(w, self.first)
+        progress = StageProgress()
+        worker = UnitWorker(w, self.first, progress)
         changing = [
             (at, block_reader(self.owner, number, w.workers))
             for at, (argument, number) in enumerate(zip(self.arguments, self.numbers, strict=True))
@@ -115,7 +116,7 @@ class StageWork:
         copies = [argument for argument in arguments if isinstance(argument, ReplicaHandle)]
         exchanged = Exchanges(w, copies)
         for made in range(w.clock, self.iterations):
-            worker.begins(made)
+            progress.made = made
             for at, reader in changing:
                 arguments[at] = reader.take(w.number, worker.iteration % reader.reads.counts[w.number])
             exchanged.receive()

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from stretto.tables.worker import Worker
+
+
+@dataclass
+class StageProgress:
+    """Iterations that a part has made in the stage that runs."""
+
+    made: int = 0
 
 
 class UnitWorker:
@@ -22,18 +30,14 @@ class UnitWorker:
         Number of the node that it runs on, counted among the nodes of its stage.
     """
 
-    def __init__(self, worker: Worker, first: int) -> None:
+    def __init__(self, worker: Worker, first: int, progress: StageProgress) -> None:
         self.part, self.parts, self.node = worker.number, worker.workers, worker.node
-        self._worker, self._first, self._made = worker, first, 0
-
-    def begins(self, made: int) -> None:
-        """An iteration begins, after this many of the stage."""
-        self._made = made
+        self._worker, self._first, self._progress = worker, first, progress
 
     @property
     def iteration(self) -> int:
         """Iterations of the unit at this place of the task so far, over all turns of the loops around it."""
-        return self._first + self._made
+        return self._first + self._progress.made
 
     @property
     def local(self) -> dict[str, Any]:

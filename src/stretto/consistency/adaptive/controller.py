@@ -18,8 +18,8 @@ nothing that is computed is thrown away, unless it diverged. The rules:
 - **Budget.** Trials take at most a `share` of the windows, besides one for each rung of the ladders and four for each
   knob.
 - **Slow progress.** Each time that the relative decrease of a window falls below the next of `slow`, knobs are tried
-  downwards first. In such a trial the lower setting is kept unless it is worse: a run near its end gains from fresh
-  values and small steps.
+  downwards first, and whenever noise explains all progress. In such a trial the lower setting is kept unless it is
+  worse: a run near its end gains from fresh values and small steps.
 - **Waiting.** Where the workers' waiting time is known and below `idle`, more staleness has nothing to gain and is not
   tried.
 - **Change.** If progress at the kept settings falls to less than `changed` of what it was, rests end, and earlier
@@ -31,6 +31,7 @@ nothing that is computed is thrown away, unless it diverged. The rules:
 from __future__ import annotations
 
 import math
+import statistics
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -159,6 +160,7 @@ class AdaptiveController:
         self._kept = {self._rungs()}
         self._start: float | None = None
         self._level = -1
+        self._stalled = False  # windows with the kept settings made no progress that noise would not explain
         self._need = first
 
     @property
@@ -239,19 +241,26 @@ class AdaptiveController:
     def _settled(self, window: Window) -> None:
         """A window with the kept settings."""
         assert window.before is not None
-        if self._base:
-            rate = self._scale().rate
-            now, earlier = rate(window), sum(map(rate, self._base)) / len(self._base)
-            if now < self._changed * earlier or earlier < self._changed * now:  # what was measured holds no longer
+        rate = self._scale().rate
+        earlier, now = [rate(one) for one in self._base], rate(window)
+        if earlier and min(now, *earlier) > 0:  # near a plateau rates vary around 0, and single ones say nothing
+            slower, faster = now < self._changed * min(earlier), max(earlier) < self._changed * now
+            if slower or faster:  # what was measured holds no longer
                 self._base = []
                 self._recent.clear()
                 self._recent.append((self._rungs(), window))
-            if now < self._changed * earlier:
+            if slower:
                 self._kept = {self._rungs()}
                 for knob in self._knobs:
                     knob.ready, knob.failures, knob.left = 0, 0, None
         self._base = [*self._base, window][-_RECENT:]
         self._follow_progress(window.before, window)
+        rates = [rate(one) for one in self._base]
+        spread = statistics.stdev(rates) / math.sqrt(len(rates)) if len(rates) > 2 else math.inf
+        self._stalled = len(rates) > 2 and statistics.fmean(rates) < spread
+        if self._stalled:
+            for knob in self._knobs:
+                knob.careful = knob.rung > knob.low
 
     def _follow_progress(self, before: float, window: Window) -> None:
         """Note when progress slows."""
@@ -306,7 +315,8 @@ class AdaptiveController:
         spent = len(trial.windows) > self._repeats or self.trials >= self._most
         if hidden and promising and not spent:
             return
-        alike = found.verdict == "unclear" and found.rival >= found.base - self._gain * abs(found.base)
+        close = self._stalled or found.rival >= found.base - self._gain * abs(found.base)
+        alike = found.verdict == "unclear" and close
         good = found.verdict == "better" or (trial.lower and alike)
         self._trial = None
         if good:
