@@ -20,4 +20,4 @@ def main() -> None:
         raise SystemExit("the real sets were not found; set STRETTO_DATA to their folder")
     about = f"{report.text(__doc__)}\n\n{CAUTION}"
     title = "Logistic regression with an L1 penalty beside Spark MLlib"
-    page("spark_logistic", title, about, ["logistic/imdb", "logistic/a9a"])
+    page("spark_logistic", title, about, ["logistic/a9a", "logistic/imdb"])

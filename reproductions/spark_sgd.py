@@ -9,10 +9,8 @@ driver and collects it. The updates are plain Python with NumPy, as an RDD of Py
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -103,21 +101,31 @@ def compiled_update(block: Block, W: Floats, H: Floats, step: float, reg: float)
 UPDATES: dict[str, Update] = {"python": update, "numba": compiled_update}
 
 
-def example(train: Train, ratings: int = 100_000, epochs: int = 3) -> None:
-    """Some epochs on the first ratings of MovieLens-1M, or of a generated set: seconds of each, and RMSE."""
+def example(train: Train, ratings: int = 50_000, epochs: int = 3) -> None:
+    """Some epochs on a part of MovieLens-1M, or of a generated set, each followed by a fit of Stretto: seconds."""
     from bench import sets
 
-    from .spark_objectives import rmse
-    from .spark_session import THREADS, open_session
+    import stretto as st
 
+    from .spark_objectives import rmse
+    from .spark_session import THREADS, open_session, require, timed
+
+    require()
     found = next(iter(sets.rating_sets(big=False)), None)
     data = sets.generated(ratings, 2_000, 1_500) if found is None else found.train
     which = np.random.default_rng(0).permutation(len(data))[:ratings]
     rows, cols, values = data.rows[which], data.cols[which], data.values[which]
-    made = blocks(rows, cols, values, data.shape, THREADS)
+    how = Settings(mean=float(values.mean()))
+    part = st.Data.from_arrays(rows, cols, values, data.shape)
+    ours = st.MatrixFactorization(how.rank, l2_regularization=how.reg, biases=False, n_jobs=THREADS, random_state=0)
+    ours.set_params(max_iter=20).fit(part)  # compiles
     with open_session() as session:
-        following = train(session.spark.sparkContext, made, data.shape, Settings(mean=float(values.mean())))
-        began = time.perf_counter()
-        for W, H in islice(following, epochs):
-            print(f"{time.perf_counter() - began:.1f} s, RMSE {rmse(rows, cols, values, W, H):.4f}", flush=True)
-            began = time.perf_counter()
+        following = train(session.spark.sparkContext, blocks(rows, cols, values, data.shape, THREADS), data.shape, how)
+        for _ in range(epochs):
+            theirs, mine = timed(lambda: next(following), session), timed(lambda: ours.fit(part), session)
+            error = rmse(rows, cols, values, *theirs.value)
+            print(
+                f"an epoch over {ratings:,} ratings: PySpark {theirs.seconds:.2f} s (processor: {theirs.processor:.2f}), "
+                f"training RMSE {error:.4f}; Stretto {mine.seconds / 20:.4f} s ({mine.processor / 20:.4f})",
+                flush=True,
+            )
