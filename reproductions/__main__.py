@@ -20,6 +20,7 @@ NAMES = {
     "bosen_lda": "Bösen's topic models on a simulated cluster: managed communication, shorter clocks, rotation",
     "bosen_mf": "managed communication: matrix factorisation on a simulated cluster",
     "bosen_mlr": "managed communication: logistic regression on a simulated cluster",
+    "replica_filters": "replicated states: the objective against bytes for four filters",
     "cocoa": "CoCoA on 2 to 64 simulated nodes: rounds to a duality gap, adding against averaging, bytes of a round",
     "cluster_scaling": "predicted scaling of matrix factorisation and topic models to 256 nodes",
     "rotation_scaling": "predicted scaling of matrix factorisation and topic models by rotation to 256 nodes",
