@@ -35,6 +35,7 @@ MET = (
     "stretto.store.shard.functions:ServerFunction",
     "stretto.plan.job:JobPlan",
     "stretto.tasks.tree:Task",
+    "stretto.tasks.cocoa.task:CocoaTask",
     "stretto.tasks.plan:TaskPlan",
     "stretto.tasks.result:TaskResult",
     "stretto.tasks.result:StageRecord",

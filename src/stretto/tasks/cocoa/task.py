@@ -38,6 +38,14 @@ class CocoaTask(RepeatedTask):
 
     Attributes
     ----------
+    body : Task
+        The unit of a round.
+    times : int
+        The most rounds, divided by those between two evaluations of the gap.
+    until : Criterion
+        The gap is below `tol`.
+    shape : tuple of int
+        Number of variables, and length of the shared vector.
     by_columns : bool
         Whether columns are cut into parts, or samples.
     heuristic : bool
@@ -47,7 +55,7 @@ class CocoaTask(RepeatedTask):
         The labels that count as −1 and +1.
     """
 
-    shape: tuple[int, int] = (0, 0)  # variables, length of the shared vector
+    shape: tuple[int, int] = (0, 0)
     by_columns: bool = True
     heuristic: bool = False
     classes: NDArray[Any] | None = None
