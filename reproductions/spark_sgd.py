@@ -125,7 +125,7 @@ def example(train: Train, ratings: int = 50_000, epochs: int = 3) -> None:
             theirs, mine = timed(lambda: next(following), session), timed(lambda: ours.fit(part), session)
             error = rmse(rows, cols, values, *theirs.value)
             print(
-                f"an epoch of {ratings:,} ratings: PySpark {theirs.seconds:.2f} s (processor {theirs.processor:.2f}), "
+                f"an epoch of {ratings:,} ratings: PySpark {theirs.seconds:.2f} s ({theirs.processor:.2f}), "
                 f"training RMSE {error:.4f}; Stretto {mine.seconds / 20:.4f} s ({mine.processor / 20:.4f})",
                 flush=True,
             )
