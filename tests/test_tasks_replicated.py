@@ -106,6 +106,11 @@ def test_the_same_bits_on_every_runtime(name: str, runtime: Any) -> None:
     assert learn(runtime, FILTERS[name]).tobytes() == learn(st.Serial(), FILTERS[name]).tobytes()
 
 
+def test_the_same_bits_on_a_cluster() -> None:
+    cluster = st.Cluster("processes", nodes=2, threads=1)
+    assert learn(cluster, FILTERS["relative"]).tobytes() == learn(st.Serial(), FILTERS["relative"]).tobytes()
+
+
 @pytest.mark.parametrize("name", FILTERS)
 def test_it_learns(name: str) -> None:
     assert np.abs(learn(st.Serial(), FILTERS[name], iterations=60) - TRUE).max() < 0.01
