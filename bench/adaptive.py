@@ -11,6 +11,10 @@ the stragglers, the medians are compared (`--seeds` takes fewer).
   exchange their changes.
 - **Fast, then flat**: noisy labels; a large step is fast and ends in a loss above the target, a small one takes long.
   Adaptive chooses the staleness and the step.
+
+The lengths of the runs were chosen, after first trials, so that the best fixed setting needs tens of turns. A search
+costs about ten: with larger steps, where the second workload ended after 13 turns, adaptive took 2.7 times as long as
+the best fixed setting.
 """
 
 from __future__ import annotations
