@@ -5,7 +5,7 @@
 >>> column[[5, 9_000]] = 3
 >>> touched.mark(np.array([5, 9_000]))
 >>> touched.reset((column, -1))
-8192
+5904
 >>> int(column.max())
 -1
 """
