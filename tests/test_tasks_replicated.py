@@ -219,6 +219,26 @@ def test_no_update_is_lost_under_delays(sync: Any) -> None:
         check_replay(stage.recording)
 
 
+# -- partitioned states ------------------------------------------------------------------------------------------------
+
+
+def own_rows(worker: Any, rows: Any, w: Any) -> None:
+    w.add(rows, 0.5 * w.read(rows) + 1.0)
+
+
+def test_a_state_says_which_node_holds_which_rows() -> None:
+    size = 4 * 8192  # four chunks of 64 KiB
+    sent = {}
+    crossed = lambda rows, nodes: (np.asarray(rows) // 8192 + 1) % nodes  # noqa: E731
+    for name, partition in {"rows": "rows", "ranges": [0, 8192, 16384, 24576], "crossed": crossed}.items():
+        w = st.state(np.zeros(size), partition=partition)
+        unit = st.unit(own_rows, np.arange(size), w, parts=4, iterations=3)
+        result = st.run(unit, runtime=st.Simulated(nodes=4, threads=1))
+        sent[name] = sum(stage.sent for stage in result.stages)
+        assert set(w.array.tolist()) == {4.75}  # x ← 1.5 x + 1 from 0, three times
+    assert sent["rows"] == sent["ranges"] < sent["crossed"] / 10  # every part adds to rows that its node holds
+
+
 # -- refusals ----------------------------------------------------------------------------------------------------------
 
 
@@ -230,6 +250,9 @@ def test_no_update_is_lost_under_delays(sync: Any) -> None:
         (lambda v: st.state([1.0], merge=st.add()), "replicate=True"),
         (lambda v: st.state([1.0], replicate=True, merge=3), "merge=3"),
         (lambda v: st.state([1.0], replicate=True, filter="top"), "st.top"),
+        (lambda v: st.state([1.0], replicate=True, partition="rows"), "contradict"),
+        (lambda v: st.state([1.0], partition="columns"), "transposed"),
+        (lambda v: st.state([1.0], partition=[1, 2]), "beginning with 0"),
         (lambda v: st.top("absolute", share=1.5), "share"),
         (lambda v: st.top("largest"), "largest"),
         (lambda v: st.add(-1.0), "gamma"),

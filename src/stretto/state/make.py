@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, DTypeLike
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+from stretto.checks import choice, whole
 from stretto.consistency.replication import replication_of
 from stretto.errors import DataError, PlanError
 from stretto.state.array_like import aligned, check_dtype
-from stretto.state.state import ReplicatedState, SparseRows, State
+from stretto.state.state import PartitionedState, ReplicatedState, SparseRows, State
 
 _made = count()
 
@@ -68,6 +70,7 @@ def state(
     array: ArrayLike,
     dtype: DTypeLike | None = None,
     *,
+    partition: Any = None,
     replicate: bool = False,
     merge: Any = None,
     filter: Any = None,
@@ -81,6 +84,11 @@ def state(
         The numbers. A structured array makes a state of structs.
     dtype : dtype or None, default None
         Type of the numbers; None keeps that of the array.
+    partition : "rows", sequence of int, callable or None, default None
+        Which node of a stage holds which rows; units read and write them there. "rows": a contiguous range for each
+        node, of equal size. A sequence: the first row of each node. A function(rows [n], nodes) -> [n] the place of
+        each row among the nodes, asked for the first row of every chunk (64 KiB). None: even shares, with as few moves
+        as possible. `partition=` of a unit comes first.
     replicate : bool, default False
         Whether each part of a unit has a full copy of its own, which is exchanged with the others at the end of every
         iteration and where the function yields.
@@ -111,11 +119,45 @@ def state(
     [3.0, 3.0]
     """
     numbers = np.asarray(array, dtype=dtype)
+    if partition is not None:
+        if replicate:
+            raise PlanError("state: partition= and replicate= contradict each other; leave one of them out")
+        return PartitionedState(numbers, _partition(partition))
     if replicate:
         return ReplicatedState(numbers, replication_of(merge, filter, every))
     if merge is not None or filter is not None or every != 1:
         raise PlanError("state: merge=, filter= and every= are rules of replicated states; give replicate=True")
     return State(numbers)
+
+
+@dataclass(frozen=True)
+class RowRanges:
+    """A partition: the first row of each node."""
+
+    starts: tuple[int, ...]
+
+    def __call__(self, rows: NDArray[np.int64], nodes: int) -> NDArray[np.int64]:
+        """[n] the place of each row."""
+        if len(self.starts) != nodes:
+            raise PlanError(
+                f"state: partition={list(self.starts)} has ranges for {len(self.starts)} nodes, and the stage has "
+                f"{nodes}; give one first row for each, or partition='rows'"
+            )
+        return np.searchsorted(self.starts, rows, side="right") - 1
+
+
+def _partition(given: Any) -> Any:
+    if isinstance(given, str):
+        if given == "columns":
+            raise PlanError("state: partition='columns' is not supported: give the transposed array, and 'rows'")
+        choice("partition", given, ("rows",), owner="state")
+        return "range"
+    if callable(given):
+        return given
+    starts = tuple(whole("partition", start, 0, "state") for start in given)
+    if not starts or starts[0] != 0 or list(starts) != sorted(starts):
+        raise PlanError(f"state: partition={list(starts)}; give the first row of each node, in order, beginning with 0")
+    return RowRanges(starts)
 
 
 def random(shape: int | tuple[int, ...], scale: float = 1.0, seed: int | None = None, dtype: DTypeLike = "f4") -> State:

@@ -140,6 +140,23 @@ class ReplicatedState(State):
         return ReplicatedState(self._array, self.replication)
 
 
+class PartitionedState(State):
+    """A state whose rows have given holders among the nodes. Made by `st.state(…, partition=…)`."""
+
+    __slots__ = ("partition",)
+
+    def __init__(self, array: ArrayLike, partition: Any) -> None:
+        super().__init__(array)
+        self.partition = partition
+
+    def __reduce__(self) -> Any:
+        return PartitionedState, (self._array, self.partition)
+
+    def copy(self) -> PartitionedState:
+        """Another state with the same numbers and holders."""
+        return PartitionedState(self._array, self.partition)
+
+
 class SparseRows(State):
     """A state of zeros whose rows, slices along the first axis, take memory when they are first written.
 

@@ -212,7 +212,7 @@ def stage_run(unit: Unit, given: StageInput, runtime: Any) -> StageRun:
                     argument.value,
                     None if first is None else first.array,
                     None if first is None else first.fill,
-                    dict(unit.partition).get(argument.name),
+                    dict(unit.partition).get(argument.name, getattr(argument.value, "partition", None)),
                 )
             )
     if not tables:  # a job needs a table: one that stays unused
