@@ -5,13 +5,15 @@ from __future__ import annotations
 import pytest
 
 import stretto as st
+from stretto.errors import PlanError
 
 TABLES = (
     *("Table", "BSP", "SSP", "ASP", "Eager", "Lazy", "Managed"),
     *("add", "adagrad", "adarevision", "average", "proximal", "server_function"),
 )
 FAULTS = ("Crash", "Delay", "Pause", "Reset", "SlowLink", "SlowNode")
-MOVED = [*(("tables", name) for name in TABLES), *(("faults", name) for name in FAULTS)]
+TAKEN = ("add", "average")  # merge rules of replicated states have these names now
+MOVED = [*(("tables", name) for name in TABLES if name not in TAKEN), *(("faults", name) for name in FAULTS)]
 
 
 def test_the_names_of_the_namespaces() -> None:
@@ -32,3 +34,10 @@ def test_the_old_place_warns_and_names_the_new_one(namespace: str, name: str) ->
             assert getattr(st, name) is new
     assert name not in st.__all__
     assert name not in dir(st)
+
+
+@pytest.mark.parametrize("name", TAKEN)
+def test_a_merge_rule_is_no_server_function(name: str) -> None:
+    assert getattr(st, name) is not getattr(st.tables, name)
+    with pytest.raises(PlanError, match="apply"):
+        st.tables.Table(rows=1, cols=1, apply=getattr(st, name)())

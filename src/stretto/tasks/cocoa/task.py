@@ -44,6 +44,8 @@ class CocoaTask(RepeatedTask):
         The most rounds, divided by those between two evaluations of the gap.
     until : Criterion
         The gap is below `tol`.
+    adaptive : bool
+        False: `sync=` is given.
     shape : tuple of int
         Number of variables, and length of the shared vector.
     by_columns : bool
