@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable
+from itertools import cycle
 from statistics import mean, median
 
 import pytest
@@ -247,3 +248,14 @@ def test_phases_of_one_algorithm_start_where_the_last_ended() -> None:
     assert memory.search("sgd at (1,)", 1000, 64, total=300, like="sgd at ").start == 4
     assert memory.search("sgd at (1,)", 1000, 64, total=300).start == 8
     assert memory.search("sgd at (1,)", 0, 64, total=300, like="sgd at ").start == 8  # no batch size: another unit
+
+
+def test_a_search_that_noise_stops_after_a_gain_ends_at_half_of_the_iterations() -> None:
+    search = WidthSearch(4, start=4, iterations=5, portion=1, noise=0.3, total=16)
+    noise = cycle([3e-3, 9e-3])
+    while search.left and not search.settled:
+        part = search.next()
+        seconds = {4: 40e-3, 2: 6e-3}.get(part.width) or next(noise)  # 2 is clearly faster than 4, and 1 about as 2
+        search.measured(part.width, [seconds] * part.iterations)
+    assert search.settled
+    assert search.done <= 9

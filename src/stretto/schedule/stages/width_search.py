@@ -253,6 +253,8 @@ class WidthSearch:
             if spent or not (once or verdict == "unclear"):
                 self._decide(rival if verdict == "faster" else self.best, self._result(rival, verdict))
                 return verdict
+            if verdict == "unclear":
+                self._gaining = False  # what noise hides may be slower: the limit of half of the iterations holds
             if self._part.width != fewer:
                 again = "is measured once more" if once else "is repeated"
                 self._decide(fewer, f"{self._result(rival, verdict)}; {fewer} {again}")
