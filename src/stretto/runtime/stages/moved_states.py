@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stretto.errors import PlanError
-from stretto.store.local.holdings import DRIVER, Holdings, Move
+from stretto.runtime.tables.job import TableJob
+from stretto.store.local.holdings import DRIVER, ChunkPartition, Holdings, Move
 
 from .held_states import StateShape
 from .preparation import chosen_preparation
@@ -64,6 +66,18 @@ class StatePlaces:
             self.add(used)
         there = [used.number for used in stage.states if not (self.holdings.holders(used.number) == DRIVER).any()]
         return [move for number in there for move in self.holdings.spread(number, self.nodes)]
+
+    def placed(self, stage: StageRun, nodes: Sequence[int], place: StagePlace) -> TableJob:
+        """The job of a stage with its workers and its tables placed on these nodes, numbered from 0."""
+        local = {node: at for at, node in enumerate(nodes)}
+        tables = list(stage.job.tables)
+        for number, used in enumerate(stage.states):
+            holders = self.holdings.holders(used.number)
+            shards = np.array([local[node] for node in holders.tolist()], np.int64)
+            partition = ChunkPartition(self.shapes[used.number].bits, shards)
+            tables[number] = replace(tables[number], partition=partition, shards=None)
+        homes = tuple(local[node] for node in stage.homes(place))
+        return replace(stage.job, tables=tuple(tables), homes=homes)
 
     def nbytes(self, moves: Sequence[Move]) -> int:
         """Bytes of moves between nodes, or from the driver to nodes."""

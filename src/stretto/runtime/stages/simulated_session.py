@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from stretto.runtime.simulated.tables.local_stage import LocalSimulation
 from stretto.runtime.tables.job import TableOutcome
 from stretto.state.state import State
-from stretto.store.local.holdings import DRIVER, ChunkPartition, Move
+from stretto.store.local.holdings import DRIVER, Move
 from stretto.store.local.paged import PRESENT, REMOTE, PagedTable
 from stretto.store.local.table import LocalTable
 
@@ -99,16 +99,8 @@ class SimulatedStages(InPlace):
         """A stage whose states are cut over nodes."""
         if self._fixed:
             nodes = self.nodes
-        local = {node: at for at, node in enumerate(nodes)}
-        tables = list(stage.job.tables)
-        for number, used in enumerate(stage.states):
-            holders = self._places.holdings.holders(used.number)
-            shards = np.array([local[node] for node in holders.tolist()], np.int64)
-            partition = ChunkPartition(self._places.shapes[used.number].bits, shards)
-            tables[number] = replace(tables[number], partition=partition, shards=None)
-        homes = tuple(local[node] for node in stage.homes(place))
         most = max(many for _, many in place.workers_by_node)
-        job = replace(stage.job, tables=tuple(tables), homes=homes)
+        job = self._places.placed(stage, nodes, place)
         return serve_copies(self._cluster(nodes, min(most, self.threads)), replace(stage, job=job))
 
     def _cluster(self, nodes: Sequence[int], threads: int) -> Simulated:

@@ -26,7 +26,7 @@ from stretto.runtime.stages.moved_states import StatePlaces
 from stretto.runtime.stages.stage_runs import StageEnd, StageLost, StagePlace, StageRun
 from stretto.runtime.tables.job import TableJob, TableOutcome
 from stretto.state.state import State
-from stretto.store.local.holdings import DRIVER, ChunkPartition, Move
+from stretto.store.local.holdings import DRIVER, Move
 
 from .stage_hosts import HostTaskSpec, StageHosts
 from .stage_tasks import LocalStageEnd, StagePayload, make_local_stage, make_wide_stage
@@ -94,7 +94,7 @@ class ClusterStages:
         self, stage: StageRun, place: StagePlace, nodes: Sequence[int], before: list[HostTaskSpec]
     ) -> tuple[TableOutcome, float]:
         """A stage whose states are cut over nodes; some of these may have no workers."""
-        job = self._placed(stage, nodes, place)
+        job = self._places.placed(stage, nodes, place)
         threads = dict(place.workers_by_node)
         shared: list[SentValue] = []
 
@@ -153,18 +153,6 @@ class ClusterStages:
             blocks=stage.blocks,
             parts=tuple(workers),
         )
-
-    def _placed(self, stage: StageRun, nodes: Sequence[int], place: StagePlace) -> TableJob:
-        """The job with its workers and its tables placed on the nodes of the stage, numbered from 0."""
-        local = {node: at for at, node in enumerate(nodes)}
-        tables = list(stage.job.tables)
-        for number, used in enumerate(stage.states):
-            holders = self._places.holdings.holders(used.number)
-            shards = np.array([local[node] for node in holders.tolist()], np.int64)
-            partition = ChunkPartition(self._places.shapes[used.number].bits, shards)
-            tables[number] = replace(tables[number], partition=partition, shards=None)
-        homes = tuple(local[node] for node in stage.homes(place))
-        return replace(stage.job, tables=tuple(tables), homes=homes)
 
     # -- transfers ----------------------------------------------------------------------------------------------------
 
