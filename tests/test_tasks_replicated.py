@@ -194,6 +194,28 @@ def test_an_error_between_two_yields_names_the_part() -> None:
         st.run(st.unit(fails, v, parts=2), runtime=st.Threads(2))
 
 
+def test_a_copy_may_be_assigned_to() -> None:
+    def assigns(worker: Any, v: Any) -> None:
+        v.array = v.array + 1.0
+
+    v = st.state(np.zeros(3), replicate=True)
+    st.run(st.unit(assigns, v, parts=2, iterations=2), runtime=st.Threads(2))
+    assert v.array.tolist() == [4.0] * 3
+
+
+@pytest.mark.parametrize("row", [-1, 3])
+def test_rows_that_do_not_exist_are_refused(row: int) -> None:
+    def reads(worker: Any, v: Any) -> None:
+        v.read([row])
+
+    def adds(worker: Any, v: Any) -> None:
+        v.add([row], [1.0])
+
+    for function in (reads, adds):
+        with pytest.raises(RunError, match=r"a replicated state with rows 0 to 2"):
+            st.run(st.unit(function, st.state(np.zeros(3), replicate=True)), runtime=st.Threads(1))
+
+
 def test_a_read_only_copy_sends_nothing() -> None:
     def look(worker: Any, rows: Any, v: Any) -> float:
         return float(v.read([0])[0])

@@ -19,7 +19,7 @@ class ReplicaHandle:
     Attributes
     ----------
     array : array [rows] or [rows, cols]
-        The copy. Read and write it in place.
+        The copy. Read and write it in place; assigning to it writes its numbers.
     """
 
     def __init__(
@@ -29,7 +29,7 @@ class ReplicaHandle:
         self._table, self._kept = table, kept
         self._replica = Replica(rules, table.rows, table.cols, table.dtype, parts, seed * 1_000_003 + part)
         values = self._replica.values
-        self.array: NDArray[Any] = values.reshape(-1) if table.cols == 1 else values
+        self._array: NDArray[Any] = values.reshape(-1) if table.cols == 1 else values
         self.every = rules.every
         self._every = np.arange(table.rows)
         saved = {name: kept.pop(self._name(name), None) for name in self._replica.saved()}
@@ -37,9 +37,20 @@ class ReplicaHandle:
             self._replica.restore(saved)
 
     @property
+    def array(self) -> NDArray[Any]:
+        """The copy."""
+        return self._array
+
+    @array.setter
+    def array(self, values: ArrayLike) -> None:
+        # `v.array = v.array - step` must not put another array in place of the copy, which would never be exchanged.
+        if values is not self._array:
+            self._array[...] = values
+
+    @property
     def rows(self) -> int:
         """Number of rows."""
-        return len(self.array)
+        return len(self._array)
 
     def read(self, keys: ArrayLike | None = None) -> Any:
         """Rows of the copy: [n] or [n, cols]; None for all.
@@ -49,7 +60,7 @@ class ReplicaHandle:
         keys : array_like of int or None, default None
             Numbers of the rows.
         """
-        return self.array.copy() if keys is None else self.array[np.asarray(keys)]
+        return self._array.copy() if keys is None else self._array[self._checked(keys)]
 
     def add(self, keys: ArrayLike, deltas: ArrayLike) -> None:
         """Add to rows of the copy; every occurrence of a key counts.
@@ -61,7 +72,7 @@ class ReplicaHandle:
         deltas : array_like [n] or [n, cols]
             What is added.
         """
-        np.add.at(self.array, np.asarray(keys), np.asarray(deltas, self.array.dtype))
+        np.add.at(self._array, self._checked(keys), np.asarray(deltas, self._array.dtype))
 
     def receive(self) -> None:
         """Take what the others have sent; waits until that is as fresh as the rule of the unit demands."""
@@ -77,6 +88,15 @@ class ReplicaHandle:
         """Keep what was held back for the next stage of the unit."""
         for name, array in self._replica.saved().items():
             self._kept[self._name(name)] = array
+
+    def _checked(self, keys: ArrayLike) -> NDArray[Any]:
+        """Keys that are rows; negative ones do not count from the end, as in tables."""
+        found = np.asarray(keys)
+        if found.size and not 0 <= int(found.min()) <= int(found.max()) < self.rows:
+            raise IndexError(
+                f"rows {int(found.min())} to {int(found.max())} of a replicated state with rows 0 to {self.rows - 1}"
+            )
+        return found
 
     def _name(self, what: str) -> str:
         return f"{what} of replica {self._table.name}"
