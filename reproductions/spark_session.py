@@ -31,8 +31,8 @@ LONG = 20.0  # seconds from which on a fit is measured once
 
 CAUTION = f"""\
 Spark runs in local mode with {THREADS} threads and a heap of {MEMORY}, Stretto with {THREADS} threads, on the same
-cores. **The machine was shared while this was measured**, and both ran at the lowest priority: fits alternate in one
-script, medians of {REPEATS} (one fit where it takes more than {LONG:g} s), and ratios say more than seconds.
+cores. Other work on the machine had a low priority (a twentieth of the processor time where both wanted it). Fits
+alternate in one script, medians of {REPEATS} (one fit where it takes more than {LONG:g} s).
 *Processor s* are those of all threads: for Spark of the Java virtual machine with its compiler and garbage collector,
 of its Python workers and of the driver. Fits are warm: both programs fitted a small problem before. *From the start of
 a process* both import, start, read the same file and fit once, in processes of their own. Peak memory is the high-water
@@ -102,6 +102,8 @@ def open_session() -> Iterator[Session]:
         made = made.config(name, value)
     spark = made.getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
+    # ALS cuts its lineage every tenth iteration if there is a folder; without one, twenty of them overflow the stack.
+    spark.sparkContext.setCheckpointDir(str(scratch() / "checkpoints"))
     spark.range(10).count()
     seconds = time.perf_counter() - began
     pid = int(spark._jvm.java.lang.ProcessHandle.current().pid())
