@@ -232,3 +232,20 @@ def test_entries_by_rows() -> None:
         held = [j for j in which if X[i, j] != 0.0]
         assert whose[here].tolist() == [100 + j for j in held]
         np.testing.assert_array_equal(value[here], X[i, held])
+
+
+@pytest.mark.parametrize("way", ["dense", "packed"])
+def test_columns_that_are_no_longer_requested_are_dropped_and_found_again(way: str) -> None:
+    storage, density = WAYS[way]
+    X = numbers(130, 200, density)
+    weight = weights(130)
+    mean = mean_of(X, weight)
+    with columns_of(X, storage) as columns:
+        found = table(columns, weight, mean)
+        for first in (0, 30, 60, 90, 20):
+            which = np.arange(first, first + 80)[::-1].copy()
+            made = found.of(which)
+            check(made, X[:, which], weight, mean[which])
+            np.testing.assert_array_equal(made, table(columns, weight, mean).of(which))
+            # Never more than a quarter of those requested beside them.
+            assert len(found._column) <= 100

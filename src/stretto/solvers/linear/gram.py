@@ -21,6 +21,9 @@ Ints = NDArray[np.int64]
 
 _TURNS = 4  # partial conversions to row order before all data are converted
 _PANEL_BYTES = 1 << 30  # limit for packed columns of sparse data
+# Slots that are not requested, as a share of those that are, above which they are dropped: a new dense column is
+# multiplied with every slot, and on correlated columns most of those that leave a working set never return.
+_UNUSED = 0.25
 _STEP = 64  # slots are added in multiples of this: whole panels, whole tiles
 
 
@@ -31,7 +34,8 @@ def _up(count: int) -> int:
 class Gram:
     """G[a, b] = Σ_i weight_i (x_ia − mean_a)(x_ib − mean_b) for the columns that have a slot.
 
-    limit : number of slots kept; when more are needed, slots that are not requested are dropped
+    limit : number of slots kept; when more are needed, slots that are not requested are dropped, and those of dense
+        columns also when they are many
     """
 
     def __init__(self, columns: ColumnPasses, weight: Floats, mean: Floats, centred: bool, limit: int) -> None:
@@ -86,9 +90,12 @@ class Gram:
         """[k, step] products of these k columns; rows are padded with zeros to a multiple of sixteen."""
         fresh = which[self._slot[which] < 0]
         if len(fresh):
-            if len(self._column) + len(fresh) > self.limit:
+            unused = len(self._column) + len(fresh) - len(which)
+            if unused + len(which) > self.limit:
                 self._clear()
                 fresh = which
+            elif self._packed and unused > _UNUSED * len(which):
+                self._keep(which)
             try:
                 self._enter(fresh)
             except BaseException:
@@ -99,6 +106,19 @@ class Gram:
         made = np.zeros((k, -(-k // 16) * 16))
         made[:, :k] = self._G[np.ix_(slots, slots)]
         return made
+
+    def _keep(self, which: Ints) -> None:
+        """Drop the slots of all other columns."""
+        slots = self._slot[which]
+        slots = np.sort(slots[slots >= 0])
+        used = len(slots)
+        kept = np.zeros((_up(used), _up(used)))
+        kept[:used, :used] = self._G[np.ix_(slots, slots)]
+        self._slot[self._column] = -1
+        self._G, self._column = kept, self._column[slots]
+        self._slot[self._column] = np.arange(used)
+        if used:
+            self._pack(0, used)
 
     def _enter(self, fresh: Ints) -> None:
         used, count = len(self._column), len(self._column) + len(fresh)
