@@ -11,6 +11,7 @@ from hypothesis import strategies as some
 
 from linear_problems import Made, objective, problems
 from stretto.errors import DataError, PlanError, RunError
+from stretto.runtime.blocks.crew import Crew
 from stretto.runtime.blocks.team import TeamCall
 from stretto.runtime.runtimes import Runtime, Serial, Threads
 from stretto.schedule.working_sets import working_sets
@@ -279,7 +280,7 @@ def test_a_fit_ends_when_it_is_asked_to(loss: str, swept: bool, monkeypatch: pyt
 
 def test_ctrl_c_in_compiled_code_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """While the workers run, the main thread waits; that is where Ctrl-C arrives."""
-    X = numbers(60, 100)
+    X = numbers(600, 300)  # large enough for passes that the workers make
     with solving(X, target(X, "squared"), runtime=Threads(2)) as works:
         l1 = 0.1 * works.largest_l1()
         wait, waits = TeamCall.wait, 0
@@ -315,3 +316,21 @@ def test_what_is_refused() -> None:
         pytest.raises(RunError, match="not finite; standardize=True"),
     ):
         works.fit(1.0, gap=1.0)
+
+
+@pytest.mark.parametrize("loss", ["squared", "logistic"])
+def test_a_small_fit_starts_no_thread_and_has_the_bits_of_one_that_does(
+    loss: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X = numbers(80, 20)
+    found = []
+    for brief in (True, False):
+        if not brief:
+            monkeypatch.setattr(Crew, "run_brief", lambda crew, step, profile: crew.run(step, profile, again=True))
+        with solving(X, target(X, loss), loss=loss, runtime=Threads(2)) as works:
+            fit = works.fit(0.1 * works.largest_l1(), gap=1e-9 * whole(works))
+            assert fit.converged
+            assert (works.crew._threads is None) == brief
+            found.append((fit.coef, fit.intercept))
+    np.testing.assert_array_equal(found[0][0], found[1][0])
+    assert found[0][1] == found[1][1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -23,14 +24,20 @@ def refuse_unused(estimator: Any, unused: Mapping[str, str], *, chosen: str) -> 
     chosen : str
         The choice that makes it ignore them, such as "solver='als'".
     """
-    given = estimator.get_params(deep=False)
-    defaults = type(estimator)().get_params(deep=False)
+    defaults = _defaults(type(estimator))
     for name, reason in unused.items():
-        if not _equal(given[name], defaults[name]):
+        given = getattr(estimator, name)
+        if not _equal(given, defaults[name]):
             raise PlanError(
-                f"{name}={shown(given[name])} has no effect with {chosen}: {reason}; "
+                f"{name}={shown(given)} has no effect with {chosen}: {reason}; "
                 f"leave it at its default ({defaults[name]!r})"
             )
+
+
+@cache
+def _defaults(kind: Any) -> dict[str, Any]:
+    """The parameters of an estimator that was given none."""
+    return dict(kind().get_params(deep=False))
 
 
 def _equal(given: Any, default: Any) -> bool:

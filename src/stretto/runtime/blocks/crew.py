@@ -56,9 +56,7 @@ class Crew:
     def __init__(self, workers: int, serial: bool) -> None:
         self.workers = self.width = workers
         self.serial = serial
-        # Even a single worker gets its own thread, so that the main thread can handle Ctrl-C.
-        with shielding_ctrl_c():
-            self._team = Team(workers)
+        self._threads: Team | None = None  # started by the first step that needs them
         self._running: claims.Pass | None = None
         self._walk: TileWalk | None = None
         self.asked = False  # the user wants to stop; the driver of the crew does so between two steps
@@ -104,6 +102,24 @@ class Crew:
             step.before(finished is None)
         return self._visits(step, profile, finished, seconds, drain=drain, again=again)
 
+    def run_brief(self, step: BlockStep, profile: str) -> None:
+        """Make every visit of a step of less than about a millisecond, in the calling thread.
+
+        Waking threads would take longer, and Ctrl-C can wait. The kernel is that of `run` with `again`.
+        """
+        if self._walk is not None or step.before is not None or step.after is not None:
+            self.run(step, profile, again=True)
+            return
+        step.kernel[profile](pass_control.alone(step.order), 0, step.out, *step.args)
+
+    @property
+    def _team(self) -> Team:
+        """The threads. Even a single worker has its own, so that the main thread can handle Ctrl-C."""
+        if self._threads is None:
+            with shielding_ctrl_c():
+                self._threads = Team(self.workers)
+        return self._threads
+
     apart = 0  # hosts that `apply` distributes items to; 0: everything runs in this process
 
     def shares(self, count: int, readers: Ints | None = None) -> list[Sequence[int]]:
@@ -147,11 +163,12 @@ class Crew:
         def halt() -> None:
             pass_.control[claims.STOP] = 1
 
+        team = self._team
         began, cycles = time.perf_counter_ns(), read_cycles()
         shares = [(pass_.words, worker, step.out, *step.args) for worker in range(self.width)]
         interrupted = False
         with heeding_ctrl_c(_StoppablePass(halt)) as ctrl_c:
-            call = self._team.call(compiled, shares, halt)
+            call = team.call(compiled, shares, halt)
             try:
                 if not call.wait(seconds):
                     self.stop()
@@ -217,4 +234,5 @@ class Crew:
         with shielding_ctrl_c():
             if self._walk is not None:
                 self._walk.close()
-            self._team.close()
+            if self._threads is not None:
+                self._threads.close()

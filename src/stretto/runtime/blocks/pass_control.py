@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 
 from stretto.errors import RunError
@@ -67,6 +69,16 @@ def start(
     made.control[claims.LEFT] = count - int(done.sum())
     made.control[claims.MODE] = claims.CLAIMED if script is None else claims.SCRIPTED
     return made
+
+
+@lru_cache(maxsize=64)
+def _unstarted(order: Order) -> Ints:
+    return start(order, np.zeros(len(order), np.int64)).words
+
+
+def alone(order: Order) -> Ints:
+    """The words of a pass for a single worker, to which priorities do not matter."""
+    return _unstarted(order).copy()
 
 
 def logged(pass_: claims.Pass) -> Ints:

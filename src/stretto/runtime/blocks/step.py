@@ -87,7 +87,10 @@ def equal_work(work: Ints, at_most: int, least: int) -> Ints:
     >>> equal_work(np.array([1, 1, 8, 1, 1]), 4, 3).tolist()
     [0, 3, 5]
     """
+    total = int(work.sum())
+    count = max(1, min(at_most, total // least))
+    if count == 1:
+        return np.array([0, len(work)] if len(work) else [0], np.int64)
     before = np.concatenate([[0], np.cumsum(work)])
-    count = max(1, min(at_most, int(before[-1]) // least))
     inside = np.searchsorted(before, np.linspace(0, before[-1], count + 1)[1:-1])
     return np.unique(np.concatenate([[0], inside, [len(work)]])).astype(np.int64)

@@ -17,6 +17,8 @@ There is no barrier between steps: a visit waits only for the earlier visits of 
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 
 from stretto.errors import PlanError
@@ -66,6 +68,7 @@ def panels(blocks: int, count: int) -> Order:
     return Order(name, blocks * count, blocks, rows, np.tile(one.col_block, count))
 
 
+@lru_cache(maxsize=64)
 def independent(blocks: int) -> Order:
     """An order in which no visit waits for another: visit b touches row block b alone (and column block b of a dummy
     axis).

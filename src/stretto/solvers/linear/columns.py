@@ -23,6 +23,7 @@ Ints = NDArray[np.int64]
 
 _VISITS = 256
 _ENTRIES = 1 << 16  # entries of a visit: some tens of microseconds
+BRIEF = 1 << 17  # multiplications up to which a pass runs in the calling thread: a tenth of a millisecond
 
 
 def column_bounds(entries: Ints) -> Ints:
@@ -63,10 +64,16 @@ class ColumnPasses:
     def need(self, which: Ints) -> None:
         """Make these columns available in `parts`."""
 
-    def run(self, name: str, kernel: Any, bounds: Ints, *args: Any) -> Floats:
-        """Run one pass of a kernel over len(bounds) − 1 visits; return the result of each visit."""
+    def run(self, name: str, kernel: Any, bounds: Ints, *args: Any, work: int) -> Floats:
+        """Run one pass of a kernel over len(bounds) − 1 visits; return the result of each visit.
+
+        work : multiplications of all visits
+        """
         step = make_step(name, kernel, independent(len(bounds) - 1), np.diff(bounds), bounds, *args)
-        self.crew.run(step, self.profile, again=True)
+        if work <= BRIEF:
+            self.crew.run_brief(step, self.profile)
+        else:
+            self.crew.run(step, self.profile, again=True)
         return step.out
 
     def survey(
@@ -79,19 +86,22 @@ class ColumnPasses:
         mean, norm, product = np.empty(self.p), np.empty(self.p), np.empty(self.p)
         mass = float(weight.sum()) if mass is None else mass
         args = (*self.parts, weight, mass, centred, v, mean, norm, product)
-        self.run("survey", self._kernels["survey"], column_bounds(self.entries), *args)
+        self.run("survey", self._kernels["survey"], column_bounds(self.entries), *args, work=self.nnz)
         return mean, norm, product
 
     def price(self, which: Ints, v: Floats, product: Floats) -> None:
         """product[j] = x_j · v for the columns of `which`."""
-        self.run("price", self._kernels["price"], column_bounds(self.entries[which]), which, *self.parts, v, product)
+        entries = self.entries[which]
+        args = (which, *self.parts, v, product)
+        self.run("price", self._kernels["price"], column_bounds(entries), *args, work=int(entries.sum()))
 
     def squares(self, which: Ints, weight: Floats, mean: Floats, square: Floats) -> None:
         """square[k] = Σ weight (x − mean[k])² for the columns which[k]."""
         self.need(which)
         mass = float(np.sum(weight))
-        bounds = column_bounds(self.entries[which])
-        self.run("square", self._kernels["square"], bounds, which, *self.parts, weight, mass, mean, square)
+        entries = self.entries[which]
+        args = (which, *self.parts, weight, mass, mean, square)
+        self.run("square", self._kernels["square"], column_bounds(entries), *args, work=int(entries.sum()))
 
     def add(self, which: Ints, coef: Floats, z: Floats) -> None:
         """z += Σ coef_j x_j over the columns of `which`."""
@@ -99,4 +109,5 @@ class ColumnPasses:
         rows = np.array([0, self.n])
         if not self.sparse:
             rows = equal_work(np.full(self.n, max(1, len(which)), np.int64), _VISITS, _ENTRIES)
-        self.run("add", self._kernels["add"], rows, which, coef, *self.parts, z)
+        args = (which, coef, *self.parts, z)
+        self.run("add", self._kernels["add"], rows, *args, work=int(self.entries[which].sum()))

@@ -24,6 +24,7 @@ _PANEL_BYTES = 1 << 30  # limit for packed columns of sparse data
 # Slots that are not requested, as a share of those that are, above which they are dropped: a new dense column is
 # multiplied with every slot, and on correlated columns most of those that leave a working set never return.
 _UNUSED = 0.25
+_AT_ONCE = 16  # products of dense columns that take as long as one of a sparse column
 _STEP = 64  # slots are added in multiples of this: whole panels, whole tiles
 
 
@@ -172,11 +173,14 @@ class Gram:
         columns.run(
             "products", kernels.sparse_worker, bounds, *columns.parts, self._column, self._slot,
             self._all_rows is None, self.weight, self._mass, self.mean, *by_rows, self._G,
+            work=int(columns.entries[self._column].sum()) * (count - used),
         )  # fmt: skip
 
     def _multiply_dense(self, used: int, count: int) -> None:
         first, last = self._pack(used, count)
-        self.columns.run("products", kernels.dense_worker, np.arange(first, last + 1), self._panels, self._G)
+        work = (last - first) * last * kernels.PANEL**2 * self.columns.n // _AT_ONCE
+        args = (self._panels, self._G)
+        self.columns.run("products", kernels.dense_worker, np.arange(first, last + 1), *args, work=work)
 
     def _pack(self, used: int, count: int) -> tuple[int, int]:
         """Pack the columns of slots used … count − 1 into panels; return the range of changed panels, end exclusive."""
@@ -190,7 +194,7 @@ class Gram:
         column = np.full(last * kernels.PANEL, -1, np.int64)
         column[:count] = self._column
         pack = kernels.pack_sparse_worker if columns.sparse else kernels.pack_worker
-        columns.run(
-            "pack", pack, np.arange(first, last + 1), *columns.parts, column, self.mean, self._root, self._panels
-        )  # fmt: skip
+        args = (*columns.parts, column, self.mean, self._root, self._panels)
+        work = (last - first) * kernels.PANEL * columns.n
+        columns.run("pack", pack, np.arange(first, last + 1), *args, work=work)
         return first, last
