@@ -24,7 +24,8 @@ def refuse_unused(estimator: Any, unused: Mapping[str, str], *, chosen: str) -> 
     chosen : str
         The choice that makes it ignore them, such as "solver='als'".
     """
-    defaults = _defaults(type(estimator))
+    kind: Any = type(estimator)
+    defaults = _defaults(kind)
     for name, reason in unused.items():
         given = getattr(estimator, name)
         if not _equal(given, defaults[name]):
