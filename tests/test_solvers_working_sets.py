@@ -280,7 +280,7 @@ def test_a_fit_ends_when_it_is_asked_to(loss: str, swept: bool, monkeypatch: pyt
 
 def test_ctrl_c_in_compiled_code_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """While the workers run, the main thread waits; that is where Ctrl-C arrives."""
-    X = numbers(600, 300)  # large enough for passes that the workers make
+    X = numbers(1500, 400)  # large enough for passes that the workers make
     with solving(X, target(X, "squared"), runtime=Threads(2)) as works:
         l1 = 0.1 * works.largest_l1()
         wait, waits = TeamCall.wait, 0

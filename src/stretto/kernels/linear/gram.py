@@ -3,7 +3,8 @@
 Columns are assigned to *slots*. G [slots, slots] is kept; only products of new columns with all others are computed.
 
 Dense columns, and sparse ones that are not very sparse, are packed sixteen to a panel, P [panels, n, 16] with
-√d_i (x − m) in it, and multiplied tile by tile: a visit computes sixteen rows of G. For very sparse columns only common
+√d_i (x − m) in it, and multiplied tile by tile: a visit computes sixteen rows of G. Up to sixteen dense columns are not
+packed. For very sparse columns only common
 rows count: the entries are also stored by rows, and each entry of a column adds its row to one row of G. The means are
 subtracted at the end: Σ d x_a x_b − D·m_a m_b, D = Σ d.
 """
@@ -13,13 +14,16 @@ from __future__ import annotations
 import numpy as np
 
 from stretto.kernels.core.claims import next_visit
-from stretto.kernels.core.compile import kernel
+from stretto.kernels.core.compile import inner, kernel
 from stretto.kernels.core.scratch import empty
 from stretto.kernels.numeric.tile64 import add_tile
-from stretto.kernels.numeric.vector import get, put
+from stretto.kernels.numeric.vector import add, cast, fma, get, load, load_part, mul, put, splat, total
 
 PANEL = 16
 ROWS = 512  # rows of sparse data processed together
+FEW = 16  # dense columns up to which products are computed one by one: a panel would be mostly padding
+_TOGETHER = 1024  # rows of which all such products are computed: their columns stay in the L1 cache
+_ZERO = np.float64(0.0)
 DEPTH = 512  # rows of dense data processed together: two panels of them fit in the L2 cache
 
 
@@ -103,6 +107,47 @@ def dense_worker(pass_, worker, out, bounds, P, G):
                     for c in range(left, left + 2 * PANEL):
                         for r in range(top, top + PANEL):
                             G[c, r] = G[r, c]
+        v = next_visit(pass_, worker, v)
+
+
+@inner
+def _product(XT, a, mean_a, b, mean_b, d, first, last):
+    """Σ d_i (x_ia − mean_a)(x_ib − mean_b) over the rows first … last − 1."""
+    n = d.shape[0]
+    a, b = a * n, b * n
+    s0, s1 = splat(0.0), splat(0.0)
+    away_a, away_b = splat(-mean_a), splat(-mean_b)
+    i = first
+    while i + 32 <= last:
+        x0, x1 = add(cast(load(XT, a + i), _ZERO), away_a), add(cast(load(XT, a + i + 16), _ZERO), away_a)
+        y0, y1 = add(cast(load(XT, b + i), _ZERO), away_b), add(cast(load(XT, b + i + 16), _ZERO), away_b)
+        s0 = fma(mul(x0, load(d, i)), y0, s0)
+        s1 = fma(mul(x1, load(d, i + 16)), y1, s1)
+        i += 32
+    while i < last:
+        rest = min(16, last - i)
+        x0 = add(cast(load_part(XT, a + i, rest), _ZERO), away_a)
+        y0 = add(cast(load_part(XT, b + i, rest), _ZERO), away_b)
+        s0 = fma(mul(x0, load_part(d, i, rest)), y0, s0)
+        i += 16
+    return total(add(s0, s1))
+
+
+@kernel
+def few_worker(pass_, worker, out, bounds, XT, column, used, mean, d, parts):
+    """Products of a few dense columns over the rows bounds[v] … bounds[v + 1], in parts[v].
+
+    column [k] int64; parts [V, k, k]: zeros; filled for rows `used` … k − 1 of it, up to the diagonal.
+    """
+    v = next_visit(pass_, worker)
+    while v >= 0:
+        for first in range(bounds[v], bounds[v + 1], _TOGETHER):
+            last = min(first + _TOGETHER, bounds[v + 1])
+            for r in range(used, column.shape[0]):
+                a = column[r]
+                for c in range(r + 1):
+                    b = column[c]
+                    parts[v, r, c] += _product(XT, a, mean[a], b, mean[b], d, first, last)
         v = next_visit(pass_, worker, v)
 
 

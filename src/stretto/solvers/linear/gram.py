@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.kernels.linear import gram as kernels
+from stretto.runtime.blocks.step import parts as row_parts
 
 from .columns import ColumnPasses
 
@@ -24,6 +25,7 @@ _PANEL_BYTES = 1 << 30  # limit for packed columns of sparse data
 # Slots that are not requested, as a share of those that are, above which they are dropped: a new dense column is
 # multiplied with every slot, and on correlated columns most of those that leave a working set never return.
 _UNUSED = 0.25
+_VISITS, _ENTRIES = 64, 1 << 16  # visits over the rows of a few columns, and entries of a visit, at least
 _AT_ONCE = 16  # products of dense columns that take as long as one of a sparse column
 _STEP = 64  # slots are added in multiples of this: whole panels, whole tiles
 
@@ -84,7 +86,7 @@ class Gram:
         self._slot[column] = np.arange(used)
         self._G = np.zeros((_up(used), _up(used)))
         self._G[:used, :used] = state["G"]
-        if self._packed and used:
+        if self._packed and (used > kernels.FEW or (used and columns.sparse)):
             self._pack(0, used)
 
     def of(self, which: Ints) -> Floats:
@@ -118,7 +120,7 @@ class Gram:
         self._slot[self._column] = -1
         self._G, self._column = kept, self._column[slots]
         self._slot[self._column] = np.arange(used)
-        if used:
+        if used > kernels.FEW or (used and self.columns.sparse):
             self._pack(0, used)
 
     def _enter(self, fresh: Ints) -> None:
@@ -131,7 +133,9 @@ class Gram:
             wider[:used, :used] = self._G[:used, :used]
             self._G = wider
         self._packed = self._packed and self._full_enough()
-        if self._packed:
+        if self._packed and count <= kernels.FEW and not self.columns.sparse:
+            self._multiply_few(used, count)
+        elif self._packed:
             self._multiply_dense(used, count)
         else:
             self._multiply_sparse(used, count)
@@ -175,6 +179,18 @@ class Gram:
             self._all_rows is None, self.weight, self._mass, self.mean, *by_rows, self._G,
             work=int(columns.entries[self._column].sum()) * (count - used),
         )  # fmt: skip
+
+    def _multiply_few(self, used: int, count: int) -> None:
+        """Products of so few columns that they need no panels. Panels of more columns replace them."""
+        columns = self.columns
+        pairs = (count * (count + 1) - used * (used + 1)) // 2
+        bounds = row_parts(columns.n, _VISITS, max(1, _ENTRIES // count))
+        parts = np.zeros((len(bounds) - 1, count, count))
+        args = (*columns.parts, self._column, used, self.mean, self.weight, parts)
+        columns.run("products", kernels.few_worker, bounds, *args, work=columns.n * pairs)
+        made = np.add.reduce(parts, axis=0)
+        for r in range(used, count):
+            self._G[r, : r + 1] = self._G[: r + 1, r] = made[r, : r + 1]
 
     def _multiply_dense(self, used: int, count: int) -> None:
         first, last = self._pack(used, count)
