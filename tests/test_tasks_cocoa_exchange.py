@@ -127,12 +127,12 @@ def test_filtered_exchanges_lose_nothing(filter: Any) -> None:
     assert task.objective == pytest.approx(exact.objective, rel=2e-5)
 
 
-@pytest.mark.parametrize("how", [{"sync": st.tables.ASP()}, {"filter": st.round_robin(0.05)}])
+@pytest.mark.parametrize("how", [{"sync": st.tables.ASP()}, {"filter": st.top("absolute", 0.5)}])
 def test_divergence_falls_back_to_safe_rounds(how: dict[str, Any]) -> None:
     """σ′ = 1 on correlated samples makes the gap grow; then every round is a BSP round with σ′ = parts."""
     X, y = dense(128, 60, correlated=3.0)
     task = st.cocoa(
-        X, y, alpha=0.1, l1_ratio=0.0, parts=8, sigma=1.0, gap_every=3, tol=0.1, local_passes=1, max_rounds=900, **how
+        X, y, alpha=0.1, l1_ratio=0.0, parts=8, sigma=1.0, gap_every=3, tol=0.02, local_passes=1, max_rounds=900, **how
     )
     assert task.heuristic
     assert not task.fell_back
@@ -140,7 +140,7 @@ def test_divergence_falls_back_to_safe_rounds(how: dict[str, Any]) -> None:
         result = st.run(task, runtime=st.Simulated(nodes=4, threads=1))
     assert task.fell_back
     assert task.sigma == 8.0
-    assert task.gap < 0.1 * task.objective
+    assert task.gap < 0.02 * task.objective
     assert task.drift < 1e-12
     after = [stage.iterations for stage in result.stages if stage.unit == "solve"]
     assert after[0] == 3
