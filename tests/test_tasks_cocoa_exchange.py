@@ -171,11 +171,30 @@ def test_a_shared_vector_that_was_changed_is_noticed() -> None:
     assert loose.drift > 1e-6
 
 
+@pytest.mark.parametrize("l1_ratio", [0.0, 0.5])
+def test_a_run_ends_with_the_variables_whose_gap_was_small_enough(l1_ratio: float) -> None:
+    """The gap is that before the rounds: these are made, and taken back."""
+    X, y = dense(64, 30)
+    task = st.cocoa(X, y, alpha=1e-2, l1_ratio=l1_ratio, parts=4, tol=1e-2, gap_every=2, local_passes=1)
+    shares = st.run(task, runtime=st.Serial()).history("gap")
+    assert shares[-1] < 1e-2 <= shares[-2]
+    assert task.gap / task.objective == pytest.approx(shares[-1], rel=1e-9)
+    rounds = 2 * (len(shares) - 1)
+    same = st.cocoa(X, y, alpha=1e-2, l1_ratio=l1_ratio, parts=4, tol=0.0, max_rounds=rounds, local_passes=1)
+    st.run(same, runtime=st.Serial())
+    assert np.abs(task.variables - same.variables).max() < 1e-15
+    assert np.abs(task.shared - same.shared).max() < 1e-14
+    start = st.cocoa(X, y, alpha=1e-2, l1_ratio=l1_ratio, parts=4, tol=2.0)  # all variables are 0 again
+    st.run(start, runtime=st.Serial())
+    assert not start.coef.any()
+    assert start.drift < 1e-12
+
+
 @pytest.mark.parametrize("loss", ["squared", "hinge", "logistic"])
 def test_one_part_has_the_bits_of_the_serial_solver(loss: str) -> None:
     X, y = dense(80, 30)
     labels = y if loss == "squared" else y > 0
-    options = {"alpha": 0.01} if loss == "squared" else {"C": 0.3}
+    options: dict[str, Any] = {"alpha": 0.01} if loss == "squared" else {"C": 0.3}
     task = st.cocoa(X, labels, loss=loss, **options, parts=1, shuffle=False, local_passes=2, max_rounds=5, tol=0.0)
     result = st.run(task, runtime=st.Serial())
     problem = CocoaProblem(loss, 1 / 80, 0.01, 0.0) if loss == "squared" else CocoaProblem(loss, 0.3, 0.0, 1.0)

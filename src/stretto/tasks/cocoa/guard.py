@@ -47,7 +47,7 @@ def fallen(worker: UnitWorker, guard: Any) -> bool:
 def verify(worker: UnitWorker, sums: Any, check: Any, proof: Any, guard: Any, settings: CocoaSettings) -> float:
     """The duality gap at the end, as a share of the objective; the shared vector must be that of the variables.
 
-    check: what the variables give, minus the shared vector.
+    check: what the variables of the last round gave, minus the shared vector (its first half).
     """
     collected = _taken(sums)
     objective, found = certificate(settings.problem, collected)
@@ -56,7 +56,10 @@ def verify(worker: UnitWorker, sums: Any, check: Any, proof: Any, guard: Any, se
             f"cocoa: the objective is {objective} after the last rounds; they have diverged: take sigma=None and "
             "sync=None, or evaluate the gap more often (gap_every=), so that this is noticed in time"
         )
-    apart, scale = float(np.abs(_taken(check)).max()), float(collected[:, -1].sum())
+    differences = np.abs(_taken(check))
+    half = len(differences) // 2
+    apart = float(differences[:half].max())
+    scale = float(collected[:, -1].sum() + differences[half:].max())  # also where all variables are 0 again
     drift = apart / scale if scale > 0.0 else (0.0 if apart == 0.0 else math.inf)
     _taken(proof)
     proof.add(np.arange(PROOF), [objective, found, drift])

@@ -20,3 +20,4 @@ class CocoaSettings:
     every: int  # rounds between two evaluations of the gap
     guarded: bool  # heuristic settings: the state `guard` says how large σ′ is at least
     measured: bool  # σ′ follows the overlap of the changes of the last round
+    tol: float  # gap that is small enough, as a share of the objective

@@ -31,7 +31,7 @@ from .guard import DRIFT, FALLEN, GAP, GUARD, LEAST, OBJECTIVE, PROOF, fallen, g
 from .measured import SIGMA, STEPS
 from .options import parts_of, passes_of, problem_of, sigma_of
 from .settings import CocoaSettings
-from .units import recompute, rows_for, solve, width_for
+from .units import collect, restore, rows_for, solve, width_for
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -43,7 +43,7 @@ class CocoaTask(SequenceTask):
     Attributes
     ----------
     tasks : tuple of Task
-        The rounds with the gap as criterion; the shared vector computed anew; the last gap.
+        The rounds with the gap as criterion; back to the variables of that gap; the gap at the end.
     shape : tuple of int
         Number of variables, and length of the shared vector.
     parts : int
@@ -194,7 +194,7 @@ def cocoa(
         Stop after this many rounds in any case.
     gap_every : int, default 1
         Rounds between two evaluations of the gap. They cost a pass over the data and no vector: the gap is that before
-        the rounds, so a run makes `gap_every` rounds more than it needs.
+        the rounds, so a run makes `gap_every` rounds more than it needs, and then goes back by them.
     shuffle : bool, default True
         Visit the variables in random order, another one in each pass.
     sync : BSP, SSP, ASP or None, default None
@@ -238,7 +238,7 @@ def cocoa(
     heuristic = loose or measured or used < safe * (1 - 1e-12)
     settings = CocoaSettings(
         problem, float(gamma), used, safe, passes_of(local_passes, given.matrix, parts), bool(shuffle), every,
-        heuristic, measured,
+        heuristic, measured, float(tol),
     )  # fmt: skip
     # With columns every part needs all labels: a row for each part, which nodes get once and keep.
     labels = np.broadcast_to(given.y, (parts, len(given.y))) if problem.by_columns else given.y
@@ -247,7 +247,7 @@ def cocoa(
     shared = (
         zeros((rows, width), "f8") if filter is None else state(np.zeros((rows, width)), replicate=True, filter=filter)
     )
-    variables, sums = zeros((parts, max(2, -(-m // parts))), "f8"), zeros((parts, slots_of(problem)), "f8")
+    variables, sums = zeros((parts, 2 * -(-m // parts)), "f8"), zeros((parts, slots_of(problem)), "f8")
     proof, guard, steps = zeros(PROOF, "f8"), zeros(GUARD, "f8"), zeros((1, STEPS), "f8")
     guard.array[LEAST], steps.array[0, SIGMA] = (gamma if measured else 0.0), safe
     data, how, stays = (given.matrix, labels, given.norm), for_all(settings), {"variables": "parts", "sums": "parts"}
@@ -261,15 +261,18 @@ def cocoa(
     body = rounds(rule, every)
     if loose:  # where the gap has grown, every round exchanges everything
         body = branch(unit(fallen, guard, mode="sequential"), rounds(BSP(), 1), body)
-    check = zeros((rows, width), "f8")
+    check = zeros((2 * rows, width), "f8")
     turns = -(-whole("max_rounds", max_rounds, 1, "cocoa") // every)
     evaluation = unit(gap, sums, proof, guard, how, mode="sequential")
-    again = unit(
-        recompute, *data, shared, variables, sums, check, how, width, parts=parts, workers=workers, partition=stays,
+    how_many: dict[str, Any] = {"parts": parts, "workers": workers}
+    back = unit(
+        restore, *data[:2], shared, variables, check, proof, how, width, iterations=2,
+        partition={"variables": "parts"}, **how_many,
     )  # fmt: skip
+    last = unit(collect, *data, shared, variables, sums, how, partition=stays, **how_many)
     end = unit(verify, sums, check, proof, guard, how, mode="sequential")
     return CocoaTask(
-        (loop(body, times=turns, until=below(evaluation, tol)), again, end),
+        (loop(body, times=turns, until=below(evaluation, tol)), back, last, end),
         shape=(m, length),
         parts=parts,
         by_columns=problem.by_columns,

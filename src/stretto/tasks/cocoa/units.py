@@ -16,7 +16,7 @@ from stretto.solvers.linear.cocoa import CocoaProblem, entries_of, improve, shar
 from stretto.solvers.linear.cocoa_gap import part_sums
 from stretto.tasks.unit_worker import UnitWorker
 
-from .guard import LEAST
+from .guard import GAP, LEAST, OBJECTIVE, share_of
 from .measured import SIGMA, STEPS, measured_sigma, squared
 from .settings import CocoaSettings
 
@@ -59,7 +59,10 @@ def solve(
     labels, v = _labels(problem, y), copy_of(shared, length)
     own = np.array(variables.read([part]))
     mine = own[0, :count]
+    changed = np.zeros_like(own)
     if worker.iteration % settings.every == 0:
+        first = own.shape[1] // 2  # behind the variables are those of the last evaluation
+        changed[0, first:] = own[0, :first] - own[0, first:]
         _report(sums, part, part_sums(problem, matrix, labels, norm, mine, v, part, worker.parts))
         worker.work(entries_of(matrix))
     least = float(np.ravel(guard.read())[LEAST]) if settings.guarded else 0.0
@@ -69,7 +72,6 @@ def solve(
     orders = [random.permutation(count) if settings.shuffle else np.arange(count) for _ in range(settings.passes)]
     moved, change = improve(problem, matrix, labels, norm, mine, v, sigma, np.concatenate(orders))
     worker.work(2 * settings.passes * entries_of(matrix))
-    changed = np.zeros_like(own)
     changed[0, :count] = gamma * moved
     variables.add([part], changed)
     add_change(shared, gamma * change, width)
@@ -80,18 +82,47 @@ def solve(
         steps.add([0], report[None])
 
 
-def recompute(
-    worker: UnitWorker, matrix: Any, y: Any, norm: Any, shared: Any, variables: Any, sums: Any, check: Any,
+def restore(
+    worker: UnitWorker, matrix: Any, y: Any, shared: Any, variables: Any, check: Any, proof: Any,
     settings: CocoaSettings, width: int,
 ) -> None:  # fmt: skip
-    """Add the sums of a part, and what its variables contribute to the shared vector, which part 0 subtracts."""
-    problem, part = settings.problem, worker.part
-    labels, v = _labels(problem, y), copy_of(shared, matrix.shape[1])
+    """Compute the shared vector anew. If the last gap was small enough, go back to its variables.
+
+    The rounds that were made since may have made the gap larger.
+
+    check: what the variables give, minus the shared vector; behind it, the same for the variables to go back to.
+    """
+    problem, part, length = settings.problem, worker.part, matrix.shape[1]
+    rows = rows_for(length, width)
+    back = share_of(*np.ravel(proof.read())[[GAP, OBJECTIVE]].tolist()) < settings.tol
+    if worker.iteration % 2:  # all parts have added
+        if part == 0 and back:
+            shared.add(np.arange(rows), np.array(check.read())[rows:])
+        return
+    labels, own = _labels(problem, y), np.array(variables.read([part]))
+    first, count = own.shape[1] // 2, matrix.shape[0]
+    found = [shared_of(problem, matrix, labels, own[0, at : at + count]) for at in ((0, first) if back else (0,))]
+    if back:
+        changed = np.zeros_like(own)
+        changed[0, :first] = own[0, first:] - own[0, :first]
+        variables.add([part], changed)
+    worker.work(len(found) * entries_of(matrix))
+    v, old = copy_of(shared, length), np.array(check.read())
+    for half, mine in enumerate(found):
+        added = np.zeros((rows, width))
+        added.ravel()[:length] = mine - v if part == 0 else mine
+        keys = half * rows + np.arange(rows)
+        check.add(keys, added - old[keys] if part == 0 else added)
+
+
+def collect(
+    worker: UnitWorker, matrix: Any, y: Any, norm: Any, shared: Any, variables: Any, sums: Any, settings: CocoaSettings
+) -> None:
+    """Report the sums of a part."""
+    problem, part, v = settings.problem, worker.part, copy_of(shared, matrix.shape[1])
     mine = np.array(variables.read([part]))[0, : matrix.shape[0]]
-    _report(sums, part, part_sums(problem, matrix, labels, norm, mine, v, part, worker.parts))
-    worker.work(2 * entries_of(matrix))
-    found = shared_of(problem, matrix, labels, mine)
-    add_change(check, found - v - copy_of(check, len(v)) if part == 0 else found, width)
+    _report(sums, part, part_sums(problem, matrix, _labels(problem, y), norm, mine, v, part, worker.parts))
+    worker.work(entries_of(matrix))
 
 
 def _report(sums: Any, part: int, found: Floats) -> None:
