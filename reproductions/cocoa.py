@@ -1,7 +1,7 @@
 """CoCoA with 2 to 64 parts: rounds to a duality gap of 1e-4, adding against averaging; bytes of a round.
 
 Rounds are counted on the serial runtime, which has the bits of simulated nodes (tests/test_tasks_cocoa.py); bytes on
-simulated nodes. COCOA_SETS and COCOA_NODES choose some of the sets and numbers of parts:
+simulated nodes. COCOA_SETS and COCOA_NODES choose some of the sets and numbers of parts, for a page of their own:
 
     COCOA_SETS=w8a COCOA_NODES=2,8 python -m reproductions cocoa
 """
@@ -46,6 +46,7 @@ which the Lasso has no coefficients, l1_ratio = 0.5. The serial runtime, whose b
 Bytes: ridge on {LONG:,} dense features, one part on each of K simulated nodes, rounds after the first. All messages of
 a round between nodes, divided by 2·(K − 1) vectors of 8 bytes × {LONG:,}: every node but the one that holds the vector
 sends one and receives one. Evaluations of the gap are in them; the driver gets 4 to 31 numbers of each part besides."""
+TITLE = "CoCoA: adding against averaging"
 PACKAGES = ["numpy", "scipy", "numba"]
 
 
@@ -142,8 +143,13 @@ def main() -> None:
             rows.append([name, problem.name, parts, *(f"{many}" if done else f"> {many}" for many, done in each)])
             print(*rows[-1], flush=True)
             table = report.table(["data", "problem", "parts K", *WAYS.values()], rows)
-            _draw(found)
-            report.save("cocoa", "CoCoA: adding against averaging", ABOUT, "\n\n".join([table, *bodies]), PACKAGES)
+            body = "\n\n".join([table, *bodies])
+            if asked := os.environ.get("COCOA_SETS"):  # a page of its own
+                command = f"cocoa, with COCOA_SETS={asked} COCOA_NODES={','.join(map(str, nodes))}"
+                report.save(f"cocoa_{asked.replace(',', '_')}", TITLE, ABOUT, body, PACKAGES, command)
+            else:
+                _draw(found)
+                report.save("cocoa", TITLE, ABOUT, body, PACKAGES)
 
 
 def _chosen() -> Iterator[tuple[str, CocoaProblemSet, Any, Any]]:
