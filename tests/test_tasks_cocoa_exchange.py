@@ -27,11 +27,12 @@ def dense(samples: int, features: int, seed: int = 0, correlated: float = 0.0) -
 def test_a_round_exchanges_one_vector(kind: str, K: int) -> None:
     """A node sends one vector and receives one. The vector is on one node, or cut over all: its own share is free."""
     X, y = dense(2048, 2048) if kind == "elastic net" else dense(8 * K, 4096)
-    options: dict[str, Any] = {
+    choices: dict[str, dict[str, Any]] = {
         "ridge": {"alpha": 1e-3, "l1_ratio": 0.0},
         "elastic net": {"alpha": 1e-6, "l1_ratio": 0.5},
         "hinge": {"loss": "hinge", "C": 1.0},
-    }[kind]
+    }
+    options = choices[kind]
     for sigma in (None, "measured"):
         task = st.cocoa(
             X, y > 0 if kind == "hinge" else y, **options, parts=K, sigma=sigma, max_rounds=3, tol=0.0, local_passes=1
@@ -74,12 +75,13 @@ def test_rounds_hardly_grow_with_the_parts_where_sigma_is_measured(kind: str) ->
     draw = np.random.default_rng(0)
     X = sp.random_array((1024, 256), density=0.05, rng=draw, format="csr")
     y = X @ draw.standard_normal(256) + 0.1 * draw.standard_normal(1024)
-    options: dict[str, Any] = {
+    choices: dict[str, dict[str, Any]] = {
         "ridge": {"alpha": 1e-2, "l1_ratio": 0.0},
         "elastic net": {"alpha": 3e-3, "l1_ratio": 0.5},
         "hinge": {"loss": "hinge", "C": 0.05},
         "logistic": {"loss": "logistic", "C": 0.2},
-    }[kind]
+    }
+    options = choices[kind]
     labels = y > 0 if "loss" in options else y
     found = {}
     for sigma, K in ((None, 32), ("measured", 4), ("measured", 32)):
@@ -131,7 +133,7 @@ def test_filtered_exchanges_lose_nothing(filter: Any) -> None:
 def test_divergence_falls_back_to_safe_rounds(how: dict[str, Any]) -> None:
     """σ′ = 1 on correlated samples makes the gap grow; then every round is a BSP round with σ′ = parts."""
     X, y = dense(128, 60, correlated=3.0)
-    task = st.cocoa(
+    task: Any = st.cocoa(
         X, y, alpha=0.1, l1_ratio=0.0, parts=8, sigma=1.0, gap_every=3, tol=0.02, local_passes=1, max_rounds=900, **how
     )
     assert task.heuristic
