@@ -276,5 +276,5 @@ def test_a_partition_of_the_user_is_kept() -> None:
     assert st.run(task, runtime=cluster).value.tolist() == [1.0, 1.0, 1.0, 2.0, 2.0]
     odd = st.unit(held, w, parts=4, partition={"w": lambda rows, nodes: (rows // 8192) % nodes})
     assert st.run(odd, runtime=cluster).value.tolist() == [1.0, 2.0, 1.0, 2.0, 1.0]
-    with pytest.raises(PlanError, match="partition of 'w' is 3; give 'range' or a function"):
+    with pytest.raises(PlanError, match="partition of 'w' is 3; give 'range', 'parts' or a function"):
         st.unit(held, w, partition={"w": 3})

@@ -20,6 +20,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "logistic": {"loss": "logistic", "C": 0.3},
     "sparse logistic": {"loss": "logistic", "C": 0.3, "l1_ratio": 0.7},
     "hinge": {"loss": "hinge", "C": 0.01},
+    "squared hinge": {"loss": "squared_hinge", "C": 0.01},
 }
 
 
@@ -30,7 +31,7 @@ def data(seed: int = 0, correlated: float = 0.0) -> tuple[Any, Any]:
 
 
 def make(kind: str, X: Any, y: Any, **options: Any) -> Any:
-    given = KINDS[kind] | options
+    given = {"local_passes": 1} | KINDS[kind] | options
     return st.cocoa(X, y if given.get("loss", "squared") == "squared" else y > 0, **given)
 
 
@@ -54,7 +55,8 @@ def objective(kind: str, X: Any, y: Any, w: Any) -> float:
     penalty = share * np.abs(w).sum() + 0.5 * (1 - share) * w @ w
     if "alpha" in given:
         return float(((y - z) ** 2).sum() / (2 * len(y)) + given["alpha"] * penalty)
-    losses = np.maximum(0.0, 1 - signs * z) if kind == "hinge" else np.logaddexp(0.0, -signs * z)
+    slack = np.maximum(0.0, 1 - signs * z)
+    losses = {"hinge": slack, "squared hinge": slack**2}.get(kind, np.logaddexp(0.0, -signs * z))
     return float(given["C"] * losses.sum() + penalty)
 
 
@@ -103,6 +105,7 @@ def test_it_converges_to_the_objective_of_the_estimator(kind: str) -> None:
         "logistic": st.LogisticRegression(C=0.3, **plain),
         "sparse logistic": st.LogisticRegression(C=0.3, l1_ratio=0.7, **plain),
         "hinge": st.LinearSVC(C=0.01, loss="hinge", **plain),
+        "squared hinge": st.LinearSVC(C=0.01, **plain),
     }[kind]
     model.fit(X, y if "alpha" in KINDS[kind] else y > 0)
     assert task.objective == pytest.approx(float(np.squeeze(model.objective_)), rel=1e-6)
@@ -139,7 +142,16 @@ def test_a_part_solves_its_subproblem() -> None:
     """The logistic step of one sample, the quadratic term with σ′, and γ: against a fine grid."""
     x, s, sigma, gamma = np.array([[0.7, -1.1]]), 0.3, 2.0, 0.5
     task = st.cocoa(
-        np.vstack([x, -x]), [1, 0], loss="logistic", C=s, parts=2, gamma=gamma, sigma=sigma, max_rounds=1, tol=0.0
+        np.vstack([x, -x]),
+        [1, 0],
+        loss="logistic",
+        C=s,
+        parts=2,
+        gamma=gamma,
+        sigma=sigma,
+        max_rounds=1,
+        tol=0.0,
+        local_passes=1,
     )
     run(task)
     share = np.linspace(1e-6, 1 - 1e-6, 2_000_001)
@@ -198,7 +210,7 @@ def test_a_sigma_that_is_too_small_is_noticed() -> None:
     X, y = data(correlated=0.5)
     task = make("elastic net", X, y, parts=8, sigma=1.0, tol=1e-2)
     assert task.heuristic
-    with pytest.warns(UserWarning, match=r"gap rose from \S+ to \S+; sigma=1 is too small and is now 8"):
+    with pytest.warns(UserWarning, match=r"gap rose from \S+ to \S+ with sigma=1; it is too small and is now 8"):
         result = run(task)
     assert task.sigma == 8.0
     assert result.value < 1e-2

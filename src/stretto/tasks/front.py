@@ -95,8 +95,9 @@ def unit(
         over all nodes, from which they are read and to which changes are sent in every iteration.
     partition : dict or None, default None
         By parameter of the function: how a stage on several nodes cuts that state over them. "range" for a contiguous
-        range of rows on each node, or function(rows [n], nodes) -> [n] the place of each row among the nodes, which is
-        asked for the first row of every chunk (64 KiB). None: even shares, with as few moves as possible.
+        range of rows on each node; "parts" for an even range for each part, on the node where the part runs; or
+        function(rows [n], nodes) -> [n] the place of each row among the nodes, which is asked for the first row of
+        every chunk (64 KiB). None: even shares, with as few moves as possible.
     name : str or None, default None
         Its name in plans and events; None for the name of the function.
 
@@ -420,8 +421,10 @@ def _partition(owner: str, arguments: tuple[Argument, ...], given: Any) -> tuple
     if not isinstance(given, Mapping) or not given.keys() <= set(names):
         raise PlanError(f"{owner}: partition={shown(given)}; give a dict by the name of a state ({', '.join(names)})")
     for name, cut in given.items():
-        if cut != "range" and not callable(cut):
-            raise PlanError(f"{owner}: partition of {name!r} is {shown(cut)}; give 'range' or a function(rows, nodes)")
+        if cut not in ("range", "parts") and not callable(cut):
+            raise PlanError(
+                f"{owner}: partition of {name!r} is {shown(cut)}; give 'range', 'parts' or a function(rows, nodes)"
+            )
     return tuple(given.items())
 
 

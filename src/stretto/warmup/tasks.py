@@ -95,6 +95,8 @@ def _regressions() -> list[WarmupTask]:
         made.append(WarmupTask(f"support vectors, {kind}, {dtype}", "support vectors", partial(_separate, kind, dtype)))
     for kind, dtype in kinds:
         made.append(WarmupTask(f"many classes, {kind}, {dtype}", "classes", partial(_classify, kind, dtype)))
+    for kind, dtype in kinds:
+        made.append(WarmupTask(f"CoCoA, {kind}, {dtype}", "cocoa", partial(_exchange, kind, dtype)))
     return [*made, WarmupTask("rounds of a schedule", "rounds", _rounds)]
 
 
@@ -181,6 +183,24 @@ def _separate(kind: str, dtype: str) -> None:
         LinearSVC(max_iter=5).fit(matrix, y > 0)
         LinearSVC(solver="sgd", max_iter=30).fit(matrix, y > 0)
         LogisticRegression(solver="svrg", max_iter=2).fit(matrix, y > 0)
+
+
+def _exchange(kind: str, dtype: str) -> None:
+    """CoCoA by columns, with both losses that have an L1 penalty, and by samples."""
+    import scipy.sparse
+
+    from stretto.runtime.runtimes import Serial
+    from stretto.tasks.cocoa.task import cocoa
+    from stretto.tasks.run import run
+
+    X, y = _samples(20, 10, dtype)
+    matrix: Any = scipy.sparse.csr_array(X) if kind == "sparse" else X
+    for target, options in (
+        (y, {"alpha": 0.1}),
+        (y > 0, {"loss": "logistic", "l1_ratio": 0.5}),
+        (y > 0, {"loss": "hinge"}),
+    ):
+        run(cocoa(matrix, target, parts=2, max_rounds=1, **options), runtime=Serial())
 
 
 def _samples(n: int, p: int, dtype: str) -> Any:

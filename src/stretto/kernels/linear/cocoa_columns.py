@@ -10,8 +10,6 @@ column j is "row" j, of n numbers.
 
 from __future__ import annotations
 
-import numpy as np
-
 from stretto.kernels.core.compile import kernel
 from stretto.kernels.samples.sample_rows import add_row, dot_row
 
@@ -63,30 +61,25 @@ def column_sums(values, indices, indptr, n, a, u, l1, sums):
 
 
 @kernel
-def smooth_value(code, y, v, s):
-    """f(v)."""
-    total = 0.0
-    for i in range(v.shape[0]):
-        total += loss_of(code, y[i], v[i])
-    return s * total
-
-
-@kernel
-def smooth_conjugate(code, y, v, s, share):
-    """f*(share·∇f(v)), share in [0, 1]."""
-    total = 0.0
-    for i in range(v.shape[0]):
-        b = s * sigmoid(-y[i] * v[i]) if code == LOGISTIC else s * (y[i] - v[i])
-        total += conjugate_of(code, y[i], share * b, s)
-    return total
-
-
-@kernel
-def best_share(y, v):
-    """The multiple of ∇f(v) with the largest dual value, for the squared loss without bounds: y·r/‖r‖², r = y − v."""
-    above, below = 0.0, 0.0
-    for i in range(v.shape[0]):
+def residual_sums(y, v, first, last, sums):
+    """Fill sums [2] for the squared loss, over the samples first … last − 1: Σ r², Σ y·r, where r = y − v."""
+    square, product = 0.0, 0.0
+    for i in range(first, last):
         r = y[i] - v[i]
-        above += y[i] * r
-        below += r * r
-    return above / below if below > 0.0 else np.inf
+        square += r * r
+        product += y[i] * r
+    sums[0], sums[1] = square, product
+
+
+@kernel
+def logistic_sums(y, v, s, first, last, shares, sums):
+    """Fill sums [1 + k] for the logistic loss, over the samples first … last − 1: f(v), and f*(share·∇f(v)) for each of
+    the shares [k], which are in [0, 1].
+    """
+    for slot in range(sums.shape[0]):
+        sums[slot] = 0.0
+    for i in range(first, last):
+        sums[0] += s * loss_of(LOGISTIC, y[i], v[i])
+        b = s * sigmoid(-y[i] * v[i])
+        for at in range(shares.shape[0]):
+            sums[1 + at] += conjugate_of(LOGISTIC, y[i], shares[at] * b, s)

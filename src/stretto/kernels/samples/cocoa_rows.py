@@ -7,15 +7,13 @@ of a sample is stored.
 
 from __future__ import annotations
 
-import numpy as np
-
 from stretto.kernels.core.compile import kernel
 from stretto.kernels.linear.dual_losses import SQUARED, conjugate_of, dual_step, loss_of
 
-from .sample_rows import add_row, dot_row
+from .sample_rows import add_row, dot_row, row_square
 
-LOSS, GAP = range(2)  # slots of the sums of a part
-SUMS = 2
+LOSS, GAP, NORM = range(3)  # slots of the sums of a part
+SUMS = 3
 
 
 @kernel
@@ -37,25 +35,24 @@ def descend_rows(code, values, indices, indptr, p, order, y, b, w, change, norm,
 
 
 @kernel
-def row_sums(code, values, indices, indptr, p, y, b, w, s, sums):
-    """Fill sums [2]: the loss of the samples, and their duality gap s·loss(z) + s·loss*(−a) + a·z, never negative."""
+def row_sums(code, values, indices, indptr, p, y, b, w, s, first, last, sums):
+    """Fill sums [3]: the loss of the samples, their duality gap s·loss(z) + s·loss*(−a) + a·z, which is never negative,
+    and the squares of w[first … last − 1]: every part adds some of them.
+    """
     loss, gap = 0.0, 0.0
     for i in range(b.shape[0]):
         z = dot_row(values, indices, indptr, p, i, w)
         mine = s * loss_of(code, y[i], z)
         loss += mine
         gap += mine + conjugate_of(code, y[i], b[i], s) + (b[i] * z if code == SQUARED else y[i] * b[i] * z)
-    sums[LOSS], sums[GAP] = loss, gap
+    square = 0.0
+    for j in range(first, last):
+        square += w[j] * w[j]
+    sums[LOSS], sums[GAP], sums[NORM] = loss, gap, square
 
 
 @kernel
 def row_norms(values, indptr, p, norm):
     """norm[i] = ‖x_i‖²."""
     for i in range(norm.shape[0]):
-        first, last = i * p, (i + 1) * p
-        if indptr.shape[0] > 0:
-            first, last = indptr[i], indptr[i + 1]
-        square = 0.0
-        for e in range(first, last):
-            square += np.float64(values[e]) * np.float64(values[e])
-        norm[i] = square
+        norm[i] = row_square(values, indptr, p, i)

@@ -43,11 +43,13 @@ class StateShape:
     bits: int
 
     @classmethod
-    def of(cls, array: NDArray[Any]) -> StateShape:
-        """The shape of an array [rows, …]."""
+    def of(cls, array: NDArray[Any], most: int | None = None) -> StateShape:
+        """The shape of an array [rows, …]. most: rows of a chunk; None for as many as a chunk usually has."""
         flat = array.reshape(len(array), -1)
-        grid = ChunkGrid.of(len(array), flat.shape[1] * flat.itemsize)
-        return cls(len(array), flat.shape[1], array.dtype.str[1:], grid.bits)
+        bits = ChunkGrid.of(len(array), flat.shape[1] * flat.itemsize).bits
+        if most is not None:
+            bits = min(bits, max(1, most).bit_length() - 1)
+        return cls(len(array), flat.shape[1], array.dtype.str[1:], bits)
 
     @property
     def grid(self) -> ChunkGrid:

@@ -16,6 +16,8 @@ from .held_states import StateShape
 from .preparation import chosen_preparation
 from .stage_runs import StagePlace, StageRun, StageState
 
+PARTS = "parts"  # a partition: rows are cut into even ranges, one for each part, and are where the part runs
+
 
 class StatePlaces:
     """Where the states of a session are, and the moves before a stage: the same for simulated and real nodes."""
@@ -25,27 +27,30 @@ class StatePlaces:
         self.shapes: dict[int, StateShape] = {}
         self.nodes = tuple(nodes)
 
-    def add(self, used: StageState) -> StateShape:
-        """A state that a stage uses."""
+    def add(self, used: StageState, parts: int) -> StateShape:
+        """A state that a stage of this many parts uses. Rows that stay with parts are in chunks of one part each."""
         shape = self.shapes.get(used.number)
         if shape is None:
-            shape = self.shapes[used.number] = StateShape.of(used.state.array)
+            array = used.state.array
+            most = len(array) // parts if used.partition == PARTS else None
+            shape = self.shapes[used.number] = StateShape.of(array, most)
             self.holdings.add(used.number, shape.grid)
         return shape
 
     def before(self, stage: StageRun, place: StagePlace) -> tuple[list[Move], str]:
         """The moves before a stage, and how its states are prepared. States that start anew are with the driver."""
-        shapes = [self.add(used) for used in stage.states]
+        shapes = [self.add(used, stage.job.workers) for used in stage.states]
         for used in stage.states:
             if used.first is not None or used.fill is not None:
                 self.holdings.reset(used.number)
         single = place.single
         if single is None or stage.preparation == "served":
             nodes = place.nodes if single is None else self.nodes
+            homes = stage.homes(place)
             moves = [
                 move
                 for used, shape in zip(stage.states, shapes, strict=True)
-                for move in self.holdings.spread(used.number, nodes, _wish(used, shape, nodes))
+                for move in self.holdings.spread(used.number, nodes, _wish(used, shape, nodes, homes))
             ]
             return moves, "served" if single is not None else ""
         how = stage.preparation or chosen_preparation(
@@ -63,7 +68,7 @@ class StatePlaces:
     def flush(self, stage: StageRun) -> list[Move]:
         """Moves that cut states over all nodes, as if these were the only storage between stages."""
         for used in stage.states:
-            self.add(used)
+            self.add(used, stage.job.workers)
         there = [used.number for used in stage.states if not (self.holdings.holders(used.number) == DRIVER).any()]
         return [move for number in there for move in self.holdings.spread(number, self.nodes)]
 
@@ -98,11 +103,15 @@ class StatePlaces:
             self.holdings.forget(state)
 
 
-def _wish(used: StageState, shape: StateShape, nodes: Sequence[int]) -> NDArray[np.int64] | None:
-    """[chunks] the node that a partition of the user gives each chunk; None: even shares."""
+def _wish(used: StageState, shape: StateShape, nodes: Sequence[int], homes: Sequence[int]) -> NDArray[np.int64] | None:
+    """[chunks] the node that a partition of the user gives each chunk; None: even shares. homes: of the parts."""
     if used.partition is None:
         return None
     chunks, many = shape.grid.chunks, len(nodes)
+    if used.partition == PARTS:
+        first = np.arange(chunks) << shape.bits
+        found: NDArray[np.int64] = np.asarray(homes, np.int64)[first * len(homes) // max(1, shape.rows)]
+        return found
     if used.partition == "range":
         places = np.arange(chunks) * many // max(1, chunks)
     else:

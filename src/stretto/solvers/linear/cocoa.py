@@ -1,12 +1,12 @@
-"""CoCoA (Jaggi et al. 2014, Ma et al. 2015, Smith et al. 2018): what one part computes in a round, and the duality gap.
+"""CoCoA (Jaggi et al. 2014, Ma et al. 2015, Smith et al. 2018): what one part computes in a round.
 
 The problem is s·Σ loss(y_i, x_i·w) + l1·‖w‖₁ + ½·l2·‖w‖². With l1 > 0 the columns of X are cut into parts, and the
 shared vector is v = Xw (ProxCoCoA+). With l1 = 0 the samples are, and the shared vector is w = Σ a_i x_i / l2, where a
 are the dual variables. Either way a part has a matrix A_k whose rows are what it owns, and one variable for each:
 
     variables, change = improve(problem, A, y, norm, variables, shared, sigma, order)     # of one part, in one round
-    sums = part_sums(problem, A, y, variables, shared)                                    # of one part
-    objective, gap = certificate(problem, y, shared, sums_of_all_parts)
+
+`cocoa_gap` has the duality gap.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from stretto.solvers.softmax.rows import DesignRows
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-SUMS = max(cocoa_columns.SUMS, cocoa_rows.SUMS)  # numbers that a part contributes to the gap
 SMOOTHNESS = {"squared": 1.0, "logistic": 0.25}  # bounds of the second derivative of a loss
 
 
@@ -35,7 +34,7 @@ SMOOTHNESS = {"squared": 1.0, "logistic": 0.25}  # bounds of the second derivati
 class CocoaProblem:
     """The objective, without the data."""
 
-    loss: str  # "squared", "logistic" or "hinge"
+    loss: str  # "squared", "logistic", "hinge" or "squared_hinge"
     weight: float  # s
     l1: float
     l2: float
@@ -85,6 +84,8 @@ def lay_out(problem: CocoaProblem, X: Any, y: Any) -> CocoaInput:
 
 def _labels(loss: str, y: Any, samples: int) -> tuple[Floats, NDArray[Any] | None]:
     given = np.asarray(y)
+    if given.shape == (samples, 1):
+        raise DataError(f"cocoa: y has shape {given.shape}, a column; give y.ravel(), one label for each sample")
     if given.shape != (samples,):
         raise DataError(f"cocoa: y has shape {given.shape} and X {samples} samples; give one label for each sample")
     if loss != "squared":
@@ -166,47 +167,9 @@ def improve(
     return new - variables, change
 
 
-def part_sums(problem: CocoaProblem, matrix: Any, y: Floats, variables: Floats, shared: Floats) -> Floats:
-    """[4] what a part contributes to the duality gap: see the slots of the kernels."""
-    values, indices, indptr, length = arrays_of(matrix)
-    sums, y, mine, shared = np.zeros(SUMS), for_kernels(y), for_kernels(variables), for_kernels(shared)
+def shared_of(problem: CocoaProblem, matrix: Any, y: Floats, variables: Floats) -> Floats:
+    """What the variables of a part contribute to the shared vector, computed anew."""
     if problem.by_columns:
-        slope = np.empty(length)
-        cocoa_columns.gradient(problem.code, y, shared, problem.weight, slope)
-        cocoa_columns.column_sums(values, indices, indptr, length, mine, slope, problem.l1, sums)
-    else:
-        cocoa_rows.row_sums(
-            problem.code, values, indices, indptr, length, y, mine, shared, problem.weight, sums
-        )  # fmt: skip
-    return sums
-
-
-def certificate(problem: CocoaProblem, y: Floats, shared: Floats, sums: Floats) -> tuple[float, float]:
-    """(objective, duality gap) from the shared vector and the sums [K, 4] of all parts, added in their order."""
-    shared = for_kernels(shared)
-    if not problem.by_columns:
-        loss, gap = (float(_total(sums[:, slot])) for slot in (cocoa_rows.LOSS, cocoa_rows.GAP))
-        return loss + 0.5 * problem.l2 * float(_total(shared * shared)), gap
-    code, y, s = problem.code, for_kernels(y), problem.weight
-    norm_1, norm_2 = float(_total(sums[:, cocoa_columns.NORM_1])), float(_total(sums[:, cocoa_columns.NORM_2]))
-    objective = float(cocoa_columns.smooth_value(code, y, shared, s)) + problem.l1 * norm_1 + 0.5 * problem.l2 * norm_2
-    return objective, objective - _dual(problem, y, shared, sums)
-
-
-def _dual(problem: CocoaProblem, y: Floats, v: Floats, sums: Floats) -> float:
-    """The better of two dual values: at a multiple of ∇f(v) that meets all bounds, and at ∇f(v) itself if l2 > 0."""
-    code, s = problem.code, problem.weight
-    largest = float(sums[:, cocoa_columns.LARGEST].max())
-    share = problem.l1 / largest if largest > 0.0 else np.inf
-    most = cocoa_columns.best_share(y, v) if problem.loss == "squared" else 1.0
-    share = max(0.0, min(share, most))
-    best = 0.0 if not np.isfinite(share) else -float(cocoa_columns.smooth_conjugate(code, y, v, s, share))
-    if problem.l2 > 0.0:
-        over = float(_total(sums[:, cocoa_columns.EXCESS])) / (2.0 * problem.l2)
-        best = max(best, -float(cocoa_columns.smooth_conjugate(code, y, v, s, 1.0)) - over)
-    return best
-
-
-def _total(numbers: Floats) -> float:
-    """The sum in order: NumPy's own order depends on the processor."""
-    return float(np.add.accumulate(numbers)[-1])
+        return np.asarray(matrix.T @ variables, np.float64)
+    signed = variables if problem.loss == "squared" else y * variables
+    return np.asarray(matrix.T @ signed, np.float64) / problem.l2

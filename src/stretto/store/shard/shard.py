@@ -73,7 +73,7 @@ class Shard:
         self.layout, self.number = layout, shard
         self.clock = 0
         self.dirty = False
-        self._in_place = bool(rows)
+        self._stage = bool(rows) or bool(layout.homes)  # of a task: states stay here when its workers have ended
         self.open: NDArray[np.bool_] | None = None
         self.tables = [ShardTable(layout, table, shard, (rows or {}).get(table)) for table in range(len(layout.tables))]
         self._clocks = [0 if len(layout.workers_of(node)) else _IDLE for node in range(layout.nodes)]
@@ -172,7 +172,7 @@ class Shard:
         for cut in self._cuts:
             if not cut.complete and cut.clock <= clock:
                 cut.finish()
-        if self._in_place and clock >= _IDLE:  # all workers have ended, so no cache needs the last changes
+        if self._stage and clock >= _IDLE:  # all workers have ended, so no cache needs the last changes
             return []
         by_node: list[list[ToCache]] = [[] for _ in self._seen]
         ready = 0

@@ -160,7 +160,7 @@ class ClusterStages:
         """By state: the holder of each chunk now; none where it starts anew."""
         found = {}
         for used in stage.states:
-            self._places.add(used)
+            self._places.add(used, stage.job.workers)
             holders = self._places.holdings.holders(used.number)
             found[used.number] = holders if used.first is None else np.full_like(holders, DRIVER)
         return found
