@@ -40,9 +40,8 @@ class Ring:
     def __init__(self, layout: Layout, node: int) -> None:
         self._node = node
         self._tables = frozenset(k for k, spec in enumerate(layout.tables) if spec.exchange == "ring")
-        self._next = next(
-            (others_of(layout, table, node)[0] for table in self._tables if len(layout.mirrors) > 1), None
-        )
+        others = [other for table in self._tables for other in others_of(layout, table, node)]
+        self._next = others[0] if others else None
         self._member = node in layout.mirrors
         self._received: dict[int, int] = {}  # by node: Updates that have come around
         self._waiting: dict[int, deque[NodeClock]] = {}
