@@ -68,7 +68,7 @@ def objective(X: Any, y: Any, w: Any) -> float:
 
 def run(X: Any, y: Any, rule: Any, exchanges: int) -> tuple[float, int]:
     """The objective after a number of exchanges, and the bytes that were sent."""
-    w = st.state(np.zeros(FEATURES), replicate=True, merge=st.add(0.5), filter=rule)
+    w = st.state(np.zeros(FEATURES), replicate=True, merge=st.add(0.5), filter=rule, exchange="shards")
     unit = st.unit(descend, X, y, w, exchanges, parts=PARTS)
     cluster = st.Simulated(nodes=PARTS, threads=1, link="100Mbit", latency="1ms", seconds_per_item=1e-4)
     checked = exchanges == EXCHANGES[0]

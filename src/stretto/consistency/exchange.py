@@ -11,13 +11,16 @@ busiest node decides, in each step from one node to the next.
 
     >>> cost = ExchangeCost(ExchangeSize((1, 1), rows=100, row_bytes=16), MachineModel(1e6, 1e-3))
     >>> [round(1e3 * cost.seconds(way), 2) for way in WAYS]
-    [5.58, 5.58, 2.77, 2.77]
+    [4.04, 5.61, 2.82, 2.82]
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
 
 WAYS = ("shards", "holder", "all-to-all", "ring")
 MIRRORED = ("all-to-all", "ring")  # every node with parts has all rows
@@ -37,10 +40,8 @@ class MachineModel:
     message_seconds: float = 15e-6  # of a processor, at either end
     byte_seconds: float = 1e-9  # the same, for each byte
     rates: tuple[float, ...] = ()  # of each node where they differ, in the order of the nodes of a stage
-
-    def rate_of(self, place: int) -> float:
-        """Bytes per second of the node at this place."""
-        return self.rates[place] if self.rates else self.rate
+    racks: tuple[int, ...] = ()  # of each node
+    uplink: float | None = None  # bytes per second into and out of a rack; None: no racks
 
 
 @dataclass(frozen=True)
@@ -60,13 +61,12 @@ class ExchangeSize:
         return 1.0 - (1.0 - self.share) ** sum(self.parts)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Step:
-    """Traffic of one step: bytes and messages that each node sends and receives."""
+    """Traffic of one step: bytes and messages [nodes, nodes] from each node to each other."""
 
-    sent: list[float]
-    received: list[float]
-    messages: list[float]
+    nbytes: NDArray[np.float64]
+    messages: NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -77,79 +77,82 @@ class ExchangeCost:
     machine: MachineModel = field(default_factory=MachineModel)
 
     def seconds(self, way: str) -> float:
-        """Seconds of an exchange."""
+        """Seconds from one exchange to the next, where one follows another."""
         steps, hops = self._steps(way)
-        machine, threads = self.machine, self.size.threads
-        total = hops * machine.latency
-        for step in steps:
-            total += max(
-                max(sent, received) / machine.rate_of(place)
-                for place, (sent, received) in enumerate(zip(step.sent, step.received, strict=True))
-            )
-            total += max(
-                (messages * machine.message_seconds + (sent + received) * machine.byte_seconds) / threads
-                for sent, received, messages in zip(step.sent, step.received, step.messages, strict=True)
-            )
-        return total
+        machine, nodes = self.machine, len(self.size.parts)
+        rates = np.array(machine.rates or (machine.rate,) * nodes)
+        handling = sum(self._handling(step) for step in steps) / self.size.threads
+        if len(steps) == 1:
+            links = max(float((_busiest(steps[0].nbytes) / rates).max()), max(self._crossing(steps[0]), default=0.0))
+            return hops * machine.latency + links + handling
+        there, back = (step.nbytes for step in steps)
+        # A node sends when it has its rows. Holders send rows to one node after another, so the first changes of the
+        # next exchange arrive while the last rows leave.
+        waits = (back.sum(axis=0) + there.sum(axis=1)) / rates
+        leaving = (back.sum(axis=1) + there.max(axis=0)) / rates
+        arriving = (there.sum(axis=0) + back.max(axis=1)) / rates
+        links = float(max(waits.max(), leaving.max(), arriving.max()))
+        apart = [sorted(pair) for pair in zip(*(self._crossing(step) for step in steps), strict=True)]
+        holders = float((back.sum(axis=1) > there.shape[0] * MESSAGE).mean())
+        links = max([links, *(more + holders * less for less, more in apart)])
+        return hops * machine.latency + links + handling
 
     def nbytes(self, way: str) -> float:
         """Bytes that the busiest node sends in an exchange."""
         steps, _ = self._steps(way)
-        return max(sum(step.sent[place] for step in steps) for place in range(len(self.size.parts)))
+        return float(sum(step.nbytes for step in steps).sum(axis=1).max())
+
+    def _handling(self, step: _Step) -> float:
+        """Seconds of a processor for the messages of the busiest node."""
+        messages = step.messages.sum(axis=1) + step.messages.sum(axis=0)
+        nbytes = step.nbytes.sum(axis=1) + step.nbytes.sum(axis=0)
+        return float((messages * self.machine.message_seconds + nbytes * self.machine.byte_seconds).max())
+
+    def _crossing(self, step: _Step) -> list[float]:
+        """Seconds of each uplink; none without racks."""
+        if self.machine.uplink is None:
+            return []
+        racks = np.array(self.machine.racks)
+        apart = np.where(racks[:, None] != racks[None, :], step.nbytes, 0.0)
+        return [
+            float(max(apart[racks == rack].sum(), apart[:, racks == rack].sum())) / self.machine.uplink
+            for rack in np.unique(racks)
+        ]
 
     def _steps(self, way: str) -> tuple[list[_Step], int]:
         """The traffic of each step, and how many hops the last change makes."""
-        if way in MIRRORED:
-            return [self._mirrored(way)], 1 if way == "all-to-all" else max(1, len(self.size.parts) - 1)
-        cuts = self.size.cuts or (1.0 / len(self.size.parts),) * len(self.size.parts)
-        if way == "holder":
-            holder = elected_place(self.size.parts)
-            cuts = tuple(float(place == holder) for place in range(len(cuts)))
-        return [self._to_holders(cuts), self._back(cuts)], 2
-
-    def _mirrored(self, way: str) -> _Step:
-        size, others = self.size, len(self.size.parts) - 1
-        change = size.share * size.rows * size.row_bytes + MESSAGE  # of a part
-        clock = MESSAGE * others
-        total = sum(size.parts)
-        sent, received, messages = [], [], []
-        for place, parts in enumerate(size.parts):
-            if way == "ring":  # all changes but those that the next node made
-                passed = total - size.parts[(place + 1) % len(size.parts)]
-                sent.append(passed * change + clock)
-                messages.append(passed + (total - parts) + 2.0 * others)
-            else:
-                sent.append(parts * others * change + clock)
-                messages.append(parts * others + (total - parts) + 2.0 * others)
-            received.append((total - parts) * change + clock)
-        return _Step(sent, received, messages)
-
-    def _to_holders(self, cuts: Sequence[float]) -> _Step:
-        size, nodes, total = self.size, len(self.size.parts), sum(self.size.parts)
-        change = size.share * size.rows * size.row_bytes
-        holders = sum(cut > 0 for cut in cuts)
-        sent, received, messages = [], [], []
-        for parts, cut in zip(size.parts, cuts, strict=True):
-            targets = holders - (cut > 0)
-            clocks = MESSAGE * (nodes - 1)
-            sent.append(parts * (change * (1.0 - cut) + MESSAGE * targets) + clocks)
-            here = (total - parts) if cut > 0 else 0
-            received.append(here * (change * cut + MESSAGE) + clocks)
-            messages.append(parts * targets + here + 2.0 * (nodes - 1))
-        return _Step(sent, received, messages)
-
-    def _back(self, cuts: Sequence[float]) -> _Step:
         size, nodes = self.size, len(self.size.parts)
+        parts = np.array(size.parts, np.float64)
+        change = size.share * size.rows * size.row_bytes  # of a part
+        if way == "all-to-all":
+            every = np.broadcast_to(parts[:, None], (nodes, nodes))
+            return [_traffic(every * (change + MESSAGE), every)], 1
+        if way == "ring":  # each node passes on all changes but those that the next one made
+            passed = np.zeros((nodes, nodes))
+            for place in range(nodes):
+                following = (place + 1) % nodes
+                passed[place, following] = parts.sum() - parts[following]
+            return [_traffic(passed * (change + MESSAGE), passed)], max(1, nodes - 1)
+        cuts = np.array(size.cuts or (1.0 / nodes,) * nodes)
+        if way == "holder":
+            cuts = (np.arange(nodes) == elected_place(size.parts)).astype(np.float64)
+        holds = (cuts > 0).astype(np.float64)
+        there = parts[:, None] * (change * cuts + MESSAGE * holds)[None, :]
         merged = size.merged * size.rows * size.row_bytes
-        holders = sum(cut > 0 for cut in cuts)
-        sent, received, messages = [], [], []
-        for cut in cuts:
-            clocks = MESSAGE * (nodes - 1)
-            others = holders - (cut > 0)
-            sent.append((nodes - 1) * (merged * cut + MESSAGE * (cut > 0)) + clocks)
-            received.append(merged * (1.0 - cut) + MESSAGE * others + clocks)
-            messages.append((nodes - 1) * (cut > 0) + others + 2.0 * (nodes - 1))
-        return _Step(sent, received, messages)
+        back = np.broadcast_to((merged * cuts + MESSAGE * holds)[:, None], (nodes, nodes))
+        answers = np.broadcast_to(holds[:, None], (nodes, nodes))
+        return [_traffic(there, parts[:, None] * holds[None, :]), _traffic(back, answers)], 2
+
+
+def _traffic(nbytes: NDArray[np.float64], messages: NDArray[np.float64]) -> _Step:
+    """A step: these bytes and messages, and a clock from each node to each other. A node sends itself nothing."""
+    others = 1.0 - np.eye(len(nbytes))
+    return _Step((nbytes + MESSAGE) * others, (messages + 1.0) * others)
+
+
+def _busiest(nbytes: NDArray[np.float64]) -> NDArray[np.float64]:
+    """[nodes] what each node sends or receives, whichever is more: links carry both at the same time."""
+    return np.maximum(nbytes.sum(axis=1), nbytes.sum(axis=0))
 
 
 def elected_place(parts: Sequence[int]) -> int:

@@ -60,4 +60,6 @@ def _machine(runtime: Any, nodes: list[int]) -> MachineModel:
         return MachineModel()
     rates = tuple(runtime.links[node] for node in nodes)
     message, byte = runtime.message_cost
-    return MachineModel(min(rates), float(runtime.latency), message, byte, rates)
+    racks = () if runtime.uplink is None else tuple(runtime.rack_of[node] for node in nodes)
+    uplink = None if runtime.uplink is None else float(runtime.uplink)
+    return MachineModel(min(rates), float(runtime.latency), message, byte, rates, racks, uplink)
