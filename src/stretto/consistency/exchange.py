@@ -95,12 +95,12 @@ class ExchangeCost:
         apart = [sorted(pair) for pair in zip(*(self._crossing(step) for step in steps), strict=True)]
         holders = float((back.sum(axis=1) > there.shape[0] * MESSAGE).mean())
         links = max([links, *(more + holders * less for less, more in apart)])
-        return hops * machine.latency + links + handling
+        return float(hops * machine.latency + links + handling)
 
     def nbytes(self, way: str) -> float:
         """Bytes that the busiest node sends in an exchange."""
         steps, _ = self._steps(way)
-        return float(sum(step.nbytes for step in steps).sum(axis=1).max())
+        return float(np.sum([step.nbytes.sum(axis=1) for step in steps], axis=0).max())
 
     def _handling(self, step: _Step) -> float:
         """Seconds of a processor for the messages of the busiest node."""
@@ -152,7 +152,8 @@ def _traffic(nbytes: NDArray[np.float64], messages: NDArray[np.float64]) -> _Ste
 
 def _busiest(nbytes: NDArray[np.float64]) -> NDArray[np.float64]:
     """[nodes] what each node sends or receives, whichever is more: links carry both at the same time."""
-    return np.maximum(nbytes.sum(axis=1), nbytes.sum(axis=0))
+    found: NDArray[np.float64] = np.maximum(nbytes.sum(axis=1), nbytes.sum(axis=0))
+    return found
 
 
 def elected_place(parts: Sequence[int]) -> int:
