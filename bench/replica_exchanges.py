@@ -8,7 +8,7 @@ copies and the end do not count. kB are those that a node sends in an exchange, 
 the cost model (`stretto.consistency.exchange`) chooses before the run.
 
 The model counts bytes and messages on each link, and takes rates, latency and the cost of a message from the machine;
-no number in it was fitted. The cells of the second table were used while it was written: a first version added up
+no constant in it was fitted. How far steps overlap was read off the cells of the second table: a first version added up
 the two steps of shards and holders, which overlap from one exchange to the next, and once chose a ring that took 42 %
 longer than shards. The cells of the first table, with other nodes, sizes, shares and links, were measured after it was
 finished. A ring sends as many bytes as all-to-all, since changes are not summed on the way, and takes more steps. It

@@ -186,6 +186,13 @@ def held_states_of(worker: Any, w: Any) -> float:
     return float(len([key for key in states._held if key[1] >= 0]))
 
 
+def ones(worker: Any, v: Any) -> Iterator[None]:
+    """Adds one to every row, twice in an iteration."""
+    for _ in range(2):
+        v.array[:] += 1.0
+        yield
+
+
 def test_a_cluster_of_processes_has_the_same_bits_and_frees_its_copies() -> None:
     def run(runtime: Any, ways: Any) -> tuple[list[bytes], float]:
         states = [
@@ -194,6 +201,9 @@ def test_a_cluster_of_processes_has_the_same_bits_and_frees_its_copies() -> None
         session = st.Session()
         session.submit(st.seq(*(journey(v) for v in states)), runtime=runtime).result(240)
         session.submit(st.seq(*(st.unit(climb, v, 0.1, parts=3) for v in states))).result(120)  # in another task
+        limited = st.state(np.zeros(300), replicate=True, filter=st.top(quota="80kbit"), exchange=ways[0])
+        session.submit(st.unit(ones, limited, parts=3, iterations=4)).result(60)
+        assert set(limited.array) == {24.0}  # at the end everything is sent, whatever the quota
         left = math.inf
         for _ in range(50):  # a result may come before the nodes have freed what its task used
             left = min(left, session.submit(st.unit(held_states_of, st.zeros(3), parts=3)).result(60).value)
