@@ -40,6 +40,7 @@ NAMES = {
     "stage_transfers": "states between stages on four namespace hosts: direct or not, prepared whole or on demand",
     "chunk_sizes": "how many locks a table has, and how many bytes of a state move together",
     "stage_reading": "a task that reads its data while it trains, beside one that loads them first",
+    "replica_exchanges": "replicated states on 2 to 32 simulated nodes: seconds and bytes of four ways to exchange",
     "stage_widths": "the time of an iteration against the width of its stage, and the automatic width",
     "adaptive": 'sync="adaptive" beside fixed settings on three simulated workloads: time to a loss; has options',
     "schedule_auto": "schedules chosen by progress beside fixed ones: work and seconds to the same objective",

@@ -10,7 +10,7 @@ messages between nodes. Recordings of the shortest runs pass the replay checker:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -24,18 +24,15 @@ from .flexps_plot import Panel, draw
 
 SAMPLES, FEATURES, ENTRIES, PARTS, STEPS = 8_000, 2_000, 20, 8, 100
 EXCHANGES = (2, 5, 10, 20, 40)
+RANKINGS: dict[str, Callable[[float], Any]] = {
+    "absolute": lambda share: st.top("absolute", share=share),
+    "relative": lambda share: st.top("relative", share=share),
+    "random": st.random_share,
+    "round-robin": st.round_robin,
+}
 FILTERS: dict[str, Any] = {
     "all rows": None,
-    **{
-        f"{name}, {share:.0%}": make(share)
-        for name, make in {
-            "absolute": lambda share: st.top("absolute", share=share),
-            "relative": lambda share: st.top("relative", share=share),
-            "random": st.random_share,
-            "round-robin": st.round_robin,
-        }.items()
-        for share in (0.2, 0.05)
-    },
+    **{f"{name}, {share:.0%}": make(share) for name, make in RANKINGS.items() for share in (0.2, 0.05)},
 }
 
 
@@ -71,7 +68,7 @@ def objective(X: Any, y: Any, w: Any) -> float:
 
 def run(X: Any, y: Any, rule: Any, exchanges: int) -> tuple[float, int]:
     """The objective after a number of exchanges, and the bytes that were sent."""
-    w = st.state(np.zeros(FEATURES), replicate=True, merge=st.add(0.5), filter=rule)
+    w = st.state(np.zeros(FEATURES), replicate=True, merge=st.add(0.5), filter=rule, exchange="shards")
     unit = st.unit(descend, X, y, w, exchanges, parts=PARTS)
     cluster = st.Simulated(nodes=PARTS, threads=1, link="100Mbit", latency="1ms", seconds_per_item=1e-4)
     checked = exchanges == EXCHANGES[0]

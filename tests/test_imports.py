@@ -218,7 +218,7 @@ BELOW: dict[str, set[str]] = {
     "schedule": {"kernels"},
     "store": {"consistency", "comm", "kernels"},
     "comm": {"kernels"},
-    "consistency": set(),
+    "consistency": {"comm"},
     "state": {"data", "consistency"},
     "data": {"kernels", "paths"},
     "observe": {"paths"},

@@ -38,6 +38,15 @@ class Bucket:
         """The time from which on a message may be sent."""
         return self.empty_at
 
+    def unused(self, now: float, most: float) -> float:
+        """Bytes that could have been sent since the bucket was empty, at most `most`: what is older is forfeited."""
+        self.empty_at = max(self.empty_at, now - most * self._seconds)
+        return max(0.0, now - self.empty_at) / self._seconds
+
+    def spend(self, nbytes: float) -> None:
+        """Use some of what `unused` returned."""
+        self.empty_at += nbytes * self._seconds
+
     def take(self, now: float, nbytes: int) -> None:
         """Record that nbytes are sent now. Before `ready_at` that is an overdraft: later senders wait longer."""
         self.empty_at = max(now, self.empty_at) + nbytes * self._seconds

@@ -27,13 +27,15 @@ KEY = 8
 class Update:
     """Changes of one clock, made by one logical worker (exact runs), or by all of a node's (worker = −1).
 
+    An Update of a table whose changes go around a ring is passed on as it is: `node` is where it was made.
+
     A *running* Update holds all that the worker has added to these rows in this clock so far. It replaces earlier ones
     of the same (clock, worker, key). Other Updates are applied once each.
     """
 
     table: int
     node: int
-    number: int  # counts the Updates of this node to this shard, from 1
+    number: int  # counts the Updates of this node to this shard, from 1; of mirrored tables those to its own shard
     clock: int
     worker: int  # −1: all workers of the node
     keys: Keys
@@ -52,6 +54,7 @@ class NodeClock:
     clock: int
     # (table, keys, versions) that the node needs no longer: no change computed from them will come
     released: tuple[tuple[int, Keys, NDArray[np.int32]], ...] = ()
+    circulated: int = 0  # Updates of this node that went around the ring so far: they may arrive after this message
 
     @property
     def nbytes(self) -> int:

@@ -18,7 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.checks import choice, number, shown, whole
+from stretto.comm.units import rate
 from stretto.errors import PlanError
+
+from .exchange import AUTO, WAYS
 
 
 @dataclass(frozen=True)
@@ -50,14 +53,18 @@ class Filter:
     """Which changed rows a replica sends. Made by `st.top`, `st.random_share` and `st.round_robin`."""
 
     rank: str  # of `comm.ranking`
-    share: float  # of the rows of the state, at most, in an exchange
+    share: float | None  # of the rows of the state, at most, in an exchange; None: as many as the quota allows
+    quota: float | None = None  # bytes per second that a part may send, on average
+    asked: str = ""  # the quota as it was given
 
     def count(self, rows: int) -> int:
         """Rows that may be sent in an exchange."""
-        return max(1, int(self.share * rows))
+        return rows if self.share is None else max(1, int(self.share * rows))
 
     def words(self) -> str:
         """The rule in words."""
+        if self.share is None:
+            return f"as many rows as {self.asked} allow ({self.rank})"
         return f"{self.share:.0%} of its rows in an exchange ({self.rank})"
 
 
@@ -68,6 +75,17 @@ class Replication:
     merge: Merge = Merge()
     filter: Filter | None = None
     every: int = 1
+    exchange: str = AUTO  # or one of `exchange.WAYS`; it decides what is sent where, and no result under BSP
+
+    @property
+    def timed(self) -> bool:
+        """Whether what is sent depends on time."""
+        return self.filter is not None and self.filter.quota is not None
+
+    @property
+    def share(self) -> float:
+        """Share of the rows that a part sends in an exchange, as far as that is known before."""
+        return 1.0 if self.filter is None or self.filter.share is None else self.filter.share
 
     def words(self) -> str:
         """The rules in words."""
@@ -75,7 +93,7 @@ class Replication:
         return f"a copy for each part, changes are {self.merge.words()}{sent}"
 
 
-def replication_of(merge: Any, filter: Any, every: int) -> Replication:
+def replication_of(merge: Any, filter: Any, every: int, exchange: str = AUTO) -> Replication:
     """Check the rules of `st.state`."""
     if merge is None:
         merge = Merge()
@@ -88,7 +106,8 @@ def replication_of(merge: Any, filter: Any, every: int) -> Replication:
             f"state: filter={shown(filter)}; give st.top('absolute' | 'relative', share=…), st.random_share(share) or "
             "st.round_robin(share)"
         )
-    return Replication(merge, filter, whole("every", every, 1, "state"))
+    choice("exchange", exchange, (AUTO, *WAYS), owner="state")
+    return Replication(merge, filter, whole("every", every, 1, "state"), exchange)
 
 
 def add(gamma: float = 1.0) -> Merge:
@@ -129,15 +148,18 @@ def average() -> Merge:
     return Merge(None)
 
 
-def top(rank: str = "absolute", share: float = 0.1) -> Filter:
+def top(rank: str = "absolute", share: float | None = None, *, quota: str | float | None = None) -> Filter:
     """Send the rows that have changed most.
 
     Parameters
     ----------
     rank : {"absolute", "relative"}, default "absolute"
         By the size of the change, or by its size relative to the row.
-    share : float, default 0.1
-        Rows sent in an exchange, as a share of all rows.
+    share : float or None, default None
+        Rows sent in an exchange, as a share of all rows; None for 0.1, or for what `quota` allows.
+    quota : str, float or None, default None
+        In place of `share`: bytes per second that each part sends on average, or text such as "10Mbit". An exchange
+        sends as many rows as fit into the time since the last one. On `st.Serial`, where no time counts, all of them.
 
     Returns
     -------
@@ -150,16 +172,18 @@ def top(rank: str = "absolute", share: float = 0.1) -> Filter:
     '5% of its rows in an exchange (relative)'
     """
     choice("rank", rank, ("absolute", "relative"), owner="top")
-    return _filter("top", rank, share)
+    return _filter("top", rank, 0.1 if share is None and quota is None else share, quota)
 
 
-def random_share(share: float) -> Filter:
+def random_share(share: float | None = None, *, quota: str | float | None = None) -> Filter:
     """Send changed rows drawn at random.
 
     Parameters
     ----------
-    share : float
+    share : float or None, default None
         Rows sent in an exchange, as a share of all rows.
+    quota : str, float or None, default None
+        In place of `share`: see `st.top`.
 
     Returns
     -------
@@ -171,16 +195,18 @@ def random_share(share: float) -> Filter:
     >>> st.random_share(0.2).words()
     '20% of its rows in an exchange (random)'
     """
-    return _filter("random_share", "random", share)
+    return _filter("random_share", "random", share, quota)
 
 
-def round_robin(share: float) -> Filter:
+def round_robin(share: float | None = None, *, quota: str | float | None = None) -> Filter:
     """Send changed rows in turn, by their number.
 
     Parameters
     ----------
-    share : float
+    share : float or None, default None
         Rows sent in an exchange, as a share of all rows.
+    quota : str, float or None, default None
+        In place of `share`: see `st.top`.
 
     Returns
     -------
@@ -192,9 +218,15 @@ def round_robin(share: float) -> Filter:
     >>> st.round_robin(0.2).words()
     '20% of its rows in an exchange (round-robin)'
     """
-    return _filter("round_robin", "round-robin", share)
+    return _filter("round_robin", "round-robin", share, quota)
 
 
-def _filter(owner: str, rank: str, share: float) -> Filter:
-    number("share", share, above=0, most=1, owner=owner)
-    return Filter(rank, float(share))
+def _filter(owner: str, rank: str, share: float | None, quota: str | float | None) -> Filter:
+    if (share is None) == (quota is None):
+        given = "both" if share is not None else "neither"
+        raise PlanError(f"{owner}: {given} of share= and quota= given; give one: a share of the rows, or '10Mbit'")
+    if share is not None:
+        number("share", share, above=0, most=1, owner=owner)
+        return Filter(rank, float(share))
+    assert quota is not None
+    return Filter(rank, None, rate(quota), quota if isinstance(quota, str) else f"{quota:g} bytes/s")

@@ -75,6 +75,7 @@ def state(
     merge: Any = None,
     filter: Any = None,
     every: int = 1,
+    exchange: str = "auto",
 ) -> State:
     """A state with a copy of an array.
 
@@ -100,6 +101,11 @@ def state(
         sends all. What is held back is sent later, and all of it at the end of the unit.
     every : int, default 1
         Replicated: yields of a function between two exchanges.
+    exchange : {"auto", "shards", "holder", "all-to-all", "ring"}, default "auto"
+        Replicated, on several nodes: how changes reach the others. "shards": rows are cut over the nodes; changes go to
+        the nodes of their rows, merged rows come back. "holder": the same with one node, that with most parts.
+        "all-to-all": each node sends its changes to every other. "ring": from neighbour to neighbour. "auto": the one
+        with the least predicted time; `task.plan(…).explain()` says which, and why. No result depends on it under BSP.
 
     Returns
     -------
@@ -124,9 +130,11 @@ def state(
             raise PlanError("state: partition= and replicate= contradict each other; leave one of them out")
         return PartitionedState(numbers, _partition(partition))
     if replicate:
-        return ReplicatedState(numbers, replication_of(merge, filter, every))
-    if merge is not None or filter is not None or every != 1:
-        raise PlanError("state: merge=, filter= and every= are rules of replicated states; give replicate=True")
+        return ReplicatedState(numbers, replication_of(merge, filter, every, exchange))
+    if merge is not None or filter is not None or every != 1 or exchange != "auto":
+        raise PlanError(
+            "state: merge=, filter=, every= and exchange= are rules of replicated states; give replicate=True"
+        )
     return State(numbers)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -49,6 +49,9 @@ class TableSpec:
     # server function initialises them.
     states: tuple[Start, ...] = ()
     sparse: bool = False  # caches allocate a row when it is first touched, also with `Layout.reserve`
+    # How changes reach other nodes: "shards" (to the shards of their rows, which send the merged rows back). Or every
+    # node with workers stores all rows, and changes go to each ("all-to-all") or from neighbour to neighbour ("ring").
+    exchange: str = "shards"
 
     @property
     def kept(self) -> np.dtype[Any]:
@@ -64,6 +67,11 @@ class TableSpec:
     def versioned(self) -> bool:
         return self.apply.versioned
 
+    @property
+    def mirrored(self) -> bool:
+        """Whether every node with workers stores all rows."""
+        return self.exchange != "shards"
+
 
 @dataclass(frozen=True, eq=False)
 class Layout:
@@ -78,6 +86,27 @@ class Layout:
     reserve: bool = False  # caches reserve a slot for every row of non-sparse tables, so that threads share them
     seed: int = 0
     homes: tuple[int, ...] = ()  # the node of each worker, ascending; (): evenly over all nodes
+    here: int = 0  # the node whose cache uses this layout: its own shard stores the rows of mirrored tables
+
+    def at(self, node: int) -> Layout:
+        """The layout as the cache of a node sees it."""
+        return replace(self, here=node) if self.mirrors else self
+
+    @cached_property
+    def mirrors(self) -> tuple[int, ...]:
+        """The nodes that store all rows of mirrored tables, ascending: those with workers. () without such tables."""
+        if not any(table.mirrored for table in self.tables):
+            return ()
+        return tuple(node for node in range(self.nodes) if len(self.workers_of(node)))
+
+    def stores(self, table: int, node: int) -> bool:
+        """Whether the rows of a table are read from this node's shard: of a mirrored table from the first one."""
+        return not self.tables[table].mirrored or node == self.mirrors[0]
+
+    @cached_property
+    def all_mirrored(self) -> bool:
+        """Whether all tables are mirrored: no cache holds rows of another node's shard."""
+        return all(table.mirrored for table in self.tables)
 
     def node_of(self, worker: int) -> int:
         """The node of a logical worker."""
@@ -101,8 +130,10 @@ class Layout:
         return spec.rows if self.reserve and not spec.sparse else None
 
     def shard_of(self, table: int, keys: NDArray[np.int64]) -> NDArray[np.int64]:
-        """[n] the shard of each row of a table."""
+        """[n] the shard of each row of a table; of a mirrored one the shard of this layout's node."""
         spec = self.tables[table]
+        if spec.mirrored:
+            return np.full(len(keys), self.here, np.int64)
         among = self._shards[table]
         if callable(spec.partition):
             place = np.asarray(spec.partition(keys, len(among))).astype(np.int64)

@@ -35,6 +35,7 @@ from stretto.consistency.clocks import FOREVER
 from .cache.cache import Cache
 from .layout import Layout
 from .recording import Picked, Recording
+from .ring import Ring
 from .shard.shard import Shard
 from .shard.table import KeyedRows
 
@@ -105,6 +106,8 @@ class StoreNode:
         self._first = layout.workers_of(node).start
         self._delayed: list[tuple[int, int]] = []  # (worker, clock whose traffic has to leave first)
         self._full = recording is not None and recording.full
+        rings = any(table.exchange == "ring" for table in layout.tables)
+        self._ring = Ring(layout, node) if rings else None
 
     @property
     def direct(self) -> Cache:
@@ -258,18 +261,33 @@ class StoreNode:
         if kind in _FOR_SHARDS:
             if self._full and kind is Update:
                 self.recording.given_update(now, self.number, message)  # type: ignore[union-attr, arg-type]
-            number = self.number
-            for node, answer in self.shard.receive(message):  # type: ignore[arg-type]
-                if node == number:
-                    self._local.append(answer)
-                else:
-                    self._rows.put(node, answer)
+            if self._ring is not None and kind is NodeClock and self._ring.holds(message):  # type: ignore[arg-type]
+                return
+            self._to_own_shard(message)  # type: ignore[arg-type]
+            if self._ring is not None and kind is Update:
+                self._circulate(self._ring, message)  # type: ignore[arg-type]
             return
         if self._full and kind is Rows:
             self.recording.given_rows(now, self.number, message)  # type: ignore[union-attr, arg-type]
         woken = self.cache.receive(message)  # type: ignore[arg-type]
         if woken:
             self.woken += woken
+
+    def _to_own_shard(self, message: ToShard) -> None:
+        number = self.number
+        for node, answer in self.shard.receive(message):
+            if node == number:
+                self._local.append(answer)
+            else:
+                self._rows.put(node, answer)
+
+    def _circulate(self, ring: Ring, update: Update) -> None:
+        """Pass an Update of the ring on; clocks that waited for it go to the shard."""
+        target = ring.passes_to(update)
+        if target is not None:
+            self._updates.put(target, update)
+        for clock in ring.arrived(update):
+            self._to_own_shard(clock)
 
     def _settle(self, now: float) -> None:
         """Deliver messages within this node, and send those that may leave."""

@@ -30,6 +30,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from stretto.comm.budget import Bucket
+from stretto.comm.messages import KEY
 from stretto.comm.ranking import RankState, order
 from stretto.consistency.replication import Replication
 
@@ -67,16 +69,29 @@ class Replica:
         self._unsent: NDArray[Any] = np.zeros((0, cols), dtype)  # changes that were held back
         self._unsent_keys: Keys = np.zeros(0, np.int64)
         self._rank = RankState(seed=seed)
+        self._row_bytes = KEY + cols * self.values.itemsize
+        quota = None if rules.filter is None else rules.filter.quota
+        self._bucket = None if quota is None else Bucket(quota)
 
-    def send(self, *, everything: bool = False) -> tuple[Keys, NDArray[Any]]:
-        """(keys [n], changes [n, cols]) that go to the others; then `receive`. everything: without the filter."""
+    def begin(self, now: float) -> None:
+        """The time from which on a quota counts."""
+        if self._bucket is not None:
+            self._bucket.empty_at = now
+
+    def send(self, *, everything: bool = False, now: float | None = None) -> tuple[Keys, NDArray[Any]]:
+        """(keys [n], changes [n, cols]) that go to the others; then `receive`.
+
+        everything: without the filter. now: seconds, for a quota; None: it holds nothing back.
+        """
         change = self.values - self.base
         keys = np.flatnonzero(change.any(axis=1))
         rows, most = change[keys], len(keys)
         rule = self._rules.filter
         if rule is not None and not everything:
-            most = min(most, rule.count(len(change)))
-        if most < len(keys):
+            most = min(most, rule.count(len(change)), self._within_quota(now))
+        if most == 0:
+            sent = np.zeros(len(keys), np.bool_)
+        elif most < len(keys):
             assert rule is not None
             chosen = order(rule.rank, rows, self.base[keys], np.ones(len(keys), np.bool_), None, keys, self._rank, most)
             self._rank.sent(int(keys[chosen[-1]]))
@@ -84,8 +99,17 @@ class Replica:
             sent[chosen] = True
         else:
             sent = np.ones(len(keys), np.bool_)
+        if self._bucket is not None:
+            self._bucket.spend(int(sent.sum()) * self._row_bytes)
         self._unsent_keys, self._unsent = keys[~sent], rows[~sent]
         return keys[sent], self._rules.merge.weighted(rows[sent], self._replicas)
+
+    def _within_quota(self, now: float | None) -> int:
+        """Rows that fit into the time since the last exchange; those of an idle time up to all rows of the state."""
+        rows = len(self.values)
+        if self._bucket is None or now is None:
+            return rows
+        return int(self._bucket.unused(now, rows * self._row_bytes) / self._row_bytes)
 
     def receive(self, rows: NDArray[Any]) -> None:
         """Take the rows [rows, cols] of the state as they are now; changes that were held back stay on top."""

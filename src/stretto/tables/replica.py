@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,14 @@ class ReplicaHandle:
     """
 
     def __init__(
-        self, table: Handle, rules: Replication, part: int, parts: int, kept: dict[str, Any], seed: int = 0
+        self,
+        table: Handle,
+        rules: Replication,
+        part: int,
+        parts: int,
+        kept: dict[str, Any],
+        seed: int = 0,
+        now: Callable[[], float | None] | None = None,
     ) -> None:
         assert table.rows is not None
         self._table, self._kept = table, kept
@@ -35,6 +43,10 @@ class ReplicaHandle:
         saved = {name: kept.pop(self._name(name), None) for name in self._replica.saved()}
         if saved["rows"] is not None:
             self._replica.restore(saved)
+        self._now = now if rules.timed else None
+        began = self._seconds()
+        if began is not None:
+            self._replica.begin(began)
 
     @property
     def array(self) -> NDArray[Any]:
@@ -80,7 +92,7 @@ class ReplicaHandle:
 
     def send(self, *, everything: bool = False) -> None:
         """Send changes since the last exchange, as far as the filter lets them. everything: without the filter."""
-        keys, changes = self._replica.send(everything=everything)
+        keys, changes = self._replica.send(everything=everything, now=self._seconds())
         if len(keys):
             self._table.add(keys, changes if self._table.cols > 1 else changes.reshape(-1))
 
@@ -88,6 +100,10 @@ class ReplicaHandle:
         """Keep what was held back for the next stage of the unit."""
         for name, array in self._replica.saved().items():
             self._kept[self._name(name)] = array
+
+    def _seconds(self) -> float | None:
+        """The time, where a quota needs it."""
+        return None if self._now is None else self._now()
 
     def _checked(self, keys: ArrayLike) -> NDArray[Any]:
         """Keys that are rows; negative ones do not count from the end, as in tables."""

@@ -106,6 +106,10 @@ class Worker:
         self._check("work")
         self._client.work(self._items(items))
 
+    def seconds(self) -> float | None:
+        """Seconds of the run so far, virtual on `st.Simulated`; None on `st.Serial`."""
+        return self._client.seconds()
+
     def clocks(self, n: int) -> Iterator[int]:
         """The clocks from the present one to n − 1. Each ends with a tick when the next one is asked for.
 

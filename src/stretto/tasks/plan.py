@@ -22,7 +22,9 @@ from stretto.plan.cost import Cost
 from stretto.plan.explain import PROMISE
 from stretto.plan.planned import BasePlan, Runner
 from stretto.runtime.cpus import workers_from
+from stretto.runtime.stages.exchange_choice import exchange_words
 from stretto.runtime.stages.stage_runs import StagePlace
+from stretto.state.state import ReplicatedState
 from stretto.text import counted, fact_page, show_bytes
 
 from .adaptive.syncing import adaptive_loops, refuse_untuned
@@ -46,6 +48,7 @@ class PlannedStage:
     moved: int  # bytes of states that change their node before it, the first time
     memory: int  # bytes of states and data that are needed while it runs
     sent: int  # bytes that an iteration sends between nodes, at most
+    exchanges: tuple[str, ...] = ()  # how each replicated state is exchanged, and why
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -123,6 +126,7 @@ class TaskPlan(BasePlan):
                 facts.append(("", f"creates {', '.join(stage.creates)}"))
             if stage.moved:
                 facts.append(("", f"receives {show_bytes(stage.moved)} of states from other nodes"))
+            facts += [("", words) for words in stage.exchanges]
             if stage.frees:
                 facts.append(("", f"frees {', '.join(stage.frees)}"))
         facts += [
@@ -159,8 +163,8 @@ class TaskPlan(BasePlan):
         return text
 
 
-def make_plan(task: Task, workers: int | None, nodes: int, memory: str | int | None) -> TaskPlan:
-    """Plan a task for a number of workers on a number of nodes."""
+def make_plan(task: Task, workers: int | None, nodes: int, memory: str | int | None, runtime: Any = None) -> TaskPlan:
+    """Plan a task for a number of workers on a number of nodes. runtime: whose links are known."""
     nodes = whole("nodes", nodes, 1, "plan")
     total = workers_from(None) if workers is None else whole("workers", workers, 1, "plan")
     if total < nodes:
@@ -189,6 +193,7 @@ def make_plan(task: Task, workers: int | None, nodes: int, memory: str | int | N
                 moved if nodes > 1 else 0,
                 _memory(task, lives, number, place),
                 _sent(unit, place),
+                _exchanges(unit, place, names, runtime),
             )
         )
     if memory is not None:
@@ -200,7 +205,8 @@ def grade_of(unit: Unit) -> str:
     """What one unit promises."""
     if unit.mode in ("locked", "hogwild"):
         return "statistical"
-    return "identical" if unit.sync.exact and not unit.tuned else "replayable"
+    timed = any(isinstance(a.value, ReplicatedState) and a.value.replication.timed for a in unit.arguments)
+    return "identical" if unit.sync.exact and not unit.tuned and not timed else "replayable"
 
 
 def _at(lives: Mapping[int, Lifetime], names: Mapping[int, str], number: int, when: str) -> tuple[str, ...]:
@@ -224,6 +230,12 @@ def _sent(unit: Unit, place: StagePlace) -> int:
     if nodes == 1:
         return 0
     return sum(2 * nodes * a.nbytes for a in unit.arguments if a.kind == "state")
+
+
+def _exchanges(unit: Unit, place: StagePlace, names: Mapping[int, str], runtime: Any) -> tuple[str, ...]:
+    """How the replicated states of a unit are exchanged, and why."""
+    states = {names[id(a.value)]: a.value for a in unit.arguments if isinstance(a.value, ReplicatedState)}
+    return tuple(exchange_words(states, unit.parts, place, runtime))
 
 
 def _refuse_over(stages: list[PlannedStage], budget: int) -> None:

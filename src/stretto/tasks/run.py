@@ -89,7 +89,7 @@ def plan_for(task: Task, runtime: Any = None) -> TaskPlan:
     """The plan of a task for a runtime; its `run` runs it."""
     where = _where(runtime)
     nodes = 1 if one_memory(where) else int(where.nodes)
-    made = make_plan(task, int(where.workers), nodes, None)
+    made = make_plan(task, int(where.workers), nodes, None, where)
     return replace(made, runner=partial(_run_plan, task, made, where))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
+from inspect import isgeneratorfunction
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,7 @@ from .tree import Unit
 from .unit_worker import StageProgress, UnitWorker
 
 UNUSED = -1  # number of the state of a stage without any
+NEVER = 2**40  # clocks between two checkpoints inside a stage
 VALUE = "value of the unit"  # in a worker's local values: what the function returned
 _LOCKING = {"locked": "chunks", "hogwild": "none", "sequential": "none", None: "chunks"}
 
@@ -149,7 +151,7 @@ class StageWork:
             return (
                 w.table(value)
                 if rules is None
-                else ReplicaHandle(w.table(value), rules, w.number, w.workers, w.local, self.seed)
+                else ReplicaHandle(w.table(value), rules, w.number, w.workers, w.local, self.seed, w.seconds)
             )
         if kind == "blocks":
             return block_reader(self.owner, number, w.workers).all_of(w.number)
@@ -213,6 +215,7 @@ def stage_run(unit: Unit, given: StageInput, runtime: Any) -> StageRun:
                     None if first is None else first.array,
                     None if first is None else first.fill,
                     dict(unit.partition).get(argument.name, getattr(argument.value, "partition", None)),
+                    argument.value.replication.exchange if isinstance(argument.value, ReplicatedState) else "shards",
                 )
             )
     if not tables:  # a job needs a table: one that stays unused
@@ -230,6 +233,8 @@ def stage_run(unit: Unit, given: StageInput, runtime: Any) -> StageRun:
         checkpoints=CheckpointOptions(None, None, False),
     )
     job = asked.job(runtime, TableIdentity("", {}), simulated=False)
+    if not _resumable(unit):
+        job = replace(job, every_clocks=NEVER)
     return StageRun(
         replace(job, locking=_LOCKING[unit.mode], blame=_StageBlame(unit.name), data=StageData(unit, given)),
         tuple(states),
@@ -241,6 +246,14 @@ def stage_run(unit: Unit, given: StageInput, runtime: Any) -> StageRun:
         StageBlocks(given.owner, given.reads.reads, given.first) if given.reads.reads else None,
         given.reads.near,
     )
+
+
+def _resumable(unit: Unit) -> bool:
+    """Whether a part can go on in the middle of a stage: it has made one iteration for each clock, and keeps nothing
+    but its local values. What copies hold back and where a function has yielded is neither.
+    """
+    replicated = any(isinstance(argument.value, ReplicatedState) for argument in unit.arguments)
+    return not replicated and not isgeneratorfunction(unit.function)
 
 
 def value_of(unit: Unit, outcome: TableOutcome) -> Any:

@@ -6,7 +6,8 @@
     test.result()
 
 Each task walks its own tree. All of them ask the same gate for workers, so stages of independent tasks run at the same
-time. Data that several tasks use are loaded once, and freed when the last task that needs them has ended.
+time. Data that several tasks use are loaded once. Data, and what nodes hold of states, are freed when the last task
+that needs them has ended.
 """
 
 from __future__ import annotations
@@ -121,8 +122,12 @@ class TaskQueue:
         with self._background:
             called = name or f"task {next(self._numbers)}"
             handle = SubmittedTask(called, self)
-            data = [f"data {self._names.number(a.value)}" for a in arguments_of(task) if a.kind in LOADED]
-            self._graph.add(called, [other.name for other in after], data)
+            used = [
+                f"{'state' if a.kind == 'state' else 'data'} {self._names.number(a.value)}"
+                for a in arguments_of(task)
+                if a.kind in LOADED or a.kind == "state"
+            ]
+            self._graph.add(called, [other.name for other in after], used)
             self._entries[called] = _Entry(handle, task, float(priority), whole("seed", seed, None, "submit"), tell)
             self._start_ready()
         return handle
@@ -199,12 +204,12 @@ class TaskQueue:
             entry = self._entries[name]
             self._background.start(name, lambda entry=entry: self._run(entry))  # type: ignore[misc]
 
-    def _end(self, name: str, failed: bool) -> list[int]:
-        """Note the end of a task; return the data sets that no task needs any more."""
+    def _end(self, name: str, failed: bool) -> list[tuple[str, int]]:
+        """Note the end of a task; return ("data" or "state", number) of what no task needs any more."""
         end = self._graph.ended(name, failed=failed)
-        freed = [int(each.removeprefix("data ")) for each in end.freed]
-        for data in freed:
-            self._names.release(data)
+        freed = [(kind, int(which)) for kind, which in (each.split() for each in end.freed)]
+        for _, which in freed:
+            self._names.release(which)
         self._start_ready()
         self._background.changed()
         return freed
@@ -234,7 +239,8 @@ class TaskQueue:
             freed = self._end(handle.name, failed=handle._result is None)
         self._free(freed)
 
-    def _free(self, numbers: Sequence[int]) -> None:
-        """Free data sets on nodes: without the lock, which others need while the nodes answer."""
-        for data in numbers:
-            self._environment.stages.release_data(self._names.owner, data)
+    def _free(self, freed: Sequence[tuple[str, int]]) -> None:
+        """Free data sets and states on nodes: without the lock, which others need while the nodes answer."""
+        stages, owner = self._environment.stages, self._names.owner
+        for kind, which in freed:
+            (stages.release if kind == "state" else stages.release_data)(owner, which)

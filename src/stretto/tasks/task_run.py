@@ -16,6 +16,7 @@ from stretto.errors import PlanError
 from stretto.runtime.chosen import name_of
 from stretto.runtime.runtimes import Serial, Threads
 from stretto.runtime.stages.data_store import release
+from stretto.runtime.stages.exchange_choice import with_exchanges
 from stretto.runtime.stages.file_blocks import OpenFiles
 from stretto.runtime.stages.gate import StageGate
 from stretto.runtime.stages.sessions import LocalStages
@@ -267,7 +268,7 @@ class TaskRun:
             if unit.mode is not None:
                 where = Serial() if unit.mode == "sequential" else self._one_process(unit, place)
             given = self._input(unit, path, sub, first, last=left == sub.iterations)
-            stage = replace(stage_run(tuned, given, where), expected=left)
+            stage = with_exchanges(replace(stage_run(tuned, given, where), expected=left), place, where)
             if unit.mode == "sequential":
                 with self._at_driver(unit):
                     end = LocalStages(where).run(stage, place)

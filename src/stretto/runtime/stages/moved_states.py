@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from stretto.consistency.exchange import elected
 from stretto.errors import PlanError
 from stretto.runtime.tables.job import TableJob
 from stretto.store.local.holdings import DRIVER, ChunkPartition, Holdings, Move
@@ -44,14 +45,22 @@ class StatePlaces:
             if used.first is not None or used.fill is not None:
                 self.holdings.reset(used.number)
         single = place.single
+        if single is not None:
+            for used in stage.states:
+                self.holdings.unmirror(used.number)
         if single is None or stage.preparation == "served":
             nodes = place.nodes if single is None else self.nodes
             homes = stage.homes(place)
-            moves = [
-                move
-                for used, shape in zip(stage.states, shapes, strict=True)
-                for move in self.holdings.spread(used.number, nodes, _wish(used, shape, nodes, homes))
-            ]
+            moves = []
+            for used, shape in zip(stage.states, shapes, strict=True):
+                among: Sequence[int] = nodes
+                if single is None and used.exchange == "holder":
+                    among = [elected(homes, self.holdings.holders(used.number).tolist())]
+                elif single is None and used.mirrored:
+                    among = with_parts(stage, place)
+                else:
+                    self.holdings.unmirror(used.number)
+                moves += self.holdings.spread(used.number, among, _wish(used, shape, among, homes))
             return moves, "served" if single is not None else ""
         how = stage.preparation or chosen_preparation(
             sum(shape.rows * shape.row_bytes for shape in shapes), max(stage.iterations, stage.expected)
@@ -64,6 +73,31 @@ class StatePlaces:
                 else self.holdings.upload(used.number, single)
             )
         return moves, how
+
+    def copies(self, stage: StageRun, place: StagePlace, before: Mapping[int, NDArray[np.int64]]) -> list[Move]:
+        """What goes to further nodes besides the moves: states of which every node has all rows.
+
+        before: by state, the holder of each chunk without the moves.
+        """
+        if place.single is not None:
+            return []
+        mirrored = [used.number for used in stage.states if used.mirrored]
+        nodes = with_parts(stage, place)
+        found = [copy for number in mirrored for copy in self.holdings.mirror(number, nodes, before[number])]
+        if not stage.job.rule.exact:  # changes are added in another order on each node: the next stage copies again
+            for number in mirrored:
+                self.holdings.unmirror(number)
+        return found
+
+    def holders(self, stage: StageRun) -> dict[int, NDArray[np.int64]]:
+        """By state: the holder of each chunk now; the driver where it starts anew."""
+        found = {}
+        for used in stage.states:
+            self.add(used, stage.job.workers)
+            holders = self.holdings.holders(used.number)
+            anew = used.first is not None or used.fill is not None
+            found[used.number] = np.full_like(holders, DRIVER) if anew else holders
+        return found
 
     def flush(self, stage: StageRun) -> list[Move]:
         """Moves that cut states over all nodes, as if these were the only storage between stages."""
@@ -80,7 +114,8 @@ class StatePlaces:
             holders = self.holdings.holders(used.number)
             shards = np.array([local[node] for node in holders.tolist()], np.int64)
             partition = ChunkPartition(self.shapes[used.number].bits, shards)
-            tables[number] = replace(tables[number], partition=partition, shards=None)
+            exchange = used.exchange if used.mirrored and place.single is None else "shards"
+            tables[number] = replace(tables[number], partition=partition, shards=None, exchange=exchange)
         homes = tuple(local[node] for node in stage.homes(place))
         return replace(stage.job, tables=tuple(tables), homes=homes)
 
@@ -101,6 +136,11 @@ class StatePlaces:
         for state in [number] if number is not None else list(self.shapes):
             self.shapes.pop(state, None)
             self.holdings.forget(state)
+
+
+def with_parts(stage: StageRun, place: StagePlace) -> tuple[int, ...]:
+    """The nodes of a stage that have parts."""
+    return tuple(sorted(set(stage.homes(place))))
 
 
 def _wish(used: StageState, shape: StateShape, nodes: Sequence[int], homes: Sequence[int]) -> NDArray[np.int64] | None:

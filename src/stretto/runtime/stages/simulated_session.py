@@ -48,8 +48,11 @@ class SimulatedStages(InPlace):
         """Run a stage on some of the nodes."""
         with self._one, stage.reading(range(stage.job.workers)):
             flushed = [] if stage.direct else self._places.flush(stage)
+            before = self._places.holders(stage)
             moves, how = self._places.before(stage, place)
-            between = [move for move in moves if move.source != DRIVER]  # the driver's first values take no time
+            # The driver's first values take no time. Copies do: without them caches would read the rows.
+            between = self._places.copies(stage, place, before)
+            between += [move for move in moves if move.source != DRIVER]
             moved = self._places.nbytes([*flushed, *between])
             around = 2 * float(self._spec.latency) + self._seconds(flushed) + self._seconds(between)
             if place.single is None or how == "served":

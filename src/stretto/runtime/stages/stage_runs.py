@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
+from stretto.consistency.exchange import MIRRORED
 from stretto.errors import RunError
 from stretto.runtime.tables.job import TableJob, TableOutcome
 from stretto.state.state import State
@@ -74,6 +75,12 @@ class StageState:
     first: NDArray[Any] | None = None  # values that it starts from; None: those it has
     fill: float | None = None  # the same where all of them are one number
     partition: Any = None  # function(keys, shards) -> shards, as for tables; None: even shares
+    exchange: str = "shards"  # of replicas on several nodes: see `consistency.exchange`
+
+    @property
+    def mirrored(self) -> bool:
+        """Whether every node with parts holds all rows while a stage runs on several nodes."""
+        return self.exchange in MIRRORED
 
 
 @dataclass(frozen=True, eq=False)

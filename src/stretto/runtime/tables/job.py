@@ -79,6 +79,9 @@ class WorkerApi(Protocol):
     def work(self, items: float) -> None:
         """Report computed items: they cost virtual time where time is virtual."""
 
+    def seconds(self) -> float | None:
+        """Seconds of the run, virtual where time is; None where no time counts (serial)."""
+
     def shared(self, table: int) -> tuple[NDArray[Any], Any]:
         """[rows, cols] the array of a table in `job.shared`, and its RowAccess; in runtimes of one process only."""
 

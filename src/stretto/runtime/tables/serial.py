@@ -168,6 +168,9 @@ class _SerialWorker:
     def work(self, items: float) -> None:
         self.items += items
 
+    def seconds(self) -> None:
+        return None
+
     def shared(self, table: int) -> tuple[NDArray[Any], Any]:
         return self.serial.arrays[table], RowAccess(1, 0)
 

@@ -85,6 +85,9 @@ class ThreadWorker(WaitingWorker):
     def work(self, items: float) -> None:
         self.items += items
 
+    def seconds(self) -> float:
+        return self._owner.now()
+
     def shared(self, table: int) -> tuple[NDArray[Any], Any]:
         return self._owner.arrays[table], self._owner.access[table]
 

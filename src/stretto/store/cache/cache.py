@@ -68,6 +68,7 @@ class Cache:
     def __init__(
         self, layout: Layout, node: int, locks: bool = False, kept: Mapping[int, dict[str, Any]] | None = None
     ) -> None:
+        layout = layout.at(node)
         workers = layout.workers_of(node)
         self.layout, self.node = layout, node
         self._rule, self._first = layout.rule, workers.start

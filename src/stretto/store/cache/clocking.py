@@ -37,6 +37,8 @@ class ClockQueue:
         self._demanded: dict[int, int] = {}
         self._waiting: dict[int, deque[Update]] = {}
         self._releases: dict[int, list[_Release]] = {}
+        self._ring = {table for table, spec in enumerate(layout.tables) if spec.exchange == "ring"}
+        self._circulated = 0  # Updates that go around the ring, of all clocks so far
 
     def begin(self, clock: int) -> None:
         """Start with all workers at this clock."""
@@ -55,6 +57,7 @@ class ClockQueue:
         """The node has reached this clock, with Updates of earlier ones; returns what to send, own shard first."""
         for shard, update in updates:
             self._waiting.setdefault(shard, deque()).append(update)
+            self._circulated += update.table in self._ring and shard != self._node
         sends: Sends = []
         for k in range(self._nodes):
             self._send((self._node + k) % self._nodes, clock, sends)
@@ -88,7 +91,9 @@ class ClockQueue:
         waiting = self._waiting.get(shard)
         while waiting and waiting[0].clock < through:
             sends.append((shard, waiting.popleft()))
-        sends += [(shard, NodeClock(self._node, through, some)) for some in self._released(shard, through)]
+        sends += [
+            (shard, NodeClock(self._node, through, some, self._circulated)) for some in self._released(shard, through)
+        ]
 
     def _released(self, shard: int, clock: int) -> list[tuple[_Released, ...]]:
         """Versions that the messages of this clock release, for at least one message."""

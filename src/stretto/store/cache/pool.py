@@ -95,7 +95,10 @@ class Pool:
         """Place rows on shards, as far as another layout had them elsewhere."""
         before, now = old.tables[self._table], self._layout.tables[self._table]
         one, other = before.partition, now.partition
-        alike = (old.nodes, before.shards) == (self._layout.nodes, now.shards)
+        new = self._layout
+        alike = (old.nodes, before.shards, before.mirrored) == (new.nodes, now.shards, now.mirrored)
+        if now.mirrored:
+            alike = alike and old.here == new.here
         if alike and isinstance(one, ChunkPartition) and isinstance(other, ChunkPartition) and one.bits == other.bits:
             moved = np.flatnonzero(one.shards != other.shards)
             shards = self._layout.shard_of(self._table, moved << other.bits)

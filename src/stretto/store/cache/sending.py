@@ -23,6 +23,7 @@ from stretto.comm.sizes import row_sizes
 from stretto.kernels.tables import pending_changes as kernels
 from stretto.store.index import Places
 from stretto.store.layout import Layout
+from stretto.store.ring import others_of
 
 from .buffer import ChangeBatch, PendingChanges
 from .table import CachedTable
@@ -38,6 +39,9 @@ class Sender:
         self._witness = layout.witness
         self._burst = layout.policy.burst[0] if isinstance(layout.policy, Managed) else None
         self._numbers = [0] * layout.nodes
+        self._others = {
+            table: others_of(layout, table, node) for table, spec in enumerate(layout.tables) if spec.mirrored
+        }
 
     def settle(self, table: CachedTable, slip: PendingChanges, following: PendingChanges | None) -> None:
         """Exact runs: a worker has ended the clock of this slip. Round it, and add the residual to the next slip."""
@@ -112,6 +116,7 @@ class Sender:
                 batch.witness[a:b] if self._witness else None,
             )
             found.append((shard, update))
+            found += [(other, update) for other in self._others.get(table.number, ())]
         if table.flight is not None and numbers is not None:
             table.flight.append(batch, numbers)
         return found

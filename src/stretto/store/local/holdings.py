@@ -39,6 +39,7 @@ class Holdings:
 
     def __init__(self) -> None:
         self._holders: dict[int, NDArray[np.int64]] = {}
+        self._mirrors: dict[int, frozenset[int]] = {}  # by state: nodes that have all of its fresh rows
 
     def add(self, state: int, grid: ChunkGrid) -> None:
         """A new state; the driver has it. One that is known stays as it is."""
@@ -56,6 +57,30 @@ class Holdings:
         """Cut a state over nodes. wish: the node of each chunk; None: even shares, with as few moves as possible."""
         now = self._holders[state]
         return self._to(state, _balanced(now, nodes) if wish is None else wish)
+
+    def mirror(self, state: int, nodes: Sequence[int], before: NDArray[np.int64]) -> list[Move]:
+        """Copies that a state needs to be on all of these nodes, besides the moves of `spread`; holders stay.
+
+        before: the holder of each chunk without these moves, from which others copy it. What the driver had is copied
+        from the holder that gets it.
+        """
+        if self._mirrors.get(state) == frozenset(nodes):
+            return []
+        self._mirrors[state] = frozenset(nodes)
+        now = self._holders[state]
+        source = np.where(before == DRIVER, now, before)
+        found = []
+        for node in nodes:
+            lacking = np.flatnonzero((before != node) & (now != node))
+            found += [
+                Move(state, holder, node, lacking[source[lacking] == holder])
+                for holder in np.unique(source[lacking]).tolist()
+            ]
+        return found
+
+    def unmirror(self, state: int) -> None:
+        """A stage changes the rows of holders only: copies on other nodes are out of date."""
+        self._mirrors.pop(state, None)
 
     def gather(self, state: int, node: int) -> list[Move]:
         """Bring all of a state to one node, or to the driver."""
@@ -84,10 +109,12 @@ class Holdings:
 
     def changed(self, state: int, node: int, chunks: Iterable[int] | Chunks) -> None:
         """A node has changed chunks: its rows are the fresh ones."""
+        self.unmirror(state)
         self._holders[state][np.asarray(chunks, np.int64)] = node
 
     def reset(self, state: int) -> None:
         """The driver has all of it again, as after a restart or where it starts from its first values."""
+        self.unmirror(state)
         self._holders[state][:] = DRIVER
 
     def lost(self, nodes: Iterable[int]) -> list[int]:
@@ -97,11 +124,14 @@ class Holdings:
 
     def forget(self, state: int) -> None:
         """The state is not needed any more."""
+        self.unmirror(state)
         self._holders.pop(state, None)
 
     def _to(self, state: int, wanted: NDArray[np.int64]) -> list[Move]:
         now = self._holders[state]
         moved = np.flatnonzero(now != wanted)
+        if len(moved):
+            self.unmirror(state)
         found = []
         pairs = np.stack([now[moved], wanted[moved]])
         for source, target in np.unique(pairs, axis=1).T.tolist():

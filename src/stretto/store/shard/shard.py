@@ -21,6 +21,7 @@ rows, and every node ShardClock(3). `consistency.rules` defines the rule and com
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -90,7 +91,8 @@ class Shard:
         self._every = self._next = 0
         self._wanted: set[int] = set()  # clocks to keep in `past` besides the multiples
         # Each shard starts with another node, so that not all shards send to node 0 first.
-        self._order = [(shard + 1 + k) % layout.nodes for k in range(layout.nodes)]
+        # A cache that holds no row of this shard needs no clock of it.
+        self._order = [shard] if layout.all_mirrored else [(shard + 1 + k) % layout.nodes for k in range(layout.nodes)]
         self._receivers = {
             Update: self._update,
             NodeClock: self._node_clock,
@@ -106,6 +108,8 @@ class Shard:
     # -- messages ----------------------------------------------------------------------------------------------------
 
     def _update(self, update: Update) -> Answers:
+        if update.node != self.number and self.layout.tables[update.table].mirrored:
+            update = replace(update, number=0)  # it counts the Updates to another shard
         if self._held is not None:
             self._held.put(update)
             return []
@@ -114,7 +118,7 @@ class Shard:
         if self._announced is not None:
             self._announced.check(update, slots)
         table.apply(table.change_of(update, slots), update.clock, self._cuts)
-        self._seen[update.node] = update.number
+        self._seen[update.node] = max(self._seen[update.node], update.number)
         self._latest = max(self._latest, update.clock)
         if self._picks and table.changed:
             self.dirty = True

@@ -40,6 +40,7 @@ class RowFormat:
     witnesses: int  # columns of the witness array
     short: bool  # values are sent as f2
     narrow: bool  # keys are sent as i4
+    ring: tuple[int, ...] = ()  # nodes whose changes others pass on
 
 
 class Checker(Protocol):
@@ -83,12 +84,14 @@ class TableCheck:
                 layout.witnesses,
                 travels_short(spec.dtype, layout.policy.codec),
                 spec.rows is not None and spec.rows <= _NARROW,
+                layout.mirrors if spec.exchange == "ring" else (),
             )
             for spec in layout.tables
         ]
         # A user's partition is their own function: it is never called with keys from an unverified message.
         self._placed = [
-            not callable(spec.partition) or isinstance(spec.partition, ChunkPartition) for spec in layout.tables
+            (not callable(spec.partition) or isinstance(spec.partition, ChunkPartition)) and not spec.mirrored
+            for spec in layout.tables
         ]
 
     def table(self, number: int) -> RowFormat | None:

@@ -63,7 +63,7 @@ def pack(message: Message | Block, check: Checker) -> tuple[Numbers, Arrays]:
         return (BLOCK, message.plan, message.epoch, message.block, message.turn, *sizes), parts
     if isinstance(message, NodeClock):
         arrays: Arrays = []
-        numbers = [NODE_CLOCK, message.clock]
+        numbers = [NODE_CLOCK, message.clock, message.circulated]
         for table, keys, versions in message.released:
             numbers += [table, len(keys)]
             arrays += [keys, versions]
@@ -98,16 +98,16 @@ def unpack(numbers: Numbers, take: Take, source: int, target: int, check: Checke
         check.block(plan, block, sizes)
         return Block(plan, epoch, block, turn, tuple(take("u1", size) for size in sizes))
     if kind == NODE_CLOCK:
-        if len(given) % 2 != 1:
+        if len(given) < 2 or len(given) % 2:
             raise Malformed("numbers missing")
         released = []
-        for i in range(1, len(given), 2):
+        for i in range(2, len(given), 2):
             shape = check.table(given[i])
             keys = _keys(take, given[i], given[i + 1], False, target, rows)
             if shape is not None and not shape.versioned:
                 raise Malformed("versions of a table without")
             released.append((given[i], keys, take("i4", given[i + 1])))
-        return NodeClock(source, given[0], tuple(released))
+        return NodeClock(source, given[0], tuple(released), given[1])
     if kind in (FETCH, ANNOUNCE, DROPPED):
         _exactly(given, 3)
         table, count, other = given
@@ -157,7 +157,8 @@ def _pack_rows(message: Update | Rows, values: NDArray[Any], check: Checker) -> 
         arrays.append(versions)
     if isinstance(message, Update):
         flags |= _RUNNING if message.running else 0
-        last = (message.number, message.clock, message.worker, 0)
+        passed_on = shape is not None and bool(shape.ring)
+        last = (message.number, message.clock, message.worker, message.node + 1 if passed_on else 0)
     else:
         flags |= _REPLY if message.reply else 0
         last = (message.through, message.seen, 0, 0)
@@ -205,7 +206,11 @@ def _unpack_rows(
     if flags & _SHORT:
         values = values.astype(dtype)
     if kind == UPDATE:
-        number, clock, worker, _ = last
+        number, clock, worker, origin = last
+        if origin:  # a change that goes around a ring
+            if shape is None or origin - 1 not in shape.ring:
+                raise Malformed("a change of a node that is not in the ring")
+            source = origin - 1
         running = bool(flags & _RUNNING)
         return Update(table, source, number, clock, worker, keys, values, nbytes, running, versions, witness)
     through, seen, _, _ = last

@@ -64,11 +64,12 @@ class ClusterStages:
             flushed = 0 if stage.direct else self._flush(stage)
             with self._lock:
                 self._check_broken([used.number for used in stage.states])
-                before = self._holders(stage)
+                before = self._places.holders(stage)
                 moves, how = self._places.before(stage, place)
+                copies = self._places.copies(stage, place, before)
                 self._owners.update((used.number, stage.owner) for used in stage.states)
-                transfer = self._transfer(stage, place, moves, how, before)
-                moved = flushed + self._places.nbytes([move for move in moves if move.source != DRIVER])
+                transfer = self._transfer(stage, place, [*moves, *copies], how, before)
+                moved = flushed + self._places.nbytes([move for move in [*moves, *copies] if move.source != DRIVER])
             if place.single is None or how == "served":
                 nodes = place.nodes if place.single is None else self.nodes
                 outcome, seconds = self._wide(stage, place, nodes, transfer)
@@ -156,15 +157,6 @@ class ClusterStages:
 
     # -- transfers ----------------------------------------------------------------------------------------------------
 
-    def _holders(self, stage: StageRun) -> dict[int, NDArray[np.int64]]:
-        """By state: the holder of each chunk now; none where it starts anew."""
-        found = {}
-        for used in stage.states:
-            self._places.add(used, stage.job.workers)
-            holders = self._places.holdings.holders(used.number)
-            found[used.number] = holders if used.first is None else np.full_like(holders, DRIVER)
-        return found
-
     def _transfer(
         self,
         stage: StageRun,
@@ -233,13 +225,13 @@ class ClusterStages:
             fills,
             wants,
             whole=sources is None,
-            keeps=sources is not None,
+            keeps=frozenset(used.number for used in stage.states if sources is not None or used.mirrored),
         )
 
     def _flush(self, stage: StageRun) -> int:
         """Cut the states of a stage over all nodes; return the bytes. For comparison with direct transfers."""
         with self._lock:
-            before = self._holders(stage)
+            before = self._places.holders(stage)
             moves = self._places.flush(stage)
         if moves:
             self._move(stage.owner, moves, before)

@@ -47,7 +47,8 @@ class TransferPayload:
     )  # by state [chunks]: where each is, −1: no need
     whole: bool = True  # request all of them before the stage; otherwise those that are used
     reports: bool = False  # tell the driver when all have arrived; a stage waits for them by itself
-    keeps: bool = False  # holders keep what they send: on demand, a chunk may be read and not changed
+    # States of which holders keep what they send: on demand a chunk may be read and not changed, and others are copied.
+    keeps: frozenset[int] = frozenset()
 
 
 def make_transfer_task(host: HostApi, begin: BeginTask) -> TransferTask:
@@ -189,7 +190,7 @@ class _TransferNode:
             for chunk in chunks.tolist():
                 rows = np.ascontiguousarray(held.rows(chunk)).copy()
                 self._task.send(self._node, source, Block(number, ROWS, chunk, 0, (rows.reshape(-1).view(np.uint8),)))
-            if not self._payload.keeps:
+            if number not in self._payload.keeps:
                 held.drop(chunks)
             return
         rows = block.parts[0].view(held.shape.dtype).reshape(-1, held.shape.cols)

@@ -156,7 +156,8 @@ def merged(
     made.take(rest.recorded for rest in rests)
     if made.full:
         for table in range(len(layout.tables)):
-            keys, counts = zip(*(rest.witness[table] for rest in rests), strict=True)
+            there = [rest for rest in rests if layout.stores(table, rest.node)]
+            keys, counts = zip(*(rest.witness[table] for rest in there), strict=True)
             made.final[table] = np.concatenate(keys), np.concatenate(counts)
-            made.final_values[table] = np.concatenate([rest.tables[table].values for rest in rests])
+            made.final_values[table] = np.concatenate([rest.tables[table].values for rest in there])
     return made

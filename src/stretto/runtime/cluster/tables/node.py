@@ -112,6 +112,10 @@ class NodeWorkers:
 
     # -- called by workers, without the lock -------------------------------------------------------------------------
 
+    def now(self) -> float:
+        """Seconds since the task was created."""
+        return self.task.now()
+
     @contextmanager
     def inside(self) -> Iterator[float]:
         """Hold the lock and send resulting messages at the end; yields the time."""

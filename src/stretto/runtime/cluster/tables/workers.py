@@ -26,6 +26,10 @@ class WorkersNode(Protocol):
     free: list[bool]  # by table: whether reads and adds need no lock
     asleep: bool  # the node has nothing to send between clocks
 
+    def now(self) -> float:
+        """Seconds since the run began."""
+        ...
+
     def inside(self) -> AbstractContextManager[float]:
         """Hold the lock and send resulting messages at the end; gives the time."""
         ...
@@ -92,6 +96,9 @@ class ClusterWorker(WaitingWorker):
 
     def work(self, items: float) -> None:
         self.items += items
+
+    def seconds(self) -> float:
+        return self._group.now()
 
     def shared(self, table: int) -> NoReturn:
         raise PlanError("placement='shared' needs one process, and a cluster has several: remove placement='shared'")

@@ -95,10 +95,13 @@ class Evaluator:
 
     def _rows_at(self, table: int) -> list[Past]:
         """Each shard's rows of a table, at the evaluated clock or now."""
+        stores = self._cluster.layout.stores
         if self._cut is not None:
-            return [self._rows_of(part, table) for _, part in sorted(self._cut.shards.items())]
+            return [self._rows_of(part, table) for at, part in sorted(self._cut.shards.items()) if stores(table, at)]
         found = []
         for node in self._nodes():
+            if not stores(table, node.number):
+                continue
             view = None if self._at is None else node.shard.past.get(self._at)
             found.append((*node.shard.table(table), node.shard.states(table)) if view is None else view[table])
         return found

@@ -328,9 +328,10 @@ class SimulatedCluster:
         for table in range(len(self.layout.tables)):
             tables.append(self.evaluator.rest(table))
             if recording.full:  # the current one, whatever clock was evaluated
-                keys, counts = zip(*(node.shard.witness(table) for node in nodes), strict=True)
+                there = [node for node in nodes if self.layout.stores(table, node.number)]
+                keys, counts = zip(*(node.shard.witness(table) for node in there), strict=True)
                 recording.final[table] = np.concatenate(keys), np.concatenate(counts)
-                recording.final_values[table] = np.concatenate([node.shard.table(table)[1] for node in nodes])
+                recording.final_values[table] = np.concatenate([node.shard.table(table)[1] for node in there])
         self._count_lag()
         return TableOutcome(
             tuple(tables),

@@ -169,6 +169,9 @@ class LocalSimulatedWorker:
         if seconds > 0:
             self._hub.sleep(self.sleeper, seconds)
 
+    def seconds(self) -> float:
+        return self._hub.now
+
     def shared(self, table: int) -> NoReturn:
         raise PlanError(
             "placement='shared' needs one process, and a simulated cluster has none: remove placement='shared'"
