@@ -15,6 +15,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from stretto import faults, memory, schedule, tables
     from stretto.consistency.replication import add, average, random_share, round_robin, top
+    from stretto.consistency.rules import ASP, BSP, SSP
     from stretto.data.convert.convert import as_data
     from stretto.data.generate.ratings import ratings as generate_ratings
     from stretto.data.parts.node_files import NodeFiles
@@ -57,6 +58,8 @@ if TYPE_CHECKING:
     from stretto.tasks.front import below, branch, loop, parallel_units, seq, stalls, unit
 
 _SHELF = {
+    "ASP": "stretto.consistency.rules:ASP",
+    "BSP": "stretto.consistency.rules:BSP",
     "Cluster": "stretto.runtime.cluster.spec:Cluster",
     "Data": "stretto.data.records.data:Data",
     "ElasticNet": "stretto.models.linear.lasso:ElasticNet",
@@ -71,6 +74,7 @@ _SHELF = {
     "NodeFiles": "stretto.data.parts.node_files:NodeFiles",
     "Plan": "stretto.plan.plan:Plan",
     "Program": "stretto.programs.program:Program",
+    "SSP": "stretto.consistency.rules:SSP",
     "Saving": "stretto.runtime.files.run_checkpoints:Saving",
     "Serial": "stretto.runtime.runtimes:Serial",
     "Session": "stretto.runtime.session:Session",
@@ -127,6 +131,9 @@ _SHELF = {
 }
 
 __all__ = [
+    "ASP",
+    "BSP",
+    "SSP",
     "Cluster",
     "Data",
     "ElasticNet",
@@ -200,7 +207,7 @@ __all__ = [
 _moved = deprecated_names(
     "stretto",
     {
-        **{name: f"stretto.tables:{name}" for name in ("ASP", "BSP", "SSP", "Eager", "Lazy", "Managed", "Table")},
+        **{name: f"stretto.tables:{name}" for name in ("Eager", "Lazy", "Managed", "Table")},
         **{name: f"stretto.tables:{name}" for name in ("adagrad", "adarevision", "proximal")},
         "server_function": "stretto.tables:server_function",
         **{name: f"stretto.faults:{name}" for name in ("Crash", "Delay", "Pause", "Reset", "SlowLink", "SlowNode")},

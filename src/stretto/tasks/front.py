@@ -69,7 +69,7 @@ def unit(
         Data, states and plain values.
     workers : int, "auto" or None, default None
         Width: workers that run the parts. "auto" measures and chooses; None takes all that the runtime has. Never
-        changes a result under `st.tables.BSP()`.
+        changes a result under `st.BSP()`.
     parts : int or None, default None
         Logical parts that data and work are cut into; results depend on it. None: 16 where data are given, else 1;
         of files at most one for each block.
@@ -83,7 +83,7 @@ def unit(
         States as one array of this process: parts one after another, in threads that lock the chunks they touch, or in
         threads without locks. None: served states, whose freshness `sync` says.
     sync : BSP, SSP, ASP, "adaptive" or None, default None
-        How fresh a read must be; None for that of the loop around it, or `st.tables.BSP()`. "adaptive": chosen while it
+        How fresh a read must be; None for that of the loop around it, or `st.BSP()`. "adaptive": chosen while it
         runs, by the criterion of the loop around it (see `st.loop`).
     fresh : sequence of states, default ()
         States that start from their first values each time the unit runs.
