@@ -12,7 +12,8 @@ from stretto.errors import PlanError
 from stretto.state.state import ReplicatedState
 
 from .adaptive.syncing import ADAPTIVE, checked_sync, loop_sync
-from .arguments import Argument, argument_of
+from .arguments import Argument
+from .declared import default_parts, is_partitioned, refuse_in_loops, unit_argument
 from .files import FileBlocks
 from .logical import describe
 from .plan import TaskPlan
@@ -122,7 +123,7 @@ def unit(
     if workers == "auto" and placement is not None:
         raise PlanError(f"{owner}: workers='auto' and placement= contradict each other; leave one of them out")
     made = tuple(
-        argument_of(owner, given, named)
+        unit_argument(owner, given, named)
         for given, named in zip(arguments, _names(function, arguments, looped), strict=True)
     )
     if mode is not None and mode not in MODES:
@@ -137,6 +138,8 @@ def unit(
     blocks = [argument for argument in made if argument.kind in ("block", "blocks")]
     if looped and blocks:
         raise PlanError(f"{owner}: a loop cannot use {blocks[0].name!r}, which is read in blocks; give a function")
+    if looped:
+        refuse_in_loops(owner, made)
     if looped and (parts is not None or mode is not None or sync is not None or fresh):
         raise PlanError(f"{owner}: a loop has its own blocks and order; leave out parts=, mode=, sync= and fresh=")
     return Unit(
@@ -162,8 +165,9 @@ def unit(
 def _parts(owner: str, arguments: tuple[Argument, ...], given: int | None) -> int:
     """Parts of a unit; of files that are known, each part needs a block."""
     files = [a.value.opened for a in arguments if isinstance(a.value, FileBlocks) and a.value.opened is not None]
-    cut = any(a.kind == "data" or isinstance(a.value, FileBlocks) for a in arguments)
-    found = min([PARTS if cut else 1, *(len(one.blocks) for one in files)]) if given is None else given
+    cut = any(a.kind == "data" or isinstance(a.value, FileBlocks) or is_partitioned(a) for a in arguments)
+    most = max(default_parts(arguments), default=PARTS if cut else 1)
+    found = min([most, *(len(one.blocks) for one in files)]) if given is None else given
     parts = whole("parts", found, 1, owner)
     for one in files:
         one.assigned(parts)  # raises now if they cannot be shared out

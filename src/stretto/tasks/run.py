@@ -126,7 +126,7 @@ def _run(
     if made is not None:
         refuse_changed(made, plan, "task.plan(…)")
     options = TaskOptions(
-        whole("seed", seed, None), record, None if memory is None else parse_bytes(memory), transfer == "direct"
+        whole("seed", seed, None), record, None if memory is None else parse_bytes(memory), transfer == "direct", True
     )
     safe = SafePoints(TaskCheckpoints.of(plan, options.seed, checkpoint, checkpoint_every, resume))
     names = DataNames(unique_name("run"))

@@ -17,6 +17,7 @@ from stretto.runtime.stages.sent_functions import SentFunction
 from stretto.runtime.stages.stage_runs import StageRun, StageState
 from stretto.runtime.tables.job import TableOutcome
 from stretto.state.make import zeros
+from stretto.state.partitioned import DeclaredData
 from stretto.state.state import ReplicatedState
 from stretto.tables.job import TableIdentity, TableRunRequest
 from stretto.tables.options import CheckpointOptions, EvaluationOptions
@@ -26,6 +27,7 @@ from stretto.tables.table import Table
 from stretto.tables.worker import Worker
 
 from .arguments import Argument
+from .declared import PartAccess, part_rows
 from .exchanges import Exchanges
 from .reads import UnitReads
 from .tree import Unit
@@ -87,6 +89,7 @@ class StageWork:
             for argument, name in zip(unit.arguments, table_names(unit), strict=True)
         )
         self.numbers, self.unit = given.numbers, unit.name
+        self.access = PartAccess(unit.arguments, unit.parts)
         self.last, self.seed = given.last, given.seed
         self.rules = {
             name: argument.value.replication
@@ -104,7 +107,8 @@ class StageWork:
         if self.local and w.clock == 0 and not w.local:
             w.local.update(deepcopy(self.local[w.number]))
         arguments = [
-            self._argument(w, argument, number) for argument, number in zip(self.arguments, self.numbers, strict=True)
+            self._argument(w, at, argument, number)
+            for at, (argument, number) in enumerate(zip(self.arguments, self.numbers, strict=True))
         ]
         progress = StageProgress()
         worker = UnitWorker(w, self.first, progress)
@@ -139,19 +143,21 @@ class StageWork:
         if self._sent is None:
             self._sent = SentFunction(self.function)
         alone = ("data", "block", "blocks")
-        arguments = tuple(Argument(a.kind, None, a.name) if a.kind in alone else a for a in self.arguments)
+        arguments = tuple(replace(a, value=None) if a.kind in alone else a for a in self.arguments)
         return {**self.__dict__, "arguments": arguments, "function": self._sent, "_sent": None}
 
-    def _argument(self, w: Worker, argument: Argument, number: int) -> Any:
+    def _argument(self, w: Worker, at: int, argument: Argument, number: int) -> Any:
         kind, value = argument.kind, argument.value
         if kind == "state":
             rules = self.rules.get(value)
             return (
-                w.table(value)
+                self.access.state(at, w.table(value), w.number)
                 if rules is None
                 else ReplicaHandle(w.table(value), rules, w.number, w.workers, w.local, self.seed)
             )
         if kind == "blocks":
+            if argument.declared is not None:
+                return self.access.data(at, argument, w, self.owner, number, None)
             return block_reader(self.owner, number, w.workers).all_of(w.number)
         if kind not in ("data", "source"):
             return value
@@ -159,7 +165,8 @@ class StageWork:
         def make() -> Any:
             return value.read(w.number, w.workers) if kind == "source" else _share(value, w.number, w.workers)
 
-        return held(self.owner, (number, w.number, w.workers), make)
+        found = held(self.owner, (number, w.number, w.workers), make)
+        return found if argument.declared is None else self.access.data(at, argument, w, self.owner, number, found)
 
 
 class StageData:
@@ -183,8 +190,16 @@ class StageData:
 def _share(value: Any, part: int, parts: int) -> Any:
     if value is None:
         raise RunError(f"the data of part {part} have not reached this node; please report this")
+    if isinstance(value, DeclaredData):
+        return value.cut(part, parts)
     share = share_of(value, part, parts)
     return share.take(0, len(share))
+
+
+def _holders(argument: Argument, parts: int) -> Any:
+    """Which node holds which rows of a state: as the rows of parts, or by a function of the user."""
+    rows = part_rows(argument, parts)
+    return getattr(argument.value, "partition", None) if rows is None else rows
 
 
 def table_names(unit: Unit) -> list[str]:
@@ -198,7 +213,8 @@ def stage_run(unit: Unit, given: StageInput, runtime: Any) -> StageRun:
     states = []
     for number, (argument, name) in enumerate(zip(unit.arguments, table_names(unit), strict=True)):
         if argument.kind == "state":
-            array = argument.value.array
+            stored = argument.value.stored
+            array = stored.array
             tables[name] = Table(
                 rows=len(array),
                 cols=array.size // max(1, len(array)),
@@ -209,10 +225,10 @@ def stage_run(unit: Unit, given: StageInput, runtime: Any) -> StageRun:
             states.append(
                 StageState(
                     given.numbers[number],
-                    argument.value,
+                    stored,
                     None if first is None else first.array,
                     None if first is None else first.fill,
-                    dict(unit.partition).get(argument.name, getattr(argument.value, "partition", None)),
+                    dict(unit.partition).get(argument.name, _holders(argument, unit.parts)),
                 )
             )
     if not tables:  # a job needs a table: one that stays unused

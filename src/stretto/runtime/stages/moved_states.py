@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from stretto.errors import PlanError
 from stretto.runtime.tables.job import TableJob
+from stretto.state.partitions import PartRows
 from stretto.store.local.holdings import DRIVER, ChunkPartition, Holdings, Move
 
 from .held_states import StateShape
@@ -42,10 +43,11 @@ class StatePlaces:
         single = place.single
         if single is None or stage.preparation == "served":
             nodes = place.nodes if single is None else self.nodes
+            homes = np.asarray(stage.homes(place), np.int64)
             moves = [
                 move
                 for used, shape in zip(stage.states, shapes, strict=True)
-                for move in self.holdings.spread(used.number, nodes, _wish(used, shape, nodes))
+                for move in self.holdings.spread(used.number, nodes, _wish(used, shape, nodes, homes))
             ]
             return moves, "served" if single is not None else ""
         how = stage.preparation or chosen_preparation(
@@ -98,15 +100,23 @@ class StatePlaces:
             self.holdings.forget(state)
 
 
-def _wish(used: StageState, shape: StateShape, nodes: Sequence[int]) -> NDArray[np.int64] | None:
-    """[chunks] the node that a partition of the user gives each chunk; None: even shares."""
+def _wish(
+    used: StageState, shape: StateShape, nodes: Sequence[int], homes: NDArray[np.int64]
+) -> NDArray[np.int64] | None:
+    """[chunks] the node that a partition gives each chunk; None: even shares. homes [parts]: the node of each part."""
     if used.partition is None:
         return None
     chunks, many = shape.grid.chunks, len(nodes)
-    if used.partition == "range":
+    firsts = np.arange(chunks) << shape.bits
+    if isinstance(used.partition, PartRows) and len(set(homes.tolist())) > 1:
+        # A chunk is with the part that has its middle row; at one end of it another part may have some.
+        ends = np.minimum(firsts + (1 << shape.bits), shape.rows)
+        parts = used.partition.holders((firsts + ends - 1) // 2)
+        return homes[np.minimum(parts, len(homes) - 1)]
+    if isinstance(used.partition, PartRows | str):
         places = np.arange(chunks) * many // max(1, chunks)
     else:
-        places = np.asarray(used.partition(np.arange(chunks) << shape.bits, many)).astype(np.int64)
+        places = np.asarray(used.partition(firsts, many)).astype(np.int64)
         if places.shape != (chunks,) or ((places < 0) | (places >= many)).any():
             raise PlanError(
                 f"a partition gave {places.shape} places between {places.min(initial=0)} and {places.max(initial=0)} "
