@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from stretto.state.buffer import buffer
     from stretto.state.make import full, random, sparse_rows, state, zeros
     from stretto.state.state import SparseRows, State
+    from stretto.state.transactions import transaction
     from stretto.tasks.adaptive.knobs import knob
     from stretto.tasks.arguments import source, whole
     from stretto.tasks.cocoa.task import cocoa
@@ -123,6 +124,7 @@ _SHELF = {
     "tables": "stretto:tables",
     "text_file": "stretto.data.reading.text:text_file",
     "top": "stretto.consistency.replication:top",
+    "transaction": "stretto.state.transactions:transaction",
     "uniform": "stretto.keyed:uniform",
     "unit": "stretto.tasks.front:unit",
     "whole": "stretto.tasks.arguments:whole",
@@ -196,6 +198,7 @@ __all__ = [
     "tables",
     "text_file",
     "top",
+    "transaction",
     "uniform",
     "unit",
     "whole",

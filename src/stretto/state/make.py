@@ -17,6 +17,7 @@ from stretto.state.array_like import aligned, check_dtype
 from stretto.state.partitioned import ColumnState, DeclaredData, PartitionedState
 from stretto.state.partitions import Ranges, ranges_of
 from stretto.state.state import ReplicatedState, SparseRows, State
+from stretto.state.transactions import TransactionState, checked_transactions
 
 _made = count()
 
@@ -78,6 +79,7 @@ def state(
     merge: Any = None,
     filter: Any = None,
     every: int = 1,
+    transactions: Any = None,
 ) -> Any:
     """A state with a copy of an array; or data that the parts of a unit read where they run.
 
@@ -106,6 +108,8 @@ def state(
         sends all. What is held back is sent later, and all of it at the end of the unit.
     every : int, default 1
         Replicated: yields of a function between two exchanges.
+    transactions : sequence of Transaction or None, default None
+        The transactions (`st.transaction`) that change this state; nothing else does. The holder of a row applies them.
 
     Returns
     -------
@@ -125,6 +129,8 @@ def state(
     [3.0, 3.0]
     """
     if _only_read(array):
+        if transactions is not None:
+            raise PlanError("state: sources and sparse matrices are only read; leave out transactions=")
         if replicate or merge is not None or filter is not None or every != 1:
             raise PlanError(
                 "state: sources and sparse matrices are only read, so they are not replicated; leave out replicate= "
@@ -132,6 +138,10 @@ def state(
             )
         return _declared(array, dtype, partition)
     numbers = np.asarray(array, dtype=dtype)
+    if transactions is not None:
+        ranges = "rows" if partition is None else partition
+        ranges = ranges if callable(ranges) else ranges_of(ranges, {"rows": len(numbers)})
+        return TransactionState(numbers, *checked_transactions(transactions, ranges, replicate))
     if partition is not None:
         if replicate:
             raise PlanError("state: partition= and replicate= contradict each other; leave one of them out")

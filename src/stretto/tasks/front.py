@@ -18,6 +18,7 @@ from .files import FileBlocks
 from .logical import describe
 from .plan import TaskPlan
 from .run import plan_of
+from .transactions.declared import mailbox_of
 from .tree import BranchTask, Criterion, ParallelTasks, RepeatedTask, SequenceTask, Task, Unit, is_loop
 
 PARTS = 16  # logical parts of a unit that is given data
@@ -142,11 +143,14 @@ def unit(
         refuse_in_loops(owner, made)
     if looped and (parts is not None or mode is not None or sync is not None or fresh):
         raise PlanError(f"{owner}: a loop has its own blocks and order; leave out parts=, mode=, sync= and fresh=")
+    many = _parts(owner, made, parts)
+    if not looped:
+        made += mailbox_of(owner, made, many, mode)
     return Unit(
         function,
         made,
         workers,
-        _parts(owner, made, parts),
+        many,
         whole("iterations", iterations, 1, owner),
         _placed(owner, placement),
         float(priority),

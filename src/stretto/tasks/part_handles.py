@@ -207,8 +207,10 @@ class DataPartHandle:
 
         Parameters
         ----------
-        numbers, deltas : array_like
-            As for a state.
+        numbers : array_like of int
+            Of rows or columns.
+        deltas : array_like
+            What would be added.
         """
         raise RunError(
             f"state {self._name!r} is read from a source or sparse, so it is only read; add to a state of st.zeros(…) "

@@ -29,6 +29,8 @@ from .adaptive.syncing import adaptive_loops, refuse_untuned
 from .lifetimes import Lifetime, lifetimes, places
 from .logical import arguments_of, names_of
 from .placing import Placing, moved_bytes
+from .transactions.declared import refuse_inexact
+from .transactions.mailbox import MailState
 from .tree import RepeatedTask, Task, Unit
 from .walk import Path
 
@@ -166,6 +168,7 @@ def make_plan(task: Task, workers: int | None, nodes: int, memory: str | int | N
     if total < nodes:
         raise PlanError(f"plan: {total} workers on {nodes} nodes; give each node at least one")
     refuse_untuned(task)
+    refuse_inexact(task)
     placing = Placing(nodes, total // nodes)
     names, lives = names_of(task), lifetimes(task)
     order = list(places(task))
@@ -223,7 +226,7 @@ def _sent(unit: Unit, place: StagePlace) -> int:
     nodes = len(place.workers_by_node)
     if nodes == 1:
         return 0
-    return sum(2 * nodes * a.nbytes for a in unit.arguments if a.kind == "state")
+    return sum(2 * nodes * a.nbytes for a in unit.arguments if a.kind == "state" and not isinstance(a.value, MailState))
 
 
 def _refuse_over(stages: list[PlannedStage], budget: int) -> None:

@@ -19,6 +19,7 @@ from stretto.runtime.tables.job import TableOutcome
 from stretto.state.make import zeros
 from stretto.state.partitioned import DeclaredData
 from stretto.state.state import ReplicatedState
+from stretto.state.transactions import TransactionState
 from stretto.tables.job import TableIdentity, TableRunRequest
 from stretto.tables.options import CheckpointOptions, EvaluationOptions
 from stretto.tables.replica import ReplicaHandle
@@ -30,6 +31,10 @@ from .arguments import Argument
 from .declared import PartAccess, part_rows
 from .exchanges import Exchanges
 from .reads import UnitReads
+from .transactions.calls import TransactionCalls
+from .transactions.cycle import TransactionCycle
+from .transactions.handle import TransactionHandle
+from .transactions.mailbox import Mailbox, MailState
 from .tree import Unit
 from .unit_worker import StageProgress, UnitWorker
 
@@ -48,8 +53,11 @@ class FirstValues:
     @classmethod
     def of(cls, array: NDArray[Any]) -> FirstValues:
         """A copy of the values that a state has now."""
-        one = array.flat[0] if array.size else 0.0
-        return cls(array.copy(), float(one) if (array == one).all() and not np.signbit(one) else None)
+        one = array.flat[0] if array.size else array.dtype.type(0)
+        same = bool((array == one).all()) and not np.signbit(one)
+        # A large integer, such as the bits of a float, is not a float.
+        plain = same and (array.dtype.kind == "f" or int(float(one)) == int(one))
+        return cls(array.copy(), float(one) if plain else None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,6 +104,12 @@ class StageWork:
             for argument, name in zip(unit.arguments, table_names(unit), strict=True)
             if isinstance(argument.value, ReplicatedState)
         }
+        self.transactions = {
+            at: (argument.value.dtype, rows, argument.value.transactions)
+            for at, argument in enumerate(unit.arguments)
+            if isinstance(argument.value, TransactionState) and (rows := part_rows(argument, unit.parts)) is not None
+        }
+        self.mail = [isinstance(argument.value, MailState) for argument in unit.arguments]
         self._sent: SentFunction | None = None
 
     def __call__(self, w: Worker) -> None:
@@ -118,7 +132,10 @@ class StageWork:
             if argument.kind == "block"
         ]
         copies = [argument for argument in arguments if isinstance(argument, ReplicaHandle)]
-        exchanged = Exchanges(w, copies)
+        cycle = self._cycle(w, arguments)
+        exchanged = Exchanges(w, copies, cycle)
+        if cycle is not None:
+            arguments.pop()  # the mailbox, which is no argument of the function
         for made in range(w.clock, self.iterations):
             progress.made = made
             for at, reader in changing:
@@ -131,9 +148,15 @@ class StageWork:
             final = made + 1 == self.iterations
             exchanged.send(everything=final and self.last)
             if not final:  # the last clock ends with the worker: one exchange of nodes fewer
-                w.tick()
-                yield
+                yield from exchanged.turn()
+        if cycle is not None:
+            yield from cycle.finish(self.last)
         exchanged.keep()
+
+    def _cycle(self, w: Worker, arguments: list[Any]) -> TransactionCycle | None:
+        """The transactions of a part; None: its states have none."""
+        states = [argument.calls for argument in arguments if isinstance(argument, TransactionHandle)]
+        return TransactionCycle(w, states, Mailbox(w, arguments[-1])) if states else None
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the data, which nodes get by themselves (`StageData`, `StageBlocks`).
@@ -149,6 +172,12 @@ class StageWork:
     def _argument(self, w: Worker, at: int, argument: Argument, number: int) -> Any:
         kind, value = argument.kind, argument.value
         if kind == "state":
+            if self.mail[at]:
+                return w.table(value)
+            if at in self.transactions:
+                dtype, rows, known = self.transactions[at]
+                calls = TransactionCalls(w.table(value), dtype, rows, w.number, known)
+                return TransactionHandle(argument.name, calls)
             rules = self.rules.get(value)
             return (
                 self.access.state(at, w.table(value), w.number)
@@ -222,6 +251,8 @@ def stage_run(unit: Unit, given: StageInput, runtime: Any) -> StageRun:
                 placement="shared" if unit.mode is not None else "served",
             )
             first = given.starts.get(number)
+            if isinstance(argument.value, MailState):  # every stage starts with an empty mailbox
+                first = FirstValues(np.zeros_like(array), 0.0)
             states.append(
                 StageState(
                     given.numbers[number],
