@@ -47,6 +47,8 @@ MET = (
     "stretto.tasks.transactions.handle:TransactionHandle",
     "stretto.tasks.transactions.calls:PendingTransaction",
     "stretto.state.transactions:Transaction",
+    "stretto.tasks.proposals.propose:Proposals",
+    "stretto.tasks.proposals.propose:Proposal",
     "stretto.loops.parallel:Loop",
     "stretto.loops.loop_plan:LoopPlan",
     "stretto.state.accumulator:Accumulator",

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from stretto.tasks.cocoa.task import cocoa
     from stretto.tasks.files import files
     from stretto.tasks.front import below, branch, loop, parallel_units, seq, stalls, unit
+    from stretto.tasks.proposals.propose import propose
 
 _SHELF = {
     "ASP": "stretto.consistency.rules:ASP",
@@ -108,6 +109,7 @@ _SHELF = {
     "parallel": "stretto.loops.parallel:parallel",
     "parallel_units": "stretto.tasks.front:parallel_units",
     "program": "stretto.programs.program:program",
+    "propose": "stretto.tasks.proposals.propose:propose",
     "random": "stretto.state.make:random",
     "random_share": "stretto.consistency.replication:random_share",
     "read": "stretto.data.reading.read:read",
@@ -182,6 +184,7 @@ __all__ = [
     "parallel",
     "parallel_units",
     "program",
+    "propose",
     "random",
     "random_share",
     "read",

@@ -29,6 +29,7 @@ from .adaptive.syncing import adaptive_loops, refuse_untuned
 from .lifetimes import Lifetime, lifetimes, places
 from .logical import arguments_of, names_of
 from .placing import Placing, moved_bytes
+from .proposals.distribution import distribution_of
 from .transactions.declared import refuse_inexact
 from .transactions.mailbox import MailState
 from .tree import RepeatedTask, Task, Unit
@@ -140,7 +141,8 @@ class TaskPlan(BasePlan):
         how = f"width chosen while it runs, {width} at first" if stage.automatic else width
         sent = f", sends at most {show_bytes(stage.sent)} an iteration" if stage.sent else ""
         work = f"{counted(unit.parts, 'part')}, {counted(unit.iterations, 'iteration')}"
-        return f"{unit.name}: {how} ({where}), {work}{sent}"
+        named = distribution_of(unit)
+        return f"{unit.name}: {how} ({where}), {work}{sent}" + (f", {named}" if named else "")
 
     def draw(self, path: str | None = None, workers: int | None = None) -> str:
         """The plan as SVG text: a bar for each stage, as wide as its workers, in the order of the tree.
