@@ -11,8 +11,9 @@ from bench import state_placements
 
 import stretto as st
 from stretto.errors import PlanError
+from stretto.runtime.stages.placed_chunks import placed_chunks
 from stretto.tasks.proposals.accesses import StateAccess
-from stretto.tasks.proposals.costs import Machine, busiest_bytes, placed_rows, seconds_of
+from stretto.tasks.proposals.costs import Machine, busiest_bytes, seconds_of
 from stretto.tasks.proposals.distribution import DISTRIBUTIONS, distribution_of
 
 SIZE = 16 * 8192  # 16 chunks
@@ -67,6 +68,7 @@ def test_without_measuring_everything_is_assumed() -> None:
     assert one.placement == "served"
     assert "4 parts assumed to read and change all of its 131,072 rows" in one.reason
     assert not calls
+    assert one.reason in " ".join(st.unit(step, w, parts=4).plan(workers=4, nodes=4).explain().split())
     st.propose(st.unit(step, w, parts=4, iterations=50), NODES)
     assert sorted(calls) == [0, 1, 2, 3]  # one iteration
 
@@ -89,15 +91,13 @@ def test_the_cost_of_a_placement() -> None:
     access.read[0][:5] = access.changed[0][:5] = True  # part 0 uses 5 rows of the first chunk
     access.read[1][:2] = True
     away = np.ones(SIZE, np.int64)
-    assert busiest_bytes(away, access, [0, 1], 8) == 5 * 16  # to node 1, and back to node 0
-    assert busiest_bytes(np.zeros(SIZE, np.int64), access, [0, 1], 8) == 2 * 16  # to node 1, which reads two
-    assert busiest_bytes(away, access, [1, 1], 8) == 0
+    assert busiest_bytes(away, access, [0, 1], 16) == 5 * 16  # to node 1, and back to node 0
+    assert busiest_bytes(np.zeros(SIZE, np.int64), access, [0, 1], 16) == 2 * 16  # to node 1, which reads two
+    assert busiest_bytes(away, access, [1, 1], 16) == 0
     machine = Machine(2, 1e6, 0.5)
     assert (seconds_of(0, machine), seconds_of(1_000_000, machine)) == (0.0, 2.0)
-    ranges = placed_rows("partitioned", SIZE, 8, (0, 3))
-    assert (np.diff(ranges) >= 0).all()
-    assert np.bincount(ranges).tolist() == [SIZE // 2, 0, 0, SIZE // 2]
-    assert sorted(np.bincount(placed_rows("served", SIZE, 8, (0, 1, 2)))) == [5 * 8192, 5 * 8192, 6 * 8192]
+    assert placed_chunks(5, (0, 3), ranges=True).tolist() == [0, 0, 0, 3, 3]
+    assert sorted(np.bincount(placed_chunks(16, (0, 1, 2), ranges=False))) == [5, 5, 6]
 
 
 @pytest.mark.parametrize("name", ["own rows", "random rows", "own rows and shared ones", "reads all, changes ten"])

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from stretto.tasks.cocoa.task import cocoa
     from stretto.tasks.files import files
     from stretto.tasks.front import below, branch, loop, parallel_units, seq, stalls, unit
-    from stretto.tasks.proposals.propose import propose
+    from stretto.tasks.proposals.front import propose
 
 _SHELF = {
     "ASP": "stretto.consistency.rules:ASP",
@@ -109,7 +109,7 @@ _SHELF = {
     "parallel": "stretto.loops.parallel:parallel",
     "parallel_units": "stretto.tasks.front:parallel_units",
     "program": "stretto.programs.program:program",
-    "propose": "stretto.tasks.proposals.propose:propose",
+    "propose": "stretto.tasks.proposals.front:propose",
     "random": "stretto.state.make:random",
     "random_share": "stretto.consistency.replication:random_share",
     "read": "stretto.data.reading.read:read",

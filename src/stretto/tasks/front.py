@@ -13,9 +13,9 @@ from stretto.state.state import ReplicatedState
 
 from .adaptive.syncing import ADAPTIVE, checked_sync, loop_sync
 from .arguments import Argument
-from .declared import default_parts, is_partitioned, refuse_in_loops, unit_argument
 from .files import FileBlocks
 from .logical import describe
+from .partitions.declared import default_parts, is_partitioned, refuse_in_loops, unit_argument
 from .plan import TaskPlan
 from .run import plan_of
 from .transactions.declared import mailbox_of

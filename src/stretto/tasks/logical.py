@@ -9,7 +9,7 @@ from stretto.state.state import ReplicatedState
 from stretto.text import counted, show_bytes
 
 from .arguments import Argument
-from .declared import ranges_of_state
+from .partitions.declared import ranges_of_state
 from .tree import BranchTask, ParallelTasks, RepeatedTask, SequenceTask, Task, Unit
 
 

@@ -29,7 +29,9 @@ from .adaptive.syncing import adaptive_loops, refuse_untuned
 from .lifetimes import Lifetime, lifetimes, places
 from .logical import arguments_of, names_of
 from .placing import Placing, moved_bytes
+from .proposals.costs import Machine
 from .proposals.distribution import distribution_of
+from .proposals.propose import proposals_for
 from .transactions.declared import refuse_inexact
 from .transactions.mailbox import MailState
 from .tree import RepeatedTask, Task, Unit
@@ -128,6 +130,9 @@ class TaskPlan(BasePlan):
                 facts.append(("", f"receives {show_bytes(stage.moved)} of states from other nodes"))
             if stage.frees:
                 facts.append(("", f"frees {', '.join(stage.frees)}"))
+        if self.nodes > 1:
+            proposed = proposals_for(self.task, self.stages, Machine(self.nodes), None)
+            facts += [(f"state {one.name}", one.reason) for one in proposed]
         facts += [
             ("memory", f"{show_bytes(self.cost.state_bytes)} in the stage that needs most"),
             ("runs on", f"{counted(self.workers, 'worker')} on {counted(self.nodes, 'node')}"),

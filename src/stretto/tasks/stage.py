@@ -28,8 +28,8 @@ from stretto.tables.table import Table
 from stretto.tables.worker import Worker
 
 from .arguments import Argument
-from .declared import PartAccess, part_rows
 from .exchanges import Exchanges
+from .partitions.declared import PartAccess, part_rows
 from .reads import UnitReads
 from .transactions.calls import TransactionCalls
 from .transactions.cycle import TransactionCycle

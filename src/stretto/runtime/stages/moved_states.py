@@ -14,6 +14,7 @@ from stretto.state.partitions import PartRows
 from stretto.store.local.holdings import DRIVER, ChunkPartition, Holdings, Move
 
 from .held_states import StateShape
+from .placed_chunks import placed_chunks
 from .preparation import chosen_preparation
 from .stage_runs import StagePlace, StageRun, StageState
 
@@ -114,12 +115,11 @@ def _wish(
         parts = used.partition.holders((firsts + ends - 1) // 2)
         return homes[np.minimum(parts, len(homes) - 1)]
     if isinstance(used.partition, PartRows | str):
-        places = np.arange(chunks) * many // max(1, chunks)
-    else:
-        places = np.asarray(used.partition(firsts, many)).astype(np.int64)
-        if places.shape != (chunks,) or ((places < 0) | (places >= many)).any():
-            raise PlanError(
-                f"a partition gave {places.shape} places between {places.min(initial=0)} and {places.max(initial=0)} "
-                f"for {chunks} rows and {many} nodes; return one place from 0 to {many - 1} for each row"
-            )
+        return placed_chunks(chunks, nodes, ranges=True)
+    places = np.asarray(used.partition(firsts, many)).astype(np.int64)
+    if places.shape != (chunks,) or ((places < 0) | (places >= many)).any():
+        raise PlanError(
+            f"a partition gave {places.shape} places between {places.min(initial=0)} and {places.max(initial=0)} "
+            f"for {chunks} rows and {many} nodes; return one place from 0 to {many - 1} for each row"
+        )
     return np.asarray(nodes, np.int64)[places]

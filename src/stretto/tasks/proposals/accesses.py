@@ -22,10 +22,16 @@ class StateAccess:
     changed: list[NDArray[np.bool_]] = field(default_factory=list)
 
     @classmethod
-    def of(cls, parts: int, rows: int, everything: bool = False) -> StateAccess:
-        """No rows, or all of them."""
-        made = [np.full(rows, everything) for _ in range(2 * parts)]
+    def of(cls, parts: int, rows: int) -> StateAccess:
+        """No rows yet."""
+        made = [np.zeros(rows, np.bool_) for _ in range(2 * parts)]
         return cls(made[:parts], made[parts:])
+
+    @classmethod
+    def everything(cls, parts: int, rows: int) -> StateAccess:
+        """All rows, by all parts."""
+        every = np.ones(rows, np.bool_)
+        return cls([every] * parts, [every] * parts)
 
     def whole(self) -> StateAccess:
         """The same changes, where every part reads all rows, as a copy of its own does."""

@@ -13,9 +13,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from stretto.store.local.grid import ChunkGrid
-from stretto.store.local.holdings import Holdings
-
 from .accesses import StateAccess
 
 KEY_BYTES = 8  # of a row in a message
@@ -34,23 +31,21 @@ class Machine:
         return f"{self.nodes} nodes, {self.link * 8 / 1e9:g} Gbit, {self.latency * 1e6:g} µs"
 
 
-def placed_rows(placement: str, rows: int, row_bytes: int, nodes: Sequence[int]) -> NDArray[np.int64]:
-    """[rows] the node of each row under a placement: "served" (even shares of chunks) or "partitioned" (ranges)."""
-    grid = ChunkGrid.of(rows, row_bytes)
-    if placement == "partitioned":
-        holders = np.asarray(nodes, np.int64)[np.arange(grid.chunks) * len(nodes) // max(1, grid.chunks)]
-    else:
-        holdings = Holdings()
-        holdings.add(0, grid)
-        holdings.spread(0, nodes)
-        holders = holdings.holders(0)
-    found: NDArray[np.int64] = holders[np.arange(rows) >> grid.bits]
-    return found
+def busiest_bytes(holders: NDArray[np.int64], access: StateAccess, homes: Sequence[int], size: int) -> int:
+    """Bytes that pass the busiest link in one direction in an iteration.
 
-
-def busiest_bytes(holders: NDArray[np.int64], access: StateAccess, homes: Sequence[int], row_bytes: int) -> int:
-    """Bytes that pass the busiest link in one direction in an iteration. homes: the node of each part."""
-    traffic = _Traffic(holders, row_bytes)
+    Parameters
+    ----------
+    holders : array [rows]
+        The node of each row, or chunk.
+    access : StateAccess
+        The rows, or chunks, that each part reads and changes.
+    homes : sequence of int
+        The node of each part.
+    size : int
+        Bytes of a row, or chunk, in a message.
+    """
+    traffic = _Traffic(holders, size)
     changed = np.logical_or.reduce(access.changed)
     for part, node in enumerate(homes):
         traffic.to_holders(node, access.changed[part])
@@ -59,9 +54,9 @@ def busiest_bytes(holders: NDArray[np.int64], access: StateAccess, homes: Sequen
     return traffic.busiest
 
 
-def first_bytes(holders: NDArray[np.int64], access: StateAccess, homes: Sequence[int], row_bytes: int) -> int:
+def first_bytes(holders: NDArray[np.int64], access: StateAccess, homes: Sequence[int], size: int) -> int:
     """Bytes that pass the busiest link when every node reads its rows for the first time."""
-    traffic = _Traffic(holders, row_bytes)
+    traffic = _Traffic(holders, size)
     for node, read in _read_by_node(access, homes).items():
         traffic.from_holders(node, read)
     return traffic.busiest
@@ -77,8 +72,8 @@ def _read_by_node(access: StateAccess, homes: Sequence[int]) -> dict[int, NDArra
 class _Traffic:
     """Bytes that each node sends and receives."""
 
-    def __init__(self, holders: NDArray[np.int64], row_bytes: int) -> None:
-        self._holders, self._size = holders, row_bytes + KEY_BYTES
+    def __init__(self, holders: NDArray[np.int64], size: int) -> None:
+        self._holders, self._size = holders, size
         self._out: Counter[int] = Counter()
         self._into: Counter[int] = Counter()
 

@@ -1,33 +1,33 @@
-"""`st.propose`: for every state of a task, the placement that costs least, with its reason.
+"""Proposals: for every state of a task, the placement that costs least, with its reason.
 
-proposals = st.propose(task, runtime=st.Simulated(nodes=8))
+proposals = proposals_for(task, plan.stages, machine, run)
 print(proposals)
-st.run(proposals.apply(), runtime=st.Simulated(nodes=8))
+task = proposals.apply()
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from stretto.runtime.chosen import one_memory
-from stretto.runtime.runtimes import Serial
+from stretto.runtime.stages.placed_chunks import chunk_bits, placed_chunks
 from stretto.runtime.stages.stage_runs import StagePlace
 from stretto.state.partitioned import PartitionedState
 from stretto.state.state import ReplicatedState
 from stretto.tasks.arguments import Argument
 from stretto.tasks.logical import arguments_of, names_of
-from stretto.tasks.run import plan_for, run
 from stretto.tasks.transactions.mailbox import MailState
 from stretto.tasks.tree import BranchTask, ParallelTasks, RepeatedTask, SequenceTask, Task, Unit
 from stretto.text import counted, show_bytes
 
 from .accesses import StateAccess, counting_unit
-from .costs import Machine, busiest_bytes, first_bytes, placed_rows, seconds_of
+from .costs import KEY_BYTES, Machine, busiest_bytes, first_bytes, seconds_of
 
+RunUnit = Callable[[Unit], Any]
+COMPARED = ("served", "partitioned", "replicated")
 CLEAR = 0.02  # a placement that is less than this share better is not worth a change
 
 
@@ -105,74 +105,58 @@ class Proposals:
         return _mapped(self.task, placed)
 
 
-def propose(task: Task, runtime: Any = None, *, measure: bool = True) -> Proposals:
-    """Propose a placement for every state of a task, by cost. Nothing changes until `apply` of the result is used.
-
-    Compared are even shares of all nodes ("served"), a range of rows for each node ("partitioned"), and a copy for each
-    part ("replicated"). A copy is refreshed as a whole in every exchange, through the same nodes, so it never costs
-    less than "served" and is only listed.
-
-    With `measure`, one iteration of every unit runs on copies of its states, one part after another in this process, to
-    see which rows each part reads and changes. Functions with effects of their own, such as writing files, have them.
+def proposals_for(task: Task, stages: Sequence[Any], machine: Machine, measuring: RunUnit | None) -> Proposals:
+    """The proposals for a task that is planned.
 
     Parameters
     ----------
     task : Task
-        The task. It is not run, and its states stay as they are.
-    runtime : runtime or None, default None
-        Where it would run: nodes, and on `st.Simulated` their link and latency. Otherwise 1 Gbit and 100 µs are
-        assumed.
-    measure : bool, default True
-        Whether accesses are measured. Otherwise every part is assumed to read and change everything.
-
-    Returns
-    -------
-    Proposals
-
-    Examples
-    --------
-    >>> import numpy as np, stretto as st
-    >>> def step(worker, rows, w):
-    ...     w.add(rows, 0.5 * w.read(rows))
-    >>> w = st.state(np.ones(16 * 8192))
-    >>> task = st.unit(step, np.arange(16 * 8192), w, parts=4, iterations=10)
-    >>> (proposal,) = st.propose(task, st.Simulated(nodes=4, threads=1))
-    >>> proposal.placement, proposal.changes
-    ('partitioned', True)
+        The task.
+    stages : sequence of PlannedStage
+        Where its units run.
+    machine : Machine
+        The nodes.
+    measuring : callable or None
+        function(unit): run one iteration of a unit. None: every part is assumed to use all rows.
     """
-    plan = plan_for(task, runtime)
-    machine = _machine(runtime, plan.nodes)
-    used: dict[int, list[tuple[Unit, StagePlace, StateAccess]]] = {}
-    for stage in plan.stages:
-        for argument, access in _accesses(stage.unit, measure):
-            used.setdefault(id(argument.value), []).append((stage.unit, stage.place, access))
+    used: dict[int, list[_Use]] = {}
+    for stage in stages:
+        for argument, access in _accesses(stage.unit, measuring):
+            used.setdefault(id(argument.value), []).append(_Use(stage.unit, stage.place, access))
     names = names_of(task)
     found = [
-        _proposal(argument, names[id(argument.value)], used.get(id(argument.value), []), machine, measure)
+        _proposal(argument, names[id(argument.value)], used.get(id(argument.value), []), machine)
         for argument in arguments_of(task)
         if argument.kind == "state" and not isinstance(argument.value, MailState)
     ]
     return Proposals(task, machine, tuple(found))
 
 
-def _machine(runtime: Any, nodes: int) -> Machine:
-    if runtime is None or one_memory(runtime) or not hasattr(runtime, "latency"):
+def machine_of(runtime: Any, nodes: int) -> Machine:
+    """The nodes of a runtime."""
+    if not hasattr(runtime, "link") or not hasattr(runtime, "latency"):
         return Machine(nodes)
     link = runtime.link if isinstance(runtime.link, int | float) else min(runtime.link)
     return Machine(nodes, float(link), float(runtime.latency))
 
 
-def _accesses(unit: Unit, measure: bool) -> Iterator[tuple[Argument, StateAccess]]:
-    """The rows of each served state that the parts of a unit use."""
+@dataclass(frozen=True, eq=False)
+class _Use:
+    """A unit that uses a state. access: None: not measured."""
+
+    unit: Unit
+    place: StagePlace
+    access: StateAccess | None
+
+
+def _accesses(unit: Unit, measuring: RunUnit | None) -> Iterator[tuple[Argument, StateAccess | None]]:
+    """The rows of each served state that the parts of a unit use; None: that is not known."""
     served = [a for a in unit.arguments if a.kind == "state" and _is_served(a.value)]
-    if unit.is_loop or not served:
-        return
-    if not measure:
-        for argument in served:
-            yield argument, StateAccess.of(unit.parts, len(argument.value.stored.array), everything=True)
+    if unit.is_loop or measuring is None or not served:
+        yield from ((argument, None) for argument in served)
         return
     made, accesses = counting_unit(unit, lambda argument: _is_served(argument.value))
-    run(made, runtime=Serial())
+    measuring(made)
     for at, access in accesses.items():
         yield unit.arguments[at], access
 
@@ -181,36 +165,29 @@ def _is_served(state: Any) -> bool:
     return not isinstance(state, ReplicatedState | PartitionedState)
 
 
-def _proposal(
-    argument: Argument, name: str, used: list[tuple[Unit, StagePlace, StateAccess]], machine: Machine, measured: bool
-) -> Proposal:
+def _proposal(argument: Argument, name: str, used: list[_Use], machine: Machine) -> Proposal:
     state = argument.value
     if not _is_served(state):
         placement = "replicated" if isinstance(state, ReplicatedState) else "declared"
         reason = f"{placement}: you declared it so, and another placement could change results"
         return Proposal(state, name, placement, reason, {})
     size = show_bytes(argument.nbytes)
-    wide = [(unit, place, access) for unit, place, access in used if place.single is None]
+    wide = [use for use in used if use.place.single is None]
     if not wide:
         return Proposal(state, name, "one node", f"one node: {size}, and all units that use it run on one node", {})
     rows, row_bytes = len(state.array), argument.nbytes // max(1, len(state.array))
-    busiest, seconds = {}, {}
-    for placement in ("served", "partitioned", "replicated"):
-        busiest[placement], seconds[placement] = 0, 0.0
-        for unit, place, access in wide:
-            holders = placed_rows(placement, rows, row_bytes, place.nodes)
-            seen = access.whole() if placement == "replicated" else access
-            homes = place.homes(unit.parts)
-            each = busiest_bytes(holders, seen, homes, row_bytes)
-            first = first_bytes(holders, seen, homes, row_bytes)
+    busiest, seconds = dict.fromkeys(COMPARED, 0), dict.fromkeys(COMPARED, 0.0)
+    for placement in COMPARED:
+        for use in wide:
+            each, first = _traffic(use, placement, rows, row_bytes)
             busiest[placement] += each
-            seconds[placement] += unit.iterations * seconds_of(each, machine) + seconds_of(first, machine)
-    words = _access_words(wide, rows, size, measured)
-    if not any(changed.any() for _, _, access in wide for changed in access.changed):
+            seconds[placement] += use.unit.iterations * seconds_of(each, machine) + seconds_of(first, machine)
+    words = _access_words(wide, rows, size)
+    if all(use.access is not None and not np.any(use.access.changed) for use in wide):
         reason = f"read-only: {words}, so each node reads it once and nothing is sent after that"
         return Proposal(state, name, "read-only", reason, seconds)
     best = "partitioned" if seconds["partitioned"] < (1 - CLEAR) * seconds["served"] else "served"
-    others = ", ".join(f"{one} {show_bytes(busiest[one])} ({_time(seconds[one])})" for one in busiest if one != best)
+    others = ", ".join(f"{one} {show_bytes(busiest[one])} ({_time(seconds[one])})" for one in COMPARED if one != best)
     why = (
         f"{best}: {words}; {show_bytes(busiest[best])} pass the busiest link an iteration ({_time(seconds[best])} in "
         f"all; {machine.words()}), {others}"
@@ -218,13 +195,28 @@ def _proposal(
     return Proposal(state, name, best, why, seconds, changes=best == "partitioned")
 
 
-def _access_words(wide: list[tuple[Unit, StagePlace, StateAccess]], rows: int, size: str, measured: bool) -> str:
-    parts = max(unit.parts for unit, _, _ in wide)
-    if not measured:
-        return f"{size}, and {counted(parts, 'part')} assumed to read and change all of its {rows:,} rows"
-    read = np.mean([each.mean() for _, _, access in wide for each in access.read])
-    changed = np.mean([each.mean() for _, _, access in wide for each in access.changed])
-    return f"{size}, of which each of {counted(parts, 'part')} reads {read:.0%} and changes {changed:.0%} an iteration"
+def _traffic(use: _Use, placement: str, rows: int, row_bytes: int) -> tuple[int, int]:
+    """Bytes over the busiest link in an iteration of a unit, and for the first reads."""
+    bits = chunk_bits(rows, row_bytes)
+    chunks = -(-rows // (1 << bits))
+    holders = placed_chunks(chunks, use.place.nodes, ranges=placement == "partitioned")
+    homes, size = use.place.homes(use.unit.parts), row_bytes + KEY_BYTES
+    if use.access is None:
+        access, size = StateAccess.everything(use.unit.parts, chunks), size * min(rows, 1 << bits)
+    else:
+        access, holders = use.access, holders[np.arange(rows) >> bits]
+        access = access.whole() if placement == "replicated" else access
+    return busiest_bytes(holders, access, homes, size), first_bytes(holders, access, homes, size)
+
+
+def _access_words(wide: list[_Use], rows: int, size: str) -> str:
+    parts = counted(max(use.unit.parts for use in wide), "part")
+    known = [use.access for use in wide if use.access is not None]
+    if len(known) < len(wide):
+        return f"{size}, and {parts} assumed to read and change all of its {rows:,} rows"
+    read = np.mean([each.mean() for access in known for each in access.read])
+    changed = np.mean([each.mean() for access in known for each in access.changed])
+    return f"{size}, of which each of {parts} reads {read:.0%} and changes {changed:.0%} an iteration"
 
 
 def _time(seconds: float) -> str:

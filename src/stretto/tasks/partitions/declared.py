@@ -10,9 +10,9 @@ from stretto.runtime.stages.data_store import block_reader, held
 from stretto.state.partitioned import ColumnState, DeclaredData, PartitionedState
 from stretto.state.partitions import PartRows, Ranges
 from stretto.tables.worker import Worker
+from stretto.tasks.arguments import AllBlocks, Argument, InBlocks, Source, argument_of
+from stretto.tasks.files import files
 
-from .arguments import AllBlocks, Argument, InBlocks, Source, argument_of
-from .files import files
 from .part_handles import ColumnPartHandle, DataPartHandle, RowPartHandle, joined
 
 
