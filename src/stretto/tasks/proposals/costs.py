@@ -100,5 +100,5 @@ class _Traffic:
 
 
 def seconds_of(nbytes: int, machine: Machine) -> float:
-    """Seconds of an iteration for what passes the busiest link: there and back."""
+    """Seconds of an iteration with this many bytes over the busiest link, which wait for the latency twice."""
     return nbytes / machine.link + (2 * machine.latency if nbytes else 0.0)
