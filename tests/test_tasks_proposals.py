@@ -57,6 +57,21 @@ def test_proposals_say_where_and_why_and_change_no_bits() -> None:
     assert after.seconds < before.seconds / 4
 
 
+def test_a_state_is_placed_automatically_when_asked() -> None:
+    seconds, values = {}, {}
+    for placement in (None, "auto"):
+        w, other = st.state(np.ones(SIZE), placement=placement), st.state(np.ones(SIZE))
+        unit = st.unit(own_rows, np.arange(SIZE), w, parts=4, iterations=3)
+        result = st.run(st.seq(unit, st.unit(own_rows, np.arange(SIZE), other, parts=4)), runtime=NODES)
+        seconds[placement], values[placement] = result.seconds, w.array.copy()
+        placed = {unit.arguments[1].value is w: unit.partition for unit in result.plan.task.units()}
+        assert placed == {True: (("w", "range"),) if placement else (), False: ()}  # the other one was not asked for
+    assert (values[None] == values["auto"]).all()
+    assert seconds["auto"] < seconds[None] / 2
+    with pytest.raises(PlanError, match="placement='auto' and partition= contradict"):
+        st.state([1.0], placement="auto", partition="rows")
+
+
 def test_without_measuring_everything_is_assumed() -> None:
     calls = []
 

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
-from stretto.checks import shown
+from stretto.checks import choice, shown
 from stretto.consistency.replication import replication_of
 from stretto.data.records.data import Data
 from stretto.errors import DataError, PlanError
 from stretto.state.array_like import aligned, check_dtype
-from stretto.state.partitioned import ColumnState, DeclaredData, PartitionedState
+from stretto.state.partitioned import AutoState, ColumnState, DeclaredData, PartitionedState
 from stretto.state.partitions import Ranges, ranges_of
 from stretto.state.state import ReplicatedState, SparseRows, State
 from stretto.state.transactions import TransactionState, checked_transactions
@@ -80,6 +80,7 @@ def state(
     filter: Any = None,
     every: int = 1,
     transactions: Any = None,
+    placement: str | None = None,
 ) -> Any:
     """A state with a copy of an array; or data that the parts of a unit read where they run.
 
@@ -110,6 +111,9 @@ def state(
         Replicated: yields of a function between two exchanges.
     transactions : sequence of Transaction or None, default None
         The transactions (`st.transaction`) that change this state; nothing else does. The holder of a row applies them.
+    placement : {"auto"} or None, default None
+        "auto": `st.run` first measures which rows the parts of a task use, and places the state as `st.propose` says.
+        Results are the same.
 
     Returns
     -------
@@ -128,6 +132,14 @@ def state(
     >>> v.array.tolist()
     [3.0, 3.0]
     """
+    if placement is not None:
+        choice("placement", placement, ("auto",), owner="state")
+        given = {"partition": partition, "replicate": replicate or None, "transactions": transactions}
+        declared = [name for name, value in given.items() if value is not None]
+        if declared or _only_read(array):
+            what = f"{declared[0]}=" if declared else "a source or sparse matrix"
+            raise PlanError(f"state: placement='auto' and {what} contradict each other; leave one of them out")
+        return AutoState(np.asarray(array, dtype=dtype))
     if _only_read(array):
         if transactions is not None:
             raise PlanError("state: sources and sparse matrices are only read; leave out transactions=")

@@ -30,6 +30,12 @@ class PartitionedState(State):
         return type(self)(self._array, self.partition)
 
 
+class AutoState(State):
+    """A state whose placement is proposed and applied when a task runs. Made by `st.state(…, placement="auto")`."""
+
+    __slots__ = ()
+
+
 class ColumnState(PartitionedState):
     """A state whose columns have given holders. Tables hold it transposed: a row of the table is a column."""
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from stretto.runtime.stages.placed_chunks import chunk_bits, placed_chunks
 from stretto.runtime.stages.stage_runs import StagePlace
-from stretto.state.partitioned import PartitionedState
+from stretto.state.partitioned import AutoState, PartitionedState
 from stretto.state.state import ReplicatedState
 from stretto.tasks.arguments import Argument
 from stretto.tasks.logical import arguments_of, names_of
@@ -130,6 +130,14 @@ def proposals_for(task: Task, stages: Sequence[Any], machine: Machine, measuring
         if argument.kind == "state" and not isinstance(argument.value, MailState)
     ]
     return Proposals(task, machine, tuple(found))
+
+
+def placed_automatically(task: Task, stages: Sequence[Any], machine: Machine, measuring: RunUnit) -> Task:
+    """The task with the proposed placements of the states that were declared with placement="auto"."""
+    if machine.nodes == 1 or not any(isinstance(a.value, AutoState) for a in arguments_of(task)):
+        return task
+    found = proposals_for(task, stages, machine, measuring)
+    return replace(found, proposals=tuple(one for one in found if isinstance(one.state, AutoState))).apply()
 
 
 def machine_of(runtime: Any, nodes: int) -> Machine:
