@@ -37,6 +37,7 @@ NAMES = {
     "program_pipeline": "programs on a simulated cluster: rounds per second by depth and latency",
     "program_bits": "schedules, losses and storages, programs and estimators: equal bits on five runtimes; has options",
     "stages": "the time between two stages of a task, on threads and on four namespace hosts",
+    "state_placements": "what the planner proposes for states, beside all placements on simulated nodes",
     "stage_transfers": "states between stages on four namespace hosts: direct or not, prepared whole or on demand",
     "chunk_sizes": "how many locks a table has, and how many bytes of a state move together",
     "stage_reading": "a task that reads its data while it trains, beside one that loads them first",

@@ -62,7 +62,7 @@ def train(ratings, rank=16, workers=4, epochs=8, batch=500, rate=0.1, lam=0.02, 
 
 if __name__ == "__main__":
     data = st.read(sys.argv[1]) if len(sys.argv) > 1 else st.generate_ratings(100_000, 2_000, 500, rank=4).data
-    train(data, sync=st.tables.BSP())
-    train(data, sync=st.tables.SSP(2))
+    train(data, sync=st.BSP())
+    train(data, sync=st.SSP(2))
     cluster = st.Simulated(nodes=4, threads=1, link="100Mbit", seconds_per_item=2e-6)
-    train(data, sync=st.tables.SSP(2), comm=st.tables.Managed("20Mbit"), runtime=cluster)
+    train(data, sync=st.SSP(2), comm=st.tables.Managed("20Mbit"), runtime=cluster)

@@ -69,7 +69,7 @@ if __name__ == "__main__":
     else:
         X, y = generate()
     for apply in (st.tables.adagrad(0.5), st.tables.adarevision(0.5)):
-        train(X, y, apply, sync=st.tables.BSP())
-        train(X, y, apply, sync=st.tables.SSP(2))
+        train(X, y, apply, sync=st.BSP())
+        train(X, y, apply, sync=st.SSP(2))
     cluster = st.Simulated(nodes=4, threads=1, link="100Mbit", seconds_per_item=2e-6)
-    train(X, y, st.tables.adarevision(0.5), sync=st.tables.SSP(2), comm=st.tables.Managed("20Mbit"), runtime=cluster)
+    train(X, y, st.tables.adarevision(0.5), sync=st.SSP(2), comm=st.tables.Managed("20Mbit"), runtime=cluster)

@@ -128,6 +128,7 @@ def test_halting_ends_whoever_waits() -> None:
         assert not [thread for thread in threading.enumerate() if thread.name.startswith("stretto-worker")]
         with pytest.raises(RunError, match="has nothing to do"):
             party.ask("final")
+        assert party.ask("standing") == [[], [], []]  # asked before its task has begun, a host has no workers that wait
         waiting.set()
         party.begin()
         party.until_drained()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
 
 import stretto as st
@@ -13,7 +15,8 @@ TABLES = (
 )
 FAULTS = ("Crash", "Delay", "Pause", "Reset", "SlowLink", "SlowNode")
 TAKEN = ("add", "average")  # merge rules of replicated states have these names now
-MOVED = [*(("tables", name) for name in TABLES if name not in TAKEN), *(("faults", name) for name in FAULTS)]
+BOTH = ("BSP", "SSP", "ASP")  # rules of tables and of tasks: public in both places
+MOVED = [*(("tables", name) for name in TABLES if name not in (*TAKEN, *BOTH)), *(("faults", name) for name in FAULTS)]
 
 
 def test_the_names_of_the_namespaces() -> None:
@@ -41,3 +44,11 @@ def test_a_merge_rule_is_no_server_function(name: str) -> None:
     assert getattr(st, name) is not getattr(st.tables, name)
     with pytest.raises(PlanError, match="apply"):
         st.tables.Table(rows=1, cols=1, apply=getattr(st, name)())
+
+
+@pytest.mark.parametrize("name", BOTH)
+def test_a_rule_is_public_in_both_places_without_a_warning(name: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert getattr(st, name) is getattr(st.tables, name)
+    assert name in st.__all__

@@ -536,3 +536,27 @@ def test_data_are_read_once_and_freed_after_their_last_task() -> None:
     assert sorted(reads) == [0, 1, 2, 3]
     session.close()
     assert not [owner for owner in data_store._held if owner.startswith("session")]
+
+
+def test_nested_loops_have_a_sync_each() -> None:
+    def note(worker: Any, seen: Any) -> None:
+        seen.add([worker.part], [1.0])
+
+    inner_state, outer_state = st.zeros(2, "f8"), st.zeros(2, "f8")
+    inner = st.loop(st.unit(note, inner_state, parts=2, iterations=3, name="inner"), times=2, sync=st.SSP(2))
+    own = st.unit(note, outer_state, parts=2, iterations=3, name="own", sync=st.ASP())
+    task = st.loop(st.seq(inner, st.unit(note, outer_state, parts=2, name="outer"), own), times=2, sync=st.BSP())
+    assert {unit.name: unit.sync for unit in task.units()} == {
+        "inner": st.SSP(2),
+        "outer": st.BSP(),
+        "own": st.ASP(),
+    }
+    for runtime in (st.Serial(), st.Threads(2), st.Simulated(nodes=2, threads=1)):
+        inner_state.array[:] = outer_state.array[:] = 0.0
+        result = st.run(task, runtime=runtime, record=None if isinstance(runtime, st.Serial) else "full")
+        assert inner_state.array.tolist() == [12.0, 12.0]
+        assert outer_state.array.tolist() == [8.0, 8.0]
+        for record in result.stages:
+            if record.recording is not None:
+                check_replay(record.recording)
+        assert isinstance(runtime, st.Serial) == all(record.recording is None for record in result.stages)

@@ -273,7 +273,7 @@ def test_a_state_says_which_node_holds_which_rows() -> None:
         (lambda v: st.state([1.0], replicate=True, merge=3), "merge=3"),
         (lambda v: st.state([1.0], replicate=True, filter="top"), "st.top"),
         (lambda v: st.state([1.0], replicate=True, partition="rows"), "contradict"),
-        (lambda v: st.state([1.0], partition="columns"), "transposed"),
+        (lambda v: st.state([1.0], partition="columns"), "give a matrix"),
         (lambda v: st.state([1.0], partition=[1, 2]), "beginning with 0"),
         (lambda v: st.top("absolute", share=1.5), "share"),
         (lambda v: st.top("largest"), "largest"),

@@ -15,6 +15,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from stretto import faults, memory, schedule, tables
     from stretto.consistency.replication import add, average, random_share, round_robin, top
+    from stretto.consistency.rules import ASP, BSP, SSP
     from stretto.data.convert.convert import as_data
     from stretto.data.generate.ratings import ratings as generate_ratings
     from stretto.data.parts.node_files import NodeFiles
@@ -50,13 +51,17 @@ if TYPE_CHECKING:
     from stretto.state.buffer import buffer
     from stretto.state.make import full, random, sparse_rows, state, zeros
     from stretto.state.state import SparseRows, State
+    from stretto.state.transactions import transaction
     from stretto.tasks.adaptive.knobs import knob
     from stretto.tasks.arguments import source, whole
     from stretto.tasks.cocoa.task import cocoa
     from stretto.tasks.files import files
     from stretto.tasks.front import below, branch, loop, parallel_units, seq, stalls, unit
+    from stretto.tasks.proposals.front import propose
 
 _SHELF = {
+    "ASP": "stretto.consistency.rules:ASP",
+    "BSP": "stretto.consistency.rules:BSP",
     "Cluster": "stretto.runtime.cluster.spec:Cluster",
     "Data": "stretto.data.records.data:Data",
     "ElasticNet": "stretto.models.linear.lasso:ElasticNet",
@@ -71,6 +76,7 @@ _SHELF = {
     "NodeFiles": "stretto.data.parts.node_files:NodeFiles",
     "Plan": "stretto.plan.plan:Plan",
     "Program": "stretto.programs.program:Program",
+    "SSP": "stretto.consistency.rules:SSP",
     "Saving": "stretto.runtime.files.run_checkpoints:Saving",
     "Serial": "stretto.runtime.runtimes:Serial",
     "Session": "stretto.runtime.session:Session",
@@ -103,6 +109,7 @@ _SHELF = {
     "parallel": "stretto.loops.parallel:parallel",
     "parallel_units": "stretto.tasks.front:parallel_units",
     "program": "stretto.programs.program:program",
+    "propose": "stretto.tasks.proposals.front:propose",
     "random": "stretto.state.make:random",
     "random_share": "stretto.consistency.replication:random_share",
     "read": "stretto.data.reading.read:read",
@@ -119,6 +126,7 @@ _SHELF = {
     "tables": "stretto:tables",
     "text_file": "stretto.data.reading.text:text_file",
     "top": "stretto.consistency.replication:top",
+    "transaction": "stretto.state.transactions:transaction",
     "uniform": "stretto.keyed:uniform",
     "unit": "stretto.tasks.front:unit",
     "whole": "stretto.tasks.arguments:whole",
@@ -127,6 +135,9 @@ _SHELF = {
 }
 
 __all__ = [
+    "ASP",
+    "BSP",
+    "SSP",
     "Cluster",
     "Data",
     "ElasticNet",
@@ -173,6 +184,7 @@ __all__ = [
     "parallel",
     "parallel_units",
     "program",
+    "propose",
     "random",
     "random_share",
     "read",
@@ -189,6 +201,7 @@ __all__ = [
     "tables",
     "text_file",
     "top",
+    "transaction",
     "uniform",
     "unit",
     "whole",
@@ -200,7 +213,7 @@ __all__ = [
 _moved = deprecated_names(
     "stretto",
     {
-        **{name: f"stretto.tables:{name}" for name in ("ASP", "BSP", "SSP", "Eager", "Lazy", "Managed", "Table")},
+        **{name: f"stretto.tables:{name}" for name in ("Eager", "Lazy", "Managed", "Table")},
         **{name: f"stretto.tables:{name}" for name in ("adagrad", "adarevision", "proximal")},
         "server_function": "stretto.tables:server_function",
         **{name: f"stretto.faults:{name}" for name in ("Crash", "Delay", "Pause", "Reset", "SlowLink", "SlowNode")},

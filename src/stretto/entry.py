@@ -67,7 +67,7 @@ def _run(what: Any, **options: Any) -> Any:
     workers : int, default 1
         Worker: number of logical workers. Results depend on it, not on the number of threads or nodes.
     sync : BSP, SSP, ASP or None, default None
-        Worker: how fresh a read must be; None for `st.tables.BSP()`.
+        Worker: how fresh a read must be; None for `st.BSP()`.
     comm : Eager, Lazy, Managed or None, default None
         Worker: what is sent when; None for `st.tables.Eager()`.
     watch : callable or None, default None

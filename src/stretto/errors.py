@@ -29,7 +29,7 @@ class StrettoError(Exception):
     >>> import stretto as st
     >>> from stretto.errors import StrettoError
     >>> try:
-    ...     st.tables.SSP(-1)
+    ...     st.SSP(-1)
     ... except StrettoError as error:
     ...     print(type(error).__name__)
     PlanError

@@ -36,7 +36,7 @@ class BSP:
     Examples
     --------
     >>> import stretto as st
-    >>> st.tables.BSP().need(5)
+    >>> st.BSP().need(5)
     5
     """
 
@@ -74,7 +74,7 @@ class SSP:
     Examples
     --------
     >>> import stretto as st
-    >>> st.tables.SSP(2).need(5)
+    >>> st.SSP(2).need(5)
     3
     """
 
@@ -83,7 +83,7 @@ class SSP:
     exact = False
 
     def __post_init__(self) -> None:
-        number("s", self.s, least=0, whole=True, owner="SSP", why="st.tables.ASP() has no bound")
+        number("s", self.s, least=0, whole=True, owner="SSP", why="st.ASP() has no bound")
         flags(speculate=self.speculate, owner="SSP")
 
     def need(self, clock: int) -> int:
@@ -111,7 +111,7 @@ class ASP:
     Examples
     --------
     >>> import stretto as st
-    >>> st.tables.ASP().need(5)
+    >>> st.ASP().need(5)
     0
     """
 

@@ -7,14 +7,11 @@ from __future__ import annotations
 
 import sys
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from stretto.state.state import State
+from typing import Any
 
 
 class _CallablePackage(ModuleType):
-    def __call__(self, array: Any, dtype: Any = None, **rules: Any) -> State:
+    def __call__(self, array: Any, dtype: Any = None, **rules: Any) -> Any:
         """See `stretto.state.make.state`."""
         from stretto.state.make import state
 

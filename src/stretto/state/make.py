@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, DTypeLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike
 
-from stretto.checks import choice, whole
+from stretto.checks import choice, shown
 from stretto.consistency.replication import replication_of
+from stretto.data.records.data import Data
 from stretto.errors import DataError, PlanError
 from stretto.state.array_like import aligned, check_dtype
-from stretto.state.state import PartitionedState, ReplicatedState, SparseRows, State
+from stretto.state.partitioned import AutoState, ColumnState, DeclaredData, PartitionedState
+from stretto.state.partitions import Ranges, ranges_of
+from stretto.state.state import ReplicatedState, SparseRows, State
+from stretto.state.transactions import TransactionState, checked_transactions
 
 _made = count()
 
@@ -67,7 +71,7 @@ def full(shape: int | tuple[int, ...], value: ArrayLike, dtype: DTypeLike = "f4"
 
 
 def state(
-    array: ArrayLike,
+    array: Any,
     dtype: DTypeLike | None = None,
     *,
     partition: Any = None,
@@ -76,20 +80,25 @@ def state(
     filter: Any = None,
     every: int = 1,
     exchange: str = "auto",
-) -> State:
-    """A state with a copy of an array.
+    transactions: Any = None,
+    placement: str | None = None,
+) -> Any:
+    """A state with a copy of an array; or data that the parts of a unit read where they run.
 
     Parameters
     ----------
-    array : array_like
-        The numbers. A structured array makes a state of structs.
+    array : array_like, sparse matrix, Data, source, str or Path
+        The numbers. A structured array makes a state of structs. With `partition`: also what units only read, namely a
+        sparse matrix, `st.Data`, `st.files(…)`, `st.source(…)`, or a path as for `st.files`. Nodes read files and
+        sources, each its own part; this process does not.
     dtype : dtype or None, default None
         Type of the numbers; None keeps that of the array.
-    partition : "rows", sequence of int, callable or None, default None
-        Which node of a stage holds which rows; units read and write them there. "rows": a contiguous range for each
-        node, of equal size. A sequence: the first row of each node. A function(rows [n], nodes) -> [n] the place of
-        each row among the nodes, asked for the first row of every chunk (64 KiB). None: even shares, with as few moves
-        as possible. `partition=` of a unit comes first.
+    partition : {"rows", "columns"}, sequence, callable or None, default None
+        Which part of a unit holds which rows or columns; other parts read and write them there. "rows", "columns": an
+        even range for each part. A sequence: the first row of each range, or (start, stop) pairs that cover all rows; a
+        unit with fewer parts has several ranges in one part. A function(rows [n], nodes) -> [n] the place of each row
+        among the nodes, asked for the first row of every chunk (64 KiB). None: even shares of the nodes, with as few
+        moves as possible. `partition=` of a unit comes first.
     replicate : bool, default False
         Whether each part of a unit has a full copy of its own, which is exchanged with the others at the end of every
         iteration and where the function yields.
@@ -106,6 +115,11 @@ def state(
         the nodes of their rows, merged rows come back. "holder": the same with one node, that with most parts.
         "all-to-all": each node sends its changes to every other. "ring": from neighbour to neighbour. "auto": the one
         with the least predicted time; `task.plan(…).explain()` says which, and why. No result depends on it under BSP.
+    transactions : sequence of Transaction or None, default None
+        The transactions (`st.transaction`) that change this state; nothing else does. The holder of a row applies them.
+    placement : {"auto"} or None, default None
+        "auto": `st.run` first measures which rows the parts of a task use, and places the state as `st.propose` says.
+        Results are the same.
 
     Returns
     -------
@@ -124,11 +138,35 @@ def state(
     >>> v.array.tolist()
     [3.0, 3.0]
     """
+    if placement is not None:
+        choice("placement", placement, ("auto",), owner="state")
+        given = {"partition": partition, "replicate": replicate or None, "transactions": transactions}
+        declared = [name for name, value in given.items() if value is not None]
+        if declared or _only_read(array):
+            what = f"{declared[0]}=" if declared else "a source or sparse matrix"
+            raise PlanError(f"state: placement='auto' and {what} contradict each other; leave one of them out")
+        return AutoState(np.asarray(array, dtype=dtype))
+    if _only_read(array):
+        if transactions is not None:
+            raise PlanError("state: sources and sparse matrices are only read; leave out transactions=")
+        if replicate or merge is not None or filter is not None or every != 1:
+            raise PlanError(
+                "state: sources and sparse matrices are only read, so they are not replicated; leave out replicate= "
+                "and its rules, or give a dense array"
+            )
+        return _declared(array, dtype, partition)
     numbers = np.asarray(array, dtype=dtype)
+    if transactions is not None:
+        ranges = "rows" if partition is None else partition
+        ranges = ranges if callable(ranges) else ranges_of(ranges, {"rows": len(numbers)})
+        return TransactionState(numbers, *checked_transactions(transactions, ranges, replicate))
     if partition is not None:
         if replicate:
             raise PlanError("state: partition= and replicate= contradict each other; leave one of them out")
-        return PartitionedState(numbers, _partition(partition))
+        ranges = partition if callable(partition) else ranges_of(partition, {"rows": len(numbers)})
+        if isinstance(ranges, Ranges) and ranges.axis == "columns":
+            return ColumnState(numbers, ranges)
+        return PartitionedState(numbers, ranges)
     if replicate:
         return ReplicatedState(numbers, replication_of(merge, filter, every, exchange))
     if merge is not None or filter is not None or every != 1 or exchange != "auto":
@@ -138,34 +176,31 @@ def state(
     return State(numbers)
 
 
-@dataclass(frozen=True)
-class RowRanges:
-    """A partition: the first row of each node."""
-
-    starts: tuple[int, ...]
-
-    def __call__(self, rows: NDArray[np.int64], nodes: int) -> NDArray[np.int64]:
-        """[n] the place of each row."""
-        if len(self.starts) != nodes:
-            raise PlanError(
-                f"state: partition={list(self.starts)} has ranges for {len(self.starts)} nodes, and the stage has "
-                f"{nodes}; give one first row for each, or partition='rows'"
-            )
-        return np.searchsorted(self.starts, rows, side="right") - 1
+def _only_read(given: Any) -> bool:
+    """Whether a state of it is only read: a source, a path, a sparse matrix or `st.Data`."""
+    return isinstance(given, str | Path | Data) or hasattr(given, "tocsr") or hasattr(given, "read_by_parts")
 
 
-def _partition(given: Any) -> Any:
-    if isinstance(given, str):
-        if given == "columns":
-            raise PlanError("state: partition='columns' is not supported: give the transposed array, and 'rows'")
-        choice("partition", given, ("rows",), owner="state")
-        return "range"
-    if callable(given):
-        return given
-    starts = tuple(whole("partition", start, 0, "state") for start in given)
-    if not starts or starts[0] != 0 or list(starts) != sorted(starts):
-        raise PlanError(f"state: partition={list(starts)}; give the first row of each node, in order, beginning with 0")
-    return RowRanges(starts)
+def _declared(given: Any, dtype: Any, partition: Any) -> DeclaredData:
+    kind = "a path" if isinstance(given, str | Path) else type(given).__name__
+    if partition is None or callable(partition):
+        raise PlanError(
+            f"state: {kind} with partition={shown(partition)}; give partition='rows': each part of a unit reads its "
+            "own rows"
+        )
+    ranges = ranges_of(partition)
+    sparse = hasattr(given, "tocsr")
+    if not sparse and (ranges.axis == "columns" or (ranges.starts is not None and not isinstance(given, Data))):
+        raise PlanError(
+            f"state: {kind} with partition={shown(partition)}; what is read by parts is cut by rows, evenly: give "
+            "partition='rows', or a matrix"
+        )
+    if dtype is not None and not sparse:
+        raise PlanError(f"state: {kind} has its own numbers; leave out dtype=")
+    if sparse:
+        given = given.tocsr() if ranges.axis == "rows" else given.tocsc()
+        given = given if dtype is None else given.astype(dtype)
+    return DeclaredData(given, ranges)
 
 
 def random(shape: int | tuple[int, ...], scale: float = 1.0, seed: int | None = None, dtype: DTypeLike = "f4") -> State:

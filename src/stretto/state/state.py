@@ -84,6 +84,11 @@ class State(ArrayHolder):
         """Another state with the same numbers."""
         return State(self._array)
 
+    @property
+    def stored(self) -> State:
+        """The state as tables hold it: itself, unless its columns are partitioned."""
+        return self
+
     def __deepcopy__(self, memo: dict[int, Any]) -> State:
         return self.copy()
 
@@ -138,23 +143,6 @@ class ReplicatedState(State):
     def copy(self) -> ReplicatedState:
         """Another state with the same numbers and rules."""
         return ReplicatedState(self._array, self.replication)
-
-
-class PartitionedState(State):
-    """A state whose rows have given holders among the nodes. Made by `st.state(…, partition=…)`."""
-
-    __slots__ = ("partition",)
-
-    def __init__(self, array: ArrayLike, partition: Any) -> None:
-        super().__init__(array)
-        self.partition = partition
-
-    def __reduce__(self) -> Any:
-        return PartitionedState, (self._array, self.partition)
-
-    def copy(self) -> PartitionedState:
-        """Another state with the same numbers and holders."""
-        return PartitionedState(self._array, self.partition)
 
 
 class SparseRows(State):

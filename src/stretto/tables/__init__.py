@@ -1,6 +1,6 @@
 """Parameter tables: `Table`, worker functions that read, add and tick, and `st.run` over them.
 
-plan = st.tables.plan(worker, workers=8, tables={"weights": st.tables.Table(rows=10_000)}, sync=st.tables.SSP(2))
+plan = st.tables.plan(worker, workers=8, tables={"weights": st.tables.Table(rows=10_000)}, sync=st.SSP(2))
 print(plan)                # grade and why, tables, rule, policy, fingerprint
 result = plan.run()        # what st.run(worker, …) gives
 

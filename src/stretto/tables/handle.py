@@ -212,7 +212,7 @@ class Handle(ABC):
     def announce(self, keys: ArrayLike, clock: int | None = None) -> None:
         """Announce the only rows of the table that this worker will add to in a clock.
 
-        Others may then read the remaining rows past the bound (`st.tables.SSP(s, speculate=True)`).
+        Others may then read the remaining rows past the bound (`st.SSP(s, speculate=True)`).
 
         Parameters
         ----------

@@ -63,7 +63,7 @@ class TableRunRequest:
                     f"{out}: a worker is called, and waits where it reads"
                 )
         tables = _tables(tables)
-        rule: Rule = _one_of("sync", sync, (BSP, SSP, ASP), "st.tables.BSP(), st.tables.SSP(s) or st.tables.ASP()", BSP)
+        rule: Rule = _one_of("sync", sync, (BSP, SSP, ASP), "st.BSP(), st.SSP(s) or st.ASP()", BSP)
         policy: Policy = _one_of(
             "comm",
             comm,

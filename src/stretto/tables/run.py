@@ -60,7 +60,7 @@ def run(
     workers : int, default 1
         Number of logical workers. Results depend on it, not on the number of threads or nodes.
     sync : BSP, SSP, ASP or None, default None
-        How fresh a read must be; None for `st.tables.BSP()`.
+        How fresh a read must be; None for `st.BSP()`.
     comm : Eager, Lazy, Managed or None, default None
         What is sent when; None for `st.tables.Eager()`.
     runtime : runtime or None, default None
@@ -72,7 +72,7 @@ def run(
         Clocks of the slowest worker between two evaluations; None for 1, unless `every_seconds` is given.
     every_seconds : float, str, sequence or None, default None
         Seconds between two evaluations, such as 0.5 or "500ms", or a list of times of the run; virtual seconds on
-        `st.Simulated`. Under `st.tables.BSP()` the tables are evaluated at the next clock that ends, otherwise as they
+        `st.Simulated`. Under `st.BSP()` the tables are evaluated at the next clock that ends, otherwise as they
         are then.
     until : callable or None, default None
         function(evaluation) -> bool; the run ends when it returns True.
@@ -137,7 +137,7 @@ def plan(
     workers : int, default 1
         Number of logical workers. Results depend on it, not on the number of threads or nodes.
     sync : BSP, SSP, ASP or None, default None
-        How fresh a read must be; None for `st.tables.BSP()`.
+        How fresh a read must be; None for `st.BSP()`.
     comm : Eager, Lazy, Managed or None, default None
         What is sent when; None for `st.tables.Eager()`.
     runtime : runtime or None, default None
@@ -164,7 +164,7 @@ def plan(
     Returns
     -------
     JobPlan
-        Its grade is "identical" under `st.tables.BSP()`, "replayable" under `st.tables.SSP(s)` and `st.tables.ASP()`,
+        Its grade is "identical" under `st.BSP()`, "replayable" under `st.SSP(s)` and `st.ASP()`,
         "statistical" where a table has placement="shared". `run(runtime=…)` returns the `TableResult` of `st.run`.
 
     Examples
@@ -173,7 +173,7 @@ def plan(
     >>> def worker(w):
     ...     for clock in w.clocks(2):
     ...         w.table("sum").add([0], [1.0])
-    >>> plan = st.tables.plan(worker, workers=4, tables={"sum": st.tables.Table(rows=1, cols=1)}, sync=st.tables.SSP(2))
+    >>> plan = st.tables.plan(worker, workers=4, tables={"sum": st.tables.Table(rows=1, cols=1)}, sync=st.SSP(2))
     >>> plan.grade
     'replayable'
     """

@@ -4,7 +4,7 @@
     x.array                     [rows, cols] the table itself, no copy; pass it to compiled code
 
 Within a clock nothing is cached, sent or checked. The rule is enforced at its end: `tick` waits until no worker is
-further behind than the rule allows (st.tables.BSP(): a barrier). Two workers that write the same number at the same
+further behind than the rule allows (st.BSP(): a barrier). Two workers that write the same number at the same
 time may lose one of the two writes. So a run with shared tables promises convergence only (grade: statistical), as with
 Hogwild!. Calls of `add` are safe against each other, unless the job leaves out the locks.
 """

@@ -93,7 +93,7 @@ class TableArrays(Mapping[str, Any]):
 class View:
     """The tables as `watch` gets them: what the shards hold when a clock is complete. `view["weights"]` is an array.
 
-    Under `st.tables.BSP()` it holds exactly the updates of clocks below `clock`, otherwise these and maybe more.
+    Under `st.BSP()` it holds exactly the updates of clocks below `clock`, otherwise these and maybe more.
 
     Attributes
     ----------

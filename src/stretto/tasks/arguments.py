@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
-from typing import Any, overload
+from typing import Any, ClassVar, overload
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from stretto.checks import parse_bytes, shown
 from stretto.checks import whole as whole_number
 from stretto.errors import PlanError
 from stretto.runtime.stages.block_readers import nbytes_of
+from stretto.state.partitions import Ranges
 from stretto.state.state import SparseRows, State
 from stretto.text import counted
 
@@ -35,6 +36,8 @@ class Argument:
     kind: str
     value: Any
     name: str
+    # Of data that are declared as a state: which rows each part has. Its function gets a handle.
+    declared: Ranges | None = None
 
     @property
     def nbytes(self) -> int:
@@ -55,6 +58,7 @@ class Source:
 
     read: Callable[[int, int], Any]
     number: int
+    read_by_parts: ClassVar[bool] = True  # `st.state(source, partition=…)` declares it
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +67,7 @@ class InBlocks(ABC):
 
     ahead: int  # blocks of a part that are read before it asks for them, at most
     memory: int | None  # bytes that a node keeps; None for all
+    read_by_parts: ClassVar[bool] = True
 
     def all(self) -> AllBlocks:
         """All blocks of a part in every iteration: the function gets an iterable of them.
@@ -95,6 +100,7 @@ class AllBlocks:
     """All blocks of a part, one after another. Made by `all()` of `st.source(read, blocks=n)` and `st.files`."""
 
     source: InBlocks
+    read_by_parts: ClassVar[bool] = True
 
 
 def whole(value: Any) -> Whole:

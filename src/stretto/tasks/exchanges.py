@@ -8,6 +8,8 @@ from typing import Any
 from stretto.tables.replica import ReplicaHandle
 from stretto.tables.worker import Worker
 
+from .transactions.cycle import TransactionCycle
+
 
 class Exchanges:
     """The replicated states of a part.
@@ -18,10 +20,14 @@ class Exchanges:
         Whose clock an exchange ends.
     copies : sequence of ReplicaHandle
         The states. Where there is none, a yield only ends the clock.
+    transactions : TransactionCycle or None
+        What holders apply when the clock ends.
     """
 
-    def __init__(self, worker: Worker, copies: Sequence[ReplicaHandle]) -> None:
-        self._worker, self._copies = worker, copies
+    def __init__(
+        self, worker: Worker, copies: Sequence[ReplicaHandle], transactions: TransactionCycle | None = None
+    ) -> None:
+        self._worker, self._copies, self._transactions = worker, copies, transactions
         self._every = min((copy.every for copy in copies), default=1)  # yields from one exchange to the next
 
     def receive(self) -> None:
@@ -50,6 +56,13 @@ class Exchanges:
             yields += 1
             if yields % self._every == 0:
                 self.send()
-                self._worker.tick()
-                yield
+                yield from self.turn()
                 self.receive()
+
+    def turn(self) -> Generator[None, None, None]:
+        """End the clock; holders apply transactions."""
+        if self._transactions is not None:
+            yield from self._transactions.run()
+            return
+        self._worker.tick()
+        yield

@@ -12,11 +12,13 @@ from stretto.errors import PlanError
 from stretto.state.state import ReplicatedState
 
 from .adaptive.syncing import ADAPTIVE, checked_sync, loop_sync
-from .arguments import Argument, argument_of
+from .arguments import Argument
 from .files import FileBlocks
 from .logical import describe
+from .partitions.declared import default_parts, is_partitioned, refuse_in_loops, unit_argument
 from .plan import TaskPlan
 from .run import plan_of
+from .transactions.declared import mailbox_of
 from .tree import BranchTask, Criterion, ParallelTasks, RepeatedTask, SequenceTask, Task, Unit, is_loop
 
 PARTS = 16  # logical parts of a unit that is given data
@@ -69,7 +71,7 @@ def unit(
         Data, states and plain values.
     workers : int, "auto" or None, default None
         Width: workers that run the parts. "auto" measures and chooses; None takes all that the runtime has. Never
-        changes a result under `st.tables.BSP()`.
+        changes a result under `st.BSP()`.
     parts : int or None, default None
         Logical parts that data and work are cut into; results depend on it. None: 16 where data are given, else 1;
         of files at most one for each block.
@@ -83,7 +85,7 @@ def unit(
         States as one array of this process: parts one after another, in threads that lock the chunks they touch, or in
         threads without locks. None: served states, whose freshness `sync` says.
     sync : BSP, SSP, ASP, "adaptive" or None, default None
-        How fresh a read must be; None for that of the loop around it, or `st.tables.BSP()`. "adaptive": chosen while it
+        How fresh a read must be; None for that of the loop around it, or `st.BSP()`. "adaptive": chosen while it
         runs, by the criterion of the loop around it (see `st.loop`).
     fresh : sequence of states, default ()
         States that start from their first values each time the unit runs.
@@ -123,7 +125,7 @@ def unit(
     if workers == "auto" and placement is not None:
         raise PlanError(f"{owner}: workers='auto' and placement= contradict each other; leave one of them out")
     made = tuple(
-        argument_of(owner, given, named)
+        unit_argument(owner, given, named)
         for given, named in zip(arguments, _names(function, arguments, looped), strict=True)
     )
     if mode is not None and mode not in MODES:
@@ -138,13 +140,18 @@ def unit(
     blocks = [argument for argument in made if argument.kind in ("block", "blocks")]
     if looped and blocks:
         raise PlanError(f"{owner}: a loop cannot use {blocks[0].name!r}, which is read in blocks; give a function")
+    if looped:
+        refuse_in_loops(owner, made)
     if looped and (parts is not None or mode is not None or sync is not None or fresh):
         raise PlanError(f"{owner}: a loop has its own blocks and order; leave out parts=, mode=, sync= and fresh=")
+    many = _parts(owner, made, parts)
+    if not looped:
+        made += mailbox_of(owner, made, many, mode)
     return Unit(
         function,
         made,
         workers,
-        _parts(owner, made, parts),
+        many,
         whole("iterations", iterations, 1, owner),
         _placed(owner, placement),
         float(priority),
@@ -163,8 +170,9 @@ def unit(
 def _parts(owner: str, arguments: tuple[Argument, ...], given: int | None) -> int:
     """Parts of a unit; of files that are known, each part needs a block."""
     files = [a.value.opened for a in arguments if isinstance(a.value, FileBlocks) and a.value.opened is not None]
-    cut = any(a.kind == "data" or isinstance(a.value, FileBlocks) for a in arguments)
-    found = min([PARTS if cut else 1, *(len(one.blocks) for one in files)]) if given is None else given
+    cut = any(a.kind == "data" or isinstance(a.value, FileBlocks) or is_partitioned(a) for a in arguments)
+    most = max(default_parts(arguments), default=PARTS if cut else 1)
+    found = min([most, *(len(one.blocks) for one in files)]) if given is None else given
     parts = whole("parts", found, 1, owner)
     for one in files:
         one.assigned(parts)  # raises now if they cannot be shared out

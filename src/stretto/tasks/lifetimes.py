@@ -50,6 +50,24 @@ def lifetimes(task: Task) -> dict[int, Lifetime]:
     return found
 
 
+def last_uses(task: Task) -> dict[int, int]:
+    """By the identity of a state or data set: the number of the stage after which nothing uses it any more.
+
+    What a loop uses is needed until the loop has ended, also where a unit starts it anew each turn: freeing it in every
+    turn would move it in every turn.
+    """
+    order = list(places(task))
+    numbers = {path: number for number, (path, _) in enumerate(order)}
+    spans = [_span(path, numbers) for path in _loops(task)]
+    found: dict[int, int] = {}
+    for number, (_, unit) in enumerate(order):
+        last = max([number, *(end for start, end in spans if start <= number <= end)])
+        for argument in unit.arguments:
+            if argument.kind not in ("value", "knob"):
+                found[id(argument.value)] = max(last, found.get(id(argument.value), 0))
+    return found
+
+
 def _span(path: Path, numbers: dict[Path, int]) -> tuple[int, int]:
     inside = [number for place, number in numbers.items() if place[: len(path)] == path]
     return min(inside), max(inside)

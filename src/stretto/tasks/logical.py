@@ -9,6 +9,7 @@ from stretto.state.state import ReplicatedState
 from stretto.text import counted, show_bytes
 
 from .arguments import Argument
+from .partitions.declared import ranges_of_state
 from .tree import BranchTask, ParallelTasks, RepeatedTask, SequenceTask, Task, Unit
 
 
@@ -18,7 +19,8 @@ def describe(task: Task) -> str:
     lines = [f"task of {counted(len(list(task.units())), 'unit')}", *("  " + line for line in _tree(task, names))]
     for argument in arguments_of(task):
         if argument.kind not in ("value", "knob"):
-            lines.append(f"  {_WORDS[argument.kind]} {names[id(argument.value)]}: {_shape(argument)}")
+            word = "state" if argument.declared is not None else _WORDS[argument.kind]
+            lines.append(f"  {word} {names[id(argument.value)]}: {_shape(argument)}")
     return "\n".join(lines)
 
 
@@ -87,6 +89,8 @@ def unit_words(unit: Unit, names: dict[int, str]) -> str:
 
 def _shape(argument: Argument) -> str:
     value: Any = argument.value
+    if argument.declared is not None and argument.kind != "data":
+        return f"{argument.declared.words()}, read by each part where it runs, only read"
     if argument.kind == "source":
         return "read by each part"
     if argument.kind in ("block", "blocks"):
@@ -94,8 +98,14 @@ def _shape(argument: Argument) -> str:
     how = {"data": "cut by rows", "whole": "whole for every part", "state": "read and written"}[argument.kind]
     if isinstance(value, ReplicatedState):
         how = value.replication.words()
+    ranges = ranges_of_state(argument)
+    if ranges is not None:
+        how = f"{ranges.words()}, read and written"
+    if argument.declared is not None:
+        how = f"{argument.declared.words()}, only read"
     size = argument.nbytes
     shape = getattr(value, "shape", None)
-    kind = getattr(getattr(value, "dtype", None), "name", type(value).__name__)
+    numbers = value.value if argument.declared is not None else value
+    kind = getattr(getattr(numbers, "dtype", None), "name", type(numbers).__name__)
     dims = "" if shape is None else f" [{' × '.join(f'{n:,}' for n in shape)}]"
     return f"{kind}{dims}, {how}" + (f", {show_bytes(size)}" if size else "")

@@ -31,6 +31,11 @@ from .adaptive.syncing import adaptive_loops, refuse_untuned
 from .lifetimes import Lifetime, lifetimes, places
 from .logical import arguments_of, names_of
 from .placing import Placing, moved_bytes
+from .proposals.costs import Machine
+from .proposals.distribution import distribution_of
+from .proposals.propose import proposals_for
+from .transactions.declared import refuse_inexact
+from .transactions.mailbox import MailState
 from .tree import RepeatedTask, Task, Unit
 from .walk import Path
 
@@ -129,6 +134,9 @@ class TaskPlan(BasePlan):
             facts += [("", words) for words in stage.exchanges]
             if stage.frees:
                 facts.append(("", f"frees {', '.join(stage.frees)}"))
+        if self.nodes > 1:
+            proposed = proposals_for(self.task, self.stages, Machine(self.nodes), None)
+            facts += [(f"state {one.name}", one.reason) for one in proposed]
         facts += [
             ("memory", f"{show_bytes(self.cost.state_bytes)} in the stage that needs most"),
             ("runs on", f"{counted(self.workers, 'worker')} on {counted(self.nodes, 'node')}"),
@@ -142,7 +150,8 @@ class TaskPlan(BasePlan):
         how = f"width chosen while it runs, {width} at first" if stage.automatic else width
         sent = f", sends at most {show_bytes(stage.sent)} an iteration" if stage.sent else ""
         work = f"{counted(unit.parts, 'part')}, {counted(unit.iterations, 'iteration')}"
-        return f"{unit.name}: {how} ({where}), {work}{sent}"
+        named = distribution_of(unit)
+        return f"{unit.name}: {how} ({where}), {work}{sent}" + (f", {named}" if named else "")
 
     def draw(self, path: str | None = None, workers: int | None = None) -> str:
         """The plan as SVG text: a bar for each stage, as wide as its workers, in the order of the tree.
@@ -170,6 +179,7 @@ def make_plan(task: Task, workers: int | None, nodes: int, memory: str | int | N
     if total < nodes:
         raise PlanError(f"plan: {total} workers on {nodes} nodes; give each node at least one")
     refuse_untuned(task)
+    refuse_inexact(task)
     placing = Placing(nodes, total // nodes)
     names, lives = names_of(task), lifetimes(task)
     order = list(places(task))
@@ -229,7 +239,7 @@ def _sent(unit: Unit, place: StagePlace) -> int:
     nodes = len(place.workers_by_node)
     if nodes == 1:
         return 0
-    return sum(2 * nodes * a.nbytes for a in unit.arguments if a.kind == "state")
+    return sum(2 * nodes * a.nbytes for a in unit.arguments if a.kind == "state" and not isinstance(a.value, MailState))
 
 
 def _exchanges(unit: Unit, place: StagePlace, names: Mapping[int, str], runtime: Any) -> tuple[str, ...]:

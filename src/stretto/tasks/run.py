@@ -12,13 +12,14 @@ from stretto.checks import choice, parse_bytes, whole
 from stretto.plan.planned import refuse_changed
 from stretto.runtime.chosen import TABLES, chosen, one_memory
 from stretto.runtime.files.run_checkpoints import Saving
-from stretto.runtime.runtimes import Threads
+from stretto.runtime.runtimes import Serial, Threads
 from stretto.runtime.stages.sessions import open_stages
 from stretto.runtime.stages.stage_clock import stopping, unique_name
 from stretto.runtime.stages.tuning_events import tell_move
 
 from .placing import gate_of
 from .plan import TaskPlan, make_plan
+from .proposals.propose import machine_of, placed_automatically
 from .result import TaskResult
 from .safe_point import SafePoints
 from .saving import TaskCheckpoints
@@ -125,8 +126,11 @@ def _run(
     plan = plan_for(task, where)
     if made is not None:
         refuse_changed(made, plan, "task.plan(…)")
+    placed = placed_automatically(task, plan.stages, machine_of(where, plan.nodes), lambda unit: _run(unit, Serial()))
+    if placed is not task:
+        plan = plan_for(placed, where)
     options = TaskOptions(
-        whole("seed", seed, None), record, None if memory is None else parse_bytes(memory), transfer == "direct"
+        whole("seed", seed, None), record, None if memory is None else parse_bytes(memory), transfer == "direct", True
     )
     safe = SafePoints(TaskCheckpoints.of(plan, options.seed, checkpoint, checkpoint_every, resume))
     names = DataNames(unique_name("run"))

@@ -18,7 +18,9 @@ from stretto.runtime.stages.sent_functions import SentFunction
 from stretto.runtime.stages.stage_runs import StageRun, StageState
 from stretto.runtime.tables.job import TableOutcome
 from stretto.state.make import zeros
+from stretto.state.partitioned import DeclaredData
 from stretto.state.state import ReplicatedState
+from stretto.state.transactions import TransactionState
 from stretto.tables.job import TableIdentity, TableRunRequest
 from stretto.tables.options import CheckpointOptions, EvaluationOptions
 from stretto.tables.replica import ReplicaHandle
@@ -28,7 +30,12 @@ from stretto.tables.worker import Worker
 
 from .arguments import Argument
 from .exchanges import Exchanges
+from .partitions.declared import PartAccess, part_rows
 from .reads import UnitReads
+from .transactions.calls import TransactionCalls
+from .transactions.cycle import TransactionCycle
+from .transactions.handle import TransactionHandle
+from .transactions.mailbox import Mailbox, MailState
 from .tree import Unit
 from .unit_worker import StageProgress, UnitWorker
 
@@ -48,8 +55,11 @@ class FirstValues:
     @classmethod
     def of(cls, array: NDArray[Any]) -> FirstValues:
         """A copy of the values that a state has now."""
-        one = array.flat[0] if array.size else 0.0
-        return cls(array.copy(), float(one) if (array == one).all() and not np.signbit(one) else None)
+        one = array.flat[0] if array.size else array.dtype.type(0)
+        same = bool((array == one).all()) and not np.signbit(one)
+        # A large integer, such as the bits of a float, is not a float.
+        plain = same and (array.dtype.kind == "f" or int(float(one)) == int(one))
+        return cls(array.copy(), float(one) if plain else None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,12 +99,19 @@ class StageWork:
             for argument, name in zip(unit.arguments, table_names(unit), strict=True)
         )
         self.numbers, self.unit = given.numbers, unit.name
+        self.access = PartAccess(unit.arguments, unit.parts)
         self.last, self.seed = given.last, given.seed
         self.rules = {
             name: argument.value.replication
             for argument, name in zip(unit.arguments, table_names(unit), strict=True)
             if isinstance(argument.value, ReplicatedState)
         }
+        self.transactions = {
+            at: (argument.value.dtype, rows, argument.value.transactions)
+            for at, argument in enumerate(unit.arguments)
+            if isinstance(argument.value, TransactionState) and (rows := part_rows(argument, unit.parts)) is not None
+        }
+        self.mail = [isinstance(argument.value, MailState) for argument in unit.arguments]
         self._sent: SentFunction | None = None
 
     def __call__(self, w: Worker) -> None:
@@ -106,7 +123,8 @@ class StageWork:
         if self.local and w.clock == 0 and not w.local:
             w.local.update(deepcopy(self.local[w.number]))
         arguments = [
-            self._argument(w, argument, number) for argument, number in zip(self.arguments, self.numbers, strict=True)
+            self._argument(w, at, argument, number)
+            for at, (argument, number) in enumerate(zip(self.arguments, self.numbers, strict=True))
         ]
         progress = StageProgress()
         worker = UnitWorker(w, self.first, progress)
@@ -116,7 +134,10 @@ class StageWork:
             if argument.kind == "block"
         ]
         copies = [argument for argument in arguments if isinstance(argument, ReplicaHandle)]
-        exchanged = Exchanges(w, copies)
+        cycle = self._cycle(w, arguments)
+        exchanged = Exchanges(w, copies, cycle)
+        if cycle is not None:
+            arguments.pop()  # the mailbox, which is no argument of the function
         for made in range(w.clock, self.iterations):
             progress.made = made
             for at, reader in changing:
@@ -129,9 +150,15 @@ class StageWork:
             final = made + 1 == self.iterations
             exchanged.send(everything=final and self.last)
             if not final:  # the last clock ends with the worker: one exchange of nodes fewer
-                w.tick()
-                yield
+                yield from exchanged.turn()
+        if cycle is not None:
+            yield from cycle.finish(self.last)
         exchanged.keep()
+
+    def _cycle(self, w: Worker, arguments: list[Any]) -> TransactionCycle | None:
+        """The transactions of a part; None: its states have none."""
+        states = [argument.calls for argument in arguments if isinstance(argument, TransactionHandle)]
+        return TransactionCycle(w, states, Mailbox(w, arguments[-1])) if states else None
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the data, which nodes get by themselves (`StageData`, `StageBlocks`).
@@ -141,19 +168,27 @@ class StageWork:
         if self._sent is None:
             self._sent = SentFunction(self.function)
         alone = ("data", "block", "blocks")
-        arguments = tuple(Argument(a.kind, None, a.name) if a.kind in alone else a for a in self.arguments)
+        arguments = tuple(replace(a, value=None) if a.kind in alone else a for a in self.arguments)
         return {**self.__dict__, "arguments": arguments, "function": self._sent, "_sent": None}
 
-    def _argument(self, w: Worker, argument: Argument, number: int) -> Any:
+    def _argument(self, w: Worker, at: int, argument: Argument, number: int) -> Any:
         kind, value = argument.kind, argument.value
         if kind == "state":
+            if self.mail[at]:
+                return w.table(value)
+            if at in self.transactions:
+                dtype, rows, known = self.transactions[at]
+                calls = TransactionCalls(w.table(value), dtype, rows, w.number, known)
+                return TransactionHandle(argument.name, calls)
             rules = self.rules.get(value)
             return (
-                w.table(value)
+                self.access.state(at, w.table(value), w.number)
                 if rules is None
                 else ReplicaHandle(w.table(value), rules, w.number, w.workers, w.local, self.seed, w.seconds)
             )
         if kind == "blocks":
+            if argument.declared is not None:
+                return self.access.data(at, argument, w, self.owner, number, None)
             return block_reader(self.owner, number, w.workers).all_of(w.number)
         if kind not in ("data", "source"):
             return value
@@ -161,7 +196,8 @@ class StageWork:
         def make() -> Any:
             return value.read(w.number, w.workers) if kind == "source" else _share(value, w.number, w.workers)
 
-        return held(self.owner, (number, w.number, w.workers), make)
+        found = held(self.owner, (number, w.number, w.workers), make)
+        return found if argument.declared is None else self.access.data(at, argument, w, self.owner, number, found)
 
 
 class StageData:
@@ -185,8 +221,16 @@ class StageData:
 def _share(value: Any, part: int, parts: int) -> Any:
     if value is None:
         raise RunError(f"the data of part {part} have not reached this node; please report this")
+    if isinstance(value, DeclaredData):
+        return value.cut(part, parts)
     share = share_of(value, part, parts)
     return share.take(0, len(share))
+
+
+def _holders(argument: Argument, parts: int) -> Any:
+    """Which node holds which rows of a state: as the rows of parts, or by a function of the user."""
+    rows = part_rows(argument, parts)
+    return getattr(argument.value, "partition", None) if rows is None else rows
 
 
 def table_names(unit: Unit) -> list[str]:
@@ -200,7 +244,8 @@ def stage_run(unit: Unit, given: StageInput, runtime: Any) -> StageRun:
     states = []
     for number, (argument, name) in enumerate(zip(unit.arguments, table_names(unit), strict=True)):
         if argument.kind == "state":
-            array = argument.value.array
+            stored = argument.value.stored
+            array = stored.array
             tables[name] = Table(
                 rows=len(array),
                 cols=array.size // max(1, len(array)),
@@ -208,13 +253,15 @@ def stage_run(unit: Unit, given: StageInput, runtime: Any) -> StageRun:
                 placement="shared" if unit.mode is not None else "served",
             )
             first = given.starts.get(number)
+            if isinstance(argument.value, MailState):  # every stage starts with an empty mailbox
+                first = FirstValues(np.zeros_like(array), 0.0)
             states.append(
                 StageState(
                     given.numbers[number],
-                    argument.value,
+                    stored,
                     None if first is None else first.array,
                     None if first is None else first.fill,
-                    dict(unit.partition).get(argument.name, getattr(argument.value, "partition", None)),
+                    dict(unit.partition).get(argument.name, _holders(argument, unit.parts)),
                     argument.value.replication.exchange if isinstance(argument.value, ReplicatedState) else "shards",
                 )
             )

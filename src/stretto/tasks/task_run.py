@@ -28,6 +28,7 @@ from stretto.state.state import State
 from .adaptive.kept_states import KeptStates
 from .adaptive.tuning import TaskTuning, TurnEnd
 from .files import FileBlocks
+from .lifetimes import last_uses, places
 from .logical import arguments_of
 from .placing import place_of, request_of, width_of
 from .plan import TaskPlan
@@ -98,6 +99,7 @@ class TaskOptions:
     record: str | None = None  # "full" keeps what the replay checker needs, "rows" how often rows were sent
     memory: int | None = None  # bytes of a state that a node keeps in memory
     direct: bool = True  # states go from node to node directly
+    frees: bool = False  # what no later unit uses is freed on nodes at once: no other task uses it
 
 
 class TaskRun:
@@ -126,8 +128,10 @@ class TaskRun:
         arguments = arguments_of(plan.task)
         names = environment.names
         self._numbers = {id(a.value): names.number(a.value) for a in arguments}
-        self._states: dict[int, State] = {names.number(a.value): a.value for a in arguments if a.kind == "state"}
+        self._states: dict[int, State] = {names.number(a.value): a.value.stored for a in arguments if a.kind == "state"}
         self._first = _first_values(plan.task)
+        self._order = {path: number for number, (path, _) in enumerate(places(plan.task))}
+        self._last_uses = last_uses(plan.task)
         self._reads = {id(unit): self._reads_of(unit) for unit in plan.task.units()}
         self._progress = Progress()
         self._safe = SafePoints(None) if safe is None else safe
@@ -173,8 +177,26 @@ class TaskRun:
             follow = self._after(start)
             if not together.running:  # no other unit is in the middle of its stages
                 self._keep()
+            if self.options.frees:
+                self._free()
             if not asked():
                 self._start(follow, asked, together)
+
+    def _free(self) -> None:
+        """Free what no later unit uses: data on nodes, and states, whose values come to the driver first."""
+        running = [self._order[path] for path in self.walk.running]
+        if not running:  # the task has ended, and with it everything is freed
+            return
+        environment, gone = self.environment, [key for key, last in self._last_uses.items() if last < min(running)]
+        for key in gone:
+            del self._last_uses[key]
+            number, owner = self._numbers[key], environment.names.owner
+            if number in self._states:
+                environment.stages.collect(owner, {number: self._states[number]})
+                environment.stages.release(owner, number)
+            else:
+                release(owner, number)
+                environment.stages.release_data(owner, number)
 
     def _start(self, units: list[StartUnit], asked: Callable[[], bool], together: Together) -> None:
         for start in units:
@@ -208,6 +230,7 @@ class TaskRun:
         del self.records[records:]
         self.environment.stages.reset(self.environment.names.owner, self._states)
         self.walk = TaskWalk(self.plan.task, position)
+        self._last_uses = last_uses(self.plan.task)
         self.tuning.clear()
         self.tuning.restore(self._progress.tuning)
 
@@ -335,7 +358,7 @@ class TaskRun:
     def _at_driver(self, unit: Unit) -> Iterator[None]:
         """Have the states of a unit in this process, and use them from here afterwards."""
         stages, owner = self.environment.stages, self.environment.names.owner
-        mine = {self._numbers[id(a.value)]: a.value for a in unit.arguments if a.kind == "state"}
+        mine = {self._numbers[id(a.value)]: a.value.stored for a in unit.arguments if a.kind == "state"}
         stages.collect(owner, mine)
         yield
         stages.reset(owner, mine)
@@ -369,5 +392,5 @@ def _first_values(task: Task) -> dict[int, FirstValues]:
         for k in unit.fresh:
             state = unit.arguments[k].value
             if id(state) not in found:
-                found[id(state)] = FirstValues.of(state.array)
+                found[id(state)] = FirstValues.of(state.stored.array)
     return found

@@ -1,6 +1,6 @@
 """The replay checker: proves from a recording that a run kept its rule, lost nothing and kept its budget.
 
-    result = st.run(worker, workers=8, tables=…, sync=st.tables.SSP(2), record="full")
+    result = st.run(worker, workers=8, tables=…, sync=st.SSP(2), record="full")
     print(check_replay(result.recording))
 
     SSP(2) kept: 12,400 reads of 98,200 rows by 8 workers in 40 clocks; the oldest was 2 clocks behind, the bound is 2

@@ -11,9 +11,11 @@ from numpy.typing import NDArray
 from stretto.consistency.exchange import elected
 from stretto.errors import PlanError
 from stretto.runtime.tables.job import TableJob
+from stretto.state.partitions import PartRows
 from stretto.store.local.holdings import DRIVER, ChunkPartition, Holdings, Move
 
 from .held_states import StateShape
+from .placed_chunks import placed_chunks
 from .preparation import chosen_preparation
 from .stage_runs import StagePlace, StageRun, StageState
 
@@ -50,12 +52,12 @@ class StatePlaces:
                 self.holdings.unmirror(used.number)
         if single is None or stage.preparation == "served":
             nodes = place.nodes if single is None else self.nodes
-            homes = stage.homes(place)
+            homes = np.asarray(stage.homes(place), np.int64)
             moves = []
             for used, shape in zip(stage.states, shapes, strict=True):
                 among: Sequence[int] = nodes
                 if single is None and used.exchange == "holder":
-                    among = [elected(homes, self.holdings.holders(used.number).tolist())]
+                    among = [elected(homes.tolist(), self.holdings.holders(used.number).tolist())]
                 elif single is None and used.mirrored:
                     among = with_parts(stage, place)
                 else:
@@ -143,22 +145,27 @@ def with_parts(stage: StageRun, place: StagePlace) -> tuple[int, ...]:
     return tuple(sorted(set(stage.homes(place))))
 
 
-def _wish(used: StageState, shape: StateShape, nodes: Sequence[int], homes: Sequence[int]) -> NDArray[np.int64] | None:
-    """[chunks] the node that a partition of the user gives each chunk; None: even shares. homes: of the parts."""
+def _wish(
+    used: StageState, shape: StateShape, nodes: Sequence[int], homes: NDArray[np.int64]
+) -> NDArray[np.int64] | None:
+    """[chunks] the node that a partition gives each chunk; None: even shares. homes [parts]: the node of each part."""
     if used.partition is None:
         return None
     chunks, many = shape.grid.chunks, len(nodes)
+    firsts = np.arange(chunks) << shape.bits
     if used.partition == PARTS:
-        first = np.arange(chunks) << shape.bits
-        found: NDArray[np.int64] = np.asarray(homes, np.int64)[first * len(homes) // max(1, shape.rows)]
-        return found
-    if used.partition == "range":
-        places = np.arange(chunks) * many // max(1, chunks)
-    else:
-        places = np.asarray(used.partition(np.arange(chunks) << shape.bits, many)).astype(np.int64)
-        if places.shape != (chunks,) or ((places < 0) | (places >= many)).any():
-            raise PlanError(
-                f"a partition gave {places.shape} places between {places.min(initial=0)} and {places.max(initial=0)} "
-                f"for {chunks} rows and {many} nodes; return one place from 0 to {many - 1} for each row"
-            )
+        return homes[firsts * len(homes) // max(1, shape.rows)]
+    if isinstance(used.partition, PartRows) and len(set(homes.tolist())) > 1:
+        # A chunk is with the part that has its middle row; at one end of it another part may have some.
+        ends = np.minimum(firsts + (1 << shape.bits), shape.rows)
+        parts = used.partition.holders((firsts + ends - 1) // 2)
+        return homes[np.minimum(parts, len(homes) - 1)]
+    if isinstance(used.partition, PartRows | str):
+        return placed_chunks(chunks, nodes, ranges=True)
+    places = np.asarray(used.partition(firsts, many)).astype(np.int64)
+    if places.shape != (chunks,) or ((places < 0) | (places >= many)).any():
+        raise PlanError(
+            f"a partition gave {places.shape} places between {places.min(initial=0)} and {places.max(initial=0)} "
+            f"for {chunks} rows and {many} nodes; return one place from 0 to {many - 1} for each row"
+        )
     return np.asarray(nodes, np.int64)[places]

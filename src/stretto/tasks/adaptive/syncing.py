@@ -20,9 +20,7 @@ def checked_sync(owner: str, sync: Any) -> Rule | None:
     if isinstance(sync, str) and sync == ADAPTIVE:
         return BSP()
     if sync is not None and not isinstance(sync, BSP | SSP | ASP):
-        raise PlanError(
-            f"{owner}: sync={shown(sync)}; give st.tables.BSP(), st.tables.SSP(s), st.tables.ASP() or 'adaptive'"
-        )
+        raise PlanError(f"{owner}: sync={shown(sync)}; give st.BSP(), st.SSP(s), st.ASP() or 'adaptive'")
     return sync
 
 

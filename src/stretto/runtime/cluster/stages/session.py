@@ -349,6 +349,8 @@ class ClusterStages:
 
     def release_data(self, owner: str, number: int) -> None:
         """Free a data set on all hosts."""
+        with self._lock:
+            self._sent.forget(owner, number)
         for host in sorted({self._hosts.where[node] for node in self.nodes}):
             try:
                 self._hosts.states_each([(host, "release data", owner, number)])

@@ -71,6 +71,11 @@ class SentData:
         self._sent[host] = address, keys | {(data.owner, key) for key in wanted}
         return {key: data.make(key) for key in wanted}
 
+    def forget(self, owner: str, number: int) -> None:
+        """The hosts have freed a data set."""
+        for host, (address, keys) in self._sent.items():
+            self._sent[host] = address, {key for key in keys if (key[0], key[1][0]) != (owner, number)}
+
 
 class TableHosts(Protocol):
     """What the driver uses of `Hosts`, or of the hosts of a stage."""

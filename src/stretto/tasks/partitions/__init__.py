@@ -1,0 +1,1 @@
+"""Partitioned states and declared data as arguments of units: how they are recognised, read, and used."""
