@@ -42,6 +42,7 @@ NAMES = {
     "stage_reading": "a task that reads its data while it trains, beside one that loads them first",
     "stage_widths": "the time of an iteration against the width of its stage, and the automatic width",
     "adaptive": 'sync="adaptive" beside fixed settings on three simulated workloads: time to a loss; has options',
+    "adaptive_choice": "adaptive settings on the drawn workloads that the controller was chosen on; has options",
     "schedule_auto": "schedules chosen by progress beside fixed ones: work and seconds to the same objective",
     "static": "rotation: a barrier at every turn or none, heaviest jobs first or as given",
     "overhead": "what choosing costs: schedules beside the updates they choose",
@@ -69,6 +70,7 @@ NAMES = {
     "wire": "what travels between two processes: blocks and rows with CURVE and without, beside a Ray actor",
 }
 GATHERED = (
+    "adaptive_choice",
     "memory_side_by_side",
     "memory_graphs",
     "memory_addresses",
@@ -80,6 +82,7 @@ GATHERED = (
 # All that follows their name is theirs.
 OPTIONS = (
     "adaptive",
+    "adaptive_choice",
     "memory_zoo",
     "memory_graphs",
     "memory_addresses",

@@ -44,7 +44,9 @@ class _Loop:
         self.until = loop.until
         self.staleness: dict[Path, str] = {}  # by unit: its knob
         self.numbers: dict[int, str] = {}  # by identity of an st.knob: its knob
-        self.controller = AdaptiveController(self._ladders(units))
+        self.controller = AdaptiveController(
+            self._ladders(units), bound=loop.until.bound if loop.until.kind == "below" else None
+        )
         self.inside = {place for place, _ in units}
         self.objective: float | None = None  # at the start of the window
         self.clear()
