@@ -89,7 +89,7 @@ class StageWork:
         self.numbers, self.unit = given.numbers, unit.name
         self.last, self.seed = given.last, given.seed
         self.rules = {
-            name: argument.value.replication
+            name: dict(unit.rules).get(argument.name, argument.value.replication)
             for argument, name in zip(unit.arguments, table_names(unit), strict=True)
             if isinstance(argument.value, ReplicatedState)
         }

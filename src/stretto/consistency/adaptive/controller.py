@@ -51,6 +51,7 @@ class AdaptiveController:
         self._options = TrialOptions(**options)
         self._knobs = [KnobState(knob, knob.start, 0, len(knob.values) - 1) for knob in knobs]
         self.windows = self.trials = 0
+        self._seconds = 0.0
         self.moves: list[ConsistencyMove] = []
         self.undo = False
         self._allowed = _ALLOWANCE * len(knobs) + sum(len(knob.values) for knob in knobs)
@@ -86,6 +87,7 @@ class AdaptiveController:
     def measured(self, window: Window) -> list[ConsistencyMove]:
         """Report a window that has run with `settings`; returns the decisions that follow."""
         self.windows += 1
+        self._seconds += window.seconds
         self.undo = False
         many = len(self.moves)
         if self._start is None:
@@ -109,7 +111,8 @@ class AdaptiveController:
         start = self._start
         if not math.isfinite(window.after) or start is None or not math.isfinite(start):
             return not math.isfinite(window.after)
-        slack = 0.0 if self._trial is not None else _SLACK * abs(start)
+        looser = self._trial is not None and self._trial.knob.rung > self._trial.before
+        slack = 0.0 if looser else _SLACK * abs(start)
         return window.before is not None and window.after > max(start, window.before) + slack
 
     def _go_down(self, window: Window) -> None:
@@ -181,9 +184,7 @@ class AdaptiveController:
         trial = self._trial = KnobTrial(knob, knob.rung, lower, knob.careful and lower, base)
         knob.tried, knob.careful = self.windows, False
         before, knob.rung = knob.rung, rung
-        why = trial.why()
-        knob.rung = before
-        self._move(knob, rung, "try", why)
+        self._note(knob, before, "try", trial.why())
 
     def _urgency(self, one: tuple[KnobState, int]) -> tuple[bool, bool, bool, int]:
         """In a flat run numbers are lowered first; otherwise the knob that succeeded last goes on."""
@@ -225,10 +226,7 @@ class AdaptiveController:
         knob, before = trial.knob, trial.before
         again = self._rungs() in self._kept
         self._kept.add(self._rungs())
-        words = knob.ladder.words
-        self.moves.append(
-            ConsistencyMove(self.windows, knob.ladder.name, words(before), words(knob.rung), "keep", found.words())
-        )
+        self._note(knob, before, "keep", found.words())
         self._changed_settings(trial.windows)
         if again:  # the run was here before: progress alternates, and the knob gets rest
             self._fail(knob, 1)
@@ -257,9 +255,16 @@ class AdaptiveController:
         return tuple(knob.rung for knob in self._knobs)
 
     def _move(self, knob: KnobState, rung: int, kind: str, reason: str) -> None:
-        words = knob.ladder.words
-        self.moves.append(ConsistencyMove(self.windows, knob.ladder.name, words(knob.rung), words(rung), kind, reason))
-        knob.rung = rung
+        before, knob.rung = knob.rung, rung
+        self._note(knob, before, kind, reason)
+
+    def _note(self, knob: KnobState, before: int, kind: str, reason: str) -> None:
+        """A decision that has set the knob."""
+        words, name, rung = knob.ladder.words, knob.ladder.name, knob.rung
+        made = ConsistencyMove(
+            self.windows, name, words(before), words(rung), kind, reason, self._seconds, (before, rung)
+        )
+        self.moves.append(made)
 
     # -- checkpoints --------------------------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ the one under which recent windows with the same settings agree best. Where none
 a little below the bound that the run is to reach; without a bound it is 0 for positive objectives, and for others the
 plain decrease is compared.
 
-Seconds of a window and progress in it are judged apart. Seconds vary little, and one window tells. Progress varies
+Seconds of a window and progress in it are judged apart. Seconds vary little, and one window is enough. Progress varies
 more, but staleness changes it little: the expectation of a knob says by how much, and what windows show is weighted
 against that expectation by their noise.
 """

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from .knob_state import KnobState
-from .knobs import Window
+from .knobs import SHARE, Window
 from .progress import Compared
 
 _SURE = 0.85  # probability at which a trial is not repeated
@@ -52,4 +52,6 @@ class KnobTrial:
             return "progress has slowed"
         if self.knob.is_staleness:
             return "looser" if looser else "tighter"
+        if self.knob.ladder.kind == SHARE:
+            return "fewer rows" if looser else "more rows"
         return "larger" if looser else "smaller"
