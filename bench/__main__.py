@@ -42,6 +42,7 @@ NAMES = {
     "stage_reading": "a task that reads its data while it trains, beside one that loads them first",
     "stage_widths": "the time of an iteration against the width of its stage, and the automatic width",
     "adaptive": 'sync="adaptive" beside fixed settings on three simulated workloads: time to a loss; has options',
+    "adaptive_measured": "adaptive settings in wall-clock time on threads or namespace hosts; has options",
     "adaptive_choice": "adaptive settings on the drawn workloads that the controller was chosen on; has options",
     "schedule_auto": "schedules chosen by progress beside fixed ones: work and seconds to the same objective",
     "static": "rotation: a barrier at every turn or none, heaviest jobs first or as given",
@@ -71,6 +72,7 @@ NAMES = {
 }
 GATHERED = (
     "adaptive_choice",
+    "adaptive_measured",
     "memory_side_by_side",
     "memory_graphs",
     "memory_addresses",
@@ -83,6 +85,7 @@ GATHERED = (
 OPTIONS = (
     "adaptive",
     "adaptive_choice",
+    "adaptive_measured",
     "memory_zoo",
     "memory_graphs",
     "memory_addresses",

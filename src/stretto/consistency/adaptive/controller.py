@@ -49,7 +49,12 @@ class AdaptiveController:
 
     def __init__(self, knobs: Sequence[KnobLadder], *, bound: float | None = None, **options: Any) -> None:
         self._options = TrialOptions(**options)
-        self._knobs = [KnobState(knob, knob.start, 0, len(knob.values) - 1) for knob in knobs]
+        # A number that starts at its top can only be lowered, which pays when the run is flat, or later.
+        self._knobs = [
+            KnobState(knob, knob.start, 0, top, ready=self._options.rest if knob.start == top else 0)
+            for knob in knobs
+            for top in (len(knob.values) - 1,)
+        ]
         self.windows = self.trials = 0
         self._seconds = 0.0
         self.moves: list[ConsistencyMove] = []
@@ -150,6 +155,7 @@ class AdaptiveController:
     def _follow_progress(self, window: Window) -> None:
         """Lower knobs when the run is flat."""
         if window.before is not None and self._plateau.add(self._memory.towards_bound(window)):
+            self._kept = {self._rungs()}  # the run is another one than when it was at other settings
             for knob in self._knobs:
                 if knob.rung > knob.low:
                     knob.careful, knob.ready = True, 0
@@ -180,7 +186,7 @@ class AdaptiveController:
             return
         knob, rung = min(ready, key=self._urgency)
         lower = rung < knob.rung and (knob.careful or knob.is_staleness)
-        base = self._memory.base[-2:] if knob.careful else list(self._memory.base)
+        base = self._memory.latest() if knob.careful else list(self._memory.base)
         trial = self._trial = KnobTrial(knob, knob.rung, lower, knob.careful and lower, base)
         knob.tried, knob.careful = self.windows, False
         before, knob.rung = knob.rung, rung

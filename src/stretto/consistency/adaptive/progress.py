@@ -144,7 +144,10 @@ def compare(
         return Compared(math.nan, math.nan, faster, _above(gained - need, spread), _above(-need - gained, spread))
     first, then = statistics.fmean(mine), statistics.fmean(other)
     error = _noise([mine, other], noise * max(abs(first), abs(then)))
-    of_base, of_both = error / math.sqrt(len(mine)), error * math.sqrt(1 / len(mine) + 1 / len(other))
+    # Progress that rises or falls from window to window by itself may go on to do so.
+    drift = (mine[-1] - mine[0]) / (len(mine) - 1) if len(mine) > 1 else 0.0
+    of_base = error / math.sqrt(len(mine))
+    of_both = math.hypot(error * math.sqrt(1 / len(mine) + 1 / len(other)), drift)
     weight = 1.0
     if math.isfinite(expected):
         weight = (expected * first) ** 2 / max((expected * first) ** 2 + of_both**2, 1e-300)

@@ -58,6 +58,19 @@ class WindowMemory:
         waits = [window.waited for window in self.base if window.waited is not None]
         return sum(waits) / len(waits) if waits else None
 
+    def latest(self) -> list[Window]:
+        """The last window with the kept settings, and the one before if its progress is about the same."""
+        *_, last = self.base
+        rate = self.scale().rate
+        found = [
+            one
+            for one in self.base[-2:-1]
+            if one.before is not None
+            and last.before is not None
+            and abs(rate(one) - rate(last)) <= self._changed * abs(rate(one))
+        ]
+        return [*found, last]
+
     def scale(self) -> ProgressScale:
         """What progress is measured against."""
         groups: dict[Rungs, list[Window]] = {}
