@@ -12,9 +12,10 @@ the stragglers, the medians are compared (`--seeds` takes fewer).
 - **Fast, then flat**: noisy labels; a large step is fast and ends in a loss above the target, a small one takes long.
   Adaptive chooses the staleness and the step.
 
-The lengths of the runs were chosen, after first trials, so that the best fixed setting needs tens of turns. A search
-costs about ten: with larger steps, where the second workload ended after 13 turns, adaptive took 2.7 times as long as
-the best fixed setting.
+The lengths of the runs were chosen, with an earlier controller, so that the best fixed setting needs tens of turns. The
+rules of the controller were changed on other workloads (`python -m bench adaptive_choice`); these three were run for
+comparison while that was done. Virtual seconds do not depend on the computer or on its load, so `--jobs` and `--cache`
+change no number.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from . import report
 from .adaptive_jobs import parallel
 
 NODES, SEEDS = 4, 5
+PICTURES = Path(__file__).parent.parent / "docs" / "images"
 RULES = {"BSP": st.tables.BSP(), **{f"SSP({s})": st.tables.SSP(s) for s in (1, 2, 4, 8)}, "ASP": st.tables.ASP()}
 FEW = ("BSP", "SSP(2)", "ASP")
 
@@ -142,6 +144,13 @@ def adaptive(work: Workload, seed: int) -> Any:
     return run(work, "adaptive", rate, local, seed)
 
 
+def pictures() -> None:
+    """Draw the decisions of a run of each workload into the documentation."""
+    for name, work in zip(("straggling", "scarce", "flat"), WORKLOADS, strict=True):
+        title = f"{work.name[0].upper()}{work.name[1:]}: settings of an adaptive run"
+        adaptive(work, 0).plot_settings(PICTURES / f"adaptive-{name}.png", "loss", title)
+
+
 def grid_of(work: Workload) -> list[tuple[str, float, int]]:
     """All fixed settings."""
     rates = (work.rate,) if isinstance(work.rate, float) else work.rate
@@ -231,6 +240,7 @@ def main(arguments: list[str] | None = None) -> None:
     body += report.table(["workload", "setting", "median"], grid)
     many = given.seeds
     command = "adaptive" if many == SEEDS else f"adaptive --seeds {many}"
+    pictures()
     report.save("adaptive", "Adaptive settings", f"{report.text(__doc__)}\n\nSeeds: {many}.", body, command=command)
 
 

@@ -30,7 +30,7 @@ from stretto.consistency.adaptive.knobs import KnobLadder, Window, number_knob, 
 from . import report
 from .adaptive_jobs import parallel
 
-NODES, WORKLOADS, ITEM = 4, 24, 1e-4
+NODES, WORKLOADS, ITEM = 4, 4, 1e-4
 RULES = {"BSP": 0.0, "SSP(1)": 1.0, "SSP(2)": 2.0, "SSP(4)": 4.0, "ASP": math.inf}
 FAMILIES = ("squares", "logistic", "factors")
 UNSEEN = "poisson"
@@ -320,7 +320,7 @@ def line_of(work: Workload, cache: dict[str, float], mine: float, turns: int, mo
     words = f"{best[0]}, step {best[1]:.3g}, {best[2]} local"
     line: list[object] = [
         work.family, work.number, work.kind, _shown(default), f"{_shown(known[best])} ({words})", _shown(mine),
-        f"{over - 1:+.0%}", turns, moves,
+        f"{over - 1:+.0%}" if math.isfinite(over) else "both never", turns, moves,
     ]  # fmt: skip
     return line, over
 

@@ -4,14 +4,15 @@ The workloads are those of `bench.adaptive` with real computation: a clock multi
 SGD for least squares.
 
 - **A straggling node**: in every three clocks another part, drawn from the seed, computes seven times as much.
-- **A scarce link** (hosts only; threads share memory, and no link is between them): 2 Mbit/s between hosts. Adaptive
-  chooses the staleness, and the local steps of a clock.
+- **A scarce link** (hosts only; threads share memory, and no link is between them): 2,000 numbers go over 20
+  Mbit/s between hosts. Adaptive chooses the staleness, and the local steps of a clock.
 - **Fast, then flat**: noisy labels, and four steps to choose from, of which the default is the largest.
 
-Seconds are those of stages and of what lies between them, copies of states before trials included. Namespace hosts are
-on the cores of this computer, so a node that waits leaves its core to others: waiting costs less than on computers of
-their own. Other programs lengthen all times; the load before each part is stated. Fixed settings and adaptive take
-turns, seed by seed, so that load that comes and goes meets all of them.
+Seconds are those of stages and of what lies between them, copies of states before trials included; not what comes
+before the first stage, when nodes get their data. Namespace hosts are on the cores of this computer, so a node that
+waits leaves its core to others: waiting costs less than on computers of their own. Other programs lengthen all times;
+the load before each part is stated. Fixed settings and adaptive take turns, seed by seed, so that load that comes and
+goes meets all of them.
 """
 
 from __future__ import annotations
@@ -22,8 +23,11 @@ import json
 import math
 import os
 import statistics
+import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -31,9 +35,10 @@ import numpy as np
 import stretto as st
 
 from . import report
-from .adaptive import RULES, data
+from .adaptive import RULES
 
-SEEDS, HOSTS, LINK = 5, 3, "2Mbit"
+SEEDS, HOSTS, LINK = 5, 3, "20Mbit"
+Execute = Callable[[Any, int], Any]
 SIDE = 128  # of the matrices that a clock multiplies
 
 
@@ -53,13 +58,14 @@ class Measured:
     turns: int
     rules: tuple[str, ...]
     link: str = "1Gbit"  # between hosts
+    rows: int = 1600
 
 
 STRAGGLING = Measured(
     "a straggling node", 20, 0.0, (0.006,), (1,), 12, 2, 7, 0.05, 80, ("BSP", "SSP(2)", "SSP(8)", "ASP")
 )
 SCARCE = Measured(
-    "a scarce link", 200, 0.0, (0.004,), (1, 4, 8), 4, 0, 1, 20.0, 60, ("BSP", "ASP"), LINK
+    "a scarce link", 2000, 0.0, (2e-4,), (1, 2, 4, 8), 4, 0, 1, 150.0, 50, ("BSP", "ASP"), LINK, 240
 )  # fmt: skip
 FLAT = Measured("fast, then flat", 20, 1.0, (0.1, 0.05, 0.025, 0.0125), (1,), 6, 6, 1, 0.02, 100, ("BSP", "ASP"))
 THREADS, ON_HOSTS = (STRAGGLING, FLAT), (STRAGGLING, SCARCE, FLAT)
@@ -67,7 +73,7 @@ THREADS, ON_HOSTS = (STRAGGLING, FLAT), (STRAGGLING, SCARCE, FLAT)
 
 def step(worker: Any, X: Any, y: Any, w: Any, rate: float, local: int, busy: int, slow: int, seed: int) -> None:
     """A clock: local steps, then their sum, of which each part counts for its share; and products of matrices."""
-    start = w.read()
+    start = w.read().ravel()
     now, draw = start.copy(), worker.random()
     for _ in range(local):
         rows = draw.integers(len(y), size=5)
@@ -77,50 +83,69 @@ def step(worker: Any, X: Any, y: Any, w: Any, rate: float, local: int, busy: int
     product = np.full((SIDE, SIDE), 1e-3)
     for _ in range(busy * (slow if late else 1)):
         product = product @ product
-    w.add(np.arange(len(start)), (now - start) / worker.parts)
+    w.add(np.arange(w.rows), ((now - start) / worker.parts).reshape(w.rows, -1))
 
 
-def loss(worker: Any, X: Any, y: Any, w: Any) -> float:
+def loss(worker: Any, X: Any, y: Any, w: Any, rows: int) -> float:
     """Mean squared error."""
-    return float(((X @ w.read() - y) ** 2).sum() / 1600)
+    return float(((X @ w.read().ravel() - y) ** 2).sum() / rows)
 
 
-def run(work: Measured, runtime: Any, parts: int, sync: Any, rate: Any, local: Any, seed: int) -> Any:
-    """One run to the target."""
-    X, y, best = data(work.features, work.noise, seed)
-    w = st.zeros(work.features, "f8")
+@cache
+def data(work: Measured, seed: int) -> tuple[np.ndarray, np.ndarray, float]:
+    """X, y, and the loss of the best weights."""
+    draw = np.random.default_rng(seed)
+    X = draw.standard_normal((work.rows, work.features))
+    y = X @ draw.standard_normal(work.features) + work.noise * draw.standard_normal(work.rows)
+    best = np.linalg.lstsq(X, y, rcond=None)[0]
+    return X, y, float(((X @ best - y) ** 2).mean())
+
+
+def seconds(work: Measured, result: Any) -> float:
+    """Seconds to the target, without what came before the first two stages: nodes get their data there."""
+    arrived = len(result.history("loss")) < work.turns
+    return spent(result) if arrived else math.inf
+
+
+def spent(result: Any) -> float:
+    """Seconds of a run from its first stage on."""
+    return float(result.seconds - sum(stage.transition for stage in result.stages[:2]))
+
+
+def run(work: Measured, execute: Execute, parts: int, sync: Any, rate: Any, local: Any, seed: int) -> Any:
+    """One run to the target. execute: runs a task with a seed."""
+    X, y, best = data(work, seed)
+    w = st.zeros((work.features // 10, 10), "f8")
     body = st.unit(step, X, y, w, rate, local, work.busy, work.slow, seed, parts=parts, iterations=work.clocks)
-    until = st.below(st.unit(loss, X, y, w, parts=parts, workers=1), best + work.target)
-    return st.run(st.loop(body, until=until, times=work.turns, sync=sync), runtime=runtime, seed=seed)
+    until = st.below(st.unit(loss, X, y, w, work.rows, parts=parts), best + work.target)
+    return execute(st.loop(body, until=until, times=work.turns, sync=sync), seed)
 
 
-def adaptive(work: Measured, runtime: Any, parts: int, seed: int) -> Any:
+def adaptive(work: Measured, execute: Execute, parts: int, seed: int) -> Any:
     """A run whose settings are chosen while it runs."""
     rate: Any = work.rates[0] if len(work.rates) == 1 else st.knob(work.rates[0], sorted(work.rates), name="step")
     local: Any = work.local[0]
     if len(work.local) > 1:
         local = st.knob(local, list(work.local), name="local steps", whole=True)
-    return run(work, runtime, parts, "adaptive", rate, local, seed)
+    return run(work, execute, parts, "adaptive", rate, local, seed)
 
 
-def measured(work: Measured, runtime: Any, parts: int, seeds: int) -> dict[str, Any]:
+def measured(work: Measured, execute: Execute, parts: int, seeds: int) -> dict[str, Any]:
     """Seconds of all settings, by seed; adaptive under its own name."""
     grid = list(itertools.product(work.rules, work.rates, work.local))
     found: dict[str, list[float]] = {}
     took: list[float] = []  # by the default, arrived or not
-    run(work, runtime, parts, None, work.rates[0], work.local[0], 0)  # compiles, and starts nodes
+    run(work, execute, parts, None, work.rates[0], work.local[0], 0)  # compiles, and starts nodes
     load, turns, moves = os.getloadavg()[0], [], []
     for seed in range(seeds):
         for rule, rate, local in grid:
-            result = run(work, runtime, parts, RULES[rule], rate, local, seed)
-            arrived = len(result.history("loss")) < work.turns
+            result = run(work, execute, parts, RULES[rule], rate, local, seed)
             name = f"{rule}, step {rate:g}, {local} local steps"
-            found.setdefault(name, []).append(float(result.seconds) if arrived else math.inf)
+            found.setdefault(name, []).append(seconds(work, result))
             if (rule, rate, local) == grid[0]:
-                took.append(float(result.seconds))
-        result = adaptive(work, runtime, parts, seed)
-        arrived = len(result.history("loss")) < work.turns
-        found.setdefault("adaptive", []).append(float(result.seconds) if arrived else math.inf)
+                took.append(spent(result))
+        result = adaptive(work, execute, parts, seed)
+        found.setdefault("adaptive", []).append(seconds(work, result))
         turns.append(len(result.history("loss")))
         moves.append(len(result.moves))
         print(work.name, seed, {name: round(times[-1], 3) for name, times in found.items()}, flush=True)
@@ -154,10 +179,16 @@ def _shown(value: float) -> str:
 
 def on_hosts(names: str, seeds: int) -> None:
     """Measure on the driver's machine; every workload ends with a line of JSON."""
+    session = st.Session()  # keeps the hosts from run to run
     runtime = st.Cluster(nodes=HOSTS, patience=30.0, start_within=300.0)
+
+    def execute(task: Any, seed: int) -> Any:
+        return session.submit(task, runtime=runtime, seed=seed).result()
+
     for work in ON_HOSTS:
         if work.name in names.split("|"):
-            print("@" + json.dumps(measured(work, runtime, HOSTS, seeds)), flush=True)
+            print("@" + json.dumps(measured(work, execute, HOSTS, seeds)), flush=True)
+    session.close()
 
 
 def hosts(seeds: int, timeout: float) -> list[dict[str, Any]]:
@@ -169,10 +200,13 @@ def hosts(seeds: int, timeout: float) -> list[dict[str, Any]]:
         names = "|".join(work.name for work in ON_HOSTS if work.link == link)
         with laboratory(HOSTS, link=link) as lab:
             code = f"from bench.adaptive_measured import on_hosts; on_hosts({names!r}, {seeds})"
-            done = lab.run([sys.executable, "-c", code], env={"OPENBLAS_NUM_THREADS": "1"}, timeout=timeout)
-        found += [json.loads(line[1:]) for line in done.stdout.splitlines() if line.startswith("@")]
-        if done.returncode:
-            print(done.stdout[-3000:], flush=True)
+            try:
+                done = lab.run([sys.executable, "-c", code], env={"OPENBLAS_NUM_THREADS": "1"}, timeout=timeout)
+                output = done.stdout
+            except subprocess.TimeoutExpired as late:  # workloads that have ended count
+                output = late.output.decode() if isinstance(late.output, bytes) else str(late.output)
+        print(output[-5000:], flush=True)
+        found += [json.loads(line[1:]) for line in output.splitlines() if line.startswith("@")]
     return found
 
 
@@ -184,7 +218,11 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--timeout", type=float, default=900.0, help="seconds for the hosts of a link")
     given = parser.parse_args([] if arguments is None else arguments)
     if given.where == "threads":
-        found = [measured(work, st.Threads(2), 2, given.seeds) for work in THREADS]
+
+        def execute(task: Any, seed: int) -> Any:
+            return st.run(task, runtime=st.Threads(2), seed=seed)
+
+        found = [measured(work, execute, 2, given.seeds) for work in THREADS]
     else:
         found = hosts(given.seeds, given.timeout)
     where = "2 threads" if given.where == "threads" else f"{HOSTS} namespace hosts"

@@ -269,13 +269,15 @@ def test_steps_that_shrink_on_plateaus_beat_every_fixed_one() -> None:
 
 def test_an_objective_that_is_not_a_number_at_first_lowers_and_then_goes_on() -> None:
     controller = AdaptiveController([number_knob("step", 0.4, STEPS)])
-    controller.measured(Window(None, math.nan, 1.0))
-    assert controller.undo
+    undone = []
+    for window in (Window(None, math.nan, 1.0), Window(None, 100.0, 1.0)):
+        controller.measured(window)
+        undone.append(controller.undo)
     assert controller.settings["step"] == 0.2
-    controller.measured(Window(None, 100.0, 1.0))
     for k in range(20):
         controller.measured(Window(100.0 * 0.9**k, 100.0 * 0.9 ** (k + 1), 1.0))
-    assert not controller.undo
+        undone.append(controller.undo)
+    assert undone == [True] + 21 * [False]
     assert controller.settings["step"] <= 0.2
 
 
