@@ -25,7 +25,7 @@ import os
 import statistics
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -65,7 +65,7 @@ STRAGGLING = Measured(
     "a straggling node", 20, 0.0, (0.006,), (1,), 12, 2, 7, 0.05, 80, ("BSP", "SSP(2)", "SSP(8)", "ASP")
 )
 SCARCE = Measured(
-    "a scarce link", 2000, 0.0, (2e-4,), (1, 2, 4, 8), 4, 0, 1, 150.0, 50, ("BSP", "ASP"), LINK, 240
+    "a scarce link", 2000, 0.0, (2e-4,), (1, 4, 8), 4, 0, 1, 150.0, 30, ("BSP", "ASP"), LINK, 240
 )  # fmt: skip
 FLAT = Measured("fast, then flat", 20, 1.0, (0.1, 0.05, 0.025, 0.0125), (1,), 6, 6, 1, 0.02, 100, ("BSP", "ASP"))
 THREADS, ON_HOSTS = (STRAGGLING, FLAT), (STRAGGLING, SCARCE, FLAT)
@@ -191,13 +191,13 @@ def on_hosts(names: str, seeds: int) -> None:
     session.close()
 
 
-def hosts(seeds: int, timeout: float) -> list[dict[str, Any]]:
+def hosts(chosen: Sequence[Measured], seeds: int, timeout: float) -> list[dict[str, Any]]:
     """Measure on namespace hosts, one laboratory for each link."""
     from .laboratory import laboratory
 
     found = []
-    for link in dict.fromkeys(work.link for work in reversed(ON_HOSTS)):
-        names = "|".join(work.name for work in ON_HOSTS if work.link == link)
+    for link in dict.fromkeys(work.link for work in chosen):
+        names = "|".join(work.name for work in chosen if work.link == link)
         with laboratory(HOSTS, link=link) as lab:
             code = f"from bench.adaptive_measured import on_hosts; on_hosts({names!r}, {seeds})"
             try:
@@ -213,7 +213,7 @@ def hosts(seeds: int, timeout: float) -> list[dict[str, Any]]:
 def main(arguments: list[str] | None = None) -> None:
     """Measure and save."""
     parser = argparse.ArgumentParser(prog="python -m bench adaptive_measured")
-    parser.add_argument("where", choices=("threads", "hosts"))
+    parser.add_argument("where", choices=("threads", "hosts", "link"), help="link: the scarce link, on hosts")
     parser.add_argument("--seeds", type=int, default=SEEDS, help="runs of each setting")
     parser.add_argument("--timeout", type=float, default=900.0, help="seconds for the hosts of a link")
     given = parser.parse_args([] if arguments is None else arguments)
@@ -224,7 +224,8 @@ def main(arguments: list[str] | None = None) -> None:
 
         found = [measured(work, execute, 2, given.seeds) for work in THREADS]
     else:
-        found = hosts(given.seeds, given.timeout)
+        chosen = [work for work in ON_HOSTS if (work.link == LINK) == (given.where == "link")]
+        found = hosts(chosen, given.seeds, given.timeout)
     where = "2 threads" if given.where == "threads" else f"{HOSTS} namespace hosts"
     columns = ["where", "workload", "default", "best fixed", "adaptive", "adaptive over best fixed",
                "default over adaptive", "turns", "moves", "load"]  # fmt: skip
@@ -235,7 +236,7 @@ def main(arguments: list[str] | None = None) -> None:
         for name, times in one["seconds"].items()
     ]
     body += report.table(["workload", "setting", "median", "seeds"], rows)
-    name = f"adaptive_{given.where}"
+    name = f"adaptive_{given.where}" if given.where != "link" else "adaptive_hosts_link"
     command = f"adaptive_measured {given.where}" + (f" --seeds {given.seeds}" if given.seeds != SEEDS else "")
     about = f"{report.text(__doc__)}\n\nSeeds: {given.seeds}."
     report.save(name, f"Adaptive settings on {where}", about, body, command=command)
