@@ -15,10 +15,9 @@ from typing import Any
 
 from .knob_state import STALE, KnobState
 from .knobs import ConsistencyMove, KnobLadder, Window
-from .options import TrialOptions
 from .plateau import PlateauTest
 from .progress import Compared, compare
-from .trials import KnobTrial
+from .trials import KnobTrial, TrialOptions
 from .window_memory import WindowMemory
 
 _ALLOWANCE = 4  # trials of each knob besides the share
