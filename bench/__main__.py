@@ -44,6 +44,8 @@ NAMES = {
     "replica_exchanges": "replicated states on 2 to 32 simulated nodes: seconds and bytes of four ways to exchange",
     "stage_widths": "the time of an iteration against the width of its stage, and the automatic width",
     "adaptive": 'sync="adaptive" beside fixed settings on three simulated workloads: time to a loss; has options',
+    "adaptive_measured": "adaptive settings in wall-clock time on threads or namespace hosts; has options",
+    "adaptive_choice": "adaptive settings on the drawn workloads that the controller was chosen on; has options",
     "schedule_auto": "schedules chosen by progress beside fixed ones: work and seconds to the same objective",
     "static": "rotation: a barrier at every turn or none, heaviest jobs first or as given",
     "overhead": "what choosing costs: schedules beside the updates they choose",
@@ -71,6 +73,8 @@ NAMES = {
     "wire": "what travels between two processes: blocks and rows with CURVE and without, beside a Ray actor",
 }
 GATHERED = (
+    "adaptive_choice",
+    "adaptive_measured",
     "memory_side_by_side",
     "memory_graphs",
     "memory_addresses",
@@ -82,6 +86,8 @@ GATHERED = (
 # All that follows their name is theirs.
 OPTIONS = (
     "adaptive",
+    "adaptive_choice",
+    "adaptive_measured",
     "memory_zoo",
     "memory_graphs",
     "memory_addresses",

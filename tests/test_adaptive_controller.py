@@ -208,3 +208,122 @@ def test_invariants_for_any_objective(falls: list[float], diverging: list[bool])
             objective -= fall
         assert not forbidden & set(then.items())
         assert trials <= 4 * len(ladders) + sum(len(one.values) for one in ladders) + 0.15 * (number + 1) + 1
+
+
+# -- seconds and progress apart ----------------------------------------------------------------------------------------
+
+
+def test_much_waiting_makes_the_first_step_long_and_seconds_alone_decide() -> None:
+    """The first window has no progress yet; the second is three times as short."""
+    controller = AdaptiveController([staleness_knob(20)])
+    controller.measured(Window(None, 100.0, 3.0, waited=0.8))
+    assert controller.settings["staleness"] == 16.0  # five of six rungs
+    controller.measured(Window(100.0, 90.0, 1.0, waited=0.4))
+    assert [move.kind for move in controller.moves][:2] == ["try", "keep"]
+    assert "3.00 times the windows per second" in controller.moves[1].reason
+
+
+def test_shorter_windows_that_make_no_progress_are_not_kept() -> None:
+    controller = AdaptiveController([staleness_knob(20)])
+    controller.measured(Window(None, 100.0, 3.0, waited=0.8))
+    controller.measured(Window(100.0, 100.0, 1.0, waited=0.4))
+    assert controller.moves[1].kind == "back"
+
+
+def test_a_staleness_that_is_known_to_be_slow_is_not_tried_again() -> None:
+    controller, objective = AdaptiveController([staleness_knob(20)]), START
+    seen = []
+    for _ in range(200):
+        staleness = controller.settings["staleness"]
+        seen.append(staleness)
+        after = objective * 0.98
+        controller.measured(Window(objective, after, 3.0 if staleness < 8 else 1.0, waited=0.7))
+        objective = after
+    assert sum(staleness < 8 for staleness in seen) <= 3
+    assert seen[-1] >= 8
+
+
+def noisy_descent(step: float | None, seed: int) -> int:
+    """Windows to a target of a run with a step, None: tuned, that gets as near to the optimum as its step is small."""
+    controller = AdaptiveController([number_knob("step", 0.4, STEPS)], bound=LIMIT + 1.0)
+    draw, objective = random.Random(seed), START
+    for window in range(1, 1000):
+        now = controller.settings["step"] if step is None else step
+        floor = LIMIT + 10 * now
+        share = math.exp(-1.2 * now)
+        after = floor + (objective - floor) * share + 0.4 * now * draw.gauss(0, 1)
+        if after < LIMIT + 1.0:
+            return window
+        controller.measured(Window(objective, after, 1.0))
+        objective = objective if controller.undo else after
+    return 1000
+
+
+def test_steps_that_shrink_on_plateaus_beat_every_fixed_one() -> None:
+    fixed = min(sum(noisy_descent(step, seed) for seed in range(9)) for step in STEPS)
+    assert sum(noisy_descent(None, seed) for seed in range(9)) < fixed
+
+
+# -- objectives that say little ----------------------------------------------------------------------------------------
+
+
+def test_an_objective_that_is_not_a_number_at_first_lowers_and_then_goes_on() -> None:
+    controller = AdaptiveController([number_knob("step", 0.4, STEPS)])
+    undone = []
+    for window in (Window(None, math.nan, 1.0), Window(None, 100.0, 1.0)):
+        controller.measured(window)
+        undone.append(controller.undo)
+    assert controller.settings["step"] == 0.2
+    for k in range(20):
+        controller.measured(Window(100.0 * 0.9**k, 100.0 * 0.9 ** (k + 1), 1.0))
+        undone.append(controller.undo)
+    assert undone == [True] + 21 * [False]
+    assert controller.settings["step"] <= 0.2
+
+
+def test_a_constant_objective_takes_few_trials() -> None:
+    controller = AdaptiveController(knobs())
+    for _ in range(200):
+        controller.measured(Window(100.0, 100.0, 1.0))
+    assert controller.trials <= 4 * 2 + 12 + 0.15 * 200
+    assert controller.settings["step"] <= 0.1
+
+
+def test_an_objective_that_only_rises_lowers_every_knob() -> None:
+    controller, objective = AdaptiveController(knobs()), START
+    for _ in range(60):
+        after = objective + 1.0
+        controller.measured(Window(objective, after, 1.0))
+        objective = objective if controller.undo else after
+    assert controller.settings == {"staleness": 0.0, "step": STEPS[0]}
+
+
+@pytest.mark.parametrize("bound", [None, -400.0])
+def test_a_maximised_objective_is_a_negative_one(bound: float | None) -> None:
+    """A likelihood whose negative is the objective: faster steps are found all the same."""
+    controller, objective = AdaptiveController([number_knob("step", 0.1, STEPS)], bound=bound), 0.0
+    for _ in range(40):
+        after = -300 + (objective + 300) * math.exp(-0.1 * controller.settings["step"])
+        controller.measured(Window(objective, after, 1.0))
+        objective = after
+    assert controller.settings["step"] == 0.4
+
+
+@pytest.mark.parametrize("windows", [1, 2, 3, 5, 10])
+def test_a_short_run_loses_little(windows: int) -> None:
+    """Where the first settings are the best ones, ten windows make at least 80 % of their progress."""
+
+    def worse(values: dict[str, float]) -> float:
+        return (
+            0.06
+            * math.exp(-0.25 * knobs()[0].values.index(values["staleness"]))
+            * (1.0 if values["step"] == 0.1 else 0.7)
+        )
+
+    controller, objective = AdaptiveController(knobs()), START
+    for _ in range(windows):
+        after = LIMIT + (objective - LIMIT) * math.exp(-worse(controller.settings))
+        controller.measured(Window(objective, after, 1.0))
+        objective = after
+    made = math.log((START - LIMIT) / (objective - LIMIT))
+    assert made > 0.8 * 0.06 * windows

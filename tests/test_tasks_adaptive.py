@@ -202,3 +202,100 @@ def test_it_runs_where_times_are_measured(runtime: Any) -> None:
     task, _ = training("adaptive", rate, times=300, target=1e-4)
     result = st.run(task, runtime=runtime)
     assert result.value < 1e-4
+
+
+# -- replicated states, sessions, plots --------------------------------------------------------------------------------
+
+
+def descend(worker: Any, X: Any, y: Any, v: Any) -> Any:
+    for _ in range(4):
+        rows = worker.random().integers(len(y), size=10)
+        worker.work(10)
+        v.array[:] -= 0.02 * X[rows].T @ (X[rows] @ v.array - y[rows]) / 10
+        yield
+
+
+def replicated(sync: Any) -> Any:
+    X, y = data()
+    v = st.state(np.zeros(FEATURES), replicate=True, merge=st.average(), filter=st.top("absolute", share=0.5))
+    until = st.below(st.unit(loss, X, y, v, parts=PARTS, workers=1), 0.5)
+    return st.loop(
+        st.unit(descend, X, y, v, parts=PARTS, iterations=2, placement=NODES), until=until, times=80, sync=sync
+    )
+
+
+def test_share_and_period_of_replicated_states_are_tuned() -> None:
+    cluster = st.Simulated(nodes=PARTS, threads=1, link="200Kbit", latency="1ms", seconds_per_item=1e-4)
+    plain = st.run(replicated(None), runtime=cluster)
+    result = st.run(replicated("adaptive"), runtime=cluster)
+    assert result.value < 0.5
+    assert {move.knob for move in result.moves if move.kind == "keep"} & {"share of v", "period of v"}
+    assert any("period of v" in stage.reason for stage in result.stages)
+    assert result.seconds < plain.seconds / 1.5
+
+
+def test_the_period_is_not_tuned_where_the_function_does_not_yield() -> None:
+    v = st.state(np.zeros(3), replicate=True)
+
+    def grow(worker: Any, v: Any) -> None:
+        worker.work(1)
+        v.array[:] += 1
+
+    until = st.below(st.unit(lambda worker, v: -float(v.read()[0]), v, name="negative"), -60.0)
+    task = st.loop(st.unit(grow, v, parts=2, iterations=4), until=until, times=30, sync="adaptive")
+    result = st.run(task, runtime=st.Simulated(nodes=2, threads=1))
+    assert not any("period" in stage.reason for stage in result.stages)
+
+
+def test_a_session_reports_the_decisions() -> None:
+    events: list[Any] = []
+    session = st.Session()
+    task, _ = training("adaptive", times=12, target=1e-9, placement=NODES)
+    result = session.submit(task, runtime=straggling(), on_event=events.append).result(120)
+    session.close()
+    assert len(result.moves) > 0
+    assert [event.reason for event in events] == [move.reason for move in result.moves]
+
+
+def test_decisions_are_plotted(tmp_path: Path) -> None:
+    result = st.run(training("adaptive", times=12, target=1e-9, placement=NODES)[0], runtime=straggling())
+    result.plot_settings(tmp_path / "moves.svg", "loss", "Least squares with a straggling node")
+    drawn = (tmp_path / "moves.svg").read_text()
+    assert drawn.startswith("<?xml")
+    assert [move.seconds for move in result.moves] == sorted(move.seconds for move in result.moves)
+    assert 0 < result.moves[0].seconds <= result.seconds
+    with pytest.raises(PlanError, match="name the unit of the criterion"):
+        result.plot_settings(tmp_path / "moves.svg", "steps")
+    with pytest.raises(PlanError, match="no setting was tuned"):
+        st.run(training(None, times=2)[0], runtime=straggling()).plot_settings(tmp_path / "none.svg", "loss")
+
+
+@pytest.mark.parametrize("turns", [2, 5, 10])
+def test_short_loops_cost_little_over_the_default(turns: int) -> None:
+    """No straggler, no latency to speak of, and a step that cannot be improved: nothing is to be gained."""
+    cluster = st.Simulated(nodes=PARTS, threads=1, latency="20us", seconds_per_item=1e-4)
+    rate = st.knob(0.05, [0.0125, 0.025, 0.05], name="rate")
+    tuned = st.run(training("adaptive", rate, times=turns, target=1e-12, placement=NODES)[0], runtime=cluster)
+    plain = st.run(training(None, 0.05, times=turns, target=1e-12, placement=NODES)[0], runtime=cluster)
+    assert tuned.seconds < 1.1 * plain.seconds
+    assert tuned.value < plain.history("loss")[0] or turns == 2
+    assert np.log(tuned.value) < 0.75 * np.log(plain.value) + 0.25 * np.log(plain.history("loss")[0])
+
+
+def test_on_processes_the_states_of_before_a_trial_that_diverges_are_restored() -> None:
+    """The nodes hold the states; the driver copies them before a trial, and gives them back."""
+    rate = st.knob(0.02, [0.02, 50.0], name="rate")
+    task, w = training("adaptive", rate, times=400, target=1e-6)
+    values: list[float] = []
+
+    def note(stage: Any) -> None:
+        if stage.unit == "loss":
+            values.append(stage.value)
+
+    result = st.run(task, runtime=st.Cluster("processes", nodes=2), on_stage=note)
+    worst = int(np.argmax(np.nan_to_num(values, nan=np.inf)))
+    assert any(move.knob == "rate" and move.kind == "back" and "objective went" in move.reason for move in result.moves)
+    assert not values[worst] < values[0]
+    assert values[worst + 1] < values[worst - 1]
+    assert np.isfinite(w.array).all()
+    assert result.value < 1e-6

@@ -80,6 +80,7 @@ class Session:
         seed: int = 0,
         name: str | None = None,
         on_stage: Any = None,
+        on_event: Any = None,
     ) -> SubmittedTask:
         """Start a task in the background. Stages of independent tasks share the workers.
 
@@ -99,6 +100,8 @@ class Session:
             Its name; None numbers it.
         on_stage : callable or None, default None
             Called with the StageRecord of every stage that has ended.
+        on_event : callable or None, default None
+            Called with an event `SettingTuned` for every decision of a loop with sync="adaptive".
 
         Returns
         -------
@@ -132,7 +135,7 @@ class Session:
                 f"submit: runtime={shown(runtime)}, but the tasks of this session run on {shown(queue.runtime)}; "
                 "leave it out, or make another session"
             )
-        return queue.submit(task, after, priority, seed, name, on_stage)
+        return queue.submit(task, after, priority, seed, name, on_stage, on_event)
 
     def add_node(self) -> int:
         """Start one more node of the cluster that the tasks of this session run on: the next stages may use it.

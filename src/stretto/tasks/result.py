@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from stretto.consistency.adaptive.knobs import ConsistencyMove
+from stretto.errors import PlanError
+from stretto.runtime.stages.tuning_events import plot_moves
 
 from .plan import TaskPlan
 
@@ -114,6 +117,29 @@ class TaskResult:
             Name of the unit.
         """
         return [stage.value for stage in self.stages if stage.unit == unit and stage.value is not None]
+
+    def plot_settings(self, path: str | Path, objective: str, title: str = "") -> None:
+        """Draw the decisions of a loop with sync="adaptive": its objective and its settings against seconds.
+
+        Parameters
+        ----------
+        path : str or Path
+            The file to write; its ending chooses the format.
+        objective : str
+            Name of the unit of the criterion.
+        title : str, default ""
+            Title of the figure.
+        """
+        at, values = 0.0, []
+        for stage in self.stages:
+            at += stage.seconds + stage.transition
+            if stage.unit == objective and stage.value is not None:
+                values.append((at, stage.value))
+        if not self.moves:
+            raise PlanError("plot_settings: no setting was tuned; give a loop with sync='adaptive'")
+        if not values:
+            raise PlanError(f"plot_settings: objective={objective!r} has no values; name the unit of the criterion")
+        plot_moves(values, self.moves, path, title)
 
     def __repr__(self) -> str:
         return f"TaskResult({len(self.stages)} stages, {self.seconds:.3g} s, {self.stopped})"

@@ -102,7 +102,7 @@ class StageWork:
         self.access = PartAccess(unit.arguments, unit.parts)
         self.last, self.seed = given.last, given.seed
         self.rules = {
-            name: argument.value.replication
+            name: dict(unit.rules).get(argument.name, argument.value.replication)
             for argument, name in zip(unit.arguments, table_names(unit), strict=True)
             if isinstance(argument.value, ReplicatedState)
         }

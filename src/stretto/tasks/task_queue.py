@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -24,13 +25,14 @@ from stretto.runtime.stages.background import Background
 from stretto.runtime.stages.gate import StageCancelled
 from stretto.runtime.stages.sessions import open_stages
 from stretto.runtime.stages.stage_clock import unique_name
+from stretto.runtime.stages.tuning_events import tell_move
 from stretto.schedule.stages.task_graph import TaskGraph
 
 from .arguments import LOADED
 from .logical import arguments_of
 from .placing import gate_of, slots_of
 from .result import TaskResult
-from .run import plan_for
+from .run import OnEvent, plan_for
 from .task_run import DataNames, OnStage, TaskEnvironment, TaskOptions, TaskRun
 from .tree import Task
 
@@ -89,6 +91,7 @@ class _Entry:
     priority: float
     seed: int
     tell: OnStage | None
+    on_event: OnEvent | None
 
 
 class TaskQueue:
@@ -107,7 +110,14 @@ class TaskQueue:
         self._numbers = count()
 
     def submit(
-        self, task: Any, after: Sequence[Any], priority: float, seed: int, name: str | None, tell: OnStage | None
+        self,
+        task: Any,
+        after: Sequence[Any],
+        priority: float,
+        seed: int,
+        name: str | None,
+        tell: OnStage | None,
+        on_event: OnEvent | None = None,
     ) -> SubmittedTask:
         """Add a task; it starts as soon as the tasks that it comes after have ended."""
         if not isinstance(task, Task):
@@ -128,7 +138,8 @@ class TaskQueue:
                 if a.kind in LOADED or a.kind == "state"
             ]
             self._graph.add(called, [other.name for other in after], used)
-            self._entries[called] = _Entry(handle, task, float(priority), whole("seed", seed, None, "submit"), tell)
+            seeded = whole("seed", seed, None, "submit")
+            self._entries[called] = _Entry(handle, task, float(priority), seeded, tell, on_event)
             self._start_ready()
         return handle
 
@@ -227,6 +238,7 @@ class TaskQueue:
                 priority=entry.priority,
                 options=TaskOptions(entry.seed),
                 tell=entry.tell,
+                on_move=None if entry.on_event is None else partial(tell_move, entry.on_event),
             )
             result = running.run(lambda: handle.cancelled)
             if result.stopped == "done":

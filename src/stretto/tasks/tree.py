@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any, ClassVar, Protocol
 
+from stretto.consistency.replication import Replication
 from stretto.consistency.rules import BSP, Rule
 from stretto.errors import RunError
 
@@ -99,6 +100,7 @@ class Unit(Task):
     partition: tuple[tuple[str, Any], ...] = ()  # (argument, function(keys, nodes)), where it is given
     own_sync: bool = False  # `sync` was given, for the unit or for a loop around it
     tuned: bool = False  # an adaptive loop around it chooses its sync, which starts with `sync`
+    rules: tuple[tuple[str, Replication], ...] = ()  # of replicated states, by argument, where a loop has chosen them
 
     @property
     def children(self) -> tuple[Task, ...]:

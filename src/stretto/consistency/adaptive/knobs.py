@@ -20,6 +20,7 @@ from stretto.checks import wrong
 from stretto.consistency.rules import ASP, BSP, SSP, Rule
 
 STALENESS = "staleness"
+SHARE = "share"
 
 
 @dataclass(frozen=True)
@@ -27,15 +28,15 @@ class KnobLadder:
     """One knob: its name, its settings in order, and where it starts."""
 
     name: str
-    values: tuple[float, ...]  # ascending; the lowest is the most careful
+    values: tuple[float, ...]  # the first is the most careful: ascending, but for shares
     start: int = 0  # number of the first setting
-    kind: str = "number"  # or "staleness"
+    kind: str = "number"  # or "staleness", "share"
 
     def words(self, rung: int) -> str:
         """A setting in words."""
         value = self.values[rung]
         if self.kind != STALENESS:
-            return f"{value:g}"
+            return f"{value:.3g}" if self.kind != SHARE else f"{value:.3g} of the rows"
         return "BSP" if value == 0 else "ASP" if math.isinf(value) else f"SSP({value:g})"
 
 
@@ -68,6 +69,10 @@ class ConsistencyMove:
         "try" for a trial, "keep" for a trial that succeeded, "back" for one that did not, "lower" where a run diverged.
     reason : str
         Why, in words.
+    seconds : float
+        Of all windows so far.
+    rungs : tuple of int
+        Numbers of both settings on the ladder of the knob, from the most careful one.
     """
 
     window: int
@@ -76,6 +81,8 @@ class ConsistencyMove:
     after: str
     kind: str
     reason: str
+    seconds: float = 0.0
+    rungs: tuple[int, int] = (0, 0)
 
 
 def staleness_knob(clocks: int, name: str = STALENESS) -> KnobLadder:
@@ -84,6 +91,26 @@ def staleness_knob(clocks: int, name: str = STALENESS) -> KnobLadder:
     while 2 ** (len(bounds) - 1) < clocks - 1:  # a bound of clocks - 1 never makes anyone wait
         bounds.append(float(2 ** (len(bounds) - 1)))
     return KnobLadder(name, (*bounds, math.inf), 0, STALENESS)
+
+
+def share_knob(name: str, share: float) -> KnobLadder:
+    """The share of rows that a filter sends: all of them, then half as many each time, down to a quarter of the given.
+
+    >>> share_knob("share", 0.2).values
+    (1.0, 0.8, 0.4, 0.2, 0.1, 0.05)
+    """
+    values = [share * 2.0**k for k in range(20, -3, -1) if share * 2.0**k < 1]
+    return KnobLadder(name, (1.0, *values), 0 if share >= 1 else 1 + values.index(share), SHARE)
+
+
+def period_knob(name: str, every: int) -> KnobLadder:
+    """Yields from one exchange to the next: each, then twice as many, up to eight times the given.
+
+    >>> period_knob("period", 3).values
+    (1.0, 3.0, 6.0, 12.0, 24.0)
+    """
+    values = sorted({1.0, *(float(every * 2**k) for k in range(4))})
+    return KnobLadder(name, tuple(values), values.index(every))
 
 
 def number_knob(name: str, initial: float, ladder: Sequence[float], low_high: bool = False) -> KnobLadder:

@@ -20,6 +20,7 @@ from stretto.tasks.result import StageRecord
 from stretto.tasks.tree import RepeatedTask, Task, Unit
 from stretto.tasks.walk import Path, StartUnit
 
+from .replica_knobs import ReplicaKey, replica_ladders, tuned_rules
 from .syncing import adaptive_loops
 
 _LEAST = 0.02  # seconds of a window, where they are measured: below, what a stage costs varies too much
@@ -44,7 +45,10 @@ class _Loop:
         self.until = loop.until
         self.staleness: dict[Path, str] = {}  # by unit: its knob
         self.numbers: dict[int, str] = {}  # by identity of an st.knob: its knob
-        self.controller = AdaptiveController(self._ladders(units))
+        self.replicas: dict[tuple[Path, ReplicaKey], str] = {}  # by unit, argument and what: its knob
+        self.controller = AdaptiveController(
+            self._ladders(units), bound=loop.until.bound if loop.until.kind == "below" else None
+        )
         self.inside = {place for place, _ in units}
         self.objective: float | None = None  # at the start of the window
         self.clear()
@@ -66,6 +70,10 @@ class _Loop:
             name = named("staleness" if len(tuned) == 1 else f"staleness of {unit.name}")
             self.staleness[place] = name
             found.append(staleness_knob(unit.iterations, name))
+        for place, unit in tuned:
+            for key, ladder in replica_ladders(unit):
+                self.replicas[place, key] = named(ladder.name)
+                found.append(replace(ladder, name=self.replicas[place, key]))
         for _, unit in units:
             for argument in unit.arguments:
                 if argument.kind == "knob" and id(argument.value) not in self.numbers:
@@ -122,7 +130,8 @@ class TaskTuning:
         rule = unit.sync
         if loop is not None and path in loop.staleness:
             rule = rule_of(settings[loop.staleness[path]])
-        return replace(unit, sync=rule, arguments=arguments)
+        replicas = {} if loop is None else {key: settings[n] for (at, key), n in loop.replicas.items() if at == path}
+        return replace(unit, sync=rule, arguments=arguments, rules=tuned_rules(unit, replicas))
 
     def _number(self, knob: Any, loop: _Loop | None, settings: Mapping[str, float]) -> float | int:
         value: float | int = knob.initial if loop is None else knob.setting(settings[loop.numbers[id(knob)]])
