@@ -153,8 +153,8 @@ def _wish(
         return None
     chunks, many = shape.grid.chunks, len(nodes)
     firsts = np.arange(chunks) << shape.bits
-    if used.partition == PARTS:
-        return homes[firsts * len(homes) // max(1, shape.rows)]
+    if isinstance(used.partition, str) and used.partition == PARTS:
+        return np.asarray(homes[firsts * len(homes) // max(1, shape.rows)])
     if isinstance(used.partition, PartRows) and len(set(homes.tolist())) > 1:
         # A chunk is with the part that has its middle row; at one end of it another part may have some.
         ends = np.minimum(firsts + (1 << shape.bits), shape.rows)

@@ -25,7 +25,7 @@ def replica_ladders(unit: Unit) -> Iterator[tuple[ReplicaKey, KnobLadder]]:
         if not isinstance(argument.value, ReplicatedState):
             continue
         rules = argument.value.replication
-        if rules.filter is not None and getattr(rules.filter, "quota", None) is None:
+        if rules.filter is not None and rules.filter.share is not None:  # a quota follows the time by itself
             yield (argument.name, "share"), share_knob(f"share of {argument.name}", rules.filter.share)
         if yields:  # only a function that yields can exchange less often
             yield (argument.name, "period"), period_knob(f"period of {argument.name}", rules.every)
