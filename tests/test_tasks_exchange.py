@@ -326,7 +326,6 @@ def test_the_plan_says_how_and_why() -> None:
     w = st.state(np.zeros(24), replicate=True, exchange="ring")
     asked = st.unit(climb, w, 0.5, parts=8)
     assert "by ring, asked for: " in " ".join(asked.plan(workers=4, nodes=4).explain().split())
-    assert asked.plan(workers=4, nodes=4).fingerprint != ""
     assert "nothing is sent" in " ".join(asked.plan(workers=4, nodes=1).explain().split())
 
 
