@@ -4,8 +4,9 @@ The workloads are those of `bench.adaptive` with real computation: a clock multi
 SGD for least squares.
 
 - **A straggling node**: in every three clocks another part, drawn from the seed, computes seven times as much.
-- **A scarce link** (hosts only; threads share memory, and no link is between them): 2,000 numbers go over 20
-  Mbit/s between hosts. Adaptive chooses the staleness, and the local steps of a clock.
+- **A scarce link** (hosts only, a command of its own, more than seven minutes for a seed when it was tried; threads
+  share memory, and no link is between them): 2,000 numbers go over 20 Mbit/s between hosts. Adaptive chooses the
+  staleness, and the local steps of a clock.
 - **Fast, then flat**: noisy labels, and four steps to choose from, of which the default is the largest.
 
 Seconds are those of stages and of what lies between them, copies of states before trials included; not what comes
