@@ -231,7 +231,7 @@ def test_share_and_period_of_replicated_states_are_tuned() -> None:
     assert result.value < 0.5
     assert {move.knob for move in result.moves if move.kind == "keep"} & {"share of v", "period of v"}
     assert any("period of v" in stage.reason for stage in result.stages)
-    assert result.seconds < plain.seconds / 1.5
+    assert result.seconds < plain.seconds / 1.2
 
 
 def test_the_period_is_not_tuned_where_the_function_does_not_yield() -> None:
