@@ -280,3 +280,13 @@ def test_labels_are_checked() -> None:
     named = st.cocoa(X, np.where(y > 0, "b", "a"), loss="logistic")
     assert named.classes is not None
     assert named.classes.tolist() == ["a", "b"]
+
+
+def test_rounds_that_end_too_early_are_told() -> None:
+    draw = np.random.default_rng(0)
+    X = draw.standard_normal((200, 10))
+    y = np.where(X[:, 0] + draw.standard_normal(200) > 0.0, 1.0, -1.0)
+    task = st.cocoa(X, y, loss="hinge", parts=4, tol=1e-9, max_rounds=3)
+    with pytest.warns(UserWarning, match="ended with a duality gap of .* tol asks for 1e-09; raise max_rounds"):
+        st.run(task, runtime=st.Serial())
+    assert task.gap > 0.0

@@ -71,7 +71,14 @@ def verify(worker: UnitWorker, sums: Any, check: Any, proof: Any, guard: Any, se
         if not settings.guarded:
             raise RunError(f"{words}; please report this")
         warnings.warn(f"{words}; the coefficients are not to be trusted: run it with sync=None", stacklevel=2)
-    return share_of(found, objective)
+    share = share_of(found, objective)
+    if settings.tol > 0.0 and not share <= settings.tol:  # tol=0 asks for all rounds
+        warnings.warn(
+            f"cocoa: the rounds ended with a duality gap of {share:.2g} of the objective, and tol asks for "
+            f"{settings.tol:g}; raise max_rounds or local_passes, take sigma='measured', or scale the features",
+            stacklevel=2,
+        )
+    return share
 
 
 def share_of(gap: float, objective: float) -> float:
