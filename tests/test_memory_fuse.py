@@ -138,6 +138,7 @@ def test_casts_of_parameters_and_random_numbers_stay_apart() -> None:
     assert sum("_to_copy" in name for name in outside) >= 2  # the weights
 
 
+@pytest.mark.slow
 def test_the_compiler_makes_one_of_a_chain() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(16, 32), nn.LayerNorm(32), nn.GELU(), nn.Linear(32, 4))

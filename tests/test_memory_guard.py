@@ -487,6 +487,7 @@ def test_numbers_of_other_types_are_other_numbers_and_arrays_are_no_batches() ->
         step(train, [model], [optimizer], (batch(0).numpy(), 1), budget="1MiB", device=PlainDevice())
 
 
+@pytest.mark.slow
 def test_what_is_saved_is_no_larger_than_without_a_plan_and_can_be_pickled() -> None:
     made = usual(net())
     sizes = []

@@ -536,7 +536,7 @@ def test_tables_that_cannot_be(given: dict[str, Any], words: str) -> None:
         ({"workers": 1.5}, "workers=1.5 is not a whole number; give one of at least 1"),
         ({"every": 0}, "every=0 is less than 1"),
         ({"seed": "x"}, "seed='x' is not a whole number"),
-        ({"sync": "BSP"}, r"sync='BSP'; give st.tables.BSP\(\), st.tables.SSP\(s\) or st.tables.ASP\(\)"),
+        ({"sync": "BSP"}, r"sync='BSP'; give st.BSP\(\), st.SSP\(s\) or st.ASP\(\)"),
         ({"sync": st.tables.SSP}, r"make one: st.tables.SSP\(…\)"),
         ({"comm": 100}, "comm=100; give st.tables.Eager"),
         ({"comm": st.tables.Managed}, r"make one: st.tables.Managed\(…\)"),

@@ -607,7 +607,7 @@ def places() -> list[Any]:
 
 
 @pytest.mark.parametrize("place", places(), ids=lambda place: type(place).__name__)
-@pytest.mark.parametrize("every", [1, pytest.param(3, marks=pytest.mark.slow), None])
+@pytest.mark.parametrize("every", [None, *(pytest.param(every, marks=pytest.mark.slow) for every in (1, 3))])
 def test_a_run_that_had_ended_goes_on_to_more_clocks(tmp_path: Path, place: Any, every: int) -> None:
     def body(w: Worker, clocks: int) -> None:
         x = w.table("x")

@@ -70,7 +70,9 @@ def test_the_sigma_that_is_measured() -> None:
     assert measured_sigma(np.array([1e-30, 0.0, 1.0, 3.0]), np.array([1.0, 1e-9]), 1.0, 1.0, 8.0) == 3.0
 
 
-@pytest.mark.parametrize("kind", ["ridge", "elastic net", "hinge", "logistic"])
+@pytest.mark.parametrize(
+    "kind", ["ridge", "hinge", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("elastic net", "logistic"))]
+)
 def test_rounds_hardly_grow_with_the_parts_where_sigma_is_measured(kind: str) -> None:
     draw = np.random.default_rng(0)
     X = sp.random_array((1024, 256), density=0.05, rng=draw, format="csr")

@@ -94,7 +94,7 @@ def test_as_many_parts_as_variables_and_rare_classes() -> None:
     assert rare.gap < 1e-4 * rare.objective
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [3, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3))])
 def test_default_settings_arrive_on_data_of_any_shape(seed: int) -> None:
     """Size, density, conditioning and the balance of classes vary; nothing is tuned."""
     draw = np.random.default_rng(seed)

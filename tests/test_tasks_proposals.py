@@ -115,7 +115,13 @@ def test_the_cost_of_a_placement() -> None:
     assert sorted(np.bincount(placed_chunks(16, (0, 1, 2), ranges=False))) == [5, 5, 6]
 
 
-@pytest.mark.parametrize("name", ["own rows", "random rows", "own rows and shared ones", "reads all, changes ten"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "own rows and shared ones",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("own rows", "random rows", "reads all, changes ten")),
+    ],
+)
 def test_the_proposal_is_within_a_tenth_of_the_best(name: str) -> None:
     function = state_placements.TASKS[name]
     (one,) = st.propose(state_placements.task_of(function)[0], state_placements.NODES)
