@@ -75,16 +75,25 @@ class SetSolver:
         self._gram.restore(inside(state, "gram"), point.at.d)
 
     def solve(
-        self, point: LinearPoint, chosen: Ints, l1: float, l2: float, tolerance: float, *, once: bool = False
+        self,
+        point: LinearPoint,
+        chosen: Ints,
+        l1: float,
+        l2: float,
+        tolerance: float,
+        *,
+        once: bool = False,
+        gap: float = 0.0,
     ) -> int:
         """Minimise over the chosen columns, to violations of `tolerance`; return the sweeps and Newton steps made.
 
         once : take one Newton step; no effect with the squared loss, which needs no more
+        gap : the duality gap of the fit; between Newton steps it may permit larger violations than `tolerance`
         """
         if not once:
             self.setting.columns.need(chosen)  # otherwise there may be very many, few of which are close to moving
         if not self.setting.loss.quadratic:
-            return self._newton(point, chosen, l1, l2, tolerance, once)
+            return self._newton(point, chosen, l1, l2, tolerance, once, gap)
         setting = self.setting
         done = self._model(point, chosen, l1, l2, setting.problem.weight, tolerance)
         before, kept = setting.objective(point, l1, l2), point.coef[chosen]
@@ -96,7 +105,9 @@ class SetSolver:
             return 0
         return done.sweeps + done.newtons
 
-    def _newton(self, point: LinearPoint, chosen: Ints, l1: float, l2: float, tolerance: float, once: bool) -> int:
+    def _newton(
+        self, point: LinearPoint, chosen: Ints, l1: float, l2: float, tolerance: float, once: bool, gap: float
+    ) -> int:
         """Build and minimise quadratic models, and step towards each minimum while the loss falls."""
         setting = self.setting
         positive = setting.problem.positive
@@ -110,6 +121,8 @@ class SetSolver:
             slack = point.pulls[chosen] - ridge * b
             each = violations(b, slack, penalty, positive) / scale
             worst, wrong = float(np.max(each, initial=0.0)), float(np.sum(each))
+            if moved and gap > 0.0:
+                tolerance = max(tolerance, l1 * permitted(l1 * float(np.sum(np.abs(scale * b))), gap))
             if worst <= tolerance or setting.crew.asked:
                 break
             # Leave out columns that are zero and far from moving: each model computes its own products.
@@ -255,6 +268,11 @@ class SetSolver:
         if columns.sparse and not self.setting.loss.quadratic:
             return k <= self._gram.limit and k * k <= max(64 * 64, entries // 4)  # a model gets only a few sweeps
         return k <= self._gram.limit and k * k <= max(512 * 512, 8 * entries if columns.sparse else 4 * entries)
+
+
+def permitted(size: float, gap: float) -> float:
+    """The violation, as a share of l1, that a duality gap permits: it grows with this share of the penalty `size`."""
+    return min(0.3, 0.3 * gap / max(size, gap))
 
 
 def violations(b: Floats, slack: Floats, l1: Floats, positive: bool) -> Floats:

@@ -26,7 +26,7 @@ from stretto.errors import RunError
 from stretto.runtime.blocks.crew import Crew
 from stretto.schedule.working_sets import WorkingSets
 
-from .newton import SetSolver
+from .newton import SetSolver, permitted
 from .point import LinearPoint, PreparedProblem, inside
 from .regression import Fit, RegressionProblem
 
@@ -153,7 +153,7 @@ class WorkingSetSolver:
                 break
             tolerance = at.strict * self._tolerance(point, pull, pool, chosen, l1, left, goal)
             before = point.coef[chosen]
-            made = self._sets.solve(point, chosen, l1, l2, tolerance, once=self._whole)
+            made = self._sets.solve(point, chosen, l1, l2, tolerance, once=self._whole, gap=at.strict * goal)
             at.epochs += made
             at.idle = at.idle + 1 if np.array_equal(point.coef[chosen], before) else 0
             # A set that already met its tolerance must be solved more closely, whatever the estimate.
@@ -276,7 +276,7 @@ class WorkingSetSolver:
             # Without l1 the gap grows with the square of the remaining violation.
             return 1e-3 * float(np.max(np.abs(pull), initial=0.0))
         size = l1 * float(np.sum(np.abs(self.setting.scale * point.coef)))
-        final = min(0.3, 0.3 * gap / max(size, left))  # the gap grows with this share of the penalty
+        final = permitted(max(size, left), gap)
         urge = np.where(pool, self._urge(pull), 0.0)
         beyond = float(np.max(urge, initial=0.0)) / l1 - 1.0
         if left <= 100.0 * gap or beyond <= 0.0:
