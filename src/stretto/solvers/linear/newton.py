@@ -34,6 +34,7 @@ Ints = NDArray[np.int64]
 
 _NEWTONS = 20  # quadratic models for one working set, at most
 _NEAR = 0.8  # of the gradient at which a column moves: a model leaves out columns with a smaller gradient
+_ROW = 4  # entries of a row up to which sparse products take no longer than the sweeps of a model
 _TABLE = 4096  # columns of a Gram matrix that larger models fall back on
 _CLOSER = 0.25  # tolerance factor for the next models once a single sweep was enough
 _BLURRED = 1e-9  # relative error of the objective: the rounding of a sum over millions of samples
@@ -266,7 +267,10 @@ class SetSolver:
         columns, k = self.setting.columns, len(chosen)
         entries = int(columns.entries[chosen].sum())
         if columns.sparse and not self.setting.loss.quadratic:
-            return k <= self._gram.limit and k * k <= max(64 * 64, entries // 4)  # a model gets only a few sweeps
+            # A model gets only a few sweeps. Products of sparse columns grow with the entries of a row; columns that
+            # are a fifth full are multiplied as dense ones.
+            cheap = k <= 64 or entries <= _ROW * columns.n or 5 * entries >= columns.n * k
+            return cheap and k <= self._gram.limit and k * k <= max(64 * 64, entries // 4)
         return k <= self._gram.limit and k * k <= max(512 * 512, 8 * entries if columns.sparse else 4 * entries)
 
 

@@ -151,7 +151,7 @@ class WorkingSetSolver:
             chosen = np.flatnonzero(pool).astype(np.int64) if self._whole else self._choose(pool, point, pull, l1)
             if not len(chosen):
                 break
-            tolerance = at.strict * self._tolerance(point, pull, pool, chosen, l1, left, goal)
+            tolerance = at.strict * self._tolerance(point, pull, pool, chosen, l1, l2, left, goal)
             before = point.coef[chosen]
             made = self._sets.solve(point, chosen, l1, l2, tolerance, once=self._whole, gap=at.strict * goal)
             at.epochs += made
@@ -265,6 +265,7 @@ class WorkingSetSolver:
         pool: NDArray[np.bool_],
         chosen: Ints,
         l1: float,
+        l2: float,
         left: float,
         gap: float,
     ) -> float:
@@ -273,8 +274,9 @@ class WorkingSetSolver:
         At the end the requested gap decides; before, no closer than the columns outside the set justify.
         """
         if l1 <= 0.0:
-            # Without l1 the gap grows with the square of the remaining violation.
-            return 1e-3 * float(np.max(np.abs(pull), initial=0.0))
+            # Without l1 the gap is Σ violation² / 2 l2, so this share of the largest one permitted reaches it.
+            enough = 0.9 * float(np.sqrt(2.0 * l2 * gap / max(1, len(chosen))))
+            return max(enough, 1e-3 * float(np.max(np.abs(pull), initial=0.0)))
         size = l1 * float(np.sum(np.abs(self.setting.scale * point.coef)))
         final = permitted(max(size, left), gap)
         urge = np.where(pool, self._urge(pull), 0.0)
