@@ -8,16 +8,19 @@ compiling too; our set-up is included. Lasso and elastic net get X by columns (C
 regression by rows (CSR or C order), peers the order they prefer. `quality` is our objective above the smallest one.
 Memory is the growth of the process's peak during a fit in MiB, ours and then the fastest peer's; space that the
 process had from before is not counted. λ is λ_max / 10 and / 100, for L2 that of the L1 problem with the same data.
+Rows are kept in `scoreboard.json`: a run replaces the rows it measures and leaves the others, each with its date.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import datetime
+import json
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from threadpoolctl import threadpool_limits
@@ -29,6 +32,7 @@ from .scoreboard_fixed import fixed_costs
 CLOSE, EXACT = 1e-4, 1e-9
 DIVISORS = (10, 100)
 OURS = scoreboard_linear.OURS
+STORE = report.RESULTS / "scoreboard.json"
 PACKAGES = ("scikit-learn", "skglm", "celer", "adelie")
 
 
@@ -57,6 +61,13 @@ class Row:
     finishes: dict[str, Finish]
     least: float  # smallest objective known
     growth: dict[str, float] = field(default_factory=dict)  # MiB by program
+    threads: int = 1
+    date: str = ""
+
+    @property
+    def key(self) -> tuple[str, str, str, int]:
+        """What a later row with the same key replaces."""
+        return self.name, self.work, self.penalty, self.threads
 
     @property
     def best(self) -> str | None:
@@ -66,10 +77,12 @@ class Row:
 
     @property
     def ratio(self) -> float | None:
-        """The best peer's time over ours; None if no peer reached the objective, 0 if we did not."""
+        """The best peer's time over ours; None if no peer reached the objective, 0 if only peers did."""
+        if self.best is None:
+            return None
         if self.finishes[OURS].setting is None:
             return 0.0
-        return None if self.best is None else self.finishes[self.best].seconds / self.finishes[OURS].seconds
+        return self.finishes[self.best].seconds / self.finishes[OURS].seconds
 
 
 @contextlib.contextmanager
@@ -116,7 +129,8 @@ def _measured(problem: scoreboard_linear.LinearProblem, name: str, options: Opti
     finishes = Race(problem.objective, programs, settings, options.threads, options.limit).run(least, CLOSE)
     least = min(least, *(one.objective for one in finishes.values()))
     half = scoreboard_sets.half(name)
-    row = Row(problem.work, name, half, f"λ_max / {problem.divisor}", finishes, least)
+    penalty, today = f"λ_max / {problem.divisor}", datetime.date.today().isoformat()
+    row = Row(problem.work, name, half, penalty, finishes, least, threads=options.threads, date=today)
     for title in filter(None, (OURS, row.best)):
         if finishes[title].setting is not None and finishes[title].seconds < same_objective.LONG:
             with threadpool_limits(options.threads), _peak(row.growth, title):
@@ -139,10 +153,21 @@ def cells(row: Row) -> list[str]:
     others = ", ".join(f"{title} {_shown(one)}" for title, one in row.finishes.items() if title != OURS)
     quality = f"{max(0.0, ours.objective / row.least - 1):.0e}"
     memory = " / ".join(f"{row.growth[title]:.0f}" if title in row.growth else "—" for title in (OURS, row.best or ""))
-    return [row.work, row.name, row.penalty, shown, _shown(ours), others, quality, memory]
+    return [row.work, row.name, row.penalty, str(row.threads), shown, _shown(ours), others, quality, memory, row.date]
 
 
-COLUMNS = ["work", "set", "penalty", "ratio", "ours, ms (tol)", "peers, ms (tol)", "quality", "memory"]
+COLUMNS = [
+    "work",
+    "set",
+    "penalty",
+    "threads",
+    "ratio",
+    "ours, ms (tol)",
+    "peers, ms (tol)",
+    "quality",
+    "memory",
+    "date",
+]
 
 
 def summary(rows: Sequence[Row]) -> str:
@@ -173,6 +198,24 @@ def page(rows: Sequence[Row], fixed: str, absent: Sequence[str]) -> str:
     return "\n\n".join([*parts, fixed])
 
 
+def stored(path: Path | None = None) -> dict[tuple[str, str, str, int], Row]:
+    """The rows of earlier runs."""
+    path = path or STORE
+    if not path.exists():
+        return {}
+    rows = []
+    for one in json.loads(path.read_text(encoding="utf-8")):
+        finishes = {title: Finish(**finish) for title, finish in one.pop("finishes").items()}
+        rows.append(Row(finishes=finishes, **one))
+    return {row.key: row for row in rows}
+
+
+def store(rows: dict[tuple[str, str, str, int], Row], path: Path | None = None) -> None:
+    """Keep the rows for later runs."""
+    lines = (json.dumps(asdict(rows[key]), ensure_ascii=False) for key in sorted(rows))
+    (path or STORE).write_text("[\n" + ",\n".join(lines) + "\n]\n", encoding="utf-8")
+
+
 def main(argv: Sequence[str] | None = None) -> None:
     """Measure what was asked for and write the page."""
     parser = argparse.ArgumentParser(prog="python -m bench scoreboard", description=(__doc__ or "").split("\n")[0])
@@ -182,18 +225,18 @@ def main(argv: Sequence[str] | None = None) -> None:
     asked = parser.parse_args(argv)
     options = Options(tuple(asked.only), asked.threads, asked.limit)
     warnings.simplefilter("ignore")
-    rows: list[Row] = []
+    rows = 0
     began = time.perf_counter()
     for section, make in SECTIONS.items():
         print(f"-- {section}", flush=True)
         for row in make(options):
-            rows.append(row)
+            rows += 1
+            store(stored() | {row.key: row})  # read again: another part may run at the same time
             print(f"{time.perf_counter() - began:6.0f} s  " + " | ".join(cells(row)), flush=True)
     if not rows:
         parser.error(f"--only {' '.join(options.only)}: no cell has this in its name; names are WORK / SET")
     command = " ".join(["scoreboard", *(f'--only "{part}"' for part in options.only)])
     command += f" --threads {options.threads} --limit {options.limit:g}"
-    about = report.text(__doc__) + f"\n\nThreads: {options.threads}." + same_objective.CAUTION * same_objective.SHARED
-    body = page(rows, fixed_costs(), scoreboard_linear.missing())
-    name = "scoreboard" if not options.only else "scoreboard_part"
-    report.save(name, "Scoreboard", about, body, PACKAGES, command)
+    about = report.text(__doc__) + same_objective.CAUTION * same_objective.SHARED
+    body = page([row for _, row in sorted(stored().items())], fixed_costs(), scoreboard_linear.missing())
+    report.save("scoreboard", "Scoreboard", about, body, PACKAGES, command)

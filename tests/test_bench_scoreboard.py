@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from bench import scoreboard, scoreboard_linear, scoreboard_sets
@@ -25,16 +27,25 @@ def test_the_ratio_is_the_best_peers_time_over_ours() -> None:
 
 def test_cells_below_one_are_marked() -> None:
     lost, won = scoreboard.cells(_row(2.0, 1.0)), scoreboard.cells(_row(1.0, 2.0, None))
-    assert lost[3] == "**▼ 0.50**"
-    assert won[3] == "2.00"
-    assert "peer 1 not reached" in won[5]
-    assert won[6] == "5e-05"
+    assert lost[4] == "**▼ 0.50**"
+    assert won[4] == "2.00"
+    assert "peer 1 not reached" in won[6]
+    assert won[7] == "5e-05"
 
 
 def test_the_page_names_missing_peers_and_counts_wins_by_half() -> None:
     body = scoreboard.page([_row(2.0, 1.0), _row(1.0, 3.0)], "", ["celer"])
     assert "could not be imported: celer" in body
     assert f"| lasso | {scoreboard_sets.SECOND} | 2 | 1 | 1 | 3.00 | 0.50 |" in body
+
+
+def test_a_run_replaces_the_rows_it_measures(tmp_path: Path) -> None:
+    file = tmp_path / "rows.json"
+    old, new = _row(2.0, 1.0, None), _row(1.0, 3.0)
+    scoreboard.store({old.key: old}, file)
+    kept = scoreboard.stored(file)
+    assert kept == {old.key: old}
+    assert kept | {new.key: new} == {old.key: new}
 
 
 def test_halves_are_of_equal_size_and_both_hold_every_use() -> None:

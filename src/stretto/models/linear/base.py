@@ -93,7 +93,8 @@ class LinearModel(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
 
     def _plan_parameters(self) -> dict[str, Any]:
         """Parameters in the form that the plan and its fingerprint contain."""
-        return {name: getattr(self, name) for name in _parameter_names(type(self))}
+        kind: Any = type(self)
+        return {name: getattr(self, name) for name in _parameter_names(kind)}
 
     def _seed(self) -> int:
         # Working sets use no random numbers, so two fits agree unless the caller sets a seed.
@@ -288,7 +289,7 @@ class FitSession:
 
 
 @cache
-def _parameter_names(estimator: type[LinearModel]) -> tuple[str, ...]:
+def _parameter_names(estimator: Any) -> tuple[str, ...]:
     """Names of an estimator's parameters; inspecting its signature takes as long as a small fit."""
     return tuple(estimator._get_param_names())
 

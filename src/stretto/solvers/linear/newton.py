@@ -41,6 +41,7 @@ _BLURRED = 1e-9  # relative error of the objective: the rounding of a sum over m
 _ARMIJO = 1e-3  # share of the predicted decrease that a step must reach
 _SHORTEST = 2.0**-6  # shortest step; below that the model is of no use
 _FIRST, _LESS, _MOST = 2.0**-10, 4.0, 8.0  # first damping share; factor by which it falls; most by which it grows
+_REACH = 8.0  # predicted changes of the intercept beyond this are ignored
 _FAITHFUL = 0.75  # share of the predicted decrease from which on damping is reduced
 
 
@@ -181,9 +182,10 @@ class SetSolver:
         scale = setting.scale[chosen]
         promised = fall + 0.5 * float(np.sum(d * way * way) + l2 * np.sum((scale * change) ** 2))
         coef, t = point.coef.copy(), 1.0
+        shift = self._shift(d, way)
         while t >= _SHORTEST:
             coef[chosen] = b + t * change if t < 1.0 else b + change
-            at = setting.loss.look(point.z + t * way, point.at.b)
+            at = setting.loss.look(point.z + t * way, point.at.b + t * shift)
             value = at.value + setting.penalty(coef, l1, l2)
             enough = value <= before + _ARMIJO * t * fall + 1e-15 * abs(before)
             if not enough and -fall <= _BLURRED * abs(before):
@@ -195,6 +197,12 @@ class SetSolver:
                 return t, (value - before) / promised if promised < 0.0 else 1.0
             t *= 0.5
         return 0.0, 0.0
+
+    def _shift(self, d: Floats, way: Floats) -> float:
+        """How far the model moves the intercept when predictions move by `way`: the start of its search."""
+        mass = float(np.sum(d)) if self.setting.problem.intercept else 0.0
+        shift = -float(np.sum(d * way)) / mass if mass > 0.0 else 0.0
+        return shift if abs(shift) < _REACH else 0.0
 
     def _slope(self, there: Floats, b: Floats, chosen: Ints, l1: float, l2: float) -> float:
         """Derivative of the penalty at `there`, along the full step from b to `there`."""

@@ -230,10 +230,10 @@ class WorkingSetSolver:
         urge = self._urge(point.pulls)[pool]
         top = float(np.max(urge, initial=0.0))
         c = min(1.0, l1 / top) if top > 0.0 else 1.0
-        value = self.setting.loss.dual(point.at, c)
+        value = self.setting.loss.dual(point.at, c, point.z) if c > 0.0 else 0.0
         if l2 > 0.0:
             beyond = np.maximum(urge - l1, 0.0)
-            whole = self.setting.loss.dual(point.at, 1.0) - float(np.sum(beyond * beyond)) / (2.0 * l2)
+            whole = self.setting.loss.dual(point.at, 1.0, point.z) - float(np.sum(beyond * beyond)) / (2.0 * l2)
             if whole > value:
                 return whole, 1.0
         return value, c
