@@ -69,6 +69,7 @@ NAMES = {
     "svrg": "logistic regression by stochastic steps with variance reduction, beside saga and lbfgs",
     "sparse_logistic": "L1 logistic regression, beside liblinear, skglm, celer and scikit-learn",
     "logistic_grid": "L1 logistic regression over a grid of C: objective and seconds, beside liblinear",
+    "scoreboard": "every estimator × peer × set: best peer's time over ours, quality, memory; has options",
     "support": "what runs where: estimators and loops on every runtime, in memory and from disk; has options",
     "wire": "what travels between two processes: blocks and rows with CURVE and without, beside a Ray actor",
 }
@@ -85,6 +86,7 @@ GATHERED = (
 )  # made of others, or for others, or in need of an option: only when named
 # All that follows their name is theirs.
 OPTIONS = (
+    "scoreboard",
     "adaptive",
     "adaptive_choice",
     "adaptive_measured",

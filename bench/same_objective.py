@@ -65,6 +65,7 @@ class Race:
     programs: Mapping[str, Callable[[Any], Any]]
     settings: Mapping[str, Sequence[Any]]
     threads: int = 1  # for BLAS and OpenMP
+    limit: float = LIMIT  # seconds after which no harder setting is tried
 
     def run(self, least: float, close: float) -> dict[str, Finish]:
         """Find the settings, then measure the programs in turn."""
@@ -76,7 +77,7 @@ class Race:
                 if finish.setting is not None and not (mine and mine[0] > LONG):
                     mine.append(self._timed(title, finish.setting)[0])
         return {
-            title: Finish(statistics.median(times[title]) if times[title] else LIMIT, one.setting, one.objective)
+            title: Finish(statistics.median(times[title]) if times[title] else self.limit, one.setting, one.objective)
             for title, one in found.items()
         }
 
@@ -93,9 +94,9 @@ class Race:
             spent, value = spent + seconds, self.objective(result)
             if value <= target:
                 return Finish(seconds, setting, value)
-            if spent > LIMIT:
+            if spent > self.limit:
                 break
-        return Finish(LIMIT, None, value)
+        return Finish(self.limit, None, value)
 
 
 def ratio(finishes: Mapping[str, Finish], ours: str) -> str:

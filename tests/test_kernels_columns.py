@@ -224,7 +224,7 @@ def test_a_dual_value_is_the_least_that_loss_and_line_leave(loss: str, scale: fl
                 return float(weight * loss_of(loss, np.array(yi), np.array(z)) + theta * z)
 
             total += optimize.minimize_scalar(left, bracket=(-1.0, 1.0), options={"xtol": 1e-12}).fun
-    assert of.dual(at, scale) == pytest.approx(total, rel=1e-9, abs=1e-9)
+    assert of.dual(at, scale, Z) == pytest.approx(total, rel=1e-9, abs=1e-9)
 
 
 def test_entropies() -> None:
@@ -240,5 +240,5 @@ def test_primal_and_dual_meet_at_the_settled_intercept(loss: str) -> None:
     y = Y + 5.0 if loss == "squared" else SIGNS
     of = (Squared if loss == "squared" else Logistic)(y, WEIGHT, True, "exact")
     at = of.look(np.zeros(N), 0.0)
-    assert of.dual(at, 1.0) == pytest.approx(at.value, rel=1e-12)
-    assert of.dual(at, 0.5) < at.value
+    assert of.dual(at, 1.0, np.zeros(N)) == pytest.approx(at.value, rel=1e-12)
+    assert of.dual(at, 0.5, np.zeros(N)) < at.value

@@ -13,6 +13,7 @@ from stretto.kernels.core.compile import inner, kernel
 from stretto.kernels.numeric.scalar import log
 
 _FAR = 700.0  # e^−700 is negligible
+_LINEAR = 3e-8  # steps of the intercept in which v is linear to the last digit: its second derivative is below 0.1
 _LOG2E = 1.4426950408889634
 _LN2_HIGH, _LN2_LOW = 0.6931471803691238, 1.9082149292705877e-10  # ln 2; k times the first is exact
 _HALVES = 0.5 ** np.arange(1012.0)
@@ -118,6 +119,11 @@ def settle_logistic(y, z, weight, b, v, d, cost):
             there = 0.5 * (low + high)
         if there in (b, low, high):
             break
+        if abs(there - b) <= _LINEAR:
+            step = there - b
+            for i in range(y.shape[0]):
+                v[i] -= step * d[i]
+            return there, value + step * (0.5 * step * bend - pull), bend
         b = there
         value, pull, bend = _look(y, z, weight, b, v, d, cost)
     return b, value, bend

@@ -76,6 +76,8 @@ def parts(n: int, at_most: int, least: int = 65536) -> Ints:
     Never depends on the number of threads.
     """
     count = max(1, min(at_most, n // least))
+    if count == 1:
+        return np.array([0, n], np.int64)
     return np.linspace(0, n, count + 1).astype(np.int64)
 
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from stretto.kernels.linear import column_statistics, columns
 from stretto.runtime.blocks.crew import Crew
 from stretto.runtime.blocks.step import equal_work, make_step
+from stretto.runtime.blocks.step import parts as equal_parts
 from stretto.schedule.orders.rotation import independent
 
 from .regression import AnyDesign
@@ -90,25 +91,33 @@ class ColumnPasses:
         self.run("survey", self._kernels["survey"], column_bounds(self.entries), *args, work=self.nnz)
         return mean, norm, product
 
+    def _divided(self, which: Ints) -> tuple[Ints, int]:
+        """Bounds of the visits over these columns, and the number of their entries."""
+        if self.sparse:
+            entries = self.entries[which]
+            return column_bounds(entries), int(entries.sum())
+        # Columns of equal length need no sums.
+        bounds = equal_parts(len(which), _VISITS, max(1, _ENTRIES // max(1, self.n)))
+        return bounds if len(which) else bounds[:1], self.n * len(which)
+
     def price(self, which: Ints, v: Floats, product: Floats) -> None:
         """product[j] = x_j · v for the columns of `which`."""
-        entries = self.entries[which]
-        args = (which, *self.parts, v, product)
-        self.run("price", self._kernels["price"], column_bounds(entries), *args, work=int(entries.sum()))
+        bounds, work = self._divided(which)
+        self.run("price", self._kernels["price"], bounds, which, *self.parts, v, product, work=work)
 
     def squares(self, which: Ints, weight: Floats, mean: Floats, square: Floats) -> None:
         """square[k] = Σ weight (x − mean[k])² for the columns which[k]."""
         self.need(which)
         mass = float(np.sum(weight))
-        entries = self.entries[which]
-        args = (which, *self.parts, weight, mass, mean, square)
-        self.run("square", self._kernels["square"], column_bounds(entries), *args, work=int(entries.sum()))
+        bounds, work = self._divided(which)
+        self.run("square", self._kernels["square"], bounds, which, *self.parts, weight, mass, mean, square, work=work)
 
     def add(self, which: Ints, coef: Floats, z: Floats) -> None:
         """z += Σ coef_j x_j over the columns of `which`."""
         self.need(which)
-        rows = np.array([0, self.n])
-        if not self.sparse:
-            rows = equal_work(np.full(self.n, max(1, len(which)), np.int64), _VISITS, _ENTRIES)
-        args = (which, coef, *self.parts, z)
-        self.run("add", self._kernels["add"], rows, *args, work=int(self.entries[which].sum()))
+        rows, work = np.array([0, self.n]), self.n * len(which)
+        if self.sparse:
+            work = int(self.entries[which].sum())
+        else:
+            rows = equal_parts(self.n, _VISITS, max(1, _ENTRIES // max(1, len(which))))
+        self.run("add", self._kernels["add"], rows, which, coef, *self.parts, z, work=work)

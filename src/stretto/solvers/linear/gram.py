@@ -104,10 +104,13 @@ class Gram:
             except BaseException:
                 self._clear()  # slots without products would be taken as valid
                 raise
-        slots = self._slot[which]
         k = len(which)
         made = np.zeros((k, -(-k // 16) * 16))
-        made[:, :k] = self._G[np.ix_(slots, slots)]
+        if np.array_equal(which, self._column):
+            made[:, :k] = self._G[:k, :k]
+        else:
+            slots = self._slot[which]
+            made[:, :k] = self._G[np.ix_(slots, slots)]
         return made
 
     def _keep(self, which: Ints) -> None:

@@ -2,7 +2,7 @@
 
 at = loss.look(z, b)            # z [n] = Xβ; optimises the intercept if the model has one
 at.value, at.v, at.d, at.b      # Σ weight·loss, −∂/∂z, ∂²/∂z², intercept
-loss.dual(at, scale)            # dual objective of θ = scale·v, without the penalty's part
+loss.dual(at, scale, z)         # dual objective of θ = scale·v, without the penalty's part
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class Loss(Protocol):
         The parabola touches the loss at z and is an upper bound of it.
         """
 
-    def dual(self, at: LossPoint, scale: float) -> float:
-        """The loss's part of the dual objective at θ = scale·at.v."""
+    def dual(self, at: LossPoint, scale: float, z: Floats) -> float:
+        """The loss's part of the dual objective at θ = scale·at.v. z: the predictions of `at`, without intercept."""
 
 
 class Squared:
@@ -71,7 +71,7 @@ class Squared:
     def curvature(self, z: Floats, at: LossPoint, share: float) -> Floats:
         return at.d
 
-    def dual(self, at: LossPoint, scale: float) -> float:
+    def dual(self, at: LossPoint, scale: float, z: Floats) -> float:
         return float(
             sample_losses.dual_squared[self.profile](self.y, self.weight, at.v, at.b if self.intercept else 0.0, scale)
         )
@@ -103,5 +103,8 @@ class Logistic:
         np.divide(0.5 - a, t, out=bound, where=np.abs(t) > _NEAR_ZERO)
         return np.maximum(at.d, share * self.weight * bound)
 
-    def dual(self, at: LossPoint, scale: float) -> float:
+    def dual(self, at: LossPoint, scale: float, z: Floats) -> float:
+        if scale == 1.0:
+            # Where θ is the gradient, loss and conjugate add up to its product with the predictions: no logarithms.
+            return at.value + float(np.sum(at.v * (z + at.b)))
         return float(sample_losses.dual_logistic[self.profile](self.y, self.weight, at.v, scale))

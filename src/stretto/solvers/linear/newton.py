@@ -34,12 +34,14 @@ Ints = NDArray[np.int64]
 
 _NEWTONS = 20  # quadratic models for one working set, at most
 _NEAR = 0.8  # of the gradient at which a column moves: a model leaves out columns with a smaller gradient
+_ROW = 4  # entries of a row up to which sparse products take no longer than the sweeps of a model
 _TABLE = 4096  # columns of a Gram matrix that larger models fall back on
 _CLOSER = 0.25  # tolerance factor for the next models once a single sweep was enough
 _BLURRED = 1e-9  # relative error of the objective: the rounding of a sum over millions of samples
 _ARMIJO = 1e-3  # share of the predicted decrease that a step must reach
 _SHORTEST = 2.0**-6  # shortest step; below that the model is of no use
 _FIRST, _LESS, _MOST = 2.0**-10, 4.0, 8.0  # first damping share; factor by which it falls; most by which it grows
+_REACH = 8.0  # predicted changes of the intercept beyond this are ignored
 _FAITHFUL = 0.75  # share of the predicted decrease from which on damping is reduced
 
 
@@ -75,16 +77,25 @@ class SetSolver:
         self._gram.restore(inside(state, "gram"), point.at.d)
 
     def solve(
-        self, point: LinearPoint, chosen: Ints, l1: float, l2: float, tolerance: float, *, once: bool = False
+        self,
+        point: LinearPoint,
+        chosen: Ints,
+        l1: float,
+        l2: float,
+        tolerance: float,
+        *,
+        once: bool = False,
+        gap: float = 0.0,
     ) -> int:
         """Minimise over the chosen columns, to violations of `tolerance`; return the sweeps and Newton steps made.
 
         once : take one Newton step; no effect with the squared loss, which needs no more
+        gap : the duality gap of the fit; between Newton steps it may permit larger violations than `tolerance`
         """
         if not once:
             self.setting.columns.need(chosen)  # otherwise there may be very many, few of which are close to moving
         if not self.setting.loss.quadratic:
-            return self._newton(point, chosen, l1, l2, tolerance, once)
+            return self._newton(point, chosen, l1, l2, tolerance, once, gap)
         setting = self.setting
         done = self._model(point, chosen, l1, l2, setting.problem.weight, tolerance)
         before, kept = setting.objective(point, l1, l2), point.coef[chosen]
@@ -96,7 +107,9 @@ class SetSolver:
             return 0
         return done.sweeps + done.newtons
 
-    def _newton(self, point: LinearPoint, chosen: Ints, l1: float, l2: float, tolerance: float, once: bool) -> int:
+    def _newton(
+        self, point: LinearPoint, chosen: Ints, l1: float, l2: float, tolerance: float, once: bool, gap: float
+    ) -> int:
         """Build and minimise quadratic models, and step towards each minimum while the loss falls."""
         setting = self.setting
         positive = setting.problem.positive
@@ -110,6 +123,8 @@ class SetSolver:
             slack = point.pulls[chosen] - ridge * b
             each = violations(b, slack, penalty, positive) / scale
             worst, wrong = float(np.max(each, initial=0.0)), float(np.sum(each))
+            if moved and gap > 0.0:
+                tolerance = max(tolerance, l1 * permitted(l1 * float(np.sum(np.abs(scale * b))), gap))
             if worst <= tolerance or setting.crew.asked:
                 break
             # Leave out columns that are zero and far from moving: each model computes its own products.
@@ -167,9 +182,10 @@ class SetSolver:
         scale = setting.scale[chosen]
         promised = fall + 0.5 * float(np.sum(d * way * way) + l2 * np.sum((scale * change) ** 2))
         coef, t = point.coef.copy(), 1.0
+        shift = self._shift(d, way)
         while t >= _SHORTEST:
             coef[chosen] = b + t * change if t < 1.0 else b + change
-            at = setting.loss.look(point.z + t * way, point.at.b)
+            at = setting.loss.look(point.z + t * way, point.at.b + t * shift)
             value = at.value + setting.penalty(coef, l1, l2)
             enough = value <= before + _ARMIJO * t * fall + 1e-15 * abs(before)
             if not enough and -fall <= _BLURRED * abs(before):
@@ -181,6 +197,12 @@ class SetSolver:
                 return t, (value - before) / promised if promised < 0.0 else 1.0
             t *= 0.5
         return 0.0, 0.0
+
+    def _shift(self, d: Floats, way: Floats) -> float:
+        """How far the model moves the intercept when predictions move by `way`: the start of its search."""
+        mass = float(np.sum(d)) if self.setting.problem.intercept else 0.0
+        shift = -float(np.sum(d * way)) / mass if mass > 0.0 else 0.0
+        return shift if abs(shift) < _REACH else 0.0
 
     def _slope(self, there: Floats, b: Floats, chosen: Ints, l1: float, l2: float) -> float:
         """Derivative of the penalty at `there`, along the full step from b to `there`."""
@@ -253,8 +275,16 @@ class SetSolver:
         columns, k = self.setting.columns, len(chosen)
         entries = int(columns.entries[chosen].sum())
         if columns.sparse and not self.setting.loss.quadratic:
-            return k <= self._gram.limit and k * k <= max(64 * 64, entries // 4)  # a model gets only a few sweeps
+            # A model gets only a few sweeps. Products of sparse columns grow with the entries of a row; columns that
+            # are a fifth full are multiplied as dense ones.
+            cheap = k <= 64 or entries <= _ROW * columns.n or 5 * entries >= columns.n * k
+            return cheap and k <= self._gram.limit and k * k <= max(64 * 64, entries // 4)
         return k <= self._gram.limit and k * k <= max(512 * 512, 8 * entries if columns.sparse else 4 * entries)
+
+
+def permitted(size: float, gap: float) -> float:
+    """The violation, as a share of l1, that a duality gap permits: it grows with this share of the penalty `size`."""
+    return min(0.3, 0.3 * gap / max(size, gap))
 
 
 def violations(b: Floats, slack: Floats, l1: Floats, positive: bool) -> Floats:

@@ -64,7 +64,7 @@ def minimise(
         H /= scale[:, None]
         q, l1, unit, b = q / scale, l1 / scale, unit / scale, b * scale
         alive = H[np.arange(k), np.arange(k)][curvature > 0.0]
-    typical = float(np.median(alive)) if len(alive) else 1.0
+    typical = _median(alive) if len(alive) else 1.0
     numbers = np.zeros(quadratic.NUMBERS)
     numbers[: quadratic.WORST] = tolerance, _SIGMA / typical, _GROWTH, _SWEEPS, _NEWTONS, float(positive)
     vectors = np.zeros((quadratic.VECTORS, size))
@@ -79,3 +79,9 @@ def minimise(
         crew.run(step_, profile, again=True)
     worst, swept, stepped = numbers[[quadratic.WORST, quadratic.SWEPT, quadratic.STEPPED]]
     return Minimum(vectors[quadratic.B, :k] / scale, float(worst), int(swept), int(stepped))
+
+
+def _median(values: Floats) -> float:
+    """`np.median` of a few finite numbers, without its overhead of thirty microseconds."""
+    ordered, half = np.sort(values), len(values) // 2
+    return float(ordered[half] if len(values) % 2 else (ordered[half - 1] + ordered[half]) / 2.0)

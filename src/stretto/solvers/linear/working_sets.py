@@ -26,7 +26,7 @@ from stretto.errors import RunError
 from stretto.runtime.blocks.crew import Crew
 from stretto.schedule.working_sets import WorkingSets
 
-from .newton import SetSolver
+from .newton import SetSolver, permitted
 from .point import LinearPoint, PreparedProblem, inside
 from .regression import Fit, RegressionProblem
 
@@ -151,9 +151,9 @@ class WorkingSetSolver:
             chosen = np.flatnonzero(pool).astype(np.int64) if self._whole else self._choose(pool, point, pull, l1)
             if not len(chosen):
                 break
-            tolerance = at.strict * self._tolerance(point, pull, pool, chosen, l1, left, goal)
+            tolerance = at.strict * self._tolerance(point, pull, pool, chosen, l1, l2, left, goal)
             before = point.coef[chosen]
-            made = self._sets.solve(point, chosen, l1, l2, tolerance, once=self._whole)
+            made = self._sets.solve(point, chosen, l1, l2, tolerance, once=self._whole, gap=at.strict * goal)
             at.epochs += made
             at.idle = at.idle + 1 if np.array_equal(point.coef[chosen], before) else 0
             # A set that already met its tolerance must be solved more closely, whatever the estimate.
@@ -230,10 +230,10 @@ class WorkingSetSolver:
         urge = self._urge(point.pulls)[pool]
         top = float(np.max(urge, initial=0.0))
         c = min(1.0, l1 / top) if top > 0.0 else 1.0
-        value = self.setting.loss.dual(point.at, c)
+        value = self.setting.loss.dual(point.at, c, point.z) if c > 0.0 else 0.0
         if l2 > 0.0:
             beyond = np.maximum(urge - l1, 0.0)
-            whole = self.setting.loss.dual(point.at, 1.0) - float(np.sum(beyond * beyond)) / (2.0 * l2)
+            whole = self.setting.loss.dual(point.at, 1.0, point.z) - float(np.sum(beyond * beyond)) / (2.0 * l2)
             if whole > value:
                 return whole, 1.0
         return value, c
@@ -265,6 +265,7 @@ class WorkingSetSolver:
         pool: NDArray[np.bool_],
         chosen: Ints,
         l1: float,
+        l2: float,
         left: float,
         gap: float,
     ) -> float:
@@ -273,10 +274,11 @@ class WorkingSetSolver:
         At the end the requested gap decides; before, no closer than the columns outside the set justify.
         """
         if l1 <= 0.0:
-            # Without l1 the gap grows with the square of the remaining violation.
-            return 1e-3 * float(np.max(np.abs(pull), initial=0.0))
+            # Without l1 the gap is Σ violation² / 2 l2, so this share of the largest one permitted reaches it.
+            enough = 0.9 * float(np.sqrt(2.0 * l2 * gap / max(1, len(chosen))))
+            return max(enough, 1e-3 * float(np.max(np.abs(pull), initial=0.0)))
         size = l1 * float(np.sum(np.abs(self.setting.scale * point.coef)))
-        final = min(0.3, 0.3 * gap / max(size, left))  # the gap grows with this share of the penalty
+        final = permitted(max(size, left), gap)
         urge = np.where(pool, self._urge(pull), 0.0)
         beyond = float(np.max(urge, initial=0.0)) / l1 - 1.0
         if left <= 100.0 * gap or beyond <= 0.0:

@@ -1,0 +1,69 @@
+"""The scoreboard: ratios and marks, halves of the sets, one objective for all programs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from bench import scoreboard, scoreboard_linear, scoreboard_sets
+from bench.same_objective import Finish
+from bench.scoreboard import OURS, Row
+
+
+def _row(ours: float, *peers: float | None, reached: bool = True) -> Row:
+    finishes = {OURS: Finish(ours, 0.1 if reached else None, 1.00005)}
+    for number, seconds in enumerate(peers):
+        finishes[f"peer {number}"] = Finish(seconds or 9.0, None if seconds is None else 0.01, 1.0)
+    return Row("lasso", "some set", scoreboard_sets.SECOND, "λ_max / 10", finishes, 1.0)
+
+
+def test_the_ratio_is_the_best_peers_time_over_ours() -> None:
+    assert _row(2.0, 5.0, 1.0).ratio == 0.5
+    assert _row(2.0, 5.0, None).ratio == 2.5
+    assert _row(2.0, None).ratio is None
+    assert _row(2.0, 5.0, reached=False).ratio == 0.0
+
+
+def test_cells_below_one_are_marked() -> None:
+    lost, won = scoreboard.cells(_row(2.0, 1.0)), scoreboard.cells(_row(1.0, 2.0, None))
+    assert lost[4] == "**▼ 0.50**"
+    assert won[4] == "2.00"
+    assert "peer 1 not reached" in won[6]
+    assert won[7] == "5e-05"
+
+
+def test_the_page_names_missing_peers_and_counts_wins_by_half() -> None:
+    body = scoreboard.page([_row(2.0, 1.0), _row(1.0, 3.0)], "", ["celer"])
+    assert "could not be imported: celer" in body
+    assert f"| lasso | {scoreboard_sets.SECOND} | 2 | 1 | 1 | 3.00 | 0.50 |" in body
+
+
+def test_a_run_replaces_the_rows_it_measures(tmp_path: Path) -> None:
+    file = tmp_path / "rows.json"
+    old, new = _row(2.0, 1.0, None), _row(1.0, 3.0)
+    scoreboard.store({old.key: old}, file)
+    kept = scoreboard.stored(file)
+    assert kept == {old.key: old}
+    assert kept | {new.key: new} == {old.key: new}
+
+
+def test_halves_are_of_equal_size_and_both_hold_every_use() -> None:
+    halves = {name: scoreboard_sets.half(name) for name in scoreboard_sets.FAMILIES}
+    first = [name for name, half in halves.items() if half == scoreboard_sets.FIRST]
+    assert abs(2 * len(first) - len(halves)) <= 2
+    for use in ("value", "sign", "classes"):
+        found = {half for name, half in halves.items() if use in scoreboard_sets.FAMILIES[name].uses}
+        assert len(found) == 2
+
+
+@pytest.mark.parametrize("work", scoreboard_linear.WORKS)
+@pytest.mark.parametrize("sparse", [False, True])
+def test_our_solution_is_a_minimum_of_the_objective(work: str, sparse: bool) -> None:
+    problem = scoreboard_linear.tiny(work, sparse)
+    coef, intercept = scoreboard_linear.stretto(problem, 1)(1e-9)
+    least = problem.objective((coef, intercept))
+    rng = np.random.default_rng(1)
+    for _ in range(20):
+        moved = coef + 1e-3 * rng.standard_normal(coef.shape), intercept + 1e-3 * rng.standard_normal(len(intercept))
+        assert problem.objective(moved) > least
