@@ -20,6 +20,7 @@ from stretto.schedule.orders.order import Ints
 
 from .corpus_files import count_runs, most_runs, weigh, weigh_parts
 from .count_layout import Census, CountLayout
+from .heavy_words import split_source
 from .problem import TopicProblem, logical_lda, plan_lda, settled
 from .topics import Topics
 
@@ -49,7 +50,7 @@ class CountedCorpus:
 
 def averaged_bytes(shape: CountLayout, problem: TopicProblem) -> int:
     """Bytes of the sums for averaging states."""
-    return len(shape.word_tokens) * shape.topics * 8 if problem.average_every else 0
+    return shape.words * shape.topics * 8 if problem.average_every else 0
 
 
 def kept_bytes(problem: TopicProblem, plan: Plan, shape: CountLayout) -> int:
@@ -57,7 +58,7 @@ def kept_bytes(problem: TopicProblem, plan: Plan, shape: CountLayout) -> int:
     order, tokens = plan.order, plan.weight
     longest_run = min(int(tokens.max(initial=0)), int(shape.word_tokens.max(initial=0)))
     own = _PER_TOPIC * (shape.topics + GROUP) + _PER_TOKEN_OF_RUN * longest_run + _PER_ENTRY * shape.longest
-    totals = (order.rows + order.cols + 2) * shape.topics * 4
+    totals = (order.rows + order.cols + 2) * shape.totals * 4
     indices = _PER_INDEX * (len(plan.logical.rows) + len(plan.logical.cols))
     return int(plan.physical.workers * own + totals + indices + averaged_bytes(shape, problem))
 
@@ -90,6 +91,7 @@ def count_lda(
     logical = logical_lda(problem, census, settings)
     rows, cols, order = logical.rows, logical.cols, logical.order
     shape = CountLayout.of(problem.topics, problem.sampler, census, rows, cols, earlier)
+    source = split_source(source, logical, shape.words, shape.heavy)
     parts = in_parts(source) if by_nodes else None
     if parts is not None:
         counts, tokens, runs = weigh_parts(parts, rows, cols, order, crew)

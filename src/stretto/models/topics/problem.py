@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from stretto.data.partition import choose_blocks, cut, cut_evenly
+from stretto.data.partition import choose_blocks, cut
 from stretto.plan.cost import Cost
 from stretto.plan.plan import Logical, Physical, Plan, PlanSettings
 from stretto.runtime.blocks.layout import index_type
@@ -17,6 +17,7 @@ from stretto.schedule.orders.rotation import panels
 
 from .arrays import spec_lda
 from .count_layout import Census, CountLayout
+from .heavy_words import cut_words, heavy_words
 
 # Tokens of a panel: its documents are read once an epoch if they are on disk, and a block of them (a 32nd) stays
 # in the second-level cache.
@@ -98,16 +99,17 @@ def logical_lda(problem: TopicProblem, census: Census, settings: PlanSettings) -
     tokens, shape = census.tokens, (len(census.doc_tokens), len(census.word_tokens))
     blocks, seed = choose_blocks(tokens, shape, settings.width, FEWEST_TOKENS), settings.seed
     count = max(1, min(math.ceil(tokens / PANEL_TOKENS), shape[0] // blocks))
+    split = len(heavy_words(census.word_tokens, blocks))
     return Logical(
         program=f"lda/{problem.sampler}",
-        parameters=problem.parameters(),
+        parameters=problem.parameters() + ((("split_words", split),) if split else ()),
         data=census.digest,
         seed=seed,
         profile=settings.profile,
         width=settings.width,
         order=panels(blocks, count),
         rows=cut(census.doc_tokens, blocks * count, seed=seed, axis=0),
-        cols=cut_evenly(census.word_tokens, blocks, seed=seed, axis=1),
+        cols=cut_words(census.word_tokens, blocks, seed=seed),
     )
 
 
@@ -123,7 +125,7 @@ def plan_lda(
     order, tokens = logical.order, int(weight.sum())
     entry = tokens * token_bytes(logical, shape)
     entry += int(runs.sum()) * (4 + np.dtype(index_type(logical.cols)).itemsize)
-    carried = (order.rows + order.cols) * shape.topics * 4
+    carried = (order.rows + order.cols) * shape.totals * 4
     state = shape.doc_bytes + shape.word_bytes + carried
     return Plan(
         logical,
