@@ -12,10 +12,10 @@ from scipy.sparse import csr_matrix
 import stretto as st
 from jobs import digest
 from ring_fleet import InProcess
-from stretto.models.topics import heavy_words as heavy_module
 from stretto.models.topics import problem as lda_base
-from stretto.models.topics.heavy_words import cut_words, heavy_words
 from stretto.models.topics.monitor import LikelihoodMonitor
+from stretto.runtime.blocks import heavy_columns as heavy_module
+from stretto.runtime.blocks.heavy_columns import cut_columns, heavy_columns
 from stretto.runtime.blocks.train import JobTrainer
 from stretto.runtime.runtimes import Serial, Threads
 from topic_jobs import corpus, lda_on, problem, run_passes
@@ -115,7 +115,7 @@ def test_from_disk_and_in_memory(tmp_path: Path) -> None:
     assert inside.history_[-1]["log_likelihood"] == outside.history_[-1]["log_likelihood"]
 
 
-def test_more_documents_go_on_from_heavy_words() -> None:
+def test_more_documents_go_on_from_heavy_columns() -> None:
     model = st.LatentDirichletAllocation(8, max_iter=4, random_state=0, width=4)
     once = model.partial_fit(csr_matrix(COUNTS)).topics_.counts()
     twice = model.partial_fit(csr_matrix(COUNTS)).topics_.counts()
@@ -125,12 +125,12 @@ def test_more_documents_go_on_from_heavy_words() -> None:
 
 def test_which_words_are_heavy(monkeypatch: pytest.MonkeyPatch) -> None:
     tokens = np.array([5, 100, 10, 40, 10])
-    assert heavy_words(tokens, 4).tolist() == [1]
-    assert heavy_words(tokens, 8).tolist() == [1, 3]
-    cols = cut_words(tokens, 4, seed=0)
+    assert heavy_columns(tokens, 4).tolist() == [1]
+    assert heavy_columns(tokens, 8).tolist() == [1, 3]
+    cols = cut_columns(tokens, 4, seed=0)
     assert len(cols) == 5 + 4
     assert cols.block_of()[5:].tolist() == [0, 1, 2, 3]
     assert sorted(cols.place.tolist()) == list(range(9))
     monkeypatch.setattr(heavy_module, "FEWEST_TOKENS", 166)
-    assert len(heavy_words(tokens, 4)) == 0
-    assert len(cut_words(tokens, 4, seed=0)) == 5
+    assert len(heavy_columns(tokens, 4)) == 0
+    assert len(cut_columns(tokens, 4, seed=0)) == 5

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stretto.kernels.core.compile import merged
+from stretto.kernels.core.compile import inner, merged
 from stretto.kernels.numeric.vector import add, load, mul, total
 
 GROUP = 64
@@ -171,27 +171,21 @@ def end_visit(tokens, counts, model, room, v):
         counts.col_moved[c, k] += moved
 
 
-@merged
-def _read_heavy(counts, model, room, h, r, c):
-    """Load the counts of heavy word h, and its weights, as a visit of blocks (r, c) sees them."""
-    first = (1 + h) * model.topics
-    for k in range(model.topics):
-        n = np.int32(counts.total[first + k] + counts.row_moved[r, first + k] + counts.col_moved[c, first + k])
-        room.count[k] = n
-        room.weight[k] = (np.float32(n) + model.beta) * room.inverse[k]
+@inner(apart=True)  # inlined, these would lengthen the samplers, whose other words do not need them
+def _read_heavy(total, row_moved, col_moved, first, topics, count):
+    """count[k]: the count of a heavy word, whose K counts begin at `first`, as a visit of two blocks sees it."""
+    for k in range(topics):
+        count[k] = np.int32(total[first + k] + row_moved[first + k] + col_moved[first + k])
 
 
-@merged
-def _write_heavy(counts, model, room, h, r, c):
-    """Add the changes of the counts of heavy word h to both blocks, and reset the scratch."""
-    first = (1 + h) * model.topics
-    for k in range(model.topics):
-        seen = counts.total[first + k] + counts.row_moved[r, first + k] + counts.col_moved[c, first + k]
-        moved = np.int32(room.count[k] - seen)
-        counts.row_moved[r, first + k] += moved
-        counts.col_moved[c, first + k] += moved
-        room.count[k] = 0
-        room.weight[k] = room.bare[k]
+@inner(apart=True)
+def _write_heavy(total, row_moved, col_moved, first, topics, count):
+    """Add the changes of the counts of a heavy word to both blocks, and reset count."""
+    for k in range(topics):
+        moved = np.int32(count[k] - (total[first + k] + row_moved[first + k] + col_moved[first + k]))
+        row_moved[first + k] += moved
+        col_moved[first + k] += moved
+        count[k] = 0
 
 
 @merged
@@ -203,12 +197,13 @@ def open_word(counts, model, room, w, r, c):
     at, length = counts.word_at[w], np.int64(counts.word_length[w])
     if length < 0:
         if length < -1:
-            _read_heavy(counts, model, room, -2 - length, r, c)
+            first = (-1 - length) * model.topics
+            _read_heavy(counts.total, counts.row_moved[r], counts.col_moved[c], first, model.topics, room.count)
         else:
             for k in range(model.topics):
-                n = np.int32(counts.word_rows[at + k])
-                room.count[k] = n
-                room.weight[k] = (np.float32(n) + model.beta) * room.inverse[k]
+                room.count[k] = np.int32(counts.word_rows[at + k])
+        for k in range(model.topics):
+            room.weight[k] = (np.float32(room.count[k]) + model.beta) * room.inverse[k]
         room.wide[0] = group_masses(model.alpha, room.weight, room.mass)
         return np.int64(-1)
     for g in range(model.alpha.shape[0] // GROUP):
@@ -237,11 +232,13 @@ def close_word(counts, model, room, w, r, c, listed):
     if listed < 0:
         length = np.int64(counts.word_length[w])
         if length < -1:
-            _write_heavy(counts, model, room, -2 - length, r, c)
-            return
+            first = (-1 - length) * model.topics
+            _write_heavy(counts.total, counts.row_moved[r], counts.col_moved[c], first, model.topics, room.count)
+        else:
+            for k in range(model.topics):
+                counts.word_rows[at + k] = np.uint32(room.count[k])
+                room.count[k] = 0
         for k in range(model.topics):
-            counts.word_rows[at + k] = np.uint32(room.count[k])
-            room.count[k] = 0
             room.weight[k] = room.bare[k]
         return
     kept = np.int64(0)

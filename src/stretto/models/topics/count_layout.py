@@ -13,9 +13,9 @@ from stretto.data.partition import BlockPartition
 from stretto.errors import PlanError
 from stretto.kernels.topics.dense import MOST_TOPICS
 from stretto.kernels.topics.rows import GROUP
+from stretto.runtime.blocks.heavy_columns import heavy_columns
 from stretto.schedule.orders.order import Ints
 
-from .heavy_words import heavy_words
 from .topics import Topics
 
 _COUNT_BYTES = 4
@@ -61,7 +61,7 @@ class CountLayout:
         """The layout for the corpus of the census, with the counts of earlier topics that a fit continues from."""
         V, docs = len(census.word_tokens), np.empty(len(rows), np.int64)
         docs[rows.place], tokens = census.doc_tokens, census.word_tokens
-        heavy = heavy_words(tokens, cols.blocks) if len(cols) > V else np.zeros(0, np.int64)
+        heavy = heavy_columns(tokens, cols.blocks) if len(cols) > V else np.zeros(0, np.int64)
         if earlier is not None:
             before = np.repeat(np.arange(earlier.n_words), np.diff(earlier.indptr))
             tokens = tokens + np.bincount(before, np.rint(earlier.count), earlier.n_words).astype(np.int64)

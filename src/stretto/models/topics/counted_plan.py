@@ -12,6 +12,7 @@ from stretto.kernels.topics.rows import GROUP
 from stretto.plan.cost import refuse_if_over
 from stretto.plan.plan import Plan, PlanSettings
 from stretto.runtime.blocks.crew import Crew
+from stretto.runtime.blocks.heavy_columns import split_source
 from stretto.runtime.blocks.parted import in_parts
 from stretto.runtime.blocks.source import EntrySource, InMemory
 from stretto.runtime.blocks.tiles import side_within
@@ -20,7 +21,6 @@ from stretto.schedule.orders.order import Ints
 
 from .corpus_files import count_runs, most_runs, weigh, weigh_parts
 from .count_layout import Census, CountLayout
-from .heavy_words import split_source
 from .problem import TopicProblem, logical_lda, plan_lda, settled
 from .topics import Topics
 
@@ -84,7 +84,7 @@ def count_lda(
     in_memory : whether the corpus is in memory; a file that is not is always streamed
     by_nodes : the nodes of a cluster read the file, each within the budget
     """
-    problem, physical = settled(problem, census), settings.physical
+    problem, physical = settled(problem), settings.physical
     if isinstance(source, InMemory):
         source = InMemory(source.data, _AT_ONCE)
     # The grid follows from the census; the passes below count the contents of its blocks.

@@ -24,6 +24,7 @@ from stretto.kernels.topics.packed import gibbs_packed_worker
 from stretto.kernels.topics.rows import Tokens, TopicCounts, TopicModel, make_rooms
 from stretto.plan.plan import Plan, PlanSettings
 from stretto.runtime.blocks.crew import Crew
+from stretto.runtime.blocks.heavy_columns import split_source
 from stretto.runtime.blocks.job import EpochReport
 from stretto.runtime.blocks.parted import in_parts
 from stretto.runtime.blocks.source import EntrySource, InMemory
@@ -34,7 +35,6 @@ from stretto.schedule.orders.order import Ints, Order
 from .corpus_files import lay_out_tokens_on_disk, pieces, refuse_if_disk_full
 from .count_layout import Census, CountLayout
 from .counted_plan import CountedCorpus, count_lda, kept_bytes, refuse_in_memory
-from .heavy_words import split_source
 from .layout import (
     TokenLayout,
     gather_topics,
@@ -328,7 +328,7 @@ def lay_out_in_memory(
     earlier: Topics | None = None,
 ) -> LdaJob:
     """Lay the tokens out, then plan from the layout: the plan of `count_lda`, without a counting pass."""
-    problem = settled(problem, census)
+    problem = settled(problem)
     logical = logical_lda(problem, census, settings)
     shape = CountLayout.of(problem.topics, problem.sampler, census, logical.rows, logical.cols, earlier)
     laid = lay_out_tokens(split_source(source, logical, shape.words, shape.heavy), logical, shape, crew)

@@ -1,12 +1,12 @@
-"""Words with more tokens than a column block should have: their tokens are divided among all column blocks.
+"""Columns (words) with more entries than a column block should have are divided among all column blocks.
 
 The visits of a column block follow one another, so a block with a twelfth of all tokens keeps sixteen workers waiting.
 A heavy word gets one more column for each column block, after the V words of the corpus: column V + h B + c is the part
 of heavy word h in block c of B. The documents of a row block are divided among these parts in B equal ranges. Counts
 of heavy words are kept with the totals of topics (`kernels.topics.rows`), which every visit may read and change.
 
-    heavy = heavy_words(census.word_tokens, blocks=32)              # [17, 4]: usually none, a few for unfiltered text
-    cols = cut_words(census.word_tokens, 32, seed=0)                # V + 2 x 32 columns
+    heavy = heavy_columns(census.word_tokens, blocks=32)              # [17, 4]: usually none, a few for unfiltered text
+    cols = cut_columns(census.word_tokens, 32, seed=0)                # V + 2 x 32 columns
     source = split_source(source, logical, words=V, heavy=heavy)    # entries with the columns of that partition
 """
 
@@ -19,18 +19,19 @@ from numpy.typing import NDArray
 
 from stretto.data.partition import BlockPartition, cut_evenly
 from stretto.plan.plan import Logical
-from stretto.runtime.blocks.parted import PartedSource, in_parts
-from stretto.runtime.blocks.source import Chunk, EntrySource
 from stretto.schedule.orders.order import Ints
+
+from .parted import PartedSource, in_parts
+from .source import Chunk, EntrySource
 
 # A smaller corpus takes milliseconds a pass, and its grid is too coarse for many workers anyway.
 FEWEST_TOKENS = 1 << 20
 
 
-def heavy_words(word_tokens: Ints, blocks: int) -> Ints:
+def heavy_columns(word_tokens: Ints, blocks: int) -> Ints:
     """[H] the words with more tokens than an average block, heaviest first.
 
-    >>> heavy_words(np.array([1, 600_000, 400_000, 100_000]), 4)
+    >>> heavy_columns(np.array([1, 600_000, 400_000, 100_000]), 4)
     array([1, 2])
     """
     whole = int(word_tokens.sum())
@@ -41,9 +42,9 @@ def heavy_words(word_tokens: Ints, blocks: int) -> Ints:
     return found
 
 
-def cut_words(word_tokens: Ints, blocks: int, *, seed: int) -> BlockPartition:
+def cut_columns(word_tokens: Ints, blocks: int, *, seed: int) -> BlockPartition:
     """Blocks of words with equal work: V words, then one column for each heavy word and block."""
-    heavy = heavy_words(word_tokens, blocks)
+    heavy = heavy_columns(word_tokens, blocks)
     light = word_tokens.copy()
     light[heavy] = 0
     cols = cut_evenly(light, blocks, seed=seed, axis=1)
@@ -60,7 +61,7 @@ def cut_words(word_tokens: Ints, blocks: int, *, seed: int) -> BlockPartition:
 
 
 def split_source(source: EntrySource, logical: Logical, words: int, heavy: Ints) -> EntrySource:
-    """The source, or the same entries in the columns of `cut_words` if there are heavy words."""
+    """The source, or the same entries in the columns of `cut_columns` if there are heavy words."""
     if not len(heavy):
         return source
     rows = logical.rows
