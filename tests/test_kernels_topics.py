@@ -82,7 +82,7 @@ def test_the_part_that_all_documents_share_is_drawn_exactly(topics: int, packed:
 def _draws(tokens: Any, counts: Any, model: Any, rooms: Any, old: Any, random: Any, found: Any) -> None:
     room = room_of(rooms, 0)
     begin_visit(tokens, counts, model, room, 0)
-    open_word(counts, model, room, 0)
+    open_word(counts, model, room, 0, 0, 0)
     for j in range(random.shape[0]):
         found[draw(counts, model, room, 0, old, random[j])[0]] += 1
 

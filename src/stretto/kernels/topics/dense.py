@@ -51,9 +51,10 @@ def gibbs_dense_worker(pass_, worker, out, tokens, counts, model, rooms, width):
     while v >= 0:
         begin_visit(tokens, counts, model, room, v)
         base, t, moved = tokens.doc_base[v], tokens.ptr[v], 0
+        r, c = tokens.row_block[v], tokens.col_block[v]
         for run in range(tokens.run_ptr[v], tokens.run_ptr[v + 1]):
             w = tokens.word_base[v] + np.int64(tokens.run_word[run])
-            listed = open_word(counts, model, room, w)
+            listed = open_word(counts, model, room, w, r, c)
             for _ in range(tokens.run_length[run]):
                 soon = (base + np.int64(tokens.doc[t + 12])) * width
                 for line in range(0, width, 32):
@@ -84,7 +85,7 @@ def gibbs_dense_worker(pass_, worker, out, tokens, counts, model, rooms, width):
                 put(rows, at + new, np.uint16(get(rows, at + new) + 1))
                 listed = _change(model, room, new, 1, listed)
                 t += 1
-            close_word(counts, model, room, w, listed)
+            close_word(counts, model, room, w, r, c, listed)
         end_visit(tokens, counts, model, room, v)
         out[v] = moved
         v = next_visit(pass_, worker, v)

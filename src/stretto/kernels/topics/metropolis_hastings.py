@@ -196,9 +196,10 @@ def mh_worker(pass_, worker, out, tokens, counts, model, rooms, every, steps, do
             bare_whole += room.bare[k]
         alias(tables.bare, model.topics, bare_whole, tables.bare_chance, tables.bare_other, tables.left)
         base, t, moved = tokens.doc_base[v], tokens.ptr[v], 0
+        r, c = tokens.row_block[v], tokens.col_block[v]
         for run in range(tokens.run_ptr[v], tokens.run_ptr[v + 1]):
             w = tokens.word_base[v] + np.int64(tokens.run_word[run])
-            listed = open_word(counts, model, room, w)
+            listed = open_word(counts, model, room, w, r, c)
             opened = listed
             n, whole, tabled = _word_tables(model, room, tables, listed, tokens.run_length[run])
             for _ in range(tokens.run_length[run]):
@@ -283,7 +284,7 @@ def mh_worker(pass_, worker, out, tokens, counts, model, rooms, every, steps, do
             for j in range(n):
                 k = j if opened < 0 else room.listed[j]
                 tables.stale[k] = tables.bare[k]
-            close_word(counts, model, room, w, listed)
+            close_word(counts, model, room, w, r, c, listed)
         end_visit(tokens, counts, model, room, v)
         out[v] = moved
         v = next_visit(pass_, worker, v)

@@ -179,9 +179,10 @@ def gibbs_packed_worker(pass_, worker, out, tokens, counts, model, rooms):
     while v >= 0:
         begin_visit(tokens, counts, model, room, v)
         base, t, moved = tokens.doc_base[v], tokens.ptr[v], 0
+        r, c = tokens.row_block[v], tokens.col_block[v]
         for run in range(tokens.run_ptr[v], tokens.run_ptr[v + 1]):
             w = tokens.word_base[v] + np.int64(tokens.run_word[run])
-            listed = open_word(counts, model, room, w)
+            listed = open_word(counts, model, room, w, r, c)
             for _ in range(tokens.run_length[run]):
                 soon = counts.doc_at[min(base + np.int64(tokens.doc[t + 16]), last)]
                 ahead(counts.doc_rows, soon)
@@ -200,7 +201,7 @@ def gibbs_packed_worker(pass_, worker, out, tokens, counts, model, rooms):
                         listed = shift_topic(model, room, old, -1, listed)
                     listed = shift_topic(model, room, new, 1, listed)
                 t += 1
-            close_word(counts, model, room, w, listed)
+            close_word(counts, model, room, w, r, c, listed)
         end_visit(tokens, counts, model, room, v)
         out[v] = moved
         v = next_visit(pass_, worker, v)

@@ -9,6 +9,10 @@ row is packed if the word has fewer tokens than four times the topics (length[w]
 total[k] + row_moved[r, k] + col_moved[c, k]. No other visit of this epoch has both blocks, so nothing is counted twice,
 and the totals depend on the plan alone. A running visit sees its own changes at once.
 
+**Heavy words.** A word with more tokens than a column block should have is split over all column blocks. Its counts are
+read and changed as the totals are: those of heavy word h are total[(1 + h) K + k], with changes in row_moved and
+col_moved at the same place. Its entry in each column block has length[w] = -2 - h and no row of its own.
+
 Each worker has a `SamplerScratch`: weight[k] = (n_wk + beta) / (n_k + V beta) of the current word; bare[k] the same for
 a word without tokens; their sums over groups of 64 topics, times alpha: mass[g] and bare_mass[g].
 """
@@ -19,7 +23,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stretto.kernels.core.compile import merged
+from stretto.kernels.core.compile import inner, merged
 from stretto.kernels.numeric.vector import add, load, mul, total
 
 GROUP = 64
@@ -50,11 +54,11 @@ class TopicCounts(NamedTuple):
     doc_length: Any  # [D] int32: entries of packed rows
     doc_rows: Any  # uint32 packed, or uint16 with K counts (and zeros to whole sixteens) for each document
     word_at: Any  # [W] int64: where a word's row begins
-    word_length: Any  # [W] int32: entries of a packed row, or -1
+    word_length: Any  # [W] int32: entries of a packed row, or -1, or -2 - h for a part of heavy word h
     word_rows: Any  # uint32: packed entries or K counts
-    total: Any  # [K] int64: at the start of the epoch
-    row_moved: Any  # [R, K] int32: changes made this epoch by the visits of each row block
-    col_moved: Any  # [C, K] int32: likewise of each column block
+    total: Any  # [(1 + H) K] int64: at the start of the epoch; after the totals, the counts of H heavy words
+    row_moved: Any  # [R, (1 + H) K] int32: changes made this epoch by the visits of each row block
+    col_moved: Any  # [C, (1 + H) K] int32: likewise of each column block
 
 
 class TopicModel(NamedTuple):
@@ -167,15 +171,39 @@ def end_visit(tokens, counts, model, room, v):
         counts.col_moved[c, k] += moved
 
 
+@inner(apart=True)  # inlined, these would lengthen the samplers, whose other words do not need them
+def _read_heavy(total, row_moved, col_moved, first, topics, count):
+    """count[k]: the count of a heavy word, whose K counts begin at `first`, as a visit of two blocks sees it."""
+    for k in range(topics):
+        count[k] = np.int32(total[first + k] + row_moved[first + k] + col_moved[first + k])
+
+
+@inner(apart=True)
+def _write_heavy(total, row_moved, col_moved, first, topics, count):
+    """Add the changes of the counts of a heavy word to both blocks, and reset count."""
+    for k in range(topics):
+        moved = np.int32(count[k] - (total[first + k] + row_moved[first + k] + col_moved[first + k]))
+        row_moved[first + k] += moved
+        col_moved[first + k] += moved
+        count[k] = 0
+
+
 @merged
-def open_word(counts, model, room, w):
-    """Load counts and weights of word w into the scratch; return how many topics are listed, or -1 for a dense row."""
+def open_word(counts, model, room, w, r, c):
+    """Load counts and weights of word w for a visit of blocks (r, c) into the scratch.
+
+    Return how many topics are listed, or -1 for K counts.
+    """
     at, length = counts.word_at[w], np.int64(counts.word_length[w])
     if length < 0:
+        if length < -1:
+            first = (-1 - length) * model.topics
+            _read_heavy(counts.total, counts.row_moved[r], counts.col_moved[c], first, model.topics, room.count)
+        else:
+            for k in range(model.topics):
+                room.count[k] = np.int32(counts.word_rows[at + k])
         for k in range(model.topics):
-            n = np.int32(counts.word_rows[at + k])
-            room.count[k] = n
-            room.weight[k] = (np.float32(n) + model.beta) * room.inverse[k]
+            room.weight[k] = (np.float32(room.count[k]) + model.beta) * room.inverse[k]
         room.wide[0] = group_masses(model.alpha, room.weight, room.mass)
         return np.int64(-1)
     for g in range(model.alpha.shape[0] // GROUP):
@@ -198,13 +226,19 @@ def open_word(counts, model, room, w):
 
 
 @merged
-def close_word(counts, model, room, w, listed):
+def close_word(counts, model, room, w, r, c, listed):
     """Write the counts of word w back, and reset the scratch."""
     at = counts.word_at[w]
     if listed < 0:
+        length = np.int64(counts.word_length[w])
+        if length < -1:
+            first = (-1 - length) * model.topics
+            _write_heavy(counts.total, counts.row_moved[r], counts.col_moved[c], first, model.topics, room.count)
+        else:
+            for k in range(model.topics):
+                counts.word_rows[at + k] = np.uint32(room.count[k])
+                room.count[k] = 0
         for k in range(model.topics):
-            counts.word_rows[at + k] = np.uint32(room.count[k])
-            room.count[k] = 0
             room.weight[k] = room.bare[k]
         return
     kept = np.int64(0)

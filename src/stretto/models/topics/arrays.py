@@ -59,9 +59,9 @@ def spec_lda(sampler: str, logical: Logical, shape: CountLayout, tokens: Ints, r
         word_at=constant("word_at"),
         word_length=of_cols("word_length", words, np.int32),
         word_rows=of_cols("word_rows", shape.word_at[words], np.uint32),
-        total=replicated("total", dtype="<i8", shape=(shape.topics,)),
-        row_moved=by_rows("row_moved", np.arange(order.rows + 1), shape=(order.rows, shape.topics), **changed),
-        col_moved=by_cols("col_moved", np.arange(order.cols + 1), shape=(order.cols, shape.topics), **changed),
+        total=replicated("total", dtype="<i8", shape=(shape.totals,)),
+        row_moved=by_rows("row_moved", np.arange(order.rows + 1), shape=(order.rows, shape.totals), **changed),
+        col_moved=by_cols("col_moved", np.arange(order.cols + 1), shape=(order.cols, shape.totals), **changed),
     )
     numbers: Any = (number(name) for name in TopicModel._fields[1:])
     model = TopicModel(replicated("alpha"), *numbers)

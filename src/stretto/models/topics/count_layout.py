@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from stretto.data.partition import BlockPartition
 from stretto.errors import PlanError
 from stretto.kernels.topics.dense import MOST_TOPICS
 from stretto.kernels.topics.rows import GROUP
+from stretto.runtime.blocks.heavy_columns import heavy_columns
 from stretto.schedule.orders.order import Ints
 
 from .topics import Topics
@@ -42,7 +43,10 @@ class CountLayout:
     topics: int
     plain: bool  # every document has K counts of two bytes; else packed rows
     doc_tokens: Ints  # [D] by position
-    word_tokens: Ints  # [V] by position; includes those of an earlier fit
+    word_tokens: Ints  # [V + H B] by position, heavy words 0; includes those of an earlier fit
+    # [H] words that are divided among the B column blocks, each with one column of its own in every block.
+    heavy: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    heavy_part: NDArray[np.int32] | None = None  # [V + H B] by position: h for a part of heavy word h, else -1
 
     @classmethod
     def of(
@@ -55,14 +59,20 @@ class CountLayout:
         earlier: Topics | None = None,
     ) -> CountLayout:
         """The layout for the corpus of the census, with the counts of earlier topics that a fit continues from."""
-        docs, words = np.empty(len(rows), np.int64), np.empty(len(cols), np.int64)
-        docs[rows.place], words[cols.place] = census.doc_tokens, census.word_tokens
+        V, docs = len(census.word_tokens), np.empty(len(rows), np.int64)
+        docs[rows.place], tokens = census.doc_tokens, census.word_tokens
+        heavy = heavy_columns(tokens, cols.blocks) if len(cols) > V else np.zeros(0, np.int64)
         if earlier is not None:
             before = np.repeat(np.arange(earlier.n_words), np.diff(earlier.indptr))
-            words[cols.place] += np.bincount(before, np.rint(earlier.count), earlier.n_words).astype(np.int64)
+            tokens = tokens + np.bincount(before, np.rint(earlier.count), earlier.n_words).astype(np.int64)
+        words, part = np.zeros(len(cols), np.int64), np.full(len(cols), -1, np.int32)
+        light = np.ones(V, bool)
+        light[heavy] = False
+        words[cols.place[:V]] = np.where(light, tokens, 0)
+        part[cols.place[V:]] = np.repeat(np.arange(len(heavy)), cols.blocks)
         longest = int(docs.max(initial=0))
         plain = sampler != "mh" and topics <= MOST_TOPICS and longest <= _MOST_PLAIN
-        shape = cls(topics, plain, docs, words)
+        shape = cls(topics, plain, docs, words, heavy, part)
         if not plain and longest >= 1 << shape.shift:
             where = int(census.doc_tokens.argmax())
             raise PlanError(
@@ -70,6 +80,16 @@ class CountLayout:
                 f"{(1 << shape.shift) - 1:,} can be counted: split it into several documents"
             )
         return shape
+
+    @property
+    def words(self) -> int:
+        """Words of the corpus, V."""
+        return len(self.word_tokens) - (0 if self.heavy_part is None else int((self.heavy_part >= 0).sum()))
+
+    @property
+    def totals(self) -> int:
+        """Length of the totals: K of the topics, and K counts of each heavy word."""
+        return self.topics * (1 + len(self.heavy))
 
     @property
     def shift(self) -> int:

@@ -12,6 +12,7 @@ from stretto.kernels.topics.rows import GROUP
 from stretto.plan.cost import refuse_if_over
 from stretto.plan.plan import Plan, PlanSettings
 from stretto.runtime.blocks.crew import Crew
+from stretto.runtime.blocks.heavy_columns import split_source
 from stretto.runtime.blocks.parted import in_parts
 from stretto.runtime.blocks.source import EntrySource, InMemory
 from stretto.runtime.blocks.tiles import side_within
@@ -49,7 +50,7 @@ class CountedCorpus:
 
 def averaged_bytes(shape: CountLayout, problem: TopicProblem) -> int:
     """Bytes of the sums for averaging states."""
-    return len(shape.word_tokens) * shape.topics * 8 if problem.average_every else 0
+    return shape.words * shape.topics * 8 if problem.average_every else 0
 
 
 def kept_bytes(problem: TopicProblem, plan: Plan, shape: CountLayout) -> int:
@@ -57,7 +58,7 @@ def kept_bytes(problem: TopicProblem, plan: Plan, shape: CountLayout) -> int:
     order, tokens = plan.order, plan.weight
     longest_run = min(int(tokens.max(initial=0)), int(shape.word_tokens.max(initial=0)))
     own = _PER_TOPIC * (shape.topics + GROUP) + _PER_TOKEN_OF_RUN * longest_run + _PER_ENTRY * shape.longest
-    totals = (order.rows + order.cols + 2) * shape.topics * 4
+    totals = (order.rows + order.cols + 2) * shape.totals * 4
     indices = _PER_INDEX * (len(plan.logical.rows) + len(plan.logical.cols))
     return int(plan.physical.workers * own + totals + indices + averaged_bytes(shape, problem))
 
@@ -83,13 +84,14 @@ def count_lda(
     in_memory : whether the corpus is in memory; a file that is not is always streamed
     by_nodes : the nodes of a cluster read the file, each within the budget
     """
-    problem, physical = settled(problem, census), settings.physical
+    problem, physical = settled(problem), settings.physical
     if isinstance(source, InMemory):
         source = InMemory(source.data, _AT_ONCE)
     # The grid follows from the census; the passes below count the contents of its blocks.
     logical = logical_lda(problem, census, settings)
     rows, cols, order = logical.rows, logical.cols, logical.order
     shape = CountLayout.of(problem.topics, problem.sampler, census, rows, cols, earlier)
+    source = split_source(source, logical, shape.words, shape.heavy)
     parts = in_parts(source) if by_nodes else None
     if parts is not None:
         counts, tokens, runs = weigh_parts(parts, rows, cols, order, crew)

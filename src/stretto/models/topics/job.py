@@ -24,6 +24,7 @@ from stretto.kernels.topics.packed import gibbs_packed_worker
 from stretto.kernels.topics.rows import Tokens, TopicCounts, TopicModel, make_rooms
 from stretto.plan.plan import Plan, PlanSettings
 from stretto.runtime.blocks.crew import Crew
+from stretto.runtime.blocks.heavy_columns import split_source
 from stretto.runtime.blocks.job import EpochReport
 from stretto.runtime.blocks.parted import in_parts
 from stretto.runtime.blocks.source import EntrySource, InMemory
@@ -81,7 +82,7 @@ def sampling_step(
     if first and problem.first_topics == "random":
         priors = Priors([_FLAT] * shape.topics, _FLAT)
     beta = np.float32(priors.beta * warmth)
-    smooth = np.float32(priors.beta * warmth * len(shape.word_tokens))
+    smooth = np.float32(priors.beta * warmth * shape.words)
     model = TopicModel(shape.padded_alpha(priors.alpha), beta, smooth, shape.shift, shape.topics, seed, first)
     weight = np.diff(tokens.ptr)
     args = (tokens, counts, model, make_rooms(workers, shape.topics, shape.longest, most))
@@ -166,12 +167,17 @@ class LdaJob:
         return reduce(add, documents), self._word_histogram()
 
     def _word_histogram(self) -> Histogram:
-        V, total = len(self.shape.word_tokens), self.counts.total
+        V, total = self.shape.words, self.counts.total[: self.shape.topics]
         words = (
             count_words(rows, total if first == 0 else total[:0], self.crew, n_words=V)
             for first, _, rows in self._words()
         )
-        return reduce(add, words)
+        found = reduce(add, words)
+        heavy, K = len(self.shape.heavy), self.shape.topics
+        if not heavy:
+            return found
+        of_heavy = CountRows.dense(self.counts.total[K:].astype(np.uint32), K, K)
+        return found + count_words(of_heavy, total[:0], self.crew, n_words=V)
 
     def _documents(self) -> Iterator[tuple[int, int, CountRows]]:
         """(first position, last + 1, topic counts) of ranges of documents in the plan's order.
@@ -185,11 +191,12 @@ class LdaJob:
             yield first, last, document_rows(shape, places, counts.doc_length[first:last], rows)
 
     def _words(self) -> Iterator[tuple[int, int, CountRows]]:
-        """The same for words."""
+        """The same for words that are not heavy; parts of heavy words have empty rows."""
         counts, shape = self.counts, self.shape
         for first, last in self._pieces(shape.word_at, counts.word_rows):
             at = shape.word_at[first : last + 1]
             length, rows = counts.word_length[first:last], counts.word_rows[at[0] : at[-1]]
+            length = np.where(length < -1, 0, length).astype(np.int32) if len(shape.heavy) else length
             yield first, last, CountRows(at[:-1] - at[0], length, rows, shape.shift, shape.topics)
 
     def _pieces(self, at: Ints, rows: NDArray[Any]) -> Iterator[tuple[int, int]]:
@@ -207,6 +214,10 @@ class LdaJob:
         self.crew.gather()
         for first, _, rows in self._words():
             yield word_entries(self.shape, self.plan.logical.cols, rows.length, rows.rows, first)
+        if len(self.shape.heavy):
+            counts = self.counts.total[self.shape.topics :].reshape(-1, self.shape.topics)
+            heavy, topics = np.nonzero(counts)
+            yield self.shape.heavy[heavy], topics, counts[heavy, topics].astype(np.uint32)
 
     def add_up(self) -> None:
         """Add the present word counts to the sums for averaging."""
@@ -219,13 +230,14 @@ class LdaJob:
 
         Its arrays are in files if the counts are.
         """
-        V = len(self.shape.word_tokens)
+        V = self.shape.words
         averaged = self.summed.mean()
         if self.disk is None:
-            (entries,) = self._entries() if averaged is None else (averaged,)
+            parts = tuple(self._entries()) if averaged is None else (averaged,)
+            entries: Any = tuple(np.concatenate(part) for part in zip(*parts, strict=True))
             return topics_of(entries, V, self.priors.alpha, self.priors.beta)
-        parts = self._entries if averaged is None else lambda: iter((averaged,))
-        return gather_topics(parts, V, self.priors.alpha, self.priors.beta, self.disk)
+        again = self._entries if averaged is None else lambda: iter((averaged,))
+        return gather_topics(again, V, self.priors.alpha, self.priors.beta, self.disk)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Topics, counts, totals and priors: the live arrays, not copies."""
@@ -254,7 +266,7 @@ class SummedCounts:
     """Word counts summed over several states, [V, K] int64, and the number of states; empty unless wanted."""
 
     def __init__(self, shape: CountLayout, *, wanted: bool) -> None:
-        size = (len(shape.word_tokens), shape.topics) if wanted else (0, shape.topics)
+        size = (shape.words, shape.topics) if wanted else (0, shape.topics)
         self.counts, self.states = np.zeros(size, np.int64), np.zeros(1, np.int64)
 
     def mean(self) -> tuple[Any, Any, Any] | None:
@@ -280,6 +292,7 @@ def lay_out_lda(
     """The job that runs a plan: the tokens are laid out in memory, in files of a scratch folder, or by the nodes."""
     problem, plan, shape, watch = counted.problem, counted.plan, counted.shape, watch or LikelihoodMonitor()
     logical, physical = plan.logical, plan.physical
+    source = split_source(source, logical, shape.words, shape.heavy)
     seed, budget, disk = logical.seed, physical.memory or 0, None
     if counted.by_nodes or physical.tile is not None:
         assert scratch is not None
@@ -315,10 +328,10 @@ def lay_out_in_memory(
     earlier: Topics | None = None,
 ) -> LdaJob:
     """Lay the tokens out, then plan from the layout: the plan of `count_lda`, without a counting pass."""
-    problem = settled(problem, census)
+    problem = settled(problem)
     logical = logical_lda(problem, census, settings)
     shape = CountLayout.of(problem.topics, problem.sampler, census, logical.rows, logical.cols, earlier)
-    laid = lay_out_tokens(source, logical, shape, crew)
+    laid = lay_out_tokens(split_source(source, logical, shape.words, shape.heavy), logical, shape, crew)
     plan = plan_lda(problem, logical, shape, np.diff(laid.tokens.ptr), laid.runs, settings.physical)
     refuse_in_memory(problem, plan, shape, going_on=earlier is not None)
     return LdaJob(problem, plan, shape, laid, crew, settings.seed, watch or LikelihoodMonitor(), earlier)

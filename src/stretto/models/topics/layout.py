@@ -144,7 +144,6 @@ def by_visit(logical: Logical, ptr: Ints, run_ptr: Ints, arrays: tuple[Any, Any,
 
 def new_counts(shape: CountLayout, order: Order, disk: Disk | None = None) -> TopicCounts:
     """Counts of a corpus in which no token has a topic yet; the rows are in files if a disk is given."""
-    K = shape.topics
     padding = 0 if shape.plain else shape.padding
     doc_rows = full_array(disk, "doc_rows", (int(shape.doc_at[-1]),), shape.doc_dtype, padding)
     return TopicCounts(
@@ -152,19 +151,30 @@ def new_counts(shape: CountLayout, order: Order, disk: Disk | None = None) -> To
         np.zeros(len(shape.doc_tokens), np.int32),
         doc_rows,
         np.ascontiguousarray(shape.word_at[:-1]),
-        np.where(shape.word_plain, -1, 0).astype(np.int32),
+        _first_lengths(shape),
         new_array(disk, "word_rows", (int(shape.word_at[-1]),), np.uint32),
-        np.zeros(K, np.int64),
-        np.zeros((order.rows, K), np.int32),
-        np.zeros((order.cols, K), np.int32),
+        np.zeros(shape.totals, np.int64),
+        np.zeros((order.rows, shape.totals), np.int32),
+        np.zeros((order.cols, shape.totals), np.int32),
     )
+
+
+def _first_lengths(shape: CountLayout) -> NDArray[np.int32]:
+    """[V + H B] of each word by position: 0, -1 for K counts, or -2 - h for a part of heavy word h."""
+    length = np.where(shape.word_plain, -1, 0).astype(np.int32)
+    return length if shape.heavy_part is None else np.where(shape.heavy_part >= 0, -2 - shape.heavy_part, length)
 
 
 def put_earlier(counts: TopicCounts, shape: CountLayout, cols: BlockPartition, earlier: Topics) -> None:
     """Initialise with the word counts of an earlier fit; averages are rounded."""
     words = np.repeat(np.arange(earlier.n_words), np.diff(earlier.indptr))
     number = np.rint(earlier.count).astype(np.uint32)
-    known = number > 0
+    known, of_heavy = number > 0, np.full(earlier.n_words, -1)
+    counts.total[: shape.topics] = np.bincount(earlier.topic[known], number[known], shape.topics).astype(np.int64)
+    of_heavy[shape.heavy] = np.arange(len(shape.heavy))
+    split = known & (of_heavy[words] >= 0)
+    counts.total[(1 + of_heavy[words[split]]) * shape.topics + earlier.topic[split]] = number[split]
+    known &= ~split
     place, topic = cols.place[words[known]].astype(np.int64), earlier.topic[known].astype(np.int64)
     number = number[known]
     plain = shape.word_plain[place]
@@ -175,7 +185,6 @@ def put_earlier(counts: TopicCounts, shape: CountLayout, cols: BlockPartition, e
     within = np.arange(len(place)) - np.repeat(first, np.diff(first, append=len(place)))
     counts.word_rows[shape.word_at[place] + within] = (topic << shape.shift).astype(np.uint32) | packed
     counts.word_length[:] += np.bincount(place, minlength=len(shape.word_tokens)).astype(np.int32)
-    counts.total[:] = np.bincount(earlier.topic[known], number, shape.topics).astype(np.int64)
 
 
 def word_entries(
