@@ -42,7 +42,8 @@ def solved(fitted: MatrixFactorization, row: int) -> tuple[Any, float]:
     cols, values = CSR[row].indices, CSR[row].data.astype(float)
     Y = np.c_[fitted.item_factors_[cols], np.ones(len(cols))].astype(float)
     target = values - fitted.mean_ - fitted.item_bias_[cols]
-    penalty = np.diag([fitted.l2_regularization] * fitted.n_components + [fitted.bias_l2_regularization]) * len(cols)
+    reg = 0.05 * fitted.scale_ if fitted.l2_regularization is None else fitted.l2_regularization
+    penalty = np.diag([reg] * fitted.n_components + [fitted.bias_l2_regularization]) * len(cols)
     x = np.linalg.solve(Y.T @ Y + penalty, Y.T @ target)
     return x[:-1], float(x[-1])
 

@@ -69,7 +69,7 @@ def test_transform_is_least_squares(fitted: MatrixFactorization) -> None:
     cols, values = CSR[row].indices, CSR[row].data
     Y = np.c_[fitted.item_factors_[cols], np.ones(len(cols))].astype(np.float64)
     target = values - fitted.mean_ - fitted.item_bias_[cols]
-    penalty = np.diag([fitted.l2_regularization] * 6 + [fitted.bias_l2_regularization]) * len(cols)
+    penalty = np.diag([0.05 * fitted.scale_] * 6 + [fitted.bias_l2_regularization]) * len(cols)
     wanted = np.linalg.solve(Y.T @ Y + penalty, Y.T @ target)
     np.testing.assert_allclose(found[row], wanted[:6], rtol=1e-3, atol=1e-3)
     np.testing.assert_array_equal(fitted.transform(CSR[10:20]), found[10:20])

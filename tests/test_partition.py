@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stretto.data.partition import choose_blocks, cut, hashed, straight
+from stretto.data.partition import choose_blocks, cut, hashed, sorting_order, straight
 from stretto.errors import PlanError
 
 counts_lists = st.lists(st.integers(0, 1000), min_size=1, max_size=80)
@@ -97,3 +97,10 @@ def test_refusals() -> None:
         cut(np.ones(3, np.int64), 0, seed=0, axis=0)
     with pytest.raises(PlanError, match="width must be at least 1, got 0"):
         choose_blocks(10, (3, 3), 0)
+
+
+@given(st.lists(st.integers(0, 2**64 - 1), max_size=60, unique=True), st.integers(0, 62))
+def test_the_order_of_keys_is_that_of_a_sort(keys: list[int], shift: int) -> None:
+    # Shifted, most keys agree in their upper half, so that the second sort has work.
+    given_keys = np.unique(np.array(keys, np.uint64) >> np.uint64(shift))[::-1]
+    np.testing.assert_array_equal(sorting_order(given_keys), np.argsort(given_keys, kind="stable"))

@@ -96,7 +96,13 @@ Documents = Annotated[
 RankOption = Annotated[int, _option("--rank", "-k", help="Numbers kept for each user and item.", panel=_MODEL, min=1)]
 LossOption = Annotated[LossChoice, _option("--loss", help="als and ccd solve 'squared'.", panel=_MODEL)]
 RegOption = Annotated[
-    float, _option("--reg", help="Penalty on factors, in units of the ratings.", panel=_MODEL, min=0.0)
+    float | None,
+    _option(
+        "--reg",
+        help="Penalty on factors, in units of the ratings; by default 0.05 standard deviations of them.",
+        panel=_MODEL,
+        min=0.0,
+    ),
 ]
 BiasRegOption = Annotated[float, _option("--bias-reg", help="Penalty on biases.", panel=_MODEL, min=0.0)]
 BiasesOption = Annotated[

@@ -69,12 +69,29 @@ def hashed(seed: int, axis: int, n: int) -> NDArray[np.uint64]:
     return x
 
 
+def sorting_order(keys: NDArray[np.uint64]) -> NDArray[np.int64]:
+    """[n] the positions of keys, all different, in ascending order of the keys.
+
+    NumPy sorts 16-bit numbers by radix, in linear time: two such sorts by the upper half of the keys are faster than
+    one by whole keys. The few keys that agree in their upper half are sorted again.
+    """
+    upper = (keys >> np.uint64(32)).astype(np.uint32)
+    order = np.argsort(upper.astype(np.uint16), kind="stable")
+    order = order[np.argsort((upper >> np.uint32(16)).astype(np.uint16)[order], kind="stable")]
+    upper = upper[order]
+    same = upper[1:] == upper[:-1]
+    if same.any():
+        at = np.flatnonzero(np.append(same, False) | np.append(False, same))
+        order[at] = order[at][np.argsort(keys[order[at]], kind="stable")]
+    return order
+
+
 def cut(counts: NDArray[np.int64], blocks: int, *, seed: int, axis: int) -> BlockPartition:
     """Cut an axis whose row r has counts[r] entries into `blocks` parts of nearly equal counts."""
     if blocks < 1:
         raise PlanError(f"an axis is cut into at least one block, got {blocks}")
     n = len(counts)
-    order = np.argsort(hashed(seed, axis, n), kind="stable")
+    order = sorting_order(hashed(seed, axis, n))
     place = np.empty(n, dtype=np.int32)
     place[order] = np.arange(n, dtype=np.int32)
     running = np.concatenate([[0], np.cumsum(counts[order])])
@@ -102,7 +119,7 @@ def cut_evenly(counts: NDArray[np.int64], blocks: int, *, seed: int, axis: int) 
     n = len(counts)
     if blocks == 1:
         return cut(counts, 1, seed=seed, axis=axis)
-    drawn = np.argsort(hashed(seed, axis, n), kind="stable")
+    drawn = sorting_order(hashed(seed, axis, n))
     whole = int(counts.sum())
     heavy = counts[drawn] * (16 * blocks) > whole
     block = np.zeros(n, np.int64)

@@ -172,6 +172,11 @@ class Bus:
         for listener in self.listeners:
             listener(event)
 
+    @property
+    def is_silent(self) -> bool:
+        """Whether nobody listens, so that an event which costs something need not be made."""
+        return not self.listeners
+
     def close(self) -> None:
         for listener in self.listeners:
             close = getattr(listener, "close", None)

@@ -38,7 +38,7 @@ def mf(
     file: o.Ratings,
     rank: o.RankOption = 32,
     loss: o.LossOption = o.LossChoice.squared,
-    reg: o.RegOption = 0.05,
+    reg: o.RegOption = None,
     bias_reg: o.BiasRegOption = 0.05,
     biases: o.BiasesOption = True,
     implicit: o.ImplicitOption = False,

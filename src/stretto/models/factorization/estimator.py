@@ -41,9 +41,10 @@ class MatrixFactorization(FactorizationPrediction):
     loss : {"squared", "absolute", "logistic"}, default "squared"
         What takes the place of (r − p)²; for "logistic", ratings above 0 are positive and p is the log odds. als and
         ccd solve "squared".
-    l2_regularization : float, default 0.05
+    l2_regularization : float or None, default None
         Penalty on factors, in the units of the ratings: ratings and penalty multiplied by c give the same model in
-        other units (factors · √c, mean and biases · c). A very strong penalty leaves mean and biases alone.
+        other units (factors · √c, mean and biases · c). None: 0.05 · `scale_`, so that the unit does not matter. A very
+        strong penalty leaves mean and biases alone.
     bias_l2_regularization : float, default 0.05
         Penalty on biases, without unit: b_i is 1 / (1 + bias_l2_regularization) of the mean of what the rest leaves
         over.
@@ -175,7 +176,7 @@ class MatrixFactorization(FactorizationPrediction):
         *,
         solver: str = "sgd",
         loss: str = "squared",
-        l2_regularization: float = 0.05,
+        l2_regularization: float | None = None,
         bias_l2_regularization: float = 0.05,
         max_iter: int = 20,
         learning_rate: float | None = None,

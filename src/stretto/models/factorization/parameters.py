@@ -44,7 +44,7 @@ class FactorizationParameters(
     n_components: int
     solver: str
     loss: str
-    l2_regularization: float
+    l2_regularization: float | None
     bias_l2_regularization: float
     max_iter: int
     learning_rate: float | None

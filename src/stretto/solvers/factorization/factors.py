@@ -92,9 +92,14 @@ def _numbered(state: BlockedRows, unit: np.float32, scratch: Path | None) -> Flo
     values = new_array(scratch, state.name, shape, np.float32)
     if not len(state.array):
         values[:] = 0.0
+    whole = shape[1:] == state.array.shape[1:]  # without padding
     for first in range(0, len(place) if len(state.array) else 0, _ROWS_MOVED):
-        rows = state.array[place[first : first + _ROWS_MOVED]]
-        values[first : first + len(rows)] = (rows[:, : state.width] if rows.ndim > 1 else rows) * unit
+        part, at = values[first : first + _ROWS_MOVED], place[first : first + _ROWS_MOVED]
+        if whole:  # "clip" writes into `part` directly; positions of a partition are always valid
+            np.take(state.array, at, axis=0, out=part, mode="clip")
+            part *= unit
+        else:
+            np.multiply(state.array[at][:, : state.width], unit, out=part)
     return values
 
 

@@ -52,17 +52,23 @@ _CHOICES: dict[str, tuple[str | None, ...]] = {
 }
 _STRONGEST = 1e20
 _FINEST = 1e-36  # smaller standard deviations, or their inverses, are not normal float32 numbers
+# The default penalty of the factors of standardised ratings. One number in the units of the ratings would be too weak
+# for ratings from −10 to 10, which then overfit, and too strong for ratings from 0 to 1.
+STANDARD_REG = 0.05
 # Learning rates for ratings with standard deviation 1.
 RATES = {"sgd": 0.04, "adagrad": 0.1, "adarevision": 0.08}
 _NUMBERS: dict[str, dict[str, Any]] = {
     "rank": {"least": 1, "whole": True},
     "epochs": {"least": 1, "whole": True},
     "inner": {"least": 1, "whole": True},
-    "reg": {"least": 0},
     "bias_reg": {"least": 0},
     "alpha": {"least": 0},
 }
-_NUMBERS_OR_NONE: dict[str, dict[str, Any]] = {"learning_rate": {"above": 0}, "init_scale": {"least": 0}}
+_NUMBERS_OR_NONE: dict[str, dict[str, Any]] = {
+    "reg": {"least": 0},
+    "learning_rate": {"above": 0},
+    "init_scale": {"least": 0},
+}
 # Ranges that float32 can compute with. A very large reg is meaningful, so it is clipped instead.
 _BOUNDS: dict[str, dict[str, Any]] = {
     "bias_reg": {"most": 1e20},
@@ -112,7 +118,7 @@ class FactorizationProblem:
     rank: int  # number of latent factors
     solver: str = "sgd"  # "sgd", "als" or "ccd"
     loss: str = "squared"
-    reg: float = 0.05  # L2 penalty of the factors, in units of the ratings
+    reg: float | None = None  # L2 penalty of the factors, in units of the ratings; None: STANDARD_REG · scale
     bias_reg: float = 0.05  # L2 penalty of the biases
     biases: bool = True
     epochs: int = 20
@@ -127,6 +133,11 @@ class FactorizationProblem:
     start: str = ""  # digest of the factors that a fit continues from
     epochs_before: int = 0  # epochs that those factors were trained for
     before: Moments | None = None  # of earlier ratings, with which those of this fit are combined
+
+    @property
+    def unscaled(self) -> bool:
+        """Whether the values are used as they are, not standardised."""
+        return self.loss == "logistic" or self.implicit
 
     @property
     def spread(self) -> float:
@@ -170,7 +181,10 @@ class FactorizationProblem:
         # Kernels and fingerprints take built-in Python types, no fractions or 16-bit numbers.
         kinds = {field.name: str(field.type) for field in fields(self)}
         plain = [name for name, kind in kinds.items() if kind in {"int", "float", "bool", "float | None"}]
-        return replace(self, **{name: _KINDS[kinds[name]](getattr(self, name)) for name in plain})
+        known = {name: _KINDS[kinds[name]](getattr(self, name)) for name in plain}
+        if self.reg is None and self.unscaled:
+            known["reg"] = STANDARD_REG
+        return replace(self, **known)
 
     def parameters(self, *names: str) -> tuple[tuple[str, Any], ...]:
         """Names and values for the plan, as built-in types: 1, 1.0 and np.float64(1) give the same fingerprint."""
@@ -185,7 +199,7 @@ class FactorizationProblem:
 
 def units(problem: FactorizationProblem, seen: Survey) -> tuple[float, float]:
     """(mean, scale) for standardising ratings. Without biases the mean is not subtracted: no term could restore it."""
-    if problem.loss == "logistic" or problem.implicit:
+    if problem.unscaled:
         return 0.0, 1.0
     mean, spread = (seen.mean, seen.std) if problem.biases else (0.0, math.hypot(seen.mean, seen.std))
     if problem.before is not None:
@@ -201,7 +215,7 @@ def units(problem: FactorizationProblem, seen: Survey) -> tuple[float, float]:
 
 def factor_reg(problem: FactorizationProblem, scale: float) -> float:
     """The penalty on factors of standardised ratings; clipped, so that a very strong penalty stays finite."""
-    return min(problem.reg / scale, _STRONGEST)
+    return STANDARD_REG if problem.reg is None else min(problem.reg / scale, _STRONGEST)
 
 
 @dataclass(frozen=True, eq=False)
