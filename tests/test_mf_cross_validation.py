@@ -46,7 +46,8 @@ def folded(fitted: MatrixFactorization, rows: Any) -> float:
     csr.sort_indices()
     held = held_out(0, csr.nnz, HELD_SHARE, seed=0)
     H, c, mean = fitted.item_factors_.astype(float), fitted.item_bias_.astype(float), fitted.mean_
-    penalty = np.diag([fitted.l2_regularization] * H.shape[1] + [fitted.bias_l2_regularization])
+    strengths: list[Any] = [fitted.l2_regularization] * H.shape[1] + [fitted.bias_l2_regularization]
+    penalty = np.diag(np.array(strengths, float))
     errors = []
     for i in range(csr.shape[0]):
         span = slice(csr.indptr[i], csr.indptr[i + 1])
