@@ -16,8 +16,8 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable
-from functools import partial
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
