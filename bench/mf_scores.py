@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +101,7 @@ def all_sets() -> dict[str, Callable[[], st.Data]]:
     folder = sets.real_data()
     if folder is not None:
         found["MovieLens-1M"] = lambda: st.read(folder / "movielens-1m/ratings.tsv.xz", duplicates="last")
-    found |= {name: lambda shape=shape, seed=k: drawn(shape, seed) for k, (name, shape) in enumerate(SHAPES.items(), 5)}
+    found |= {name: partial(drawn, shape, k) for k, (name, shape) in enumerate(SHAPES.items(), 5)}
     found["dense, 0.8 M"] = lambda: dense(8_000, 140, 11)
     found["generated, 2 M"] = lambda: sets.generated(2_000_000, 20_000, 6_000)
     if folder is not None:

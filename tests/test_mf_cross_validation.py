@@ -46,6 +46,7 @@ def folded(fitted: MatrixFactorization, rows: Any) -> float:
     csr.sort_indices()
     held = held_out(0, csr.nnz, HELD_SHARE, seed=0)
     H, c, mean = fitted.item_factors_.astype(float), fitted.item_bias_.astype(float), fitted.mean_
+    assert fitted.l2_regularization is not None
     penalty = np.diag([fitted.l2_regularization] * H.shape[1] + [fitted.bias_l2_regularization])
     errors = []
     for i in range(csr.shape[0]):
