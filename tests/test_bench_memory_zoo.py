@@ -48,6 +48,7 @@ def test_a_model_is_measured_beside_eager_and_peers(tmp_path: Path) -> None:
     assert peer["seconds"] > 0
 
 
+@pytest.mark.slow
 def test_a_step_that_is_not_planned_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any) -> None:
         raise CannotCapture("for this test")

@@ -445,6 +445,7 @@ def test_rounds_of_a_schedule_are_resumed_on_another_runtime(tmp_path: Path) -> 
     assert same(facts(rest), facts(whole))
 
 
+@pytest.mark.slow
 def test_rounds_of_a_schedule_from_files_and_by_a_plan(folder: Path) -> None:
     rules: dict[str, Any] = {"schedule": ROUNDS["cyclic"], "max_iter": 200}
     plan = st.Lasso(0.02, runtime=st.Simulated(nodes=3), **rules).plan(folder)

@@ -369,6 +369,7 @@ def test_names_that_nothing_has_are_refused_and_one_piece_is_none() -> None:
 # -- what reviewers found ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_models_may_be_deeper_than_python_calls() -> None:
     layers = [layer for _ in range(200) for layer in (nn.Linear(4, 4), nn.ReLU())]
     _, notes = cut(

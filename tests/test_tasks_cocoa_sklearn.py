@@ -84,6 +84,7 @@ def test_all_zero_data_and_a_penalty_that_is_too_large() -> None:
     assert not strong.coef.any()
 
 
+@pytest.mark.slow
 def test_as_many_parts_as_variables_and_rare_classes() -> None:
     X, y = data()
     single = st.cocoa(X, y, alpha=0.05, parts=FEATURES, sigma="measured", tol=1e-6)
