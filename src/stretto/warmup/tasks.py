@@ -136,7 +136,7 @@ def _regress(kind: str, dtype: str) -> None:
     from stretto.models.linear.logistic import LogisticRegression
 
     X, y = _samples(60, 40, dtype)
-    cases: list[tuple[Any, Any]] = [(X, y)]
+    cases: list[tuple[Any, Any]] = [(X, y), (np.ascontiguousarray(X[:, :8]), y)]  # a few columns need no panels
     # More columns that matter than a table holds. Their entries are few: sweeps are over them.
     many = scipy.sparse.random(900, 1400, density=0.004, format="csc", random_state=0, dtype=dtype)
     cases.append((many.toarray()[:, :900], np.sin(np.arange(900.0))))
