@@ -12,10 +12,10 @@ from scipy.sparse import csr_matrix
 import stretto as st
 from jobs import digest
 from ring_fleet import InProcess
+from stretto.data import heavy_columns as heavy_module
+from stretto.data.heavy_columns import cut_columns, heavy_columns
 from stretto.models.topics import problem as lda_base
 from stretto.models.topics.monitor import LikelihoodMonitor
-from stretto.runtime.blocks import heavy_columns as heavy_module
-from stretto.runtime.blocks.heavy_columns import cut_columns, heavy_columns
 from stretto.runtime.blocks.train import JobTrainer
 from stretto.runtime.runtimes import Serial, Threads
 from topic_jobs import corpus, lda_on, problem, run_passes

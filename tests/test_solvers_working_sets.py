@@ -326,7 +326,7 @@ def test_a_small_fit_starts_no_thread_and_has_the_bits_of_one_that_does(
     found = []
     for brief in (True, False):
         if not brief:
-            monkeypatch.setattr(Crew, "run_brief", lambda crew, step, profile: crew.run(step, profile, again=True))
+            monkeypatch.setattr(Crew, "run_pass", lambda crew, step, profile, work: crew.run(step, profile, again=True))
         with solving(X, target(X, loss), loss=loss, runtime=Threads(2)) as works:
             fit = works.fit(0.1 * works.largest_l1(), gap=1e-9 * whole(works))
             assert fit.converged

@@ -14,22 +14,11 @@ import stretto as st
 from stretto.errors import PlanError, RunError
 from stretto.runtime.stages import data_store
 from stretto.state.partitions import Ranges
+from task_runtimes import RUNTIMES, runtime_named
 
 DRAW = np.random.default_rng(3)
 X = DRAW.standard_normal((40, 23))
 S = sparse.random_array((50, 30), density=0.2, rng=DRAW)
-
-
-def runtimes() -> dict[str, Any]:
-    return {
-        "serial": st.Serial(),
-        "threads": st.Threads(2),
-        "simulated": st.Simulated(nodes=3, threads=1),
-        "processes": st.Cluster("processes", nodes=2),
-    }
-
-
-RUNTIMES = ("serial", "threads", "simulated", "processes")
 
 
 # -- dense states ------------------------------------------------------------------------------------------------------
@@ -63,7 +52,7 @@ def serial_columns() -> tuple[Any, ...]:
 
 @pytest.mark.parametrize("name", RUNTIMES)
 def test_a_part_has_columns_of_its_own_and_reads_and_writes_those_of_others(name: str) -> None:
-    D, norms, value = by_columns(runtimes()[name])
+    D, norms, value = by_columns(runtime_named(name))
     wanted, lengths, total = serial_columns()
     assert (wanted == D).all()
     assert (norms == lengths).all()
@@ -169,7 +158,7 @@ def test_a_sparse_matrix_is_cut_and_only_read(name: str, axis: str) -> None:
     function, size, kind = (sum_rows, 50, "csr") if axis == "rows" else (sum_columns, 30, "csc")
     D, total = st.state(S, partition=axis), st.zeros(size, "f8")
     assert D.value.format == kind
-    st.run(st.unit(function, D, total, parts=4), runtime=runtimes()[name])
+    st.run(st.unit(function, D, total, parts=4), runtime=runtime_named(name))
     assert np.allclose(total.array, S.sum(axis=1 if axis == "rows" else 0))
 
 
@@ -194,7 +183,7 @@ def test_files_are_a_state_that_parts_read(name: str, tmp_path: Path) -> None:
     total = st.zeros(3, "f8")
     task = st.seq(st.unit(sum_samples, D, total, parts=3), st.unit(sum_samples, D, total, parts=3))
     assert "read by each part where it runs, only read" in task.logical()
-    assert st.run(task, runtime=runtimes()[name]).value == 160
+    assert st.run(task, runtime=runtime_named(name)).value == 160
     assert total.array.tolist() == [2 * 4 * 800.0, 0.0, 2 * 40.0 * sum(map(ord, "abcd"))]
 
 
@@ -219,7 +208,7 @@ def test_a_source_is_read_once_by_each_part(name: str) -> None:
     D = st.state(st.source(lambda part, parts: np.arange(part, 100, parts)), partition="rows")
     unit = st.unit(count, D)
     assert unit.parts == 16
-    assert st.run(unit, runtime=runtimes()[name]).value == 4950
+    assert st.run(unit, runtime=runtime_named(name)).value == 4950
 
 
 def test_ratings_are_cut_by_records() -> None:

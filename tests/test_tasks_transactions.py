@@ -16,21 +16,10 @@ import stretto as st
 from stretto.errors import PlanError, RunError
 from stretto.tasks.transactions.messages import decode, encode
 from stretto.testing import check_replay
+from task_runtimes import RUNTIMES, runtime_named
 
 ROWS, PARTS = 40, 4
 NO_FUNCTION: Any = 3
-
-
-def runtimes() -> dict[str, Any]:
-    return {
-        "serial": st.Serial(),
-        "threads": st.Threads(2),
-        "simulated": st.Simulated(nodes=3, threads=1),
-        "processes": st.Cluster("processes", nodes=2),
-    }
-
-
-RUNTIMES = ("serial", "threads", "simulated", "processes")
 
 
 # -- what holders do ---------------------------------------------------------------------------------------------------
@@ -99,7 +88,7 @@ def change(worker: Any, marks: Any, best: Any, sketch: Any) -> None:
 @cache
 def bought(name: str) -> tuple[bytes, bytes]:
     stock, sold = st.state(np.full(ROWS, 2.3), transactions=[take]), st.zeros(PARTS, "f8")
-    st.run(st.unit(buy, stock, sold, parts=PARTS, iterations=3), runtime=runtimes()[name])
+    st.run(st.unit(buy, stock, sold, parts=PARTS, iterations=3), runtime=runtime_named(name))
     assert (stock.array >= 0).all()
     assert (stock.array == 0).any()  # the bound mattered
     assert np.isclose(stock.array.sum() + sold.array.sum(), 2.3 * ROWS)
@@ -111,7 +100,7 @@ def changed(name: str) -> tuple[bytes, ...]:
     marks = st.state(np.full(ROWS, -1.0), partition=[0, 7, 8, 30], transactions=[cas])
     best = st.state(np.full(ROWS, -np.inf), transactions=[largest])
     sketch = st.state(np.full((6, 3), -9.0, "f4"), transactions=[top])
-    st.run(st.unit(change, marks, best, sketch, parts=PARTS, iterations=4), runtime=runtimes()[name])
+    st.run(st.unit(change, marks, best, sketch, parts=PARTS, iterations=4), runtime=runtime_named(name))
     assert set(np.unique(marks.array)) <= {-1.0, 0.1, 1.1, 2.1, 3.1}  # the numbers themselves, to the last bit
     assert (np.diff(sketch.array[5]) <= 0).all()
     return marks.array.tobytes(), best.array.tobytes(), sketch.array.tobytes()

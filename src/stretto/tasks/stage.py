@@ -19,6 +19,7 @@ from stretto.runtime.stages.stage_runs import StageRun, StageState
 from stretto.runtime.tables.job import TableOutcome
 from stretto.state.make import zeros
 from stretto.state.partitioned import DeclaredData
+from stretto.state.partitions import PartRows, Ranges
 from stretto.state.state import ReplicatedState
 from stretto.state.transactions import TransactionState
 from stretto.tables.job import TableIdentity, TableRunRequest
@@ -227,9 +228,14 @@ def _share(value: Any, part: int, parts: int) -> Any:
     return share.take(0, len(share))
 
 
-def _holders(argument: Argument, parts: int) -> Any:
+def _holders(unit: Unit, argument: Argument) -> Any:
     """Which node holds which rows of a state: as the rows of parts, or by a function of the user."""
-    rows = part_rows(argument, parts)
+    given = dict(unit.partition).get(argument.name)
+    if given == "parts":
+        return PartRows(Ranges("rows").bounds(len(argument.value.stored.array), unit.parts))
+    if given is not None:
+        return given
+    rows = part_rows(argument, unit.parts)
     return getattr(argument.value, "partition", None) if rows is None else rows
 
 
@@ -261,7 +267,7 @@ def stage_run(unit: Unit, given: StageInput, runtime: Any) -> StageRun:
                     stored,
                     None if first is None else first.array,
                     None if first is None else first.fill,
-                    dict(unit.partition).get(argument.name, _holders(argument, unit.parts)),
+                    _holders(unit, argument),
                     argument.value.replication.exchange if isinstance(argument.value, ReplicatedState) else "shards",
                 )
             )

@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.cached import cached_property
+from stretto.data.heavy_columns import heavy_columns
 from stretto.data.partition import BlockPartition
 from stretto.errors import PlanError
 from stretto.kernels.topics.dense import MOST_TOPICS
 from stretto.kernels.topics.rows import GROUP
-from stretto.runtime.blocks.heavy_columns import heavy_columns
 from stretto.schedule.orders.order import Ints
 
 from .topics import Topics

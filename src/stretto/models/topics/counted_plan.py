@@ -12,9 +12,9 @@ from stretto.kernels.topics.rows import GROUP
 from stretto.plan.cost import refuse_if_over
 from stretto.plan.plan import Plan, PlanSettings
 from stretto.runtime.blocks.crew import Crew
-from stretto.runtime.blocks.heavy_columns import split_source
 from stretto.runtime.blocks.parted import in_parts
 from stretto.runtime.blocks.source import EntrySource, InMemory
+from stretto.runtime.blocks.split_source import split_source
 from stretto.runtime.blocks.tiles import side_within
 from stretto.runtime.cpus import available_memory
 from stretto.schedule.orders.order import Ints

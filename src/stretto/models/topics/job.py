@@ -24,10 +24,10 @@ from stretto.kernels.topics.packed import gibbs_packed_worker
 from stretto.kernels.topics.rows import Tokens, TopicCounts, TopicModel, make_rooms
 from stretto.plan.plan import Plan, PlanSettings
 from stretto.runtime.blocks.crew import Crew
-from stretto.runtime.blocks.heavy_columns import split_source
 from stretto.runtime.blocks.job import EpochReport
 from stretto.runtime.blocks.parted import in_parts
 from stretto.runtime.blocks.source import EntrySource, InMemory
+from stretto.runtime.blocks.split_source import split_source
 from stretto.runtime.blocks.step import BlockStep, make_step
 from stretto.runtime.files.mapped_arrays import Disk
 from stretto.schedule.orders.order import Ints, Order

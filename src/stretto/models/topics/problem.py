@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from stretto.data.heavy_columns import cut_columns, heavy_columns
 from stretto.data.partition import choose_blocks, cut
 from stretto.plan.cost import Cost
 from stretto.plan.plan import Logical, Physical, Plan, PlanSettings
-from stretto.runtime.blocks.heavy_columns import cut_columns, heavy_columns
 from stretto.runtime.blocks.layout import index_type
 from stretto.schedule.orders.order import Ints
 from stretto.schedule.orders.rotation import panels

@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from stretto.runtime.cluster.parts.driver import RemoteParts
 
 
+# Multiplications up to which a pass runs in the calling thread, alone and where others could help: up to a millisecond.
+_SHORT_ALONE, _SHORT = 1 << 20, 1 << 18
+
+
 class _StoppablePass:
     """A pass that Ctrl-C stops."""
 
@@ -102,12 +106,14 @@ class Crew:
             step.before(finished is None)
         return self._visits(step, profile, finished, seconds, drain=drain, again=again)
 
-    def run_brief(self, step: BlockStep, profile: str) -> None:
-        """Make every visit of a step of less than about a millisecond, in the calling thread.
+    def run_pass(self, step: BlockStep, profile: str, work: int) -> None:
+        """Make every visit of a step that was compiled before and whose log is not needed.
 
-        Waking threads would take longer, and Ctrl-C can wait. The kernel is that of `run` with `again`.
+        work : multiplications of all visits together; a short pass runs in the calling thread, because waking another
+            takes longer, and Ctrl-C can wait for it
         """
-        if self._walk is not None or step.before is not None or step.after is not None:
+        short = work <= (_SHORT_ALONE if self.width == 1 else _SHORT)
+        if not short or self._walk is not None or step.before is not None or step.after is not None:
             self.run(step, profile, again=True)
             return
         step.kernel[profile](pass_control.alone(step.order), 0, step.out, *step.args)

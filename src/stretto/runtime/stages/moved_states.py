@@ -19,8 +19,6 @@ from .placed_chunks import placed_chunks
 from .preparation import chosen_preparation
 from .stage_runs import StagePlace, StageRun, StageState
 
-PARTS = "parts"  # a partition: rows are cut into even ranges, one for each part, and are where the part runs
-
 
 class StatePlaces:
     """Where the states of a session are, and the moves before a stage: the same for simulated and real nodes."""
@@ -31,11 +29,11 @@ class StatePlaces:
         self.nodes = tuple(nodes)
 
     def add(self, used: StageState, parts: int) -> StateShape:
-        """A state that a stage of this many parts uses. Rows that stay with parts are in chunks of one part each."""
+        """A state that a stage of this many parts uses. Where rows stay with parts, no chunk has more than a part."""
         shape = self.shapes.get(used.number)
         if shape is None:
             array = used.state.array
-            most = len(array) // parts if used.partition == PARTS else None
+            most = len(array) // parts if isinstance(used.partition, PartRows) else None
             shape = self.shapes[used.number] = StateShape.of(array, most)
             self.holdings.add(used.number, shape.grid)
         return shape
@@ -52,7 +50,7 @@ class StatePlaces:
                 self.holdings.unmirror(used.number)
         if single is None or stage.preparation == "served":
             nodes = place.nodes if single is None else self.nodes
-            homes = np.asarray(stage.homes(place), np.int64)
+            homes = np.asarray(stage.homes(place) if single is None else (), np.int64)  # served: no part has rows
             moves = []
             for used, shape in zip(stage.states, shapes, strict=True):
                 among: Sequence[int] = nodes
@@ -153,9 +151,7 @@ def _wish(
         return None
     chunks, many = shape.grid.chunks, len(nodes)
     firsts = np.arange(chunks) << shape.bits
-    if isinstance(used.partition, str) and used.partition == PARTS:
-        return np.asarray(homes[firsts * len(homes) // max(1, shape.rows)])
-    if isinstance(used.partition, PartRows) and len(set(homes.tolist())) > 1:
+    if isinstance(used.partition, PartRows) and len(homes):
         # A chunk is with the part that has its middle row; at one end of it another part may have some.
         ends = np.minimum(firsts + (1 << shape.bits), shape.rows)
         parts = used.partition.holders((firsts + ends - 1) // 2)

@@ -74,7 +74,7 @@ class StageState:
     state: State
     first: NDArray[Any] | None = None  # values that it starts from; None: those it has
     fill: float | None = None  # the same where all of them are one number
-    partition: Any = None  # PartRows, "parts", "range", or function(keys, shards) -> shards; None: even shares
+    partition: Any = None  # PartRows, "range", or function(keys, shards) -> shards; None: even shares
     exchange: str = "shards"  # of replicas on several nodes: see `consistency.exchange`
 
     @property

@@ -24,8 +24,6 @@ Ints = NDArray[np.int64]
 
 _VISITS = 256
 _ENTRIES = 1 << 16  # entries of a visit: some tens of microseconds
-# Multiplications up to which a pass runs in the calling thread, alone and where others could help: up to a millisecond.
-_BRIEF_ALONE, _BRIEF = 1 << 20, 1 << 18
 
 
 def column_bounds(entries: Ints) -> Ints:
@@ -72,10 +70,7 @@ class ColumnPasses:
         work : multiplications of all visits
         """
         step = make_step(name, kernel, independent(len(bounds) - 1), np.diff(bounds), bounds, *args)
-        if work <= (_BRIEF_ALONE if self.crew.width == 1 else _BRIEF):
-            self.crew.run_brief(step, self.profile)
-        else:
-            self.crew.run(step, self.profile, again=True)
+        self.crew.run_pass(step, self.profile, work)
         return step.out
 
     def survey(

@@ -28,7 +28,7 @@ Ints = NDArray[np.int64]
 _PARTS = 16  # parts of the rows at most, whatever the number of threads
 _ROUNDING = 2.0**-46  # of the loss at w = 0
 _NUMBERS = 1 << 15  # numbers of X in a part, at least
-_BRIEF = 1 << 14  # numbers of X up to which a pass, of some sweeps, runs in the calling thread: about 0.2 ms
+_SWEEPS = 8  # of a pass over the rows, about
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,8 +87,5 @@ class RowProblem:
     def run(self, crew: Crew, name: str, kernel: Any, visits: int, *args: Any) -> Floats:
         """Run one pass of a kernel over independent visits; return the result of each visit."""
         step = make_step(name, kernel, independent(visits), np.ones(visits, np.int64), *args)
-        if self.rows.entries <= _BRIEF:
-            crew.run_brief(step, self.profile)
-        else:
-            crew.run(step, self.profile, again=True)
+        crew.run_pass(step, self.profile, _SWEEPS * self.rows.entries)
         return step.out

@@ -18,8 +18,6 @@ from stretto.schedule.orders.rotation import independent
 Floats = NDArray[np.float64]
 
 _SWEEPS, _NEWTONS = 20, 60
-# Columns up to which a problem is solved in the calling thread, alone and where others could help.
-_BRIEF_ALONE, _BRIEF = 128, 64
 # The proximal term starts at a thousandth of a typical curvature and falls tenfold; others were within a quarter of it
 # (docs/decisions/2026-11-15-newton-on-working-sets.md).
 _SIGMA, _GROWTH = 1000.0, 10.0
@@ -73,10 +71,7 @@ def minimise(
     words = np.zeros(quadratic.J + step, np.int64)
     room = quadratic.QuadraticWorkspace(words, H, vectors, np.empty((size, size)), numbers)
     step_ = make_step("minimise", quadratic.minimise_worker, independent(1), np.ones(1, np.int64), room)
-    if k <= (_BRIEF_ALONE if crew.width == 1 else _BRIEF):
-        crew.run_brief(step_, profile)
-    else:
-        crew.run(step_, profile, again=True)
+    crew.run_pass(step_, profile, k**3 // 3)  # as much as a Newton step
     worst, swept, stepped = numbers[[quadratic.WORST, quadratic.SWEPT, quadratic.STEPPED]]
     return Minimum(vectors[quadratic.B, :k] / scale, float(worst), int(swept), int(stepped))
 

@@ -28,7 +28,6 @@ Ints = NDArray[np.int64]
 
 _VISITS = 32
 _NUMBERS = 1 << 15  # numbers of X in a visit, at least
-_BRIEF, _FEW = 1 << 17, 96  # multiplications and features up to which passes run in the calling thread
 _ROOM = 1 << 23  # numbers in the gradients of all visits together, at most, unless two visits need more
 
 
@@ -71,8 +70,8 @@ class Passes:
             most = max(2, min(_VISITS, _ROOM // (self.shape[0] * self.width)))
             self._bounds = equal_work(np.full(self.n, self.p + 8, np.int64), most, _NUMBERS)
         self._visits = len(self._bounds) - 1
-        # Whether every pass takes less than about a millisecond: over the data, or over the products of all features.
-        self._brief = rows.entries * self.width <= _BRIEF and self.p <= _FEW
+        # Of a pass over the data, or over the products of all features.
+        self._work = max(rows.entries * self.width, self.p**3 // 3)
         self._columns: Ints | None = None
         self._features = equal_work(np.full(self.p + 1, 4 * self.width, np.int64), _VISITS, _NUMBERS)
         self.wrong, self.spread = np.empty(self.n), np.empty(self.n)
@@ -82,10 +81,7 @@ class Passes:
     def run(self, name: str, kernel: Any, bounds: Ints, *args: Any) -> Floats:
         """Run one pass of a kernel over len(bounds) − 1 visits; return the result of each visit."""
         step = make_step(name, kernel, independent(len(bounds) - 1), np.diff(bounds), bounds, *args)
-        if self._brief:
-            self.crew.run_brief(step, self.profile)
-        else:
-            self.crew.run(step, self.profile, again=True)
+        self.crew.run_pass(step, self.profile, self._work)
         return step.out
 
     def _room(self, name: str, shape: tuple[int, ...], dtype: Any = np.float64) -> Array:
