@@ -25,6 +25,7 @@ Fit = Callable[[float], Solution]
 OURS = "Stretto"
 PATIENT = 2_000  # iterations at most
 LOOSE_TO_TIGHT = (1.0, 0.3, 1e-1, 3e-2, 1e-2, 3e-3, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7)
+_CONSTANT = 100.0  # feature that stands for an intercept: the larger, the less the penalty on it counts
 SAGA_ENTRIES = 3_000_000  # entries above which saga, never the fastest, is left out
 
 
@@ -202,6 +203,45 @@ def adelie(problem: LinearProblem, threads: int) -> Fit:
     return fit
 
 
+def snapml(problem: LinearProblem, threads: int) -> Fit:
+    """Snap ML's logistic regression in the primal, which has no intercept: a large constant feature stands for it."""
+    import scipy.sparse
+    import snapml as package
+
+    target = (problem.y > 0.0).astype(np.float64)
+    constant = np.full((len(target), 1), _CONSTANT)
+    X = (
+        scipy.sparse.hstack([problem.data.X, constant], "csr")
+        if problem.sparse
+        else np.hstack([problem.data.X, constant])
+    )
+    penalty = "l1" if problem.l1 else "l2"
+
+    def fit(tol: float) -> Solution:
+        model = package.LogisticRegression(
+            max_iter=PATIENT, regularizer=problem.weight, dual=False, penalty=penalty, tol=tol, n_jobs=threads
+        )
+        coef = np.ravel(model.fit(X, target).coef_)
+        return coef[None, :-1], _CONSTANT * coef[-1:]
+
+    return fit
+
+
+def intelex(problem: LinearProblem, threads: int) -> Fit:
+    """Intel's extension of scikit-learn: its own L-BFGS and coordinate descent, for dense data."""
+    if WORKS[problem.work].use == "value":
+        from daal4py.sklearn import linear_model as package
+
+        alpha = problem.weight / len(problem.y)
+        X = problem.columns
+        model: Any = package.Lasso(alpha) if problem.l1 == 1.0 else package.ElasticNet(alpha, l1_ratio=problem.l1)
+    else:
+        from sklearnex import linear_model as package
+
+        X, model = problem.data.X, package.LogisticRegression(C=1.0 / problem.weight)
+    return lambda tol: _solution(_at(model, tol).fit(X, problem.y))
+
+
 @dataclass(frozen=True)
 class Program:
     """A peer. package: imported to see whether it can run. works: kinds of problem. fits: problems it takes."""
@@ -222,8 +262,7 @@ def _narrow(problem: LinearProblem) -> bool:
     return problem.data.X.shape[1] * classes <= 2_000 and not problem.sparse
 
 
-# liblinear penalises the intercept, the less the larger its constant feature.
-_free: dict[str, Any] = {"intercept_scaling": 100.0}
+_free: dict[str, Any] = {"intercept_scaling": _CONSTANT}
 REGRESSIONS, PENALISED = ("lasso", "elastic"), ("logistic-l1", "logistic-elastic", "softmax-l1")
 SMOOTH = ("logistic-l2", "softmax-l2")
 PEERS: Mapping[str, Program] = {
@@ -237,6 +276,8 @@ PEERS: Mapping[str, Program] = {
     "skglm": Program("skglm", (*REGRESSIONS, "logistic-l1", "logistic-elastic"), skglm),
     "celer": Program("celer", REGRESSIONS, celer),
     "adelie": Program("adelie", (*REGRESSIONS, "logistic-l1", "logistic-elastic"), adelie),
+    "Snap ML": Program("snapml", ("logistic-l1", "logistic-l2"), snapml),
+    "intelex": Program("sklearnex", (*REGRESSIONS, *SMOOTH), intelex, lambda problem: not problem.sparse),
 }
 
 

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from bench import scoreboard, scoreboard_linear, scoreboard_sets
+from bench import scoreboard, scoreboard_jobs, scoreboard_linear, scoreboard_sets
+from bench.peak_memory import growth_of_a_call
 from bench.same_objective import Finish
-from bench.scoreboard import OURS, Row
+from bench.scoreboard_rows import OURS, Row
 
 
 def _row(ours: float, *peers: float | None, reached: bool = True) -> Row:
@@ -67,3 +68,34 @@ def test_our_solution_is_a_minimum_of_the_objective(work: str, sparse: bool) -> 
     for _ in range(20):
         moved = coef + 1e-3 * rng.standard_normal(coef.shape), intercept + 1e-3 * rng.standard_normal(len(intercept))
         assert problem.objective(moved) > least
+
+
+def test_memory_that_a_call_needs_is_found_though_the_process_has_space_from_before() -> None:
+    np.ones(4_000_000).sum()
+    grown = [growth_of_a_call(lambda: np.ones(4_000_000)) for _ in range(2)]
+    if None in grown:
+        pytest.skip("the system does not tell the peak of resident memory")
+    assert grown == pytest.approx([4_000_000 * 8 / 2**20] * 2, abs=2.0)
+
+
+def test_a_call_that_fails_has_no_memory() -> None:
+    def fail() -> None:
+        raise ValueError("no")
+
+    assert growth_of_a_call(fail) is None
+
+
+def test_jobs_that_would_share_cores_are_refused() -> None:
+    with pytest.raises(SystemExit, match="need 100000 cores"):
+        next(scoreboard_jobs.run([["--only", "lasso / a9a"]], jobs=50_000, threads=2))
+
+
+@pytest.mark.slow
+def test_rows_of_a_process_of_its_own() -> None:
+    parts = [["--only", "lasso / dense 7k × 28", "--limit", "0.1"], ["--only", "no such set"]]
+    rows = [scoreboard.row_of(kept) for kept in scoreboard_jobs.run(parts, jobs=1, threads=1)]
+    assert [(row.work, row.name, row.penalty) for row in rows] == [
+        ("lasso", "dense 7k × 28", "λ_max / 10"),
+        ("lasso", "dense 7k × 28", "λ_max / 100"),
+    ]
+    assert all(row.finishes[OURS].setting is not None for row in rows)

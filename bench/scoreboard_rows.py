@@ -1,0 +1,112 @@
+"""Rows of the scoreboard: one problem, the finish of every program, the memory of ours and of the fastest peer."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from threadpoolctl import threadpool_limits
+
+from . import same_objective, scoreboard_linear, scoreboard_sets
+from .peak_memory import growth_of_a_call
+from .same_objective import Finish, Race
+
+CLOSE, EXACT = 1e-4, 1e-9
+DIVISORS = (10, 100)
+OURS = scoreboard_linear.OURS
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a run measures."""
+
+    only: Sequence[str] = ()  # parts of "work / set"; none: everything
+    threads: int = 1
+    limit: float = 20.0  # seconds for each program's search of its tolerance
+
+    def wants(self, *names: str) -> bool:
+        """Whether a cell with these names was asked for."""
+        label = " / ".join(names)
+        return not self.only or any(part in label for part in self.only)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One cell of the board: a problem, the finish of every program, and memory."""
+
+    work: str
+    name: str  # of the set
+    half: str
+    penalty: str
+    finishes: dict[str, Finish]
+    least: float  # smallest objective known
+    growth: dict[str, float] = field(default_factory=dict)  # MiB by program
+    threads: int = 1
+    date: str = ""
+
+    @property
+    def key(self) -> tuple[str, str, str, int]:
+        """What a later row with the same key replaces."""
+        return self.name, self.work, self.penalty, self.threads
+
+    @property
+    def best(self) -> str | None:
+        """The fastest peer that reached the objective."""
+        done = {title: one.seconds for title, one in self.finishes.items() if title != OURS and one.setting is not None}
+        return min(done, key=lambda title: done[title]) if done else None
+
+    @property
+    def ratio(self) -> float | None:
+        """The best peer's time over ours; None if no peer reached the objective, 0 if only peers did."""
+        if self.best is None:
+            return None
+        if self.finishes[OURS].setting is None:
+            return 0.0
+        return self.finishes[self.best].seconds / self.finishes[OURS].seconds
+
+
+def pairs(options: Options) -> list[tuple[str, str]]:
+    """(set, work) of the rows asked for, set by set."""
+    return [
+        (name, work)
+        for name in scoreboard_sets.FAMILIES
+        for work, about in scoreboard_linear.WORKS.items()
+        if name in scoreboard_sets.present(about.use) and options.wants(work, name)
+    ]
+
+
+def linear_rows(options: Options) -> Iterator[Row]:
+    """Rows of the linear models."""
+    compiled: set[tuple[str, bool]] = set()
+    for name, work in pairs(options):
+        data = scoreboard_sets.load(name)
+        for divisor in DIVISORS:
+            problem = scoreboard_linear.LinearProblem(work, data, divisor)
+            if (key := (work, problem.sparse)) not in compiled:
+                compiled.add(key)
+                for fit in scoreboard_linear.programs(scoreboard_linear.tiny(*key), options.threads).values():
+                    fit(1e-3)
+            yield _measured(problem, name, options)
+
+
+def _measured(problem: scoreboard_linear.LinearProblem, name: str, options: Options) -> Row:
+    programs = scoreboard_linear.programs(problem, options.threads)
+    with threadpool_limits(options.threads):
+        least = problem.objective(programs[OURS](EXACT))
+    settings = dict.fromkeys(programs, scoreboard_linear.LOOSE_TO_TIGHT)
+    finishes = Race(problem.objective, programs, settings, options.threads, options.limit).run(least, CLOSE)
+    least = min(least, *(one.objective for one in finishes.values()))
+    half = scoreboard_sets.half(name)
+    penalty, today = f"λ_max / {problem.divisor}", datetime.date.today().isoformat()
+    row = Row(problem.work, name, half, penalty, finishes, least, threads=options.threads, date=today)
+    if options.threads == 1:  # a copy of a process does not have its other threads, and may wait for them
+        for title in filter(None, (OURS, row.best)):
+            fit, setting = programs[title], finishes[title].setting
+            if setting is not None and finishes[title].seconds < same_objective.LONG:
+                with threadpool_limits(1):
+                    grown = growth_of_a_call(partial(fit, setting))
+                if grown is not None:
+                    row.growth[title] = grown
+    return row
