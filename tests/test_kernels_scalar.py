@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from stretto.kernels.factorization.losses import ABSOLUTE, CODES, LOGISTIC, SQUARED, cost_of, pull_of
-from stretto.kernels.numeric.scalar import exp, log
+from stretto.kernels.numeric.scalar import exp, log, log_normal
 
 
 @numba.njit  # type: ignore[untyped-decorator]
@@ -23,6 +23,12 @@ def exp_(x: float) -> Any:
 @numba.njit  # type: ignore[untyped-decorator]
 def log_(x: float) -> Any:
     return log(x)
+
+
+@numba.njit(error_model="numpy")  # type: ignore[untyped-decorator]
+def logs_(x: Any, many: Any) -> None:
+    for i in range(len(x)):
+        many[i] = log_normal(x[i])
 
 
 @numba.njit  # type: ignore[untyped-decorator]
@@ -38,6 +44,16 @@ def loss_(code: int, y: np.float32, p: np.float32) -> Any:
 @example(709.0)
 def test_exp(x: float) -> None:
     assert exp_(x) == pytest.approx(math.exp(x), rel=1e-14, abs=0)
+
+
+def test_log_normal_has_the_bits_of_log() -> None:
+    rng = np.random.default_rng(0)
+    near = 1.0 + np.arange(-50, 50) * 2.0**-52
+    ends = [2.2250738585072014e-308, 1.7e308, 1.0, 0.5, 2.0, math.sqrt(0.5), np.nextafter(math.sqrt(0.5), 0.0)]
+    x = np.concatenate([np.exp(rng.uniform(-700, 700, 2_000)), rng.uniform(0, 3, 2_000), near, ends])
+    many = np.empty_like(x)
+    logs_(x, many)
+    np.testing.assert_array_equal(many, [log_(one) for one in x])
 
 
 @given(st.floats(2.3e-308, 1.7e308))

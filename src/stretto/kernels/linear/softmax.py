@@ -25,7 +25,7 @@ import numpy as np
 from stretto.kernels.core.claims import next_visit
 from stretto.kernels.core.compile import inner, kernel
 from stretto.kernels.core.scratch import empty, empty2
-from stretto.kernels.numeric.scalar import log
+from stretto.kernels.numeric.scalar import log, log_normal
 
 from .softmax_tiles import add_listed, add_rows1, add_rows4, strips
 
@@ -33,6 +33,7 @@ _FAR = 700.0  # e^−700 is negligible
 _LOG2E = 1.4426950408889634
 _LN2_HIGH, _LN2_LOW = 0.6931471803691238, 1.9082149292705877e-10  # ln 2; k times the first is exact
 _HALVES = 0.5 ** np.arange(1012.0)
+_LEAST = 1e-300  # whose product with its logarithm is negligible
 _CACHE = 1 << 18  # bytes of X that are processed together
 _ROWS = 64
 
@@ -56,11 +57,11 @@ def _series(r):
 
 
 @inner
-def _settle(z, e, rows, k, top, y, weight, P, R, at, wrong, spread):
+def _settle(z, e, sums, rows, k, top, y, weight, P, R, at, wrong, spread):
     """Turn scores z [rows·K] into probabilities P[top …] and residuals weight·(p − 1 of the class) at R[at …], flat.
 
     Also wrong[top …], the probability of the other classes, and spread[top …], the entropy of p. Returns Σ weight·loss.
-    e [rows·K] is scratch; columns beyond the k classes become zero.
+    e [rows·K] and sums [3·64] are scratch; columns beyond the k classes become zero.
     """
     K = P.shape[1]
     for r in range(rows):
@@ -76,15 +77,24 @@ def _settle(z, e, rows, k, top, y, weight, P, R, at, wrong, spread):
         size = size if size > 0.0 else 0.0  # may be negative in padding, or in a row with NaN
         n = np.floor(size * _LOG2E + 0.5)
         e[i] = _series(n * _LN2_HIGH - size + n * _LN2_LOW) * _HALVES[np.uint64(n)]
-    loss = 0.0
+    # Sums of rows, then all their logarithms and reciprocals, which vectorises too.
     for r in range(rows):
-        i, s = top + r, weight[top + r]
-        total = 0.0
+        own = y[top + r]
+        total = others = 0.0
         for c in range(k):
             total += e[r * K + c]
+            others += e[r * K + c] if c != own else 0.0
+        sums[r], sums[_ROWS + r] = total, others
+    for r in range(rows):
+        total = sums[r]
+        sums[2 * _ROWS + r] = log_normal(total)
+        sums[r] = 1.0 / total
+    loss = 0.0
+    for r in range(rows):
+        i, s, part = top + r, weight[top + r], sums[r]
         mean = 0.0
         for c in range(k):
-            chance = e[r * K + c] / total
+            chance = e[r * K + c] * part
             mean += chance * z[r * K + c]
             P[i, c] = chance
             R[at + r * K + c] = s * chance
@@ -93,12 +103,9 @@ def _settle(z, e, rows, k, top, y, weight, P, R, at, wrong, spread):
             R[at + r * K + c] = 0.0
         # The class's own residual is the sum of the others: 1 − p would lose digits for p near 1.
         own = y[i]
-        others = 0.0
-        for c in range(k):
-            others += e[r * K + c] if c != own else 0.0
-        wrong[i] = others / total
+        wrong[i] = sums[_ROWS + r] * part
         R[at + r * K + own] = -s * wrong[i]
-        high = log(total)
+        high = sums[2 * _ROWS + r]
         loss += s * (high - z[r * K + own])
         spread[i] = high - mean
     return loss
@@ -183,6 +190,7 @@ def look_dense_worker(pass_, worker, out, bounds, X, y, weight, W, k, strip, P, 
     p, K = X.shape[1], W.shape[1]
     block = _block(p, X.itemsize)
     z, e, R = empty(block * K, np.float64), empty(block * K, np.float64), empty(block * K, W.dtype)
+    sums = empty(3 * _ROWS, np.float64)
     visit = next_visit(pass_, worker)
     while visit >= 0:
         G[visit] = 0.0
@@ -190,7 +198,7 @@ def look_dense_worker(pass_, worker, out, bounds, X, y, weight, W, k, strip, P, 
         for top in range(bounds[visit], bounds[visit + 1], block):
             rows = min(block, bounds[visit + 1] - top)
             _score_dense(X, top, rows, W, strip, z)
-            loss += _settle(z, e, rows, k, top, y, weight, P, R, 0, wrong, spread)
+            loss += _settle(z, e, sums, rows, k, top, y, weight, P, R, 0, wrong, spread)
             _back_dense(X, top, rows, R, strip, G, visit * (p + 1) * K)
             _sum_rows(R, 0, rows, G[visit, p], K)
         out[visit] = loss
@@ -238,7 +246,7 @@ def look_sparse_worker(
 ):  # fmt: skip
     """Visit v: the rows bounds[v] … bounds[v + 1] of CSR. R [n, K] in W's type: residuals; gb [V, K]: their sums."""
     K = W.shape[1]
-    z, e = empty(_ROWS * K, np.float64), empty(_ROWS * K, np.float64)
+    z, e, sums = empty(_ROWS * K, np.float64), empty(_ROWS * K, np.float64), empty(3 * _ROWS, np.float64)
     flat = R.reshape(R.size)
     visit = next_visit(pass_, worker)
     while visit >= 0:
@@ -247,7 +255,7 @@ def look_sparse_worker(
         for top in range(bounds[visit], bounds[visit + 1], _ROWS):
             rows = min(_ROWS, bounds[visit + 1] - top)
             _score_sparse(indptr, indices, values, top, rows, W, strip, z)
-            loss += _settle(z, e, rows, k, top, y, weight, P, flat, top * K, wrong, spread)
+            loss += _settle(z, e, sums, rows, k, top, y, weight, P, flat, top * K, wrong, spread)
             _sum_rows(flat, top * K, rows, gb[visit], K)
         out[visit] = loss
         visit = next_visit(pass_, worker, visit)
@@ -290,21 +298,26 @@ def back_worker(pass_, worker, out, bounds, indptr, indices, values, R, strip, G
 # --- sums over samples ------------------------------------------------------------------------------------------------
 
 
-@kernel
+@kernel(allocates=True)
 def mixed_entropy(wrong, spread, weight, share):
     """Σ weight·entropy of share·p + (1 − share)·(all on the sample's own class), from the output of `look_*`."""
-    total = 0.0
-    for i in range(wrong.shape[0]):
-        here = share * spread[i]
+    here = empty(_ROWS, np.float64)
+    less, total = 1.0 - share, 0.0
+    of_share = share * log(share) if share > 0.0 else 0.0
+    for top in range(0, wrong.shape[0], _ROWS):
+        rows = min(_ROWS, wrong.shape[0] - top)
         if share < 1.0:
-            own = 1.0 - wrong[i]
-            mixed = 1.0 - share * wrong[i]
-            here -= share * wrong[i] * log(share)
-            if own > 0.0:
-                here += share * own * log(own)
-            if mixed > 0.0:
-                here -= mixed * log(mixed)
-        total += weight[i] * here
+            for r in range(rows):
+                apart = wrong[top + r]
+                own, mixed = 1.0 - apart, 1.0 - share * apart
+                own = own if own > _LEAST else _LEAST  # NaN becomes _LEAST, and shows in spread
+                mixed = mixed if mixed > less else less
+                mixed = mixed if mixed > _LEAST else _LEAST
+                here[r] = share * own * log_normal(own) - mixed * log_normal(mixed) - of_share * apart
+        else:
+            here[:rows] = 0.0
+        for r in range(rows):
+            total += weight[top + r] * (share * spread[top + r] + here[r])
     return total
 
 
@@ -316,12 +329,13 @@ def gradient_dense_inner(X, y, weight, W, k, strip, G):
     """G [p + 1, K] += the gradient of the rows of X [n, p] at W; their loss."""
     n, p, K = X.shape[0], X.shape[1], W.shape[1]
     z, e, R = empty(_ROWS * K, np.float64), empty(_ROWS * K, np.float64), empty(_ROWS * K, W.dtype)
+    sums = empty(3 * _ROWS, np.float64)
     P, wrong, spread = empty2(n, K, W.dtype), empty(n, np.float64), empty(n, np.float64)
     loss = 0.0
     for top in range(0, n, _ROWS):
         rows = min(_ROWS, n - top)
         _score_dense(X, top, rows, W, strip, z)
-        loss += _settle(z, e, rows, k, top, y, weight, P, R, 0, wrong, spread)
+        loss += _settle(z, e, sums, rows, k, top, y, weight, P, R, 0, wrong, spread)
         _back_dense(X, top, rows, R, strip, G, 0)
         for r in range(rows):
             for c in range(K):
@@ -334,12 +348,13 @@ def gradient_sparse_inner(indptr, indices, values, y, weight, W, k, strip, G):
     """`gradient_dense_inner` for CSR rows. Only the rows of G whose feature occurs, and the last, are changed."""
     n, p, K = indptr.shape[0] - 1, W.shape[0] - 1, W.shape[1]
     z, e, R = empty(_ROWS * K, np.float64), empty(_ROWS * K, np.float64), empty(_ROWS * K, W.dtype)
+    sums = empty(3 * _ROWS, np.float64)
     P, wrong, spread = empty2(n, K, W.dtype), empty(n, np.float64), empty(n, np.float64)
     loss = 0.0
     for top in range(0, n, _ROWS):
         rows = min(_ROWS, n - top)
         _score_sparse(indptr, indices, values, top, rows, W, strip, z)
-        loss += _settle(z, e, rows, k, top, y, weight, P, R, 0, wrong, spread)
+        loss += _settle(z, e, sums, rows, k, top, y, weight, P, R, 0, wrong, spread)
         for r in range(rows):
             for t in range(indptr[top + r], indptr[top + r + 1]):
                 j, x = indices[t], values[t]

@@ -69,6 +69,7 @@ def panels(blocks: int, count: int) -> Order:
 
 
 @lru_cache(maxsize=64)
+@lru_cache(maxsize=256)
 def independent(blocks: int) -> Order:
     """An order in which no visit waits for another: visit b touches row block b alone (and column block b of a dummy
     axis).

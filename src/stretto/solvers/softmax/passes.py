@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,13 @@ _ROOM = 1 << 23  # numbers in the gradients of all visits together, at most, unl
 def column_bounds(csc: tuple[Array, ...]) -> Ints:
     """First column of each visit in a sum over columns."""
     return equal_work(np.diff(csc[0]).astype(np.int64) + 2, _VISITS, _NUMBERS)
+
+
+@lru_cache(maxsize=64)
+def _places(size: int) -> Ints:
+    """First element of each visit in a pass over a vector."""
+    count = max(1, min(_VISITS, size // (1 << 14)))
+    return np.unique(np.append(np.linspace(0, size // 16, count + 1).astype(np.int64)[:-1] * 16, size))
 
 
 class Passes:
@@ -80,7 +88,7 @@ class Passes:
 
     def run(self, name: str, kernel: Any, bounds: Ints, *args: Any) -> Floats:
         """Run one pass of a kernel over len(bounds) − 1 visits; return the result of each visit."""
-        step = make_step(name, kernel, independent(len(bounds) - 1), np.diff(bounds), bounds, *args)
+        step = make_step(name, kernel, independent(len(bounds) - 1), bounds[1:] - bounds[:-1], bounds, *args)
         self.crew.run_pass(step, self.profile, self._work)
         return step.out
 
@@ -190,7 +198,7 @@ class Passes:
 
     def products(self, H: Array, count: int, X: Floats) -> Floats:
         """[count, r] products of the first rows of H [m, N] with the rows of X [r, N]."""
-        bounds = self._places(H.shape[1])
+        bounds = _places(H.shape[1])
         made = np.zeros((len(bounds) - 1, H.shape[0], len(X)))
         self.run("products", vectors.products_worker, bounds, H, count, X, made)
         return np.asarray(made.sum(axis=0)[:count])
@@ -198,7 +206,7 @@ class Passes:
     def mix(self, H: Array, factor: Floats, scale: float, x: Floats) -> Floats:
         """scale·x + Σ_i factor[i]·H[i], [N]."""
         made = np.empty(H.shape[1])
-        bounds = self._places(H.shape[1])
+        bounds = _places(H.shape[1])
         self.run("mix", vectors.mix_worker, bounds, H, len(factor), np.ascontiguousarray(factor), scale, x, made)
         return made
 
@@ -207,7 +215,3 @@ class Passes:
         made = np.zeros((len(self._features) - 1, sums))
         self.run(name, kernel, self._features, *args, made)
         return made
-
-    def _places(self, size: int) -> Ints:
-        count = max(1, min(_VISITS, size // (1 << 14)))
-        return np.unique(np.append(np.linspace(0, size // 16, count + 1).astype(np.int64)[:-1] * 16, size))

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -45,7 +46,7 @@ class SoftmaxProblem:
     l1: Floats  # [p + 1] ≥ 0, zero for the intercept
     ridge: Floats  # [p + 1] likewise
 
-    @property
+    @cached_property
     def masses(self) -> Floats:
         """[k] total weight of every class."""
         return np.bincount(self.y, weights=self.weight, minlength=self.classes).astype(np.float64)
@@ -72,8 +73,9 @@ class SoftmaxPoint:
         # step, change of the gradient, and slope, in the units of a metric
         self.turned = np.zeros((3, *shape))
         self.scale = np.ones(shape[0])
-        self.value = self.plain = self.gap = math.inf  # objective with |w| smoothed; without; duality gap
+        self.value = self.plain = math.inf  # objective with |w| smoothed; without
         self._dual = -math.inf
+        self._mixed: tuple[float, float, float, float] | None = None  # dual point that was not evaluated yet
         self._weighed = float(problem.weight.sum())
         self._share0 = problem.masses / self._weighed
         self._mass = passes.sums() if problem.intercept else np.zeros(shape[0])
@@ -88,13 +90,23 @@ class SoftmaxPoint:
         self.G0 = np.zeros(self.passes.shape)
         self.start(self.W)
         self.G0 = self.G.copy()
-        self._dual = -math.inf  # computed without that gradient
+        self._mixed = None  # made without that gradient
         self.start(self.W)
 
     @property
     def dual(self) -> float:
-        """The best dual value so far."""
+        """The best of the dual values that were asked for. Most of its cost are logarithms of all samples."""
+        if self._mixed is not None:
+            found = self._bound(*self._mixed)
+            if self.dtype != np.float64:
+                found -= _SINGLE * (abs(self.plain) + self._weighed)
+            self._dual, self._mixed = max(self._dual, found), None
         return self._dual
+
+    @property
+    def gap(self) -> float:
+        """The duality gap at the current point."""
+        return max(0.0, self.plain - self.dual)
 
     def start(self, W: Floats, *, dual: float = -math.inf) -> None:
         """Move to W, with the current dtype and smoothing. dual : a dual value found earlier"""
@@ -105,7 +117,7 @@ class SoftmaxPoint:
 
     def state(self) -> dict[str, NDArray[Any]]:
         """The state of the point, for a checkpoint."""
-        numbers = np.array([self.value, self.plain, self.gap, self._dual, self.round])
+        numbers = np.array([self.value, self.plain, self.dual, self.round])
         arrays = {name: getattr(self, name) for name in _ARRAYS}
         return {**arrays, "numbers": numbers, "bytes": np.array([self.dtype.itemsize])}
 
@@ -113,7 +125,8 @@ class SoftmaxPoint:
         """Restore a saved `state`."""
         for name in _ARRAYS:
             setattr(self, name, np.array(state[name]))
-        self.value, self.plain, self.gap, self._dual, self.round = state["numbers"].tolist()
+        self.value, self.plain, self._dual, self.round = state["numbers"].tolist()
+        self._mixed = None
         self.dtype = np.dtype(f"f{int(state['bytes'][0])}")
         self.passes.look(self.W.astype(self.dtype))  # needed by the next products with the Hessian
 
@@ -132,6 +145,7 @@ class SoftmaxPoint:
             self.W, d, float(t), self.slope, problem.l1, problem.ridge, self.round, free, self.there, made,
         )  # fmt: skip
         penalty, self.fall, self._plain = (math.fsum(column) for column in sums.T)
+        self._mixed = None  # the next pass overwrites what it needs
         loss = self.passes.look(made)
         self._next = loss + penalty
         self._plain += loss
@@ -151,11 +165,7 @@ class SoftmaxPoint:
             *self.turned, share, self.G0, self._mass, tilt,
         )  # fmt: skip
         self.W, self.value, self.plain = self.there, self._next, self._plain
-        found = self._bound(share, floor, math.fsum(sums[:, 0]), float(sums[:, 1].max()))
-        if self.dtype != np.float64:
-            found -= _SINGLE * (abs(self.plain) + self._weighed)
-        self._dual = max(self._dual, found)
-        self.gap = max(0.0, self.plain - self._dual)
+        self._mixed = share, floor, math.fsum(sums[:, 0]), float(sums[:, 1].max())
 
     def spread(self) -> float:
         """Curvature of the loss here, relative to the model with equal probabilities for all classes."""
