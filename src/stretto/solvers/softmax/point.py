@@ -90,8 +90,7 @@ class SoftmaxPoint:
         self.G0 = np.zeros(self.passes.shape)
         self.start(self.W)
         self.G0 = self.G.copy()
-        self._mixed = None  # made without that gradient
-        self.start(self.W)
+        self.settle()  # again, with that gradient
 
     @property
     def dual(self) -> float:

@@ -162,7 +162,7 @@ class SoftmaxSolver:
                     self.metric.renew(1.0)
                 if at is None:
                     point.scale = self.metric.scale
-                    point.start(point.W)
+                    point.settle()  # again, in the units of the metric
                 self._quasi(self._slow if self.cornered else self._still)
         if at is None or at.phase != "widened":
             self._newton("newton")
