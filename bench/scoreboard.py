@@ -2,7 +2,7 @@
 
 The ratio is the best peer's time over ours; **bold with ▼** marks cells below 1, where we lose. Each program gets the
 loosest of its tolerances (in brackets) whose objective is at most 1e-4 above the smallest one known, which is that of
-our fit at a duality gap of 1e-9 or a peer's where that is smaller; one function computes the objective of all. Fits at
+our fit at a duality gap of 1e-7 or a peer's where that is smaller; one function computes the objective of all. Fits at
 that tolerance are then timed in turn in one process: medians of three, or one fit above 2 s. Loading is excluded,
 compiling too; our set-up is included. Lasso and elastic net get X by columns (CSC or Fortran order), our logistic
 regression by rows (CSR or C order), peers the order they prefer. `quality` is our objective above the smallest one.

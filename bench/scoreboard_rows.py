@@ -13,7 +13,7 @@ from . import same_objective, scoreboard_linear, scoreboard_sets
 from .peak_memory import growth_of_a_call
 from .same_objective import Finish, Race
 
-CLOSE, EXACT = 1e-4, 1e-9
+CLOSE, EXACT = 1e-4, 1e-7
 DIVISORS = (10, 100)
 OURS = scoreboard_linear.OURS
 
