@@ -23,7 +23,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from . import report, same_objective, scoreboard_jobs, scoreboard_linear, scoreboard_sets
+from . import report, same_objective, scoreboard_jobs, scoreboard_linear, scoreboard_pages, scoreboard_sets
 from .same_objective import Finish
 from .scoreboard_fixed import fixed_costs
 from .scoreboard_rows import OURS, Options, Row, linear_rows, pairs
@@ -85,7 +85,9 @@ def page(rows: Sequence[Row], fixed: str, absent: Sequence[str]) -> str:
         (scoreboard_sets.FIRST, "Sets on which defaults were chosen"),
     ):
         parts.append(f"## {about}\n\n" + report.table(COLUMNS, [cells(row) for row in rows if row.half == half]))
-    return "\n\n".join([*parts, fixed])
+    about = "Rows of other pages, each with its own command, machine and date; the ratio is the peer's time over ours."
+    others = report.table(scoreboard_pages.COLUMNS, scoreboard_pages.other_rows())
+    return "\n\n".join([*parts, fixed, "## Other estimators", about, others])
 
 
 def stored(path: Path | None = None) -> dict[tuple[str, str, str, int], Row]:

@@ -9,13 +9,14 @@ import pytest
 from bench import scoreboard, scoreboard_jobs, scoreboard_linear, scoreboard_sets
 from bench.peak_memory import growth_of_a_call
 from bench.same_objective import Finish
+from bench.scoreboard_pages import PAGES, Page, number, other_rows
 from bench.scoreboard_rows import OURS, Row
 
 
 def _row(ours: float, *peers: float | None, reached: bool = True) -> Row:
     finishes = {OURS: Finish(ours, 0.1 if reached else None, 1.00005)}
-    for number, seconds in enumerate(peers):
-        finishes[f"peer {number}"] = Finish(seconds or 9.0, None if seconds is None else 0.01, 1.0)
+    for place, seconds in enumerate(peers):
+        finishes[f"peer {place}"] = Finish(seconds or 9.0, None if seconds is None else 0.01, 1.0)
     return Row("lasso", "some set", scoreboard_sets.SECOND, "λ_max / 10", finishes, 1.0)
 
 
@@ -99,3 +100,30 @@ def test_rows_of_a_process_of_its_own() -> None:
         ("lasso", "dense 7k × 28", "λ_max / 100"),
     ]
     assert all(row.finishes[OURS].setting is not None for row in rows)
+
+
+def test_rows_of_other_pages_have_ratios_in_one_direction(tmp_path: Path) -> None:
+    (tmp_path / "made.md").write_text(
+        "# Made\n\n- date: 2026-01-02\n\n| set | threads | peer | ratio | faster |\n|---|---|---|---|---|\n"
+        "| one | 2 | LIBMF | 0.50 | 1.6× |\n| two | 1 | cmfrec | 1.25 | 0.8× |\n| three | 1 | none | — | — |\n"
+    )
+    inverse = Page("made", "work", ("set", "threads"), "ratio", inverse=True, against="peer")
+    direct = Page("made", "work", ("set",), "faster", against="tomotopy")
+    rows = other_rows([inverse, direct, Page("absent", "work", (), "ratio")], tmp_path)
+    assert [row[1:4] for row in rows] == [
+        ["one, threads 2", "LIBMF", "2.00"],
+        ["two, threads 1", "cmfrec", "**▼ 0.80**"],
+        ["one", "tomotopy", "1.60"],
+        ["two", "tomotopy", "**▼ 0.80**"],
+    ]
+    assert {row[5] for row in rows} == {"2026-01-02"}
+
+
+def test_numbers_in_fields() -> None:
+    assert number("> 1,234.5×") == 1234.5
+    assert number("—") is None
+
+
+def test_every_page_of_the_scoreboard_gives_rows() -> None:
+    for page in PAGES:
+        assert other_rows([page]), page
