@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import itertools
 import linecache
+import math
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -58,7 +59,7 @@ def adaptive(value: Any, delta: Any, past: Any) -> Any:
     return value + delta / (1 + past), past
 
 
-AROUND: dict[str, Any] = {"np": np, "st": st, "squash": squash, "mix": mix}
+AROUND: dict[str, Any] = {"math": math, "np": np, "st": st, "squash": squash, "mix": mix}
 _numbers = itertools.count()
 
 
@@ -236,7 +237,15 @@ class Author:
         if depth <= 0 or self.chance(30):
             return str(self.pick(leaves))
         a = self.float_(depth - 1)
-        match self.pick(range(20)):
+        match self.pick(range(24)):
+            case 20:
+                return f"{self.pick(('np', 'math'))}.{self.pick(('tanh', 'sin', 'cos'))}({a})"
+            case 21:
+                return f"{self.pick(('math.erf', 'np.sign', 'np.square', 'np.log1p'))}(abs({a}))"
+            case 22:
+                return f"np.clip(np.expm1(min({a}, 2.0)), {self.pick(('-0.5', 'lr', '-2'))}, {self.float_(0)})"
+            case 23:
+                return f"(abs({a}) {self.pick(('** 1.5', '** -1', '** half', '** 2.0'))})"
             case 0 | 1 | 2:
                 return f"({a} {self.pick('+-*')} {self.float_(depth - 1)})"
             case 3:
@@ -337,7 +346,11 @@ class Author:
         if depth <= 0 or self.chance(35):
             return str(self.pick(leaves))
         a = self.row(depth - 1)
-        match self.pick(range(12)):
+        match self.pick(range(14)):
+            case 12:
+                return f"np.{self.pick(('tanh', 'sin', 'cos', 'sign', 'square'))}({a})"
+            case 13:
+                return f"{self.pick(('np.log1p(abs({}))', 'np.clip({}, -1.0, 2)', '(abs({}) ** 0.75)')).format(a)}"
             case 0 | 1 | 2:
                 return f"({a} {self.pick('+-*')} {self.row(depth - 1)})"
             case 3 | 4:

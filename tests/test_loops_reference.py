@@ -368,6 +368,9 @@ def test_the_table_of_arithmetic() -> None:
         rows[10]: ("int(f[2] ** 0.5)", 4),
         rows[11]: ("sum(u)", 600),
         rows[12]: ("int(1e6 * np.sqrt(u[0]))", int(1e6 * math.sqrt(200))),
+        rows[13]: ("np.isnan((f[0] - f[2]) ** 1.5)", 1),
+        rows[14]: ("np.isnan(np.sin(1e300))", 1),
+        rows[15]: ("np.isnan(math.lgamma(-0.5))", 1),
     }
     body = "".join(f"        out[{k}] = {text}\n" for k, (text, _) in enumerate(lines.values()))
     loop = st.parallel(function(f"def loop(x, f, u, out, n):\n    for i in range(n):\n{body}"))

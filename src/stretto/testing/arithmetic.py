@@ -22,8 +22,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from stretto.kernels.numeric import scalar
-from stretto.loops.types.typed_tree import ScalarType
+from stretto.kernels.numeric import elementary, scalar
+from stretto.loops.types.typed_tree import ELEMENTARY, ScalarType
 
 LANES = 16
 Number: TypeAlias = int | float | bool | np.generic
@@ -96,13 +96,13 @@ def same_bits(x: Values, y: Values) -> bool:
 # --- element by element ---------------------------------------------------------------------------------------------
 
 
-def _each(function: Callable[[float], float]) -> Callable[[Values], Values]:
+def _each(function: Callable[..., float]) -> Callable[..., Values]:
     """`function` of every element, computed in float64 and rounded once to the type of what came in."""
 
-    def every(x: Values) -> Values:
-        wide = np.asarray(x, np.float64)
-        results = np.array([function(v) for v in wide.ravel().tolist()], np.float64)
-        return results.reshape(wide.shape).astype(x.dtype)[()]
+    def every(*args: Values) -> Values:
+        wide = [np.asarray(x, np.float64) for x in args]
+        results = np.array([function(*v) for v in zip(*(x.ravel().tolist() for x in wide), strict=True)], np.float64)
+        return results.reshape(wide[0].shape).astype(args[0].dtype)[()]
 
     return every
 
@@ -135,8 +135,9 @@ _OPERATIONS: dict[str, Callable[..., Values]] = {
     "ceil": np.ceil,
     "exp": _each(scalar.exp.py_func),
     "log": _each(scalar.log.py_func),
+    **{name: _each(getattr(elementary, name).py_func) for name in (*ELEMENTARY, "power")},
 }
-_OF_FLOATS = ("/", "sqrt", "floor", "ceil", "exp", "log")
+_OF_FLOATS = ("/", "sqrt", "floor", "ceil", "exp", "log", "power", *ELEMENTARY)
 _NOT_OF_BOOLS = ("+", "-", "*", "neg")
 
 

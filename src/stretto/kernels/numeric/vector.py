@@ -25,9 +25,10 @@ from numba.extending import intrinsic
 
 from .lanes import LANES, tree
 from .lanes import splat as spread
-from .scalar import exp, log
+from .vector_functions import each_exp as each_exp  # noqa: PLC0414  re-exported: loops use one module
+from .vector_functions import each_log as each_log  # noqa: PLC0414
 from .vector_memory import I1, I32, Vec, first_lanes, is_floating, mangled, zero
-from .vector_memory import ahead as ahead  # noqa: PLC0414  re-exported: loops use one module
+from .vector_memory import ahead as ahead  # noqa: PLC0414
 from .vector_memory import get as get  # noqa: PLC0414
 from .vector_memory import load as load  # noqa: PLC0414
 from .vector_memory import load_part as load_part  # noqa: PLC0414
@@ -310,28 +311,3 @@ def _folding(op):
 
 
 largest, least = _folding(">"), _folding("<")
-
-
-def _each(function):
-    @intrinsic
-    def operation(typingctx, x):
-        if not (isinstance(x, Vec) and x.dtype == types.float64):
-            return None
-        resolved = typingctx.resolve_value_type(function)
-        signature = resolved.get_call_type(typingctx, (types.float64,), {})
-
-        def codegen(context, builder, outer, args):
-            call = context.get_function(resolved, signature)
-            result = ir.Constant(args[0].type, ir.Undefined)
-            for lane in range(LANES):
-                at = ir.Constant(I32, lane)
-                value = call(builder, (builder.extract_element(args[0], at),))
-                result = builder.insert_element(result, value, at)
-            return result
-
-        return x(x), codegen
-
-    return operation
-
-
-each_exp, each_log = _each(exp), _each(log)

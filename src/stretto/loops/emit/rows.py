@@ -114,6 +114,12 @@ class RowExpressions(Scalars):
                 if x.dtype == "f8":
                     return f"vx.each_{op}({inner})"
                 return f"vx.cast(vx.each_{op}(vx.cast({inner}, np.float64(0))), {NUMPY[row.dtype]}(0))"
+            case t.RowOp(op=op, args=args) if op in t.ELEMENTARY or op == "power":
+                lanes = [self.chunk(arg, at, ready) for arg in args]
+                if row.dtype == "f8":
+                    return self.sheet.each(f"{op}({', '.join(lanes)})")
+                wide = ", ".join(f"vx.cast({lane}, np.float64(0))" for lane in lanes)
+                return f"vx.cast({self.sheet.each(f'{op}({wide})')}, {NUMPY[row.dtype]}(0))"
             case t.RowOp(op=op, args=(x,)):
                 return f"vx.{_ALONE[op]}({self.chunk(x, at, ready)})"
             case t.RowOp(op=op, args=(x, y)):

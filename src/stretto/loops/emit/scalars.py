@@ -88,6 +88,16 @@ class SourceBuilder:
         self.imports.setdefault("from stretto.kernels.numeric import defined as dx")
         return f"dx.{call}"
 
+    def elementary(self, call: str) -> str:
+        """The source of a call of `kernels.numeric.elementary`, and an import of that module."""
+        self.imports.setdefault("from stretto.kernels.numeric import elementary as el")
+        return f"el.{call}"
+
+    def each(self, call: str) -> str:
+        """The source of a call of `kernels.numeric.vector_functions`, and an import of that module."""
+        self.imports.setdefault("from stretto.kernels.numeric import vector_functions as ve")
+        return f"ve.each_{call}"
+
     def user(self, target: Any) -> str:
         """The global name of a user's function in the source."""
         known = next((k for k, other in enumerate(self.users) if other is target), None)
@@ -175,6 +185,9 @@ class Scalars(ABC):
                 text = f"({'-' if x.op == 'neg' else '~'}{args[0]})"
             case "exp" | "log":
                 text = f"{x.op}(np.float64({args[0]}))"
+                return text if x.type.dtype == "f8" else self.typed(x.type, text)
+            case op if op in t.ELEMENTARY or op == "power":
+                text = self.sheet.elementary(f"{op}({', '.join(f'np.float64({arg})' for arg in args)})")
                 return text if x.type.dtype == "f8" else self.typed(x.type, text)
             case "max" | "min":
                 a, b = (self.named(arg) for arg in args)

@@ -31,7 +31,7 @@ class KnownFunction:
     in type promotion.
     """
 
-    name: str  # one of loop_tree.FUNCTIONS; or '@', 'empty', 'zeros', 'len', 'range', 'product', with special handling
+    name: str  # one of loop_tree.FUNCTIONS; or '@', '**', 'square', 'empty', 'zeros', 'len', 'range', 'product'
     least: int = 1  # the fewest arguments
     most: int = 1  # the most arguments
     before: str = ""  # conversion of the arguments, or ''
@@ -51,11 +51,15 @@ class KnownFunction:
         return f"{count} {plural('argument', self.most)}"
 
     def call(self, line: int, args: tuple[loop_tree.Expr, ...]) -> loop_tree.Expr:
-        """The call as a tree, for '@' and for the functions in loop_tree.FUNCTIONS."""
+        """The call as a tree, for '@', '**', 'square' and for the functions in loop_tree.FUNCTIONS."""
         if self.name == "@":
             return loop_tree.Binary(line, "@", args[0], args[1])
+        if self.name == "square":
+            return loop_tree.Binary(line, "*", args[0], args[0])
         if self.before:
             args = tuple(arg if _is_float(arg) else loop_tree.Call(line, self.before, (arg,)) for arg in args)
+        if self.name == "**":
+            return loop_tree.Binary(line, "**", args[0], args[1])
         result = loop_tree.Call(line, self.name, args)
         return loop_tree.Call(line, self.after, (result,)) if self.after else result
 
@@ -122,6 +126,9 @@ USAGE = dict.fromkeys(loop_tree.FUNCTIONS, "pass just that") | {
     "copy": "write w.copy()",
     "log": "write math.log(x) / math.log(2)",
     "where": "write np.where(test, a, b)",
+    "clip": "write np.clip(x, low, high)",
+    "**": "write x ** y",
+    "square": "write x * x",
     "@": "write v @ w",
     "empty": "write np.empty(n, np.float32)",
     "zeros": "write np.zeros(n, np.float32)",
@@ -153,11 +160,19 @@ def _is_float(node: loop_tree.Expr) -> bool:
 def _table() -> dict[int, KnownFunction]:
     """The supported functions by id; all of them exist as long as the process."""
     rows: list[tuple[object, KnownFunction]] = []
-    for name in ("exp", "log", "sqrt"):
+    for name in ("exp", "log", "sqrt", "expm1", "log1p", "tanh", "sin", "cos"):
         rows += [
             (getattr(np, name), KnownFunction(name, after="numpy")),
             (getattr(math, name), KnownFunction(name, before="float")),
         ]
+    rows += [(getattr(math, name), KnownFunction(name, before="float")) for name in ("erf", "lgamma", "isnan")]
+    rows += [
+        (np.isnan, KnownFunction("isnan", after="numpy")),
+        (np.sign, KnownFunction("sign", after="numpy")),
+        (np.clip, KnownFunction("clip", 3, 3, after="numpy")),
+    ]
+    rows += [(function, KnownFunction("**", 2, 2)) for function in (pow, np.power)]
+    rows += [(math.pow, KnownFunction("**", 2, 2, before="float")), (np.square, KnownFunction("square"))]
     rows += [
         (abs, KnownFunction("abs")),
         (np.abs, KnownFunction("abs", after="numpy")),
@@ -204,10 +219,6 @@ def _hints() -> dict[int, str]:
         (reversed, "write range(n - 1, -1, -1)"),
         (sorted, "sort before the loop"),
         (round, "write math.floor(x + 0.5), which rounds halves up"),
-        (pow, "write x ** y"),
-        (math.pow, "write x ** y"),
-        (np.power, "write x ** y"),
-        (np.square, "write x * x"),
         (divmod, "write x // y and x % y"),
         (any, row),
         (all, row),
@@ -216,14 +227,8 @@ def _hints() -> dict[int, str]:
         (np.argmax, row),
         (np.argmin, row),
         (np.prod, row),
-        (np.clip, "write min(max(x, low), high)"),
         (np.argmin, "go through the row with a for loop and keep the smallest value so far and where it was"),
         (np.argmax, "go through the row with a for loop and keep the largest value so far and where it was"),
-        (np.clip, "write min(max(x, low), high)"),
-        (np.tanh, "write 1 - 2 / (1 + np.exp(2 * x))"),
-        (math.tanh, "write 1 - 2 / (1 + math.exp(2 * x))"),
-        (np.log1p, "write np.log(1 + x)"),
-        (math.log1p, "write math.log(1 + x)"),
         (np.mean, "write w.sum() / len(w)"),
         (np.linalg.norm, "write math.sqrt(w @ w)"),
         (math.log2, "write math.log(x) / math.log(2)"),

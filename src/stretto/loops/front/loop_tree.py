@@ -17,7 +17,8 @@ from typing import Any, TypeAlias
 
 # Functions that a body may call, by their internal names. Users write math.exp, np.exp, abs, st.uniform, …
 FUNCTIONS = (
-    "abs", "ceil", "exp", "floor", "log", "max", "maximum", "min", "minimum", "sqrt", "sum", "where",
+    "abs", "ceil", "clip", "exp", "floor", "isnan", "log", "max", "maximum", "min", "minimum", "sign", "sqrt", "sum",
+    "where", "cos", "erf", "expm1", "lgamma", "log1p", "sin", "tanh",
     "uniform", "integers", "normal",  # random numbers with explicit keys
     "float32", "float64", "int32", "int64", "bool", "float", "int",  # conversions
     "numpy",  # converts a Python number to a NumPy number of the same size; no effect on rows and NumPy numbers

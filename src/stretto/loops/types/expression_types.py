@@ -149,13 +149,29 @@ class Expressions(Integers):
         base = self.expr(x.left)
         match x.right:
             case loop_tree.Number(value=int(n)) if not isinstance(n, bool) and n in _POWERS:
-                result = base
-                for _ in range(n - 1):
-                    result = self.combine(x.line, "*", result, base)
-                return result
+                return self.multiplied(x.line, base, n)
+            case loop_tree.Number(value=float(n)) if n in _POWERS and floating(_kind(base)):
+                return self.multiplied(x.line, base, int(n))
             case loop_tree.Number(value=0.5):
                 return self.function_of(x.line, "sqrt", base)
-        self.no(x.line, "** takes a whole power from 2 to 8, or 0.5", "for others write exp(y * log(x))")
+        exponent = self.expr(x.right)
+        kind = promote.arithmetic("/", _kind(base), _kind(exponent))
+        if kind is None or not (floating(_kind(base)) or floating(_kind(exponent))):
+            self.no(
+                x.line,
+                "** of integers takes a whole power from 2 to 8",
+                "write float(x) ** y, or a for loop that multiplies",
+            )
+        if not t.is_row(base) and not t.is_row(exponent):
+            return t.Op(kind, "power", (cast(kind, base), cast(kind, exponent)))
+        return row_op("power", *self.level(x.line, kind.dtype, base, exponent))
+
+    def multiplied(self, line: int, base: Scalar | Row, times: int) -> Scalar | Row:
+        """A whole power, as products."""
+        result = base
+        for _ in range(times - 1):
+            result = self.combine(line, "*", result, base)
+        return result
 
     def compare(self, line: int, op: str, left: Scalar | Row, right: Scalar | Row) -> Scalar | Row:
         """left op right; integers of any two types are compared by their values, as Python and NumPy do."""
@@ -196,13 +212,22 @@ class Expressions(Integers):
     # --- calls ---
 
     def function_of(self, line: int, name: str, value: Scalar | Row) -> Scalar | Row:
-        """exp, log, sqrt, floor, ceil, abs of a scalar or of every element."""
+        """A function in OF_ONE of a scalar or of every element."""
         kind = _kind(value)
+        if name == "sign" and not floating(kind):
+            return self.sign_of_integer(line, value)
         kind = (INT if kind == BOOL else kind) if name == "abs" else promote.lifted(kind)
         if t.is_row(value):
             row = cast_row(kind.dtype, value)
             return row_op(name, row)
         return t.Op(kind, name, (cast(kind, value),))
+
+    def sign_of_integer(self, line: int, value: Scalar | Row) -> Scalar | Row:
+        """−1, 0 or 1 in the integer's own type."""
+        kind = INT if _kind(value).dtype == "b1" else _kind(value)
+        zero = Const(INT, 0)
+        above, below = (self.convert(line, kind, self.compare(line, op, value, zero)) for op in (">", "<"))
+        return self.combine(line, "-", above, below)
 
     def call(self, x: loop_tree.Call) -> Scalar | Row:
         name = x.function
@@ -225,8 +250,13 @@ class Expressions(Integers):
             return args[0] if t.is_row(args[0]) else cast(ScalarType(args[0].type.dtype), args[0])
         if name in _CONVERT and len(args) == 1:
             return self.convert(x.line, _CONVERT[name], args[0])
-        if name in ("exp", "log", "sqrt", "floor", "ceil", "abs") and len(args) == 1:
+        if name in t.OF_ONE and len(args) == 1:
             return self.function_of(x.line, name, args[0])
+        if name == "isnan" and len(args) == 1:
+            value = args[0] if floating(_kind(args[0])) else self.convert(x.line, ScalarType("f8"), args[0])
+            return self.compare(x.line, "!=", value, value)
+        if name == "clip" and len(args) == 3:
+            return self.combine(x.line, "minimum", self.combine(x.line, "maximum", args[0], args[1]), args[2])
         if name == "sum" and len(args) == 1 and t.is_row(args[0]):
             dtype = promote.summed(args[0].dtype)
             return t.Sum(ScalarType(dtype), cast_row(dtype, args[0]))

@@ -38,6 +38,10 @@ class ScalarType:
 INT, FLOAT, BOOL = ScalarType("i8", True), ScalarType("f8", True), ScalarType("b1", True)
 MOST_CHOICES = 2**31  # the most possible values of `st.integers`
 
+# Functions of one number, or of every element of a row: those in `kernels.numeric.elementary`, and others.
+ELEMENTARY = ("cos", "erf", "expm1", "lgamma", "log1p", "sign", "sin", "tanh")
+OF_ONE = ("abs", "ceil", "exp", "floor", "log", "sqrt", *ELEMENTARY)
+
 
 # --- scalars --------------------------------------------------------------------------------------------------------
 
@@ -102,9 +106,10 @@ class Cast:
 @dataclass(frozen=True, slots=True)
 class Op:
     """op: '+', '-', '*', '/', '//', '%', '&', '|', '^', '<<', '>>' of two; 'neg', 'abs', '~', 'sqrt', 'floor', 'ceil',
-    'exp', 'log' of one; 'max', 'min' of two: the second only if it is greater (smaller) than the first; 'maximum',
-    'minimum' of two floats: NaN if there is one. Bools have '&', '|', '^', '~', 'abs', 'max' and 'min' only. A shift by
-    a negative count, or by all the bits or more, gives 0, or -1 where a negative number is shifted to the right.
+    'exp', 'log' and the ELEMENTARY functions of one; 'power' of two; 'max', 'min' of two: the second only if it is
+    greater (smaller) than the first; 'maximum', 'minimum' of two floats: NaN if there is one. Bools have '&', '|', '^',
+    '~', 'abs', 'max' and 'min' only. A shift by a negative count, or by all the bits or more, gives 0, or -1 where a
+    negative number is shifted to the right.
     """
 
     type: ScalarType
