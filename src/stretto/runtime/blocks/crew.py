@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from stretto.runtime.cluster.parts.driver import RemoteParts
 
 
-# Multiplications up to which a pass runs in the calling thread, alone and where others could help: up to a millisecond.
-_SHORT_ALONE, _SHORT = 1 << 20, 1 << 18
+# Multiplications up to which a pass runs in the calling thread, alone (some milliseconds) and where others could help.
+_SHORT_ALONE, _SHORT = 1 << 23, 1 << 18
 
 
 class _StoppablePass:
