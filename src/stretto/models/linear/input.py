@@ -19,7 +19,7 @@ from stretto.data.design.design_files import DesignFiles, names_files
 from stretto.errors import DataError
 from stretto.models import checks
 from stretto.models.sklearn_base import check_sample_weight, compute_class_weight, validate_data
-from stretto.solvers.linear.regression import AnyDesign, Fit, RegressionProblem
+from stretto.solvers.linear.regression import AnyDesign, Fit, PenaltySolver, RegressionProblem, uniform
 
 if TYPE_CHECKING:
     from stretto.runtime.blocks.crew import Crew
@@ -79,7 +79,7 @@ def taken(estimator: Any, X: Any, y: Any, sample_weight: Any, *, numeric: bool =
         files, y = labelled(X, y, owner=owner)
         estimator.n_features_in_ = files.shape[1]
         vars(estimator).pop("feature_names_in_", None)
-        weight = weights(sample_weight, shape_of(files), owner=owner)
+        weight = weights(sample_weight, shape_of(files), owner=owner, shared=numeric)
         return LinearInput(files, numbers(y, owner=owner) if numeric else y, Design((0, 0)), weight)
     X, y = validate_data(
         estimator,
@@ -90,7 +90,7 @@ def taken(estimator: Any, X: Any, y: Any, sample_weight: Any, *, numeric: bool =
         ensure_all_finite=False,
         y_numeric=numeric,
     )  # the caller that lays the data out checks for NaN and infinity, and reports their position
-    weight = weights(sample_weight, X, owner=owner)
+    weight = weights(sample_weight, X, owner=owner, shared=numeric)
     if numeric:
         y = numbers(y, owner=owner)
     return LinearInput(X, np.asarray(y), Design((0, 0)), weight)
@@ -131,8 +131,13 @@ def numbers(y: Any, *, owner: str) -> Floats:
     return target
 
 
-def weights(sample_weight: Any, X: Any, *, owner: str) -> Floats:
-    """[n] sample weights, ones if None; some must be above 0, and their sum must be finite."""
+def weights(sample_weight: Any, X: Any, *, owner: str, shared: bool = False) -> Floats:
+    """[n] sample weights, ones if None; some must be above 0, and their sum must be finite.
+
+    shared : ones need no memory: they are one number, as `uniform` detects
+    """
+    if sample_weight is None and shared:
+        return np.broadcast_to(np.float64(1.0), (X.shape[0],))
     given = checks.plain(sample_weight, owner=owner, name="sample_weight")
     weight: Floats = check_sample_weight(given, X, dtype=np.float64, ensure_non_negative=True)
     with np.errstate(over="ignore"):
@@ -181,17 +186,15 @@ def squared(
     design: AnyDesign, y: NDArray[Any], weight: Floats, *, intercept: bool, positive: bool, standardize: bool
 ) -> RegressionProblem:
     """Least squares, with weights scaled to add up to the number of samples."""
-    weight = weight * (len(weight) / weight.sum())
+    weight = weight if uniform(weight) else weight * (len(weight) / weight.sum())
     target = np.asarray(y, np.float64)
     scale = design.spread(weight) if standardize else None
     return RegressionProblem(design, target, weight, "squared", bool(intercept), bool(positive), scale)
 
 
-def squared_gap(problem: RegressionProblem, tol: float) -> float:
+def squared_gap(works: PenaltySolver, tol: float) -> float:
     """tol times the weighted sum of squares of y, centred if there is an intercept: scikit-learn's meaning."""
-    y, weight = problem.y, problem.weight
-    mean = float((weight * y).sum() / weight.sum()) if problem.intercept else 0.0
-    square, size = float((weight * (y - mean) ** 2).sum()), float((weight * np.abs(y - mean)).sum())
+    mean, square, size = works.target_spread()
     # Rounding of ȳ limits the accuracy of y − ȳ.
     return max(float(tol) * square, _ROUNDING * square + 4.0 * np.finfo(np.float64).eps * abs(mean) * size)
 
