@@ -247,7 +247,8 @@ class ElasticNet(LeastSquares):
     ) -> Self:
         self._check_parameters()
         where = self._runtime(runtime)
-        given = read(self, X, y, sample_weight, numeric=True)
+        moments = self.schedule is None and not self.standardize  # standard deviations read X before
+        given = read(self, X, y, sample_weight, numeric=True, by_moments=moments)
         last = self._last(given)
         plan = self._planned(given, self._words(), last, made, where)
         samples = given.shape[0]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from stretto.data.design.design import Design
+from stretto.data.design.design import LARGEST, Design
 from stretto.kernels.linear import moments as kernels
 from stretto.kernels.linear.column_statistics import clear_constant
 from stretto.runtime.blocks.crew import Crew
@@ -35,7 +35,7 @@ class Moments:
 
     @staticmethod
     def of(problem: RegressionProblem, crew: Crew, profile: str) -> Moments:
-        """Compute them in one pass over X."""
+        """Compute them in one pass over X; DataError for NaN, infinity and numbers whose products overflow."""
         local = problem.design
         design = local if isinstance(local, Design) else local.pick(np.arange(local.shape[1], dtype=np.int64))
         n, p = design.shape
@@ -50,6 +50,10 @@ class Moments:
         middle, whole = np.empty(k), np.zeros((k, -(-k // 16) * 16))
         mass = kernels.merge[profile](step.out, mean, rest, product, middle, whole)
         gram = whole[:p]
+        with np.errstate(invalid="ignore"):
+            size = np.abs(middle[:p]) + np.sqrt(gram.diagonal())
+        if not (size <= LARGEST).all():
+            design.refuse_unbounded_values()
         q = gram[:, p].copy()
         gram[:, p] = 0.0
         norm = np.sqrt(gram.diagonal())
