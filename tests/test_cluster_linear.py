@@ -257,7 +257,9 @@ def test_hosts_are_lost(seed: int) -> None:
 
     runtime.prepare = prepare
     name = list(MODELS)[seed % len(MODELS)]
-    assert same(fitted(name, STORAGES[seed % 4], runtime), fitted(name, STORAGES[seed % 4], st.Serial()))
+    storage = STORAGES[seed % 4]
+    # So many columns that rounds of working sets visit the nodes again and again.
+    assert same(fitted(name, storage, runtime, p=300), fitted(name, storage, st.Serial(), p=300))
     assert killed
 
 

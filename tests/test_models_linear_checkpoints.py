@@ -125,7 +125,7 @@ def test_the_record_of_a_resumed_fit(tmp_path: Path) -> None:
     assert (np.diff(found.epochs["alpha"]) < 0).all()
     assert (found.run["status"], found.run["sessions"], len(found.run["fingerprint"])) == ("done", 2, 16)
     assert found.config["data digest"]
-    assert "working sets" in (tmp_path / "plan.txt").read_text()
+    assert "sufficient statistics" in (tmp_path / "plan.txt").read_text()
 
 
 @pytest.mark.parametrize("where", [st.Threads(2), st.Simulated(nodes=3)], ids=["threads", "nodes"])

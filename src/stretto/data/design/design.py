@@ -46,23 +46,32 @@ class Design:
     note: str = ""  # the conversions that were made; empty when the arrays are the caller's own
 
     @staticmethod
-    def of(X: Any, *, checked: bool = False) -> Design:
+    def of(X: Any, *, checked: bool = False, bounded: bool = False) -> Design:
         """A design from a dense array (any order, any real numbers) or a sparse matrix or array in any format.
 
         NaN and infinity are refused, and the message names the place of the first one.
 
         checked : the structure of a sparse X was verified before (`sparse_structure.verified`).
+        bounded : the caller calls `refuse_unbounded_values` if a dense X may hold NaN, infinity or huge numbers
         """
         if isinstance(X, Design):
             return X
         if is_sparse(X):
             return _from_sparse(X, checked)
         try:
-            return _from_dense(np.asarray(X))
+            design = _from_dense(np.asarray(X))
         except ValueError as error:
             if isinstance(error, DataError):
                 raise
             raise DataError(f"cannot make a design of {type(X).__name__} ({error})") from error
+        if not bounded:
+            design.refuse_unbounded_values()
+        return design
+
+    def refuse_unbounded_values(self) -> None:
+        """Raise an error for NaN, infinity and numbers whose products overflow, in a dense design."""
+        if (dense := self.dense) is not None:
+            refuse_unbounded(dense.ravel(order="K"), lambda at: (at % dense.shape[0], at // dense.shape[0]))
 
     @property
     def sparse(self) -> bool:
@@ -181,7 +190,6 @@ def _from_dense(X: Array) -> Design:
         dense = np.asarray(X, dtype=dtype, order="F")
     except (TypeError, ValueError) as error:
         raise DataError(f"a design holds numbers: {error}") from error
-    refuse_unbounded(dense.ravel(order="K"), lambda at: (at % dense.shape[0], at // dense.shape[0]))
     return Design((dense.shape[0], dense.shape[1]), dense=for_kernels(dense), note=", ".join(found))
 
 

@@ -29,7 +29,7 @@ from stretto.schedule.checks import uncalled
 from stretto.schedule.spec import Schedule
 from stretto.schedule.working_sets import WorkingSets
 from stretto.solvers.linear.fit_saving import FitSaving, saving_fit
-from stretto.solvers.linear.regression import Fit, RegressionProblem
+from stretto.solvers.linear.regression import Fit, PenaltySolver, RegressionProblem
 from stretto.text import duration
 
 from . import persistence
@@ -39,7 +39,6 @@ from .plan import PlanText, plan_linear
 if TYPE_CHECKING:
     from stretto.runtime.blocks.crew import Crew
     from stretto.runtime.session import Session
-    from stretto.solvers.linear.working_sets import WorkingSetSolver
 
 Floats = NDArray[np.float64]
 
@@ -64,6 +63,7 @@ class LinearModel(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
     verbose: int
     schedule: Schedule | WorkingSets | None = None
     warm_start: bool = False
+    _squared = False  # whether the loss is that of least squares
 
     def _check_parameters(self) -> None:
         """Raise an error for wrong parameters before anything is read."""
@@ -209,12 +209,11 @@ class FitSession:
         self.given = laid_out(self.given, self.crew)
         return self.given
 
-    def solver(self, problem: RegressionProblem) -> WorkingSetSolver:
+    def solver(self, problem: RegressionProblem) -> PenaltySolver:
         """A solver for problems that differ in the penalty alone."""
-        from stretto.solvers.linear.working_sets import WorkingSetSolver  # here, not above: it imports Numba
+        from stretto.solvers.linear.moments.solver import solver_of  # here, not above: it imports Numba
 
-        sets = self.model.schedule if isinstance(self.model.schedule, WorkingSets) else None
-        return WorkingSetSolver(problem, self.crew, profile=self.model.profile, schedule=sets)
+        return solver_of(problem, self.crew, profile=self.model.profile, schedule=self.model.schedule)
 
     def solve(
         self,
@@ -226,7 +225,7 @@ class FitSession:
         share: float = np.inf,
         units: float,
         start: Fit | None = None,
-        works: WorkingSetSolver | None = None,
+        works: PenaltySolver | None = None,
         label: str = "",
         attributes: Callable[[Floats, float], dict[str, Any]],
     ) -> Fit:

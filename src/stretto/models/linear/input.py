@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from stretto.data.convert.sparse_structure import is_sparse
 from stretto.data.design.design import LARGEST, Design, for_kernels, refuse_unbounded
 from stretto.data.design.design_files import DesignFiles, names_files
 from stretto.errors import DataError
 from stretto.models import checks
 from stretto.models.sklearn_base import check_sample_weight, compute_class_weight, validate_data
-from stretto.solvers.linear.regression import AnyDesign, Fit, RegressionProblem
+from stretto.solvers.linear.moments.choice import suits_moments
+from stretto.solvers.linear.regression import AnyDesign, Fit, PenaltySolver, RegressionProblem, uniform
 
 if TYPE_CHECKING:
     from stretto.runtime.blocks.crew import Crew
@@ -43,17 +45,22 @@ class LinearInput:
         return int(self.X.shape[0]), int(self.X.shape[1])
 
 
-def read(estimator: Any, X: Any, y: Any, sample_weight: Any, *, numeric: bool) -> LinearInput:
+def read(estimator: Any, X: Any, y: Any, sample_weight: Any, *, numeric: bool, by_moments: bool = False) -> LinearInput:
     """Validate the arguments of fit by scikit-learn's rules, and convert those in memory.
 
     numeric : y holds numbers, not class names
+    by_moments : X of a shape that suits them is read by `Moments.of` alone, which finds NaN and infinity
     """
-    return converted(taken(estimator, X, y, sample_weight, numeric=numeric))
+    return converted(taken(estimator, X, y, sample_weight, numeric=numeric), by_moments=by_moments)
 
 
-def converted(given: LinearInput) -> LinearInput:
-    """The input with a design, if X is in memory; `laid_out` handles files."""
-    return given if isinstance(given.X, DesignFiles) else replace(given, design=Design.of(given.X, checked=True))
+def converted(given: LinearInput, *, by_moments: bool = False) -> LinearInput:
+    """The input with a design, if X is in memory; `laid_out` handles files. by_moments: see `read`."""
+    if isinstance(given.X, DesignFiles):
+        return given
+    # Moments do not contain values of samples that weigh nothing.
+    later = by_moments and uniform(given.weight) and suits_moments(*given.shape, sparse=is_sparse(given.X))
+    return replace(given, design=Design.of(given.X, checked=True, bounded=later))
 
 
 def laid_out(given: LinearInput, crew: Crew) -> LinearInput:
@@ -79,21 +86,35 @@ def taken(estimator: Any, X: Any, y: Any, sample_weight: Any, *, numeric: bool =
         files, y = labelled(X, y, owner=owner)
         estimator.n_features_in_ = files.shape[1]
         vars(estimator).pop("feature_names_in_", None)
-        weight = weights(sample_weight, shape_of(files), owner=owner)
+        weight = weights(sample_weight, shape_of(files), owner=owner, shared=numeric)
         return LinearInput(files, numbers(y, owner=owner) if numeric else y, Design((0, 0)), weight)
-    X, y = validate_data(
-        estimator,
-        checks.plain(X, owner=owner),
-        checks.plain(y, owner=owner, name="y"),
-        accept_sparse=True,
-        dtype="numeric",
-        ensure_all_finite=False,
-        y_numeric=numeric,
-    )  # the caller that lays the data out checks for NaN and infinity, and reports their position
-    weight = weights(sample_weight, X, owner=owner)
+    if _plain_arrays(X, y):
+        estimator.n_features_in_ = X.shape[1]
+        vars(estimator).pop("feature_names_in_", None)
+    else:
+        X, y = validate_data(
+            estimator,
+            checks.plain(X, owner=owner),
+            checks.plain(y, owner=owner, name="y"),
+            accept_sparse=True,
+            dtype="numeric",
+            ensure_all_finite=False,
+            y_numeric=numeric,
+        )  # the caller that lays the data out checks for NaN and infinity, and reports their position
+    weight = weights(sample_weight, X, owner=owner, shared=numeric)
     if numeric:
         y = numbers(y, owner=owner)
     return LinearInput(X, np.asarray(y), Design((0, 0)), weight)
+
+
+def _plain_arrays(X: Any, y: Any) -> bool:
+    """Whether scikit-learn's validation, which takes as long as a small fit, would find nothing to change or refuse."""
+    if type(X) is not np.ndarray or type(y) is not np.ndarray or X.ndim != 2 or y.ndim != 1:
+        return False
+    kinds = X.dtype in (np.float64, np.float32) and y.dtype in (np.float64, np.float32, np.int64, np.bool_)
+    if not kinds or not X.size or len(X) != len(y) or not y.flags.c_contiguous:
+        return False
+    return y.dtype.kind != "f" or bool(np.isfinite(np.einsum("i,i->", y, y, dtype=np.float64)))
 
 
 def matrix_of(given: LinearInput) -> Any:
@@ -122,7 +143,7 @@ def numbers(y: Any, *, owner: str) -> Floats:
         raise DataError(
             f"{owner}: y must hold a number for each sample ({error}); for labels, use LogisticRegression"
         ) from error
-    if len(target) and not np.abs(target).max() <= LARGEST:
+    if not np.einsum("i,i->", target, target) <= LARGEST and not np.abs(target).max(initial=0.0) <= LARGEST:
         at = int(np.argmin(np.abs(target) <= LARGEST))
         raise DataError(
             f"{owner}: y holds {target[at]} at sample {at}: squares of such numbers overflow; scale y so that none is "
@@ -131,8 +152,13 @@ def numbers(y: Any, *, owner: str) -> Floats:
     return target
 
 
-def weights(sample_weight: Any, X: Any, *, owner: str) -> Floats:
-    """[n] sample weights, ones if None; some must be above 0, and their sum must be finite."""
+def weights(sample_weight: Any, X: Any, *, owner: str, shared: bool = False) -> Floats:
+    """[n] sample weights, ones if None; some must be above 0, and their sum must be finite.
+
+    shared : ones need no memory: they are one number, as `uniform` detects
+    """
+    if sample_weight is None and shared:
+        return np.broadcast_to(np.float64(1.0), (X.shape[0],))
     given = checks.plain(sample_weight, owner=owner, name="sample_weight")
     weight: Floats = check_sample_weight(given, X, dtype=np.float64, ensure_non_negative=True)
     with np.errstate(over="ignore"):
@@ -181,17 +207,15 @@ def squared(
     design: AnyDesign, y: NDArray[Any], weight: Floats, *, intercept: bool, positive: bool, standardize: bool
 ) -> RegressionProblem:
     """Least squares, with weights scaled to add up to the number of samples."""
-    weight = weight * (len(weight) / weight.sum())
+    weight = weight if uniform(weight) else weight * (len(weight) / weight.sum())
     target = np.asarray(y, np.float64)
     scale = design.spread(weight) if standardize else None
     return RegressionProblem(design, target, weight, "squared", bool(intercept), bool(positive), scale)
 
 
-def squared_gap(problem: RegressionProblem, tol: float) -> float:
+def squared_gap(works: PenaltySolver, tol: float) -> float:
     """tol times the weighted sum of squares of y, centred if there is an intercept: scikit-learn's meaning."""
-    y, weight = problem.y, problem.weight
-    mean = float((weight * y).sum() / weight.sum()) if problem.intercept else 0.0
-    square, size = float((weight * (y - mean) ** 2).sum()), float((weight * np.abs(y - mean)).sum())
+    mean, square, size = works.target_spread()
     # Rounding of ȳ limits the accuracy of y − ȳ.
     return max(float(tol) * square, _ROUNDING * square + 4.0 * np.finfo(np.float64).eps * abs(mean) * size)
 

@@ -45,6 +45,7 @@ class LeastSquares(RegressorMixin, LinearModel):  # type: ignore[misc]
     n_iter_: int
 
     positive: bool
+    _squared = True
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Predictions [n].
@@ -246,19 +247,22 @@ class ElasticNet(LeastSquares):
     ) -> Self:
         self._check_parameters()
         where = self._runtime(runtime)
-        given = read(self, X, y, sample_weight, numeric=True)
+        moments = self.schedule is None and not self.standardize  # standard deviations read X before
+        given = read(self, X, y, sample_weight, numeric=True, by_moments=moments)
         last = self._last(given)
         plan = self._planned(given, self._words(), last, made, where)
         samples = given.shape[0]
         strength, share = float(self.alpha) * samples, float(self.l1_ratio)
         with self._sitting(given, plan, where, session) as sitting:
             problem = self._problem(sitting.lay_out())
+            works = sitting.solver(problem)
             fit = sitting.solve(
                 problem,
                 strength * share,
                 strength * (1.0 - share),
-                gap=squared_gap(problem, self.tol),
+                gap=squared_gap(works, self.tol),
                 units=samples,
+                works=works,
                 start=None if last is None else beginning(*last, problem),
                 attributes=lambda coef, intercept: {"coef_": coef, "intercept_": intercept},
             )

@@ -269,7 +269,7 @@ class LassoCV(LeastSquares):
                     problem,
                     self.alpha_ * samples,
                     0.0,
-                    gap=squared_gap(problem, self.tol),
+                    gap=squared_gap(works, self.tol),
                     units=samples,
                     works=works,
                     label="all data, ",
@@ -296,12 +296,13 @@ class LassoCV(LeastSquares):
         """[k] weighted mean squared errors on the samples `test` of the path learned from `train`."""
         part = _part(sitting.given, train)
         problem = self._problem(part)
+        works = sitting.solver(problem)
         path = follow(
-            sitting.solver(problem),
+            works,
             part.design.shape,
             self.alphas_,
             l1_ratio=1.0,
-            gap=squared_gap(problem, self.tol),
+            gap=squared_gap(works, self.tol),
             max_rounds=self.max_iter,
             verbose=self.verbose > 1,
             saved=sitting.saved,

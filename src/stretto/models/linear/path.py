@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from numbers import Integral
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,14 +28,11 @@ from stretto.observe.events import WidthChosen
 from stretto.runtime.runtimes import Runtime
 from stretto.runtime.session import Session
 from stretto.solvers.linear.fit_saving import FitSaving, saving_fit
-from stretto.solvers.linear.regression import Fit
+from stretto.solvers.linear.regression import Fit, PenaltySolver
 
 from .base import say
 from .input import LinearInput, converted, labelled, laid_out, numbers, shape_of, squared, squared_gap, weights
 from .plan import plan_path
-
-if TYPE_CHECKING:
-    from stretto.solvers.linear.working_sets import WorkingSetSolver
 
 Floats = NDArray[np.float64]
 _MOST_ALPHAS, _LEAST_EPS = 100_000, 1e-12
@@ -148,7 +145,7 @@ def lasso_path(
     >>> coefs.shape, (coefs != 0).sum(axis=0).tolist()[:3]
     ((8, 5), [0, 2, 2])
     """
-    from stretto.solvers.linear.working_sets import WorkingSetSolver  # here, not above: it imports Numba
+    from stretto.solvers.linear.moments.solver import solver_of  # here, not above: it imports Numba
 
     check = checks.of("lasso_path")
     check.number("tol", tol, least=0)
@@ -170,9 +167,9 @@ def lasso_path(
             saved.tell(WidthChosen(time.time(), 1, crew.workers, reason, settled=True))
         design, rules = laid_out(given, crew).design, {"positive": positive, "standardize": standardize}
         problem = squared(design, given.y, given.weight, intercept=fit_intercept, **rules)
-        works = WorkingSetSolver(problem, crew, profile=profile)
+        works = solver_of(problem, crew, profile=profile)
         grid = alphas_for(works, design.shape[0], alphas, n_alphas, eps=eps, l1_ratio=l1_ratio, check=check)
-        gap = squared_gap(problem, tol)
+        gap = squared_gap(works, tol)
         saved.goal = len(grid)
         path = follow(
             works, design.shape, grid, l1_ratio=l1_ratio, gap=gap, max_rounds=max_iter, verbose=verbose > 0, saved=saved
@@ -187,12 +184,12 @@ def _given(X: Any, y: Any, sample_weight: Any, owner: str) -> LinearInput:
     else:
         X, y = checks.plain(X, owner=owner), checks.plain(y, owner=owner, name="y")
         X, y = check_X_y(X, y, accept_sparse=True, dtype="numeric", ensure_all_finite=False, y_numeric=True)
-    weight = weights(sample_weight, shape_of(X), owner=owner)
+    weight = weights(sample_weight, shape_of(X), owner=owner, shared=True)
     return converted(LinearInput(X, numbers(y, owner=owner), Design((0, 0)), weight))
 
 
 def alphas_for(
-    works: WorkingSetSolver, samples: int, alphas: Any, count: int, *, eps: float, l1_ratio: float, check: checks.Checks
+    works: PenaltySolver, samples: int, alphas: Any, count: int, *, eps: float, l1_ratio: float, check: checks.Checks
 ) -> Floats:
     """The penalties of a path in falling order: those given, or a grid from the smallest that gives all zeros."""
     if isinstance(alphas, Integral):
@@ -235,7 +232,7 @@ def _given_alphas(alphas: Any, check: checks.Checks) -> Floats:
 
 
 def follow(
-    works: WorkingSetSolver,
+    works: PenaltySolver,
     shape: tuple[int, int],
     alphas: Floats,
     *,

@@ -15,6 +15,8 @@ from stretto.plan.cost import Cost
 from stretto.plan.job import JobPlan
 from stretto.plan.plan import Physical
 from stretto.runtime.chosen import here, name_of
+from stretto.solvers.linear.moments.choice import suits_moments
+from stretto.solvers.linear.regression import uniform
 from stretto.text import show_bytes
 
 if TYPE_CHECKING:
@@ -25,6 +27,10 @@ if TYPE_CHECKING:
 WORKING_SETS = (
     "working sets: the features nearest to entering, solved by coordinate descent, then the duality gap over all; "
     "features proven zero are not read again"
+)
+MOMENTS = (
+    "sufficient statistics: one pass over the data for means and inner products of all features, then coordinate "
+    "descent and the duality gap from these alone"
 )
 # Parameters that never change a result, or that the plan contains in another form.
 _ELSEWHERE = {"n_jobs", "runtime", "verbose", "warm_start", "random_state", "profile", "cv", "schedule"}
@@ -37,6 +43,7 @@ class PlannedModel(Protocol):
     schedule: Any
     profile: str
     fit_intercept: bool
+    _squared: bool  # whether the loss is that of least squares
 
     def _plan_parameters(self) -> dict[str, Any]: ...
 
@@ -70,7 +77,7 @@ def plan_linear(
     values = {name: _plain(value) for name, value in parameters.items()}
     values |= {"schedule": schedule, "seed": seed, "profile": model.profile, **words.more}
     content = X.digest if isinstance(X, DesignFiles) else X
-    values["data digest"] = digest_of(content, given.y, given.weight, threads=here(runtime).workers)
+    values["data digest"] = digest_of(content, given.y, *_weights(given), threads=here(runtime).workers)
     if start is not None:
         values["start"] = digest_of(*start)
     sparse = is_sparse(X) or isinstance(X, DesignFiles)
@@ -86,7 +93,7 @@ def plan_linear(
         ("parameters", f"{told}, seed={seed}"),
         ("problem", f"minimise {words.formula}, {intercept}{positive}"),
         ("data", f"{samples:,} samples × {features:,} features, {kind}{density}, {show_bytes(_nbytes(X))}"),
-        ("solver", words.solver or solver_words(model)),
+        ("solver", words.solver or solver_words(model, samples, features, sparse=sparse)),
         ("until", words.until),
     ]
     return JobPlan(
@@ -116,23 +123,30 @@ def plan_path(
     values = {name: _plain(value) for name, value in parameters.items()} | {"profile": profile}
     if hashed:
         content = X.digest if isinstance(X, DesignFiles) else X
-        values["data digest"] = digest_of(content, given.y, given.weight, threads=here(runtime).workers)
-    stored = int(X.nnz) if is_sparse(X) or isinstance(X, DesignFiles) else int(X.size)
+        values["data digest"] = digest_of(content, given.y, *_weights(given), threads=here(runtime).workers)
+    sparse = is_sparse(X) or isinstance(X, DesignFiles)
+    stored = int(X.nnz) if sparse else int(X.size)
     return JobPlan(
         "lasso_path",
         f"{samples:,} × {features:,}, {stored:,} entries",
         values,
         Cost(stored, entry_bytes=0, state_bytes=_FLOAT * (features + 2 * samples), moved_bytes=0, flops=0),
         profile=profile,
-        facts=(("solver", WORKING_SETS),),
+        facts=(("solver", MOMENTS if suits_moments(samples, features, sparse=sparse) else WORKING_SETS),),
         physical=Physical(name_of(runtime), runtime.workers),
     )
 
 
-def solver_words(model: PlannedModel) -> str:
-    """How one problem is solved, as text."""
+def _weights(given: LinearInput) -> list[Any]:
+    """The weights of the samples, if there are any."""
+    return [] if uniform(given.weight) else [given.weight]
+
+
+def solver_words(model: PlannedModel, samples: int, features: int, *, sparse: bool) -> str:
+    """How one problem of this shape is solved, as text."""
     if model.schedule is None:
-        return WORKING_SETS
+        few = model._squared and suits_moments(samples, features, sparse=sparse)
+        return MOMENTS if few else WORKING_SETS
     return str(model.schedule.explain())
 
 

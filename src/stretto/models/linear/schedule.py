@@ -26,15 +26,14 @@ from stretto.runtime.runtimes import Runtime
 from stretto.schedule.automatic.auto import Auto
 from stretto.schedule.spec import Schedule
 from stretto.solvers.linear.fit_saving import FitSaving
-from stretto.solvers.linear.regression import Fit, RegressionProblem
-from stretto.solvers.linear.working_sets import WorkingSetSolver
+from stretto.solvers.linear.regression import Fit, PenaltySolver, RegressionProblem
 
 from .input import beginning
 
 
 def fit_by_schedule(
     problem: RegressionProblem,
-    works: WorkingSetSolver,
+    works: PenaltySolver,
     l1: float,
     l2: float,
     *,

@@ -5,6 +5,7 @@ min over β, b:   Σ_i weight_i·loss(y_i, x_i·β + b)  +  l1·Σ_j scale_j|β_
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
@@ -65,3 +66,38 @@ class Fit:
     epochs: int  # sweeps and Newton steps, all rounds together
     converged: bool
     goal: float = 0.0  # the gap that was requested
+
+
+class PenaltySolver(Protocol):
+    """Interface of a solver for one problem at any number of penalties."""
+
+    def largest_l1(self) -> float:
+        """The smallest l1 at which β = 0."""
+
+    def target_spread(self) -> tuple[float, float, float]:
+        """Mean of y (zero without an intercept), Σ weight (y − mean)², and Σ weight |y − mean| or a bound of it."""
+
+    def fit(
+        self,
+        l1: float,
+        l2: float = 0.0,
+        *,
+        gap: float,
+        share: float = np.inf,
+        max_rounds: int = 100,
+        start: Fit | None = None,
+        look: Callable[[dict[str, Any]], bool] | None = None,
+        ended: Callable[[], None] | None = None,
+    ) -> Fit:
+        """Solve to a duality gap of `gap`, and of `share` times the objective, from `start` (else from zero)."""
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Everything that decides later rounds, for a checkpoint."""
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> Fit | None:
+        """Continue from a saved `state`; return the last fit, if no fit was running."""
+
+
+def uniform(weight: NDArray[Any]) -> bool:
+    """Whether this is the weight 1 of all samples, stored once."""
+    return weight.strides == (0,)

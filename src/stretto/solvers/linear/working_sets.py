@@ -16,7 +16,7 @@ makes one Newton step.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,7 @@ from stretto.schedule.working_sets import WorkingSets
 
 from .newton import SetSolver, permitted
 from .point import LinearPoint, PreparedProblem, inside
-from .regression import Fit, RegressionProblem
+from .regression import Fit, RegressionProblem, uniform
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -64,6 +64,8 @@ class WorkingSetSolver:
         schedule: WorkingSets | None = None,
         slots: int = _SLOTS,
     ) -> None:
+        if uniform(problem.weight):
+            problem = replace(problem, weight=np.array(problem.weight))
         self.problem, self.crew = problem, crew
         self.spec = schedule if schedule is not None else WorkingSets()
         self.setting = PreparedProblem(problem, crew, profile)
@@ -76,6 +78,12 @@ class WorkingSetSolver:
     def largest_l1(self) -> float:
         """The smallest l1 at which β = 0."""
         return float(np.max(self._urge(self.setting.zero.pulls)[self.setting.usable], initial=0.0))
+
+    def target_spread(self) -> tuple[float, float, float]:
+        """Mean of y (zero without an intercept), Σ weight (y − mean)² and Σ weight |y − mean|."""
+        y, weight = self.problem.y, self.problem.weight
+        mean = float((weight * y).sum() / weight.sum()) if self.problem.intercept else 0.0
+        return mean, float((weight * (y - mean) ** 2).sum()), float((weight * np.abs(y - mean)).sum())
 
     def _urge(self, pull: Floats) -> Floats:
         """Absolute gradient of each column, in units of the penalty."""

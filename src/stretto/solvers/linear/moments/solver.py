@@ -1,0 +1,253 @@
+"""Penalised least squares from sufficient statistics: the solver behind `Lasso` and `ElasticNet` with few features.
+
+One pass over the data computes means and inner products (`statistics`). Coordinate descent and the duality gap need
+nothing else (`kernels/linear/moment_descent.py`), so that a fit, or all penalties of a path, cost little more than
+that pass. Where sweeps converge slowly, Newton steps on the same products follow (`solvers/linear/subproblem.py`).
+
+‖r‖² and the gap are differences of sums of the size of ‖y‖². Where the requested gap is close to their rounding error,
+working sets continue from the solution, with residuals computed from the data.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.errors import RunError
+from stretto.kernels.linear import moment_descent as kernels
+from stretto.runtime.blocks.crew import Crew
+from stretto.schedule.spec import Schedule
+from stretto.schedule.working_sets import WorkingSets
+
+from ..newton import permitted
+from ..regression import Fit, PenaltySolver, RegressionProblem
+from ..subproblem import minimise
+from ..working_sets import WorkingSetSolver
+from .choice import suits_moments
+from .statistics import Moments
+
+Floats = NDArray[np.float64]
+
+_ROUNDING = 2.0**-46  # of the objective at zero: smaller gaps are rounding, so the solver aims at no less
+_SWEEPS = 100  # before Newton steps; a sweep takes a microsecond or a few
+_ERROR = 2.0**-46  # relative rounding error of inner products, generously
+_CLEAR = 0.1  # share of the requested gap that rounding may take
+_IDLE = 20  # Newton steps without change, each stricter than the last, after which the fit ends
+
+
+@dataclass
+class _Progress:
+    """State of a fit between two rounds."""
+
+    coef: Floats  # [p]
+    dual: float = 0.0  # the best dual value so far; zero is the value of θ = 0
+    strict: float = 1.0  # factor by which Newton steps are more accurate than the estimate requires
+    epochs: int = 0  # sweeps and Newton steps so far
+    number: int = 0  # rounds completed
+    idle: int = 0  # number of last rounds without change
+
+
+class MomentSolver:
+    """A solver for one problem of least squares at any number of penalties."""
+
+    def __init__(self, problem: RegressionProblem, crew: Crew, *, profile: str = "exact") -> None:
+        self.problem, self.crew, self.profile = problem, crew, profile
+        self.moments = Moments.of(problem, crew, profile)
+        p, step = self.moments.gram.shape
+        self._scale = np.ones(p) if problem.scale is None else problem.scale
+        self._space = np.empty(step), np.empty(p)
+        self._numbers = np.zeros(kernels.NUMBERS)
+        # Gaps that sweeps can tell from rounding.
+        self._least = _ERROR / _CLEAR * 0.5 * self.moments.square
+        self._last: Fit | None = None
+        self._now: _Progress | None = None  # of the running fit, or of a restored one
+        self._sets: WorkingSetSolver | None = None  # for gaps near the rounding error
+
+    def largest_l1(self) -> float:
+        """The smallest l1 at which β = 0."""
+        pull = self.moments.product
+        return float(np.max((pull if self.problem.positive else np.abs(pull)) / self._scale, initial=0.0))
+
+    def target_spread(self) -> tuple[float, float, float]:
+        """Mean of y (zero without an intercept), Σ weight (y − mean)², and a bound of Σ weight |y − mean|."""
+        moments = self.moments
+        return moments.middle, moments.square, math.sqrt(moments.mass * moments.square)
+
+    def fit(
+        self,
+        l1: float,
+        l2: float = 0.0,
+        *,
+        gap: float,
+        share: float = np.inf,
+        max_rounds: int = 100,
+        start: Fit | None = None,
+        look: Callable[[dict[str, Any]], bool] | None = None,
+        ended: Callable[[], None] | None = None,
+    ) -> Fit:
+        """`WorkingSetSolver.fit`: solve to a duality gap of `gap`, and of `share` times the objective."""
+        at = self._now or _Progress(np.zeros(len(self._scale)) if start is None else self._allowed(start.coef))
+        self._now = at
+        try:
+            found, stopped = self._rounds(at, l1, l2, gap, share, max_rounds, look, ended)
+            if not stopped and not self._clear(found):
+                found = self._checked(found, l1, l2, gap, share, max_rounds, look)
+            self._last = found
+        finally:
+            self._now = None
+        return found
+
+    def _allowed(self, coef: Floats) -> Floats:
+        """Coefficients [p] to start from; those of constant columns are zero."""
+        return np.where(self.moments.gram.diagonal() > 0.0, coef, 0.0)
+
+    def _rounds(
+        self,
+        at: _Progress,
+        l1: float,
+        l2: float,
+        gap: float,
+        share: float,
+        max_rounds: int,
+        look: Callable[[dict[str, Any]], bool] | None,
+        ended: Callable[[], None] | None,
+    ) -> tuple[Fit, bool]:
+        """Run the rounds of a fit; return its result, and whether it ended early on request.
+
+        The first round evaluates the start, the second one makes sweeps, all others Newton steps.
+        """
+        # Without listeners the first two rounds are one call.
+        joined = at.number == 0 and look is None and ended is None and max_rounds > 1
+        while True:
+            swept = self._descend(at, l1, l2, gap, share, _SWEEPS if joined or at.number == 1 else 0)
+            found = self._found(at, gap, share)
+            at.number += 2 if joined and swept else 1
+            joined = False
+            found = replace(found, rounds=min(at.number, max_rounds))
+            if max_rounds == 0:
+                return found, True
+            state = {"round": at.number, "objective": found.objective, "gap": found.gap, "goal": found.goal}
+            if look is not None and look(state | {"coef": at.coef, "intercept": found.intercept, "pool": len(at.coef)}):
+                return found, True
+            enough = found.gap <= max(found.goal, self._least)
+            if enough or at.number >= max_rounds or self.crew.asked or at.idle == _IDLE:
+                return found, self.crew.asked
+            if at.number > 1:
+                self._newton(at, l1, l2, found)
+            if ended is not None:
+                ended()
+
+    def _descend(self, at: _Progress, l1: float, l2: float, gap: float, share: float, sweeps: int) -> int:
+        """Make sweeps until the gap is reached; return how many."""
+        moments, numbers = self.moments, self._numbers
+        numbers[:] = 0.0
+        numbers[kernels.DUAL] = at.dual
+        kernels.descend[self.profile](
+            moments.gram, moments.product, moments.square, l1 * self._scale, l2 * self._scale**2, self.problem.positive,
+            max(gap, self._least), share, self._least, sweeps, at.coef, *self._space, numbers,
+        )  # fmt: skip
+        swept = int(numbers[kernels.SWEPT])
+        at.dual, at.epochs = float(numbers[kernels.DUAL]), at.epochs + swept
+        return swept
+
+    def _found(self, at: _Progress, gap: float, share: float) -> Fit:
+        """The fit as it is after `_descend`."""
+        _, objective, left, _ = self._numbers.tolist()
+        if not math.isfinite(objective):
+            raise RunError("the objective is not finite; standardize=True may help, or look for huge values in X")
+        b, moments = at.coef, self.moments
+        intercept = moments.middle - float(np.sum(moments.mean * b)) if self.problem.intercept else 0.0
+        goal = min(gap, max(share * objective, _ROUNDING * 0.5 * moments.square))
+        return Fit(b.copy(), intercept, left, objective, at.number, at.epochs, left <= goal, goal)
+
+    def _newton(self, at: _Progress, l1: float, l2: float, found: Fit) -> None:
+        """Minimise by Newton steps, closer than the last time if those changed nothing."""
+        moments, scale = self.moments, self._scale
+        H = moments.gram.copy()
+        p = len(scale)
+        H[np.arange(p), np.arange(p)] += l2 * scale**2
+        goal = max(found.goal, self._least)
+        if l1 > 0.0:
+            size = l1 * float(np.sum(scale * np.abs(at.coef)))
+            tolerance = l1 * permitted(max(size, found.gap), goal)
+        else:
+            tolerance = 0.9 * math.sqrt(2.0 * l2 * goal / p)
+        done = minimise(
+            self.crew, self.profile, H, moments.product, l1 * scale, scale, at.coef, at.strict * tolerance,
+            positive=self.problem.positive,
+        )  # fmt: skip
+        at.idle = at.idle + 1 if np.array_equal(done.b, at.coef) else 0
+        at.coef, at.strict, at.epochs = done.b, 0.2 * at.strict, at.epochs + done.sweeps + done.newtons
+
+    def _clear(self, found: Fit) -> bool:
+        """Whether the gap that was requested is far above the rounding error of the moments."""
+        norms = np.sqrt(self.moments.gram.diagonal())
+        size = math.sqrt(self.moments.square) + float(np.sum(norms * np.abs(found.coef)))
+        return _ERROR * size * size <= _CLEAR * found.goal
+
+    def _checked(
+        self,
+        found: Fit,
+        l1: float,
+        l2: float,
+        gap: float,
+        share: float,
+        max_rounds: int,
+        look: Callable[[dict[str, Any]], bool] | None,
+    ) -> Fit:
+        """Continue by working sets, whose residuals come from the data. Nothing is saved meanwhile."""
+        if self._sets is None:
+            self._sets = WorkingSetSolver(self.problem, self.crew, profile=self.profile)
+        before = found.rounds
+
+        def later(state: dict[str, Any]) -> bool:
+            return look is not None and look(state | {"round": before + state["round"]})
+
+        left = max(1, max_rounds - before)
+        done = self._sets.fit(l1, l2, gap=gap, share=share, max_rounds=left, start=found, look=later)
+        return replace(done, rounds=min(max_rounds, before + done.rounds), epochs=found.epochs + done.epochs)
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Everything that decides later rounds: of the running fit, or of the next one along a path."""
+        if (at := self._now) is not None:
+            counts = np.array([at.epochs, at.number, at.idle], np.int64)
+            return {"coef": at.coef, "running": np.array([at.dual, at.strict]), "counts": counts}
+        if (fit := self._last) is None:
+            return {}
+        counts = np.array([fit.rounds, fit.epochs, fit.converged], np.int64)
+        return {
+            "coef": fit.coef,
+            "numbers": np.array([fit.intercept, fit.gap, fit.objective, fit.goal]),
+            "counts": counts,
+        }
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> Fit | None:
+        """Continue from a saved `state`; return the last fit, from which the next one along the path starts."""
+        if not state:
+            return None
+        coef, counts = np.array(state["coef"]), state["counts"].tolist()
+        if "running" in state:
+            (dual, strict), (epochs, number, idle) = state["running"].tolist(), counts
+            self._now = _Progress(coef, dual, strict, epochs, number, idle)
+            return None
+        intercept, gap, objective, goal = state["numbers"].tolist()
+        rounds, epochs, converged = counts
+        self._last = Fit(coef, intercept, gap, objective, rounds, epochs, bool(converged), goal)
+        return self._last
+
+
+def solver_of(
+    problem: RegressionProblem, crew: Crew, *, profile: str, schedule: Schedule | WorkingSets | None = None
+) -> PenaltySolver:
+    """The solver of a problem: by moments where that costs less, else by working sets, and so with a schedule."""
+    samples, features = problem.design.shape
+    few = suits_moments(samples, features, sparse=problem.design.sparse)
+    if schedule is None and problem.loss == "squared" and few:
+        return MomentSolver(problem, crew, profile=profile)
+    sets = schedule if isinstance(schedule, WorkingSets) else None
+    return WorkingSetSolver(problem, crew, profile=profile, schedule=sets)
