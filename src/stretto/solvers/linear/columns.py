@@ -53,7 +53,8 @@ class ColumnPasses:
         self.n, self.p = design.shape
         self.sparse, self.nnz, self.entries = design.sparse, design.nnz, design.entries
         kind = "sparse" if design.sparse else "dense"
-        modules = {"survey": column_statistics, "square": column_statistics, "price": columns, "add": columns}
+        modules = {"survey": column_statistics, "square": column_statistics, "price": columns, "price_both": columns}
+        modules["add"] = columns
         self._kernels = {name: getattr(module, f"{name}_{kind}_worker") for name, module in modules.items()}
 
     @property
@@ -99,6 +100,13 @@ class ColumnPasses:
         """product[j] = x_j · v for the columns of `which`."""
         bounds, work = self._divided(which)
         self.run("price", self._kernels["price"], bounds, which, *self.parts, v, product, work=work)
+
+    def price_both(self, which: Ints, v: Floats, d: Floats, product: Floats, other: Floats) -> None:
+        """product[j] = x_j · v and other[j] = x_j · d for the columns of `which`, in one pass over them."""
+        self.need(which)
+        bounds, work = self._divided(which)
+        args = (which, *self.parts, v, d, product, other)
+        self.run("price", self._kernels["price_both"], bounds, *args, work=2 * work)
 
     def squares(self, which: Ints, weight: Floats, mean: Floats, square: Floats) -> None:
         """square[k] = Σ weight (x − mean[k])² for the columns which[k]."""

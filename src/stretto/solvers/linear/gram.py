@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from stretto.kernels.linear import block_products
 from stretto.kernels.linear import gram as kernels
 from stretto.runtime.blocks.step import parts as row_parts
 
@@ -37,12 +38,18 @@ def _up(count: int) -> int:
 class Gram:
     """G[a, b] = Σ_i weight_i (x_ia − mean_a)(x_ib − mean_b) for the columns that have a slot.
 
+    changing : the weights are renewed for every set of columns
     limit : number of slots kept; when more are needed, slots that are not requested are dropped, and those of dense
         columns also when they are many
     """
 
-    def __init__(self, columns: ColumnPasses, weight: Floats, mean: Floats, centred: bool, limit: int) -> None:
+    def __init__(
+        self, columns: ColumnPasses, weight: Floats, mean: Floats, centred: bool, limit: int, *, changing: bool = False
+    ) -> None:
         self.columns, self.centred, self.limit = columns, centred, limit
+        # Panels pay where columns are added to them under the same weights.
+        self._few = block_products.MOST if changing else kernels.FEW
+        self._changing = changing
         self._slot = np.full(columns.p, -1, np.int64)
         self._all_rows: tuple[Any, ...] | None = None
         self._turned = 0  # entries converted to row order so far
@@ -54,7 +61,6 @@ class Gram:
         """Drop all products and set other weights and the means [p] under them; the memory is reused."""
         self.weight, self.mean = weight, mean
         self._mass = float(np.sum(weight)) if self.centred else 0.0
-        self._root = np.sqrt(weight)
         self._clear()
 
     def _clear(self) -> None:
@@ -86,7 +92,7 @@ class Gram:
         self._slot[column] = np.arange(used)
         self._G = np.zeros((_up(used), _up(used)))
         self._G[:used, :used] = state["G"]
-        if self._packed and (used > kernels.FEW or (used and columns.sparse)):
+        if self._packed and (used > self._few or (used and columns.sparse)):
             self._pack(0, used)
 
     def of(self, which: Ints) -> Floats:
@@ -123,7 +129,7 @@ class Gram:
         self._slot[self._column] = -1
         self._G, self._column = kept, self._column[slots]
         self._slot[self._column] = np.arange(used)
-        if used > kernels.FEW or (used and self.columns.sparse):
+        if used > self._few or (used and self.columns.sparse):
             self._pack(0, used)
 
     def _enter(self, fresh: Ints) -> None:
@@ -136,7 +142,7 @@ class Gram:
             wider[:used, :used] = self._G[:used, :used]
             self._G = wider
         self._packed = self._packed and self._full_enough()
-        if self._packed and count <= kernels.FEW and not self.columns.sparse:
+        if self._packed and count <= self._few and not self.columns.sparse:
             self._multiply_few(used, count)
         elif self._packed:
             self._multiply_dense(used, count)
@@ -188,10 +194,19 @@ class Gram:
         columns = self.columns
         pairs = (count * (count + 1) - used * (used + 1)) // 2
         bounds = row_parts(columns.n, _VISITS, max(1, _ENTRIES // count))
-        parts = np.zeros((len(bounds) - 1, count, count))
-        args = (*columns.parts, self._column, used, self.mean, self.weight, parts)
-        columns.run("products", kernels.few_worker, bounds, *args, work=columns.n * pairs)
+        width = -(-count // 4) * 4 if self._changing else count
+        parts = np.zeros((len(bounds) - 1, width, width))
+        if self._changing:
+            args = (*columns.parts, self._column, used, self.mean, self.weight, width, parts.reshape(-1))
+            work = columns.n * (pairs // _AT_ONCE + count)
+            columns.run("products", block_products.block_worker, bounds, *args, work=work)
+        else:
+            args = (*columns.parts, self._column, used, self.mean, self.weight, parts)
+            columns.run("products", kernels.few_worker, bounds, *args, work=columns.n * pairs)
         made = np.add.reduce(parts, axis=0)
+        if used == 0:
+            self._G[:count, :count] = np.tril(made)[:count, :count] + np.tril(made, -1).T[:count, :count]
+            return
         for r in range(used, count):
             self._G[r, : r + 1] = self._G[: r + 1, r] = made[r, : r + 1]
 
@@ -213,7 +228,7 @@ class Gram:
         column = np.full(last * kernels.PANEL, -1, np.int64)
         column[:count] = self._column
         pack = kernels.pack_sparse_worker if columns.sparse else kernels.pack_worker
-        args = (*columns.parts, column, self.mean, self._root, self._panels)
+        args = (*columns.parts, column, self.mean, np.sqrt(self.weight), self._panels)
         work = (last - first) * kernels.PANEL * columns.n
         columns.run("pack", pack, np.arange(first, last + 1), *args, work=work)
         return first, last
