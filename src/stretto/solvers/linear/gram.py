@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stretto.kernels.linear import block_products
 from stretto.kernels.linear import gram as kernels
+from stretto.kernels.newton import block_products
 from stretto.runtime.blocks.step import parts as row_parts
 
 from .columns import ColumnPasses
@@ -92,7 +92,7 @@ class Gram:
         self._slot[column] = np.arange(used)
         self._G = np.zeros((_up(used), _up(used)))
         self._G[:used, :used] = state["G"]
-        if self._packed and (used > self._few or (used and columns.sparse)):
+        if self._packed and self._paneled(used):
             self._pack(0, used)
 
     def of(self, which: Ints) -> Floats:
@@ -129,8 +129,12 @@ class Gram:
         self._slot[self._column] = -1
         self._G, self._column = kept, self._column[slots]
         self._slot[self._column] = np.arange(used)
-        if used > self._few or (used and self.columns.sparse):
+        if self._paneled(used):
             self._pack(0, used)
+
+    def _paneled(self, count: int) -> bool:
+        """Whether so many columns, multiplied as dense ones, are stored in panels."""
+        return count > self._few or (count > 0 and self.columns.sparse and not self._changing)
 
     def _enter(self, fresh: Ints) -> None:
         used, count = len(self._column), len(self._column) + len(fresh)
@@ -142,10 +146,10 @@ class Gram:
             wider[:used, :used] = self._G[:used, :used]
             self._G = wider
         self._packed = self._packed and self._full_enough()
-        if self._packed and count <= self._few and not self.columns.sparse:
+        if self._packed and not self._paneled(count):
             self._multiply_few(used, count)
         elif self._packed:
-            self._multiply_dense(used, count)
+            self._multiply_dense(used if self._paneled(used) else 0, count)
         else:
             self._multiply_sparse(used, count)
 
@@ -199,7 +203,8 @@ class Gram:
         if self._changing:
             args = (*columns.parts, self._column, used, self.mean, self.weight, width, parts.reshape(-1))
             work = columns.n * (pairs // _AT_ONCE + count)
-            columns.run("products", block_products.block_worker, bounds, *args, work=work)
+            multiply = block_products.block_sparse_worker if columns.sparse else block_products.block_worker
+            columns.run("products", multiply, bounds, *args, work=work)
         else:
             args = (*columns.parts, self._column, used, self.mean, self.weight, parts)
             columns.run("products", kernels.few_worker, bounds, *args, work=columns.n * pairs)

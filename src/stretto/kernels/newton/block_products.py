@@ -58,6 +58,32 @@ def _add_tile(block, a, b, step, count, parts, at, width):
     parts[at + 3] += total(t3)
 
 
+@inner
+def _fill_sparse(indices, values, at, end, first, last, mean, roots, block, to):
+    """`_fill` of the rows first … last − 1 of a sparse column, from its entry `at` on; returns the entry after them."""
+    away = splat(-mean)
+    for i in range(0, last - first, 16):
+        store(block, to + i, mul(load(roots, i), away))
+    while at < end and indices[at] < last:
+        i = indices[at] - first
+        block[to + i] = roots[i] * (np.float64(values[at]) - mean)
+        at += 1
+    return at
+
+
+@inner
+def _set_roots(d, first, count, roots):
+    for i in range(0, count, 16):
+        store(roots, i, root(load_part(d, first + i, min(16, count - i))))
+
+
+@inner
+def _multiply(block, used, k, count, parts, at, width):
+    for a in range(used // _HIGH * _HIGH, k, _HIGH):
+        for b in range(0, a + _HIGH, _WIDE):
+            _add_tile(block, a * _ROWS, b * _ROWS, _ROWS, count, parts, at + a * width + b, width)
+
+
 @kernel(allocates=True)
 def block_worker(pass_, worker, out, bounds, XT, column, used, mean, d, width, parts):
     """Products over the rows bounds[v] … bounds[v + 1], from v·width² on in `parts`.
@@ -73,12 +99,39 @@ def block_worker(pass_, worker, out, bounds, XT, column, used, mean, d, width, p
     while v >= 0:
         for first in range(bounds[v], bounds[v + 1], _ROWS):
             count = min(_ROWS, bounds[v + 1] - first)
-            for i in range(0, count, 16):
-                store(roots, i, root(load_part(d, first + i, min(16, count - i))))
+            _set_roots(d, first, count, roots)
             for c in range(k):
                 j = column[c]
                 _fill(XT, j * n + first, count, mean[j], roots, block, c * _ROWS)
-            for a in range(used // _HIGH * _HIGH, k, _HIGH):
-                for b in range(0, a + _HIGH, _WIDE):
-                    _add_tile(block, a * _ROWS, b * _ROWS, _ROWS, count, parts, (v * width + a) * width + b, width)
+            _multiply(block, used, k, count, parts, v * width * width, width)
+        v = next_visit(pass_, worker, v)
+
+
+@kernel(allocates=True)
+def block_sparse_worker(pass_, worker, out, bounds, indptr, indices, values, column, used, mean, d, width, parts):
+    """`block_worker` for sparse columns that are dense enough."""
+    k = column.shape[0]
+    block, roots, reached = empty(width * _ROWS, np.float64), empty(_ROWS, np.float64), empty(k, np.int64)
+    for i in range(k * _ROWS, width * _ROWS):
+        block[i] = 0.0
+    v = next_visit(pass_, worker)
+    while v >= 0:
+        for c in range(k):
+            low, high = indptr[column[c]], indptr[column[c] + 1]
+            while low < high:
+                middle = (low + high) // 2
+                if indices[middle] < bounds[v]:
+                    low = middle + 1
+                else:
+                    high = middle
+            reached[c] = low
+        for first in range(bounds[v], bounds[v + 1], _ROWS):
+            count = min(_ROWS, bounds[v + 1] - first)
+            _set_roots(d, first, count, roots)
+            for c in range(k):
+                j = column[c]
+                reached[c] = _fill_sparse(
+                    indices, values, reached[c], indptr[j + 1], first, first + count, mean[j], roots, block, c * _ROWS
+                )
+            _multiply(block, used, k, count, parts, v * width * width, width)
         v = next_visit(pass_, worker, v)
