@@ -135,3 +135,17 @@ def block_sparse_worker(pass_, worker, out, bounds, indptr, indices, values, col
                 )
             _multiply(block, used, k, count, parts, v * width * width, width)
         v = next_visit(pass_, worker, v)
+
+
+@kernel
+def merge(parts, width, used, k, G):
+    """G[a, b] = G[b, a] = the sum over all visits, for a = `used` … k − 1 and b ≤ a. parts: from `block_worker`."""
+    size = width * width
+    visits = parts.shape[0] // size
+    for a in range(used, k):
+        for b in range(a + 1):
+            s = 0.0
+            for v in range(visits):
+                s += parts[v * size + a * width + b]
+            G[a, b] = s
+            G[b, a] = s

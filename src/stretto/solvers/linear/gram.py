@@ -198,20 +198,18 @@ class Gram:
         columns = self.columns
         pairs = (count * (count + 1) - used * (used + 1)) // 2
         bounds = row_parts(columns.n, _VISITS, max(1, _ENTRIES // count))
-        width = -(-count // 4) * 4 if self._changing else count
-        parts = np.zeros((len(bounds) - 1, width, width))
         if self._changing:
-            args = (*columns.parts, self._column, used, self.mean, self.weight, width, parts.reshape(-1))
-            work = columns.n * (pairs // _AT_ONCE + count)
+            width = -(-count // 4) * 4
+            parts = np.zeros((len(bounds) - 1) * width * width)
+            args = (*columns.parts, self._column, used, self.mean, self.weight, width, parts)
             multiply = block_products.block_sparse_worker if columns.sparse else block_products.block_worker
-            columns.run("products", multiply, bounds, *args, work=work)
-        else:
-            args = (*columns.parts, self._column, used, self.mean, self.weight, parts)
-            columns.run("products", kernels.few_worker, bounds, *args, work=columns.n * pairs)
-        made = np.add.reduce(parts, axis=0)
-        if used == 0:
-            self._G[:count, :count] = np.tril(made)[:count, :count] + np.tril(made, -1).T[:count, :count]
+            columns.run("products", multiply, bounds, *args, work=columns.n * (pairs // _AT_ONCE + count))
+            block_products.merge[columns.profile](parts, width, used, count, self._G)
             return
+        parts = np.zeros((len(bounds) - 1, count, count))
+        args = (*columns.parts, self._column, used, self.mean, self.weight, parts)
+        columns.run("products", kernels.few_worker, bounds, *args, work=columns.n * pairs)
+        made = np.add.reduce(parts, axis=0)
         for r in range(used, count):
             self._G[r, : r + 1] = self._G[: r + 1, r] = made[r, : r + 1]
 
