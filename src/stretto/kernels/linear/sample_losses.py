@@ -167,6 +167,21 @@ def _third(y, weight, v, d, cost):
 
 
 @kernel
+def constant_logistic(y, weight, cost):
+    """The best intercept where all predictions are 0: the log odds. 0 if a class has no weight."""
+    for i in range(y.shape[0]):
+        cost[i] = weight[i] if y[i] > 0.0 else 0.0
+    up = _sum(cost)
+    for i in range(y.shape[0]):
+        cost[i] = weight[i] if y[i] < 0.0 else 0.0
+    down = _sum(cost)
+    most = max(up, down)
+    if not min(up, down) > _TINY * most:
+        return 0.0
+    return _log(up / most) - _log(down / most)
+
+
+@kernel
 def settle_logistic(y, z, weight, b, v, d, cost, known, value):
     """Find the intercept at which Σ v = 0, starting from b, by bracketed steps of Newton's and Halley's methods.
 

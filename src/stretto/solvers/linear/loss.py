@@ -39,6 +39,9 @@ class Loss(Protocol):
     def look(self, z: Floats, b: float, *, settle: bool = True) -> LossPoint:
         """Evaluate the loss at z + b. settle: optimise the intercept for z, starting from b."""
 
+    def constant(self) -> float:
+        """An intercept close to the best one for predictions of 0, or 0."""
+
     def curvature(self, z: Floats, at: LossPoint, share: float) -> Floats:
         """[n] at.d, each at least `share` of the curvature of a parabola.
 
@@ -69,6 +72,9 @@ class Squared:
                 value, pull = see(self.y, z, self.weight, b, v)
         return LossPoint(value, b, v, self.weight)
 
+    def constant(self) -> float:
+        return 0.0
+
     def curvature(self, z: Floats, at: LossPoint, share: float) -> Floats:
         return at.d
 
@@ -94,6 +100,11 @@ class Logistic:
         else:
             value, _, _ = sample_losses.look_logistic[self.profile](self.y, z, self.weight, b, v, d, cost)
         return LossPoint(value, b, v, d)
+
+    def constant(self) -> float:
+        if not self.intercept:
+            return 0.0
+        return float(sample_losses.constant_logistic[self.profile](self.y, self.weight, np.empty_like(self.y)))
 
     def step(self, z: Floats, way: Floats, t: float, b: float) -> tuple[Floats, LossPoint]:
         """z + t·way, and the loss there with intercept b, which need not be optimal."""
