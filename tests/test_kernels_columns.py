@@ -231,7 +231,7 @@ def test_entropies() -> None:
     v, a = np.empty(N), np.linspace(0.0, 1.0, N)  # the ends too: 0·log 0 is 0
     v[:] = WEIGHT * SIGNS * a
     expected = float(WEIGHT @ (special.entr(a) + special.entr(1.0 - a)))
-    assert sample_losses.dual_logistic(SIGNS, WEIGHT, v, 1.0) == pytest.approx(expected, rel=1e-13)
+    assert sample_losses.dual_logistic(SIGNS, WEIGHT, v, 1.0, np.empty(N)) == pytest.approx(expected, rel=1e-13)
 
 
 @pytest.mark.parametrize("loss", ["squared", "logistic"])

@@ -2,7 +2,8 @@
 
 y, z, weight [n] float64; z are the predictions without the intercept b. `look_*` fill v [n] = −weight·∂loss/∂z and, for
 the logistic loss, d [n] = weight·∂²loss/∂z², and return (Σ weight·loss, Σ v, Σ d). The squared loss is ½(y − z)², the
-logistic one log(1 + e^(−y z)) with y = ±1. All sums run in the order of the samples. cost [n] is scratch.
+logistic one log(1 + e^(−y z)) with y = ±1. Sums of the squared loss run in the order of the samples, those of the
+logistic one in lanes of sixteen. cost [n] is scratch.
 """
 
 from __future__ import annotations
@@ -10,13 +11,18 @@ from __future__ import annotations
 import numpy as np
 
 from stretto.kernels.core.compile import inner, kernel
-from stretto.kernels.numeric.scalar import log
+from stretto.kernels.numeric.vector import add, fma, load, load_part, mul, splat, total
 
 _FAR = 700.0  # e^−700 is negligible
-_LINEAR = 3e-8  # steps of the intercept in which v is linear to the last digit: its second derivative is below 0.1
+_CLOSE = 4e-6  # steps of the intercept in which v is quadratic to the last digit: its third derivative is below 1/8
+_TINY = 1e-300  # smaller shares are taken as this in logarithms: the entropy they add is no more than rounding
 _LOG2E = 1.4426950408889634
 _LN2_HIGH, _LN2_LOW = 0.6931471803691238, 1.9082149292705877e-10  # ln 2; k times the first is exact
 _HALVES = 0.5 ** np.arange(1012.0)
+_SQRT2 = 1.4142135623730951
+# Bits of a float64: the exponent of 1, the digits, and 2⁵², to which a small integer can be added as bits.
+_ONE, _DIGITS, _SHIFTED = np.int64(0x3FF0000000000000), np.int64(0x000FFFFFFFFFFFFF), np.int64(0x4330000000000000)
+_BIAS = 2.0**52 + 1023.0
 
 
 @kernel
@@ -61,8 +67,46 @@ def _atanh_over(ss):
 
 
 @inner
+def _log(x):
+    """log x for x from `_TINY` to 1, as `scalar.log` without its branches."""
+    bits = np.float64(x).view(np.int64)
+    e = np.int64((bits >> 52) | _SHIFTED).view(np.float64) - _BIAS
+    m = np.int64((bits & _DIGITS) | _ONE).view(np.float64)
+    large = m > _SQRT2
+    m = 0.5 * m if large else m
+    e = e + 1.0 if large else e
+    z = (m - 1.0) / (m + 1.0)
+    zz = z * z
+    p = zz / 23.0 + 1.0 / 21.0
+    p = (p * zz + 1.0 / 19.0) * zz + 1.0 / 17.0
+    p = (p * zz + 1.0 / 15.0) * zz + 1.0 / 13.0
+    p = (p * zz + 1.0 / 11.0) * zz + 1.0 / 9.0
+    p = (p * zz + 1.0 / 7.0) * zz + 1.0 / 5.0
+    p = (p * zz + 1.0 / 3.0) * zz + 1.0
+    return (e * _LN2_LOW + 2.0 * z * p) + e * _LN2_HIGH
+
+
+@inner
+def _sum(x):
+    """Σ x, with four accumulators of sixteen lanes."""
+    n = x.shape[0]
+    s0, s1, s2, s3 = splat(0.0), splat(0.0), splat(0.0), splat(0.0)
+    i = 0
+    while i + 64 <= n:
+        s0 = add(s0, load(x, i))
+        s1 = add(s1, load(x, i + 16))
+        s2 = add(s2, load(x, i + 32))
+        s3 = add(s3, load(x, i + 48))
+        i += 64
+    while i < n:
+        s0 = add(s0, load_part(x, i, min(16, n - i)))
+        i += 16
+    return total(add(add(s0, s1), add(s2, s3)))
+
+
+@inner
 def _look(y, z, weight, b, v, d, cost):
-    """Return Σ weight·loss, Σ v, Σ d. The first loop has neither branches nor sums, so that it vectorises."""
+    """Return Σ weight·loss, Σ v, Σ d. The loop has neither branches nor sums, so that it vectorises."""
     for i in range(y.shape[0]):
         t = y[i] * (z[i] + b)
         size = abs(t)
@@ -78,12 +122,7 @@ def _look(y, z, weight, b, v, d, cost):
         cost[i] = weight[i] * (2.0 * s * q + (0.0 if t >= 0.0 else -t))
         v[i] = weight[i] * y[i] * wrong
         d[i] = weight[i] * (e / ((1.0 + e) * (1.0 + e)))
-    value, pull, bend = 0.0, 0.0, 0.0
-    for i in range(y.shape[0]):
-        value += cost[i]
-        pull += v[i]
-        bend += d[i]
-    return value, pull, bend
+    return _sum(cost), _sum(v), _sum(d)
 
 
 @kernel
@@ -93,37 +132,102 @@ def look_logistic(y, z, weight, b, v, d, cost):
 
 
 @kernel
-def settle_logistic(y, z, weight, b, v, d, cost):
-    """Find the intercept at which Σ v = 0, starting from b, by bracketed Newton steps.
+def step_logistic(y, z, way, t, weight, b, there, v, d, cost):
+    """`look_logistic` at z + t·way + b; fills there [n] = z + t·way."""
+    for i in range(y.shape[0]):
+        there[i] = z[i] + t * way[i]
+    return _look(y, there, weight, b, v, d, cost)
+
+
+@kernel
+def measure_way(d, v, way):
+    """(Σ d, Σ d·way, Σ d·way², Σ v·way) of a direction in the predictions."""
+    n = d.shape[0]
+    s0, s1, s2, s3 = splat(0.0), splat(0.0), splat(0.0), splat(0.0)
+    i = 0
+    while i < n:
+        rest = min(16, n - i)
+        curved, step = load_part(d, i, rest), load_part(way, i, rest)
+        bent = mul(curved, step)
+        s0 = add(s0, curved)
+        s1 = add(s1, bent)
+        s2 = fma(bent, step, s2)
+        s3 = fma(load_part(v, i, rest), step, s3)
+        i += 16
+    return total(s0), total(s1), total(s2), total(s3)
+
+
+@inner
+def _third(y, weight, v, d, cost):
+    """Σ ∂d/∂b; the summands in cost."""
+    for i in range(y.shape[0]):
+        # ∂d/∂b = −y d (1 − 2a), where a = y v / weight is the probability of the other class.
+        cost[i] = d[i] * (2.0 * v[i] / (weight[i] if weight[i] > 0.0 else 1.0) - y[i])
+    return _sum(cost)
+
+
+@kernel
+def constant_logistic(y, weight, cost):
+    """The best intercept where all predictions are 0: the log odds. 0 if a class has no weight."""
+    for i in range(y.shape[0]):
+        cost[i] = weight[i] if y[i] > 0.0 else 0.0
+    up = _sum(cost)
+    for i in range(y.shape[0]):
+        cost[i] = weight[i] if y[i] < 0.0 else 0.0
+    down = _sum(cost)
+    most = max(up, down)
+    if not min(up, down) > _TINY * most:
+        return 0.0
+    return _log(up / most) - _log(down / most)
+
+
+@kernel
+def settle_logistic(y, z, weight, b, v, d, cost, known, value):
+    """Find the intercept at which Σ v = 0, starting from b, by bracketed steps of Newton's and Halley's methods.
+
+    known : v, d and value, the loss, are those at b
 
     Returns the intercept and (loss, Σ d) there; v and d are filled.
     """
     low, high = -np.inf, np.inf
-    value, pull, bend = _look(y, z, weight, b, v, d, cost)
+    if known:
+        pull, bend = _sum(v), _sum(d)
+    else:
+        value, pull, bend = _look(y, z, weight, b, v, d, cost)
     # Where all samples are saturated the slope gives no distance: double the step each time.
     reach = 8.0
     for _ in range(120):
-        size = 0.0
         for i in range(y.shape[0]):
-            size += abs(v[i])
-        if abs(pull) <= 1e-15 * size:
+            cost[i] = abs(v[i])
+        if abs(pull) <= 1e-15 * _sum(cost):
             break
         if pull > 0.0:
             low = b
         else:
             high = b
+        third = 0.0
         step = pull / bend if bend > 0.0 else (1.0 if pull > 0.0 else -1.0)
+        if abs(step) < 1.0 and bend > 0.0:
+            # Σ v is pull − bend·s − ½·third·s² at a distance of s, up to terms of third order.
+            third = _third(y, weight, v, d, cost)
+            turn = 0.5 * third * step / bend
+            if abs(turn) < 0.5:
+                step /= 1.0 + turn
         there = b + min(reach, max(-reach, step))
         reach *= 2.0
+        if there == b:
+            break  # the step is less than the intercept's last digit
         if not low < there < high:
             there = 0.5 * (low + high)
         if there in (b, low, high):
             break
-        if abs(there - b) <= _LINEAR:
+        if abs(there - b) <= _CLOSE and third != 0.0:
             step = there - b
             for i in range(y.shape[0]):
-                v[i] -= step * d[i]
-            return there, value + step * (0.5 * step * bend - pull), bend
+                v[i] -= step * (d[i] + 0.5 * step * cost[i])
+                d[i] += step * cost[i]
+            value += step * (step * (0.5 * bend + third * step / 6.0) - pull)
+            return there, value, bend + step * third
         b = there
         value, pull, bend = _look(y, z, weight, b, v, d, cost)
     return b, value, bend
@@ -141,14 +245,13 @@ def dual_squared(y, weight, v, b, scale):
 
 
 @kernel
-def dual_logistic(y, weight, v, scale):
+def dual_logistic(y, weight, v, scale, cost):
     """−Σ conj(−θ) for θ = scale·v, 0 ≤ scale ≤ 1: the entropy of a = θ y / weight, which is between 0 and 1."""
-    value = 0.0
     for i in range(y.shape[0]):
-        if weight[i] > 0.0:
-            a = min(1.0, max(0.0, scale * v[i] * y[i] / weight[i]))
-            if a > 0.0:
-                value -= weight[i] * a * log(a)
-            if a < 1.0:
-                value -= weight[i] * (1.0 - a) * log(1.0 - a)
-    return value
+        a = scale * v[i] * y[i] / (weight[i] if weight[i] > 0.0 else 1.0)
+        a = a if a > 0.0 else 0.0
+        a = a if a < 1.0 else 1.0
+        rest = 1.0 - a
+        entropy = a * _log(a if a > _TINY else _TINY) + rest * _log(rest if rest > _TINY else _TINY)
+        cost[i] = -weight[i] * entropy
+    return _sum(cost)

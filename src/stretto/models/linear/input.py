@@ -229,7 +229,7 @@ def logistic(
 
 def logistic_gap(problem: RegressionProblem, tol: float) -> float:
     """tol times the loss of the model without features."""
-    total, up = float(problem.weight.sum()), float(problem.weight[problem.y > 0].sum())
+    total, up = float(problem.weight.sum()), float((problem.weight * (problem.y > 0)).sum())
     empty = total * math.log(2.0)
     loss = -sum(part * math.log(part / total) for part in (up, total - up) if part > 0) if problem.intercept else empty
     return max(float(tol) * loss, _ROUNDING * empty)

@@ -52,8 +52,10 @@ class ColumnPasses:
         self.design, self.crew, self.profile = design, crew, profile
         self.n, self.p = design.shape
         self.sparse, self.nnz, self.entries = design.sparse, design.nnz, design.entries
+        self._parts: dict[tuple[int, int], Ints] = {}
         kind = "sparse" if design.sparse else "dense"
-        modules = {"survey": column_statistics, "square": column_statistics, "price": columns, "add": columns}
+        modules = {"survey": column_statistics, "square": column_statistics, "price": columns, "price_both": columns}
+        modules["add"] = columns
         self._kernels = {name: getattr(module, f"{name}_{kind}_worker") for name, module in modules.items()}
 
     @property
@@ -92,13 +94,26 @@ class ColumnPasses:
             entries = self.entries[which]
             return column_bounds(entries), int(entries.sum())
         # Columns of equal length need no sums.
-        bounds = equal_parts(len(which), _VISITS, max(1, _ENTRIES // max(1, self.n)))
+        bounds = self._equal_parts(len(which), max(1, _ENTRIES // max(1, self.n)))
         return bounds if len(which) else bounds[:1], self.n * len(which)
+
+    def _equal_parts(self, count: int, least: int) -> Ints:
+        """Bounds of at most `_VISITS` visits over `count` items, kept: finding them takes as long as a short pass."""
+        if (count, least) not in self._parts:
+            self._parts[count, least] = equal_parts(count, _VISITS, least)
+        return self._parts[count, least]
 
     def price(self, which: Ints, v: Floats, product: Floats) -> None:
         """product[j] = x_j · v for the columns of `which`."""
         bounds, work = self._divided(which)
         self.run("price", self._kernels["price"], bounds, which, *self.parts, v, product, work=work)
+
+    def price_both(self, which: Ints, v: Floats, d: Floats, product: Floats, other: Floats) -> None:
+        """product[j] = x_j · v and other[j] = x_j · d for the columns of `which`, in one pass over them."""
+        self.need(which)
+        bounds, work = self._divided(which)
+        args = (which, *self.parts, v, d, product, other)
+        self.run("price", self._kernels["price_both"], bounds, *args, work=2 * work)
 
     def squares(self, which: Ints, weight: Floats, mean: Floats, square: Floats) -> None:
         """square[k] = Σ weight (x − mean[k])² for the columns which[k]."""
@@ -114,5 +129,5 @@ class ColumnPasses:
         if self.sparse:
             work = int(self.entries[which].sum())
         else:
-            rows = equal_parts(self.n, _VISITS, max(1, _ENTRIES // max(1, len(which))))
+            rows = self._equal_parts(self.n, max(1, _ENTRIES // max(1, len(which))))
         self.run("add", self._kernels["add"], rows, which, coef, *self.parts, z, work=work)

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.kernels.linear import gram as kernels
+from stretto.kernels.newton import block_products
 from stretto.runtime.blocks.step import parts as row_parts
 
 from .columns import ColumnPasses
@@ -37,12 +38,18 @@ def _up(count: int) -> int:
 class Gram:
     """G[a, b] = Σ_i weight_i (x_ia − mean_a)(x_ib − mean_b) for the columns that have a slot.
 
+    changing : the weights are renewed for every set of columns
     limit : number of slots kept; when more are needed, slots that are not requested are dropped, and those of dense
         columns also when they are many
     """
 
-    def __init__(self, columns: ColumnPasses, weight: Floats, mean: Floats, centred: bool, limit: int) -> None:
+    def __init__(
+        self, columns: ColumnPasses, weight: Floats, mean: Floats, centred: bool, limit: int, *, changing: bool = False
+    ) -> None:
         self.columns, self.centred, self.limit = columns, centred, limit
+        # Panels pay where columns are added to them under the same weights.
+        self._few = block_products.MOST if changing else kernels.FEW
+        self._changing = changing
         self._slot = np.full(columns.p, -1, np.int64)
         self._all_rows: tuple[Any, ...] | None = None
         self._turned = 0  # entries converted to row order so far
@@ -54,7 +61,6 @@ class Gram:
         """Drop all products and set other weights and the means [p] under them; the memory is reused."""
         self.weight, self.mean = weight, mean
         self._mass = float(np.sum(weight)) if self.centred else 0.0
-        self._root = np.sqrt(weight)
         self._clear()
 
     def _clear(self) -> None:
@@ -86,7 +92,7 @@ class Gram:
         self._slot[column] = np.arange(used)
         self._G = np.zeros((_up(used), _up(used)))
         self._G[:used, :used] = state["G"]
-        if self._packed and (used > kernels.FEW or (used and columns.sparse)):
+        if self._packed and self._paneled(used):
             self._pack(0, used)
 
     def of(self, which: Ints) -> Floats:
@@ -123,8 +129,12 @@ class Gram:
         self._slot[self._column] = -1
         self._G, self._column = kept, self._column[slots]
         self._slot[self._column] = np.arange(used)
-        if used > kernels.FEW or (used and self.columns.sparse):
+        if self._paneled(used):
             self._pack(0, used)
+
+    def _paneled(self, count: int) -> bool:
+        """Whether so many columns, multiplied as dense ones, are stored in panels."""
+        return count > self._few or (count > 0 and self.columns.sparse and not self._changing)
 
     def _enter(self, fresh: Ints) -> None:
         used, count = len(self._column), len(self._column) + len(fresh)
@@ -136,10 +146,10 @@ class Gram:
             wider[:used, :used] = self._G[:used, :used]
             self._G = wider
         self._packed = self._packed and self._full_enough()
-        if self._packed and count <= kernels.FEW and not self.columns.sparse:
+        if self._packed and not self._paneled(count):
             self._multiply_few(used, count)
         elif self._packed:
-            self._multiply_dense(used, count)
+            self._multiply_dense(used if self._paneled(used) else 0, count)
         else:
             self._multiply_sparse(used, count)
 
@@ -188,6 +198,14 @@ class Gram:
         columns = self.columns
         pairs = (count * (count + 1) - used * (used + 1)) // 2
         bounds = row_parts(columns.n, _VISITS, max(1, _ENTRIES // count))
+        if self._changing:
+            width = -(-count // 4) * 4
+            parts = np.zeros((len(bounds) - 1) * width * width)
+            args = (*columns.parts, self._column, used, self.mean, self.weight, width, parts)
+            multiply = block_products.block_sparse_worker if columns.sparse else block_products.block_worker
+            columns.run("products", multiply, bounds, *args, work=columns.n * (pairs // _AT_ONCE + count))
+            block_products.merge[columns.profile](parts, width, used, count, self._G)
+            return
         parts = np.zeros((len(bounds) - 1, count, count))
         args = (*columns.parts, self._column, used, self.mean, self.weight, parts)
         columns.run("products", kernels.few_worker, bounds, *args, work=columns.n * pairs)
@@ -213,7 +231,7 @@ class Gram:
         column = np.full(last * kernels.PANEL, -1, np.int64)
         column[:count] = self._column
         pack = kernels.pack_sparse_worker if columns.sparse else kernels.pack_worker
-        args = (*columns.parts, column, self.mean, self._root, self._panels)
+        args = (*columns.parts, column, self.mean, np.sqrt(self.weight), self._panels)
         work = (last - first) * kernels.PANEL * columns.n
         columns.run("pack", pack, np.arange(first, last + 1), *args, work=work)
         return first, last

@@ -28,6 +28,7 @@ class LossPoint:
     b: float  # intercept
     v: Floats  # [n] −∂/∂z
     d: Floats  # [n] ∂²/∂z²
+    pull: float = 0.0  # Σ v where an intercept was fitted but is not optimal for z; else 0
 
 
 class Loss(Protocol):
@@ -37,6 +38,9 @@ class Loss(Protocol):
 
     def look(self, z: Floats, b: float, *, settle: bool = True) -> LossPoint:
         """Evaluate the loss at z + b. settle: optimise the intercept for z, starting from b."""
+
+    def constant(self) -> float:
+        """An intercept close to the best one for predictions of 0, or 0."""
 
     def curvature(self, z: Floats, at: LossPoint, share: float) -> Floats:
         """[n] at.d, each at least `share` of the curvature of a parabola.
@@ -68,6 +72,9 @@ class Squared:
                 value, pull = see(self.y, z, self.weight, b, v)
         return LossPoint(value, b, v, self.weight)
 
+    def constant(self) -> float:
+        return 0.0
+
     def curvature(self, z: Floats, at: LossPoint, share: float) -> Floats:
         return at.d
 
@@ -88,10 +95,31 @@ class Logistic:
     def look(self, z: Floats, b: float, *, settle: bool = True) -> LossPoint:
         v, d, cost = np.empty_like(z), np.empty_like(z), np.empty_like(z)
         if self.intercept and settle:
-            b, value, _ = sample_losses.settle_logistic[self.profile](self.y, z, self.weight, b, v, d, cost)
+            find = sample_losses.settle_logistic[self.profile]
+            b, value, _ = find(self.y, z, self.weight, b, v, d, cost, False, 0.0)
         else:
             value, _, _ = sample_losses.look_logistic[self.profile](self.y, z, self.weight, b, v, d, cost)
         return LossPoint(value, b, v, d)
+
+    def constant(self) -> float:
+        if not self.intercept:
+            return 0.0
+        return float(sample_losses.constant_logistic[self.profile](self.y, self.weight, np.empty_like(self.y)))
+
+    def step(self, z: Floats, way: Floats, t: float, b: float) -> tuple[Floats, LossPoint]:
+        """z + t·way, and the loss there with intercept b, which need not be optimal."""
+        there, v, d, cost = np.empty_like(z), np.empty_like(z), np.empty_like(z), np.empty_like(z)
+        look = sample_losses.step_logistic[self.profile]
+        value, pull, _ = look(self.y, z, way, t, self.weight, b, there, v, d, cost)
+        return there, LossPoint(value, b, v, d, pull if self.intercept else 0.0)
+
+    def settled(self, z: Floats, at: LossPoint) -> LossPoint:
+        """The loss at z with the optimal intercept; `at`, at z too, becomes invalid."""
+        if at.pull == 0.0:
+            return at
+        find = sample_losses.settle_logistic[self.profile]
+        b, value, _ = find(self.y, z, self.weight, at.b, at.v, at.d, np.empty_like(z), True, at.value)
+        return LossPoint(value, b, at.v, at.d)
 
     def curvature(self, z: Floats, at: LossPoint, share: float) -> Floats:
         # tanh(t/2)/2t, the parabola's curvature, is (½ − a)/t with a = σ(−t), which v holds already.
@@ -107,4 +135,5 @@ class Logistic:
         if scale == 1.0:
             # Where θ is the gradient, loss and conjugate add up to its product with the predictions: no logarithms.
             return at.value + float(np.sum(at.v * (z + at.b)))
-        return float(sample_losses.dual_logistic[self.profile](self.y, self.weight, at.v, scale))
+        cost = np.empty_like(z)
+        return float(sample_losses.dual_logistic[self.profile](self.y, self.weight, at.v, scale, cost))

@@ -13,17 +13,23 @@ from above (Jaakkola and Jordan's bound). The share grows when a step must be sh
 good. At share 1 the model is an upper bound of the loss, so its minimum always improves the objective. A smaller share
 predicts a larger decrease, so every accepted step gains at least a fixed part of what the step at share 1 would. Hence
 the objective converges to its minimum for any data.
+
+The intercept is part of the model: the columns are centred by their means under the curvatures, and a step moves it as
+the model predicts. It is made optimal for the predictions only after the last step, or while models are damped.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from stretto.kernels.linear import sample_losses
+
 from .gram import Gram
+from .loss import Logistic
 from .point import LinearPoint, PreparedProblem, inside
 from .subproblem import Minimum, minimise
 from .sweeping import QuadraticModel, minimise_shuffled, minimise_swept
@@ -51,7 +57,9 @@ class SetSolver:
     def __init__(self, setting: PreparedProblem, slots: int) -> None:
         self.setting = setting
         problem = setting.problem
-        self._gram = Gram(setting.columns, problem.weight, setting.mean, problem.intercept, slots)
+        self._gram = Gram(
+            setting.columns, problem.weight, setting.mean, problem.intercept, slots, changing=not setting.loss.quadratic
+        )
         self._damping = 0.0  # least share of the bounding parabola's curvature that every sample has
         self.start()
 
@@ -97,7 +105,7 @@ class SetSolver:
         if not self.setting.loss.quadratic:
             return self._newton(point, chosen, l1, l2, tolerance, once, gap)
         setting = self.setting
-        done = self._model(point, chosen, l1, l2, setting.problem.weight, tolerance)
+        done = self._model(point, chosen, l1, l2, setting.problem.weight, setting.mean, tolerance)
         before, kept = setting.objective(point, l1, l2), point.coef[chosen]
         point.coef[chosen] = done.b
         setting.predict(point, point.at.b)
@@ -111,14 +119,16 @@ class SetSolver:
         self, point: LinearPoint, chosen: Ints, l1: float, l2: float, tolerance: float, once: bool, gap: float
     ) -> int:
         """Build and minimise quadratic models, and step towards each minimum while the loss falls."""
-        setting = self.setting
+        setting, loss = self.setting, self.setting.loss
+        assert isinstance(loss, Logistic)
         positive = setting.problem.positive
         scale = setting.scale[chosen]
         penalty, ridge = l1 * scale, l2 * scale * scale
         epochs, moved, rough = 0, False, False
+        mean: Floats | None = None  # of the columns under point.at.d
         for _ in range(_NEWTONS):
             if moved:
-                setting.pull(point, chosen)
+                mean = self._gradients(point, chosen)
             b = point.coef[chosen]
             slack = point.pulls[chosen] - ridge * b
             each = violations(b, slack, penalty, positive) / scale
@@ -130,9 +140,11 @@ class SetSolver:
             # Leave out columns that are zero and far from moving: each model computes its own products.
             near = np.flatnonzero((b != 0.0) | ((slack if positive else np.abs(slack)) >= _NEAR * penalty))
             few, b = chosen[near], b[near]
-            d = setting.loss.curvature(point.z, point.at, self._damping)
+            d = loss.curvature(point.z, point.at, self._damping)
+            if mean is None or d is not point.at.d:
+                mean = self._means(few, d)
             goals = max(0.3 * tolerance, 0.1 * worst), self._loose * wrong, 0.3 * tolerance
-            done = self._model(point, few, l1, l2, d, *goals)
+            done = self._model(point, few, l1, l2, d, mean, *goals)
             epochs += done.sweeps + done.newtons
             change = done.b - b
             if not change.any():
@@ -145,11 +157,26 @@ class SetSolver:
                 break  # only rounding is left
             rough = rough or length < 0.2
             self._adapt(length, agreement, done.sweeps + done.newtons)
+            if self._damping > 0.0:
+                point.at = loss.settled(point.z, point.at)
             if moved and once:
                 break
         if rough:
             setting.predict(point, point.at.b)  # long steps leave rounding errors in z
+        point.at = loss.settled(point.z, point.at)
         return epochs
+
+    def _gradients(self, point: LinearPoint, chosen: Ints) -> Floats:
+        """Update the gradients of the columns, where the intercept follows them; return their means [p] under d."""
+        setting, at = self.setting, point.at
+        if not setting.problem.intercept:
+            setting.pull(point, chosen)
+            return setting.mean
+        mean = np.empty(setting.columns.p)
+        setting.columns.price_both(chosen, at.v, at.d, point.pulls, mean)
+        mean[chosen] /= float(np.sum(at.d))
+        point.pulls[chosen] -= mean[chosen] * float(np.sum(at.v))
+        return mean
 
     def _adapt(self, length: float, agreement: float, epochs: int) -> None:
         """Set damping and tolerance of the next model by how good this one was.
@@ -174,35 +201,40 @@ class SetSolver:
         """
         if not fall < 0.0:
             return 0.0, 0.0
-        setting = self.setting
+        setting, loss = self.setting, self.setting.loss
+        assert isinstance(loss, Logistic)
         moved = np.flatnonzero(change)
         way = np.zeros(setting.columns.n)
         setting.columns.add(chosen[moved], change[moved], way)
         before = setting.objective(point, l1, l2)
-        scale = setting.scale[chosen]
-        promised = fall + 0.5 * float(np.sum(d * way * way) + l2 * np.sum((scale * change) ** 2))
+        mass, drift, bend, _ = sample_losses.measure_way[setting.profile](d, point.at.v, way)
+        shift, settle = 0.0, setting.problem.intercept
+        if settle and mass > 0.0:
+            # The model moves the intercept to where its own derivative is zero.
+            shift = (point.at.pull - drift) / mass
+            settle = not abs(shift) < _REACH
+            bend -= drift * drift / mass
+            fall -= 0.5 * point.at.pull * point.at.pull / mass
+        promised = fall + 0.5 * (bend + l2 * float(np.sum((setting.scale[chosen] * change) ** 2)))
         coef, t = point.coef.copy(), 1.0
-        shift = self._shift(d, way)
         while t >= _SHORTEST:
             coef[chosen] = b + t * change if t < 1.0 else b + change
-            at = setting.loss.look(point.z + t * way, point.at.b + t * shift)
+            if settle:
+                there = point.z + t * way
+                at = loss.look(there, point.at.b)
+            else:
+                there, at = loss.step(point.z, way, t, point.at.b + t * shift)
             value = at.value + setting.penalty(coef, l1, l2)
             enough = value <= before + _ARMIJO * t * fall + 1e-15 * abs(before)
             if not enough and -fall <= _BLURRED * abs(before):
                 # Rounding hides the decrease, but not whether the objective still falls at the end of the step.
-                slope = self._slope(coef[chosen], b, chosen, l1, l2) - float(np.sum(at.v * way))
+                slope = self._slope(coef[chosen], b, chosen, l1, l2) - float(np.sum(at.v * way)) - shift * at.pull
                 enough = slope <= -0.5 * fall
             if enough:
-                point.coef, point.z, point.at = coef, point.z + t * way, at
+                point.coef, point.z, point.at = coef, there, at
                 return t, (value - before) / promised if promised < 0.0 else 1.0
             t *= 0.5
         return 0.0, 0.0
-
-    def _shift(self, d: Floats, way: Floats) -> float:
-        """How far the model moves the intercept when predictions move by `way`: the start of its search."""
-        mass = float(np.sum(d)) if self.setting.problem.intercept else 0.0
-        shift = -float(np.sum(d * way)) / mass if mass > 0.0 else 0.0
-        return shift if abs(shift) < _REACH else 0.0
 
     def _slope(self, there: Floats, b: Floats, chosen: Ints, l1: float, l2: float) -> float:
         """Derivative of the penalty at `there`, along the full step from b to `there`."""
@@ -211,24 +243,27 @@ class SetSolver:
         return float(np.sum((l1 * scale * side + l2 * scale * scale * there) * (there - b)))
 
     def _model(
-        self, point: LinearPoint, chosen: Ints, l1: float, l2: float, d: Floats, tolerance: float, most: float = 0.0,
-        largest: float = 0.0,
+        self, point: LinearPoint, chosen: Ints, l1: float, l2: float, d: Floats, mean: Floats, tolerance: float,
+        most: float = 0.0, largest: float = 0.0,
     ) -> Minimum:  # fmt: skip
         """Minimise the quadratic model with curvatures d [n] over the chosen columns, to violations of `tolerance`.
 
+        mean : [p] means of these columns under d, zeros without an intercept
         Sparse columns swept in random order: to violations that sum to `most` or are all at most `largest`.
         """
         setting = self.setting
         setting.columns.need(chosen)
         scale, positive = setting.scale[chosen], setting.problem.positive
         penalty, ridge = l1 * scale, l2 * scale * scale
-        mean = self._means(chosen, d)
         b = point.coef[chosen]
         if self._tabled(chosen):
             if not setting.loss.quadratic:
                 self._gram.renew(d, mean)
             return self._by_products(chosen, b, point.pulls[chosen] - ridge * b, penalty, ridge, tolerance)
-        model = QuadraticModel(setting.columns, chosen, point.at.v, d, mean[chosen], penalty, ridge, scale, positive)
+        v = point.at.v
+        if point.at.pull != 0.0:
+            v = v - d * (point.at.pull / float(np.sum(d)))  # where the model's intercept is optimal
+        model = QuadraticModel(setting.columns, chosen, v, d, mean[chosen], penalty, ridge, scale, positive)
         if setting.loss.quadratic or not setting.columns.sparse:
             return minimise_swept(model, b, tolerance)
 
@@ -260,7 +295,7 @@ class SetSolver:
     def _means(self, chosen: Ints, d: Floats) -> Floats:
         """[p] means of the chosen columns under the curvatures d; zeros without an intercept."""
         setting = self.setting
-        if setting.loss.quadratic or not setting.problem.intercept:
+        if not setting.problem.intercept:
             return setting.mean
         mean = np.empty(setting.columns.p)
         setting.columns.price(chosen, d, mean)
@@ -295,7 +330,7 @@ def violations(b: Floats, slack: Floats, l1: Floats, positive: bool) -> Floats:
 
 def _times(H: Floats, b: Floats) -> Floats:
     """H b over the non-zero coefficients, in order. No BLAS: its summation order depends on the processor."""
-    total = np.zeros(H.shape[1])
-    for j in np.flatnonzero(b):
-        total += b[j] * H[j]
-    return total[: len(b)]
+    on = np.flatnonzero(b)
+    if not len(on):
+        return np.zeros(len(b))
+    return cast("Floats", np.add.reduce(b[on, None] * H[on], axis=0)[: len(b)])

@@ -69,7 +69,7 @@ class PreparedProblem:
         n, p = problem.design.shape
         self.scale = np.ones(p) if problem.scale is None else problem.scale
         z = np.zeros(n)
-        at = self.loss.look(z, 0.0)
+        at = self.loss.look(z, self.loss.constant())
         self.mean, norm, pulls = self.columns.survey(problem.weight, problem.intercept, at.v)
         self._centre(pulls, slice(None), at)
         clear_constant(norm, self.mean, float(np.sum(problem.weight)))

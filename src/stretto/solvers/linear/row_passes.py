@@ -50,7 +50,8 @@ def loss_at(problem: RowProblem, signs: Floats, z: Floats) -> tuple[float, float
         return 0.0, float(np.sum(problem.weight * slack * slack)), 2.0 * signs * problem.weight * slack
     v, d, cost = np.empty_like(z), np.empty_like(z), np.empty_like(z)
     if problem.free:
-        found = sample_losses.settle_logistic[problem.profile](signs, z, problem.weight, 0.0, v, d, cost)
+        settle = sample_losses.settle_logistic[problem.profile]
+        found = settle(signs, z, problem.weight, 0.0, v, d, cost, False, 0.0)
         return float(found[0]), float(found[1]), v
     value, _, _ = sample_losses.look_logistic[problem.profile](signs, z, problem.weight, 0.0, v, d, cost)
     return 0.0, float(value), v
@@ -77,7 +78,8 @@ def dual_value(problem: RowProblem, signs: Floats, slope: Floats, slopes: Floats
 def _conjugate(problem: RowProblem, signs: Floats, theta: Floats, scale: float) -> float:
     """The loss's part of the dual objective at scale·theta."""
     if problem.loss == "logistic":
-        return float(sample_losses.dual_logistic[problem.profile](signs, problem.weight, theta, scale))
+        cost = np.empty_like(theta)
+        return float(sample_losses.dual_logistic[problem.profile](signs, problem.weight, theta, scale, cost))
     a = scale * np.abs(theta)
     square = np.divide(a * a, 4.0 * problem.weight, out=np.zeros_like(a), where=problem.weight > 0.0)
     return float(np.sum(a - square))

@@ -28,6 +28,7 @@ from stretto.schedule.working_sets import WorkingSets
 
 from .newton import SetSolver, permitted
 from .point import LinearPoint, PreparedProblem, inside
+from .reduced.row_space import reduced_start, suits
 from .regression import Fit, RegressionProblem, uniform
 
 Floats = NDArray[np.float64]
@@ -108,6 +109,13 @@ class WorkingSetSolver:
         ended() is called between two rounds, when `state` may be saved. After `restore` in the middle of a fit, this
         continues from there and ignores `start`.
         """
+        if self._now is None and start is None and max_rounds > 0 and suits(self.setting, l1, l2):
+
+            def solve(smaller: RegressionProblem) -> Fit:
+                solver = WorkingSetSolver(smaller, self.crew, profile=self.setting.profile)
+                return solver.fit(l1, l2, gap=0.5 * gap, share=0.5 * share, max_rounds=max_rounds)
+
+            start = reduced_start(self.setting, solve)
         self._now = self._now or self._started(l1, l2, gap, max_rounds, start)
         try:
             found = self._rounds(self._now, l1, l2, gap, share, max_rounds, look, ended)

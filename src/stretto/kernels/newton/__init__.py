@@ -1,0 +1,1 @@
+"""Products and factors for Newton steps of linear models."""
