@@ -18,7 +18,7 @@ from stretto.data.records.data import Data
 from stretto.errors import DataError
 from stretto.kernels.factorization.grid import ROWS_DEALT
 from stretto.runtime.blocks.compressed import by_rows, compress
-from stretto.runtime.blocks.layout import Blocks, lay_out, tally
+from stretto.runtime.blocks.layout import Blocks, arrange, lay_out, scatter, tally
 from stretto.runtime.blocks.source import GRAIN, InMemory, Spool
 from stretto.runtime.blocks.survey import Survey, survey
 from stretto.runtime.runtimes import Runtime, Serial, Threads
@@ -72,6 +72,28 @@ def test_the_order_of_the_input_does_not_matter(data: Data, blocks: int, seed: i
     shuffled = data.take(np.random.default_rng(seed).permutation(len(data)))
     one, two = laid_out(data, blocks)[0], laid_out(shuffled, blocks)[0]
     assert digest([one.ptr, one.u, one.i, one.r]) == digest([two.ptr, two.u, two.i, two.r])
+
+
+@settings(max_examples=40)
+@given(
+    st.integers(1, 3000),
+    st.sampled_from([(1, 1), (3, 900), (40, 7), (500, 600), (66, 65_536), (4097, 2)]),
+    st.sampled_from([1, 2, 3, 8]),
+    st.integers(0, 10**6),
+)
+def test_packed_entries_give_the_blocks_of_plain_ones(n: int, shape: tuple[int, int], blocks: int, seed: int) -> None:
+    """With repeated pairs, negative values, more rows than entries and the reverse."""
+    rng = np.random.default_rng(seed)
+    rows, cols = (rng.integers(0, size, n) for size in shape)
+    data = Data.from_arrays(rows, cols, rng.integers(-3, 4, n).astype(np.float32), shape)
+    found, order, by_row, by_col = laid_out(data, blocks, seed=seed, mean=0.5, scale=3.0)
+    chunk = (data.rows, data.cols, data.values)
+    with Serial().open() as crew:
+        tallied = tally(chunk, by_row, by_col, order, crew)
+        plain = scatter(chunk, by_row, by_col, order, tallied, crew, 0.5, 3.0)
+        repeats = arrange(plain[0], by_row, by_col, order, *plain[1:], crew)
+    assert found.repeats == repeats == n - len(set(zip(rows.tolist(), cols.tolist(), strict=True)))
+    assert digest([found.ptr, found.u, found.i, found.r]) == digest(list(plain))
 
 
 @pytest.mark.parametrize("runtime", [Threads(1), Threads(3), Threads(8)], ids=str)

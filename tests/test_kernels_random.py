@@ -100,11 +100,13 @@ def test_factors_are_keyed_by_row_not_by_place() -> None:
     for blocks, seed, runtime in ((1, 0, Serial()), (5, 3, Threads(2)), (64, 9, Threads(4))):
         rows = cut(np.arange(n), blocks, seed=seed, axis=0)
         standing = np.argsort(rows.place)
-        W = np.full((n, 32), np.nan, np.float32)
+        standing[rows.place[7]] = -1  # a row of zeros
+        W = np.zeros((n, 32), np.float32)
         args = (rows.bounds, standing, 11, 0, -0.5, 0.5, width, W)
         with runtime.open() as crew:
             crew.run(make_step("draw", fill_worker, independent(blocks), rows.sizes, *args), "exact")
         assert not W[:, width:].any()
+        assert np.flatnonzero(~W[rows.place].any(axis=1)).tolist() == [7]
         found.append(W[rows.place])
     assert np.array_equal(found[0], found[1])
     assert np.array_equal(found[0], found[2])

@@ -15,8 +15,11 @@ import numpy as np
 from stretto.kernels.core.claims import fail, next_visit
 from stretto.kernels.core.compile import inner, kernel
 from stretto.kernels.numeric.lanes import dot
+from stretto.kernels.numeric.vector_memory import ahead
 
 from .losses import cost_of
+
+_AHEAD, _LINE, _FETCHED = 8, 16, 128  # prefetch distance in rows; numbers of a cache line; numbers fetched of a row
 
 
 @inner
@@ -73,4 +76,23 @@ def cost_worker(pass_, worker, out, bounds, rows, cols, values, W, H, row_bias, 
         out[v] = total
         if not np.isfinite(total):
             fail(pass_, v)
+        v = next_visit(pass_, worker, v)
+
+
+@kernel
+def numbered_worker(pass_, worker, out, bounds, place, W, unit, result):
+    """result[i] = unit · W[place[i]], without the padding of W: rows in the user's numbering.
+
+    bounds [V + 1]: rows of each visit; place [m] int32; W [m, padded] float32; result [m, width] float32.
+    """
+    width, padded = result.shape[1], W.shape[1]
+    v = next_visit(pass_, worker)
+    while v >= 0:
+        for i in range(bounds[v], bounds[v + 1]):
+            if i + _AHEAD < bounds[v + 1]:
+                for c in range(0, min(width, _FETCHED), _LINE):
+                    ahead(W, np.int64(place[i + _AHEAD]) * padded + c)
+            p = place[i]
+            for c in range(width):
+                result[i, c] = unit * W[p, c]
         v = next_visit(pass_, worker, v)

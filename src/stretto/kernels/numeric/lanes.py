@@ -166,6 +166,27 @@ def store_pairs(builder, pieces, p, q):
 
 
 @intrinsic
+def ahead_of(typingctx, W, i, count):
+    """Prefetch row i, which will be read and written soon: all of it if unrolled, else its first eight lines."""
+    if not is_rows(W):
+        return None
+
+    def codegen(context, builder, signature, args):
+        p, _ = row_of(context, builder, W, args[0], args[1], count)
+        known = isinstance(count, types.UniTuple) and count.count
+        byte = ir.IntType(8).as_pointer()
+        kind = ir.FunctionType(ir.VoidType(), [byte, _I32, _I32, _I32])
+        fn = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        for_writing, stays, data = (ir.Constant(_I32, flag) for flag in (1, 3, 1))
+        for c in range(count.count if known else MOST_UNROLLED):
+            at = builder.bitcast(builder.gep(p, [ir.Constant(_I64, c * LANES)]), byte)
+            builder.call(fn, [at, for_writing, stays, data])
+        return context.get_dummy_value()
+
+    return types.void(W, types.int64, count), codegen
+
+
+@intrinsic
 def dot_of(typingctx, W, i, H, j, count):
     """`dot` for rows of known width; see `unrolled`."""
     if not (is_rows(W) and is_rows(H)):

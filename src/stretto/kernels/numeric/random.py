@@ -50,13 +50,13 @@ def uniform(a, b, c, d):
 def fill_worker(pass_, worker, out, bounds, rows, seed, axis, low, high, width, W):
     """W[p, c] uniform in [low, high) for c < width and zero beyond, keyed by rows[p], the row at position p.
 
-    bounds [V + 1]: positions of each visit; rows [n] int64; W [n, padded] float32.
+    bounds [V + 1]: positions of each visit; rows [n] int64, −1 for a row of zeros; W [n, padded] float32, zeros.
     """
     v = next_visit(pass_, worker)
     while v >= 0:
         for p in range(bounds[v], bounds[v + 1]):
+            if rows[p] < 0:  # its pages need not even be touched
+                continue
             for c in range(width):
                 W[p, c] = low + (high - low) * uniform(seed, axis, rows[p], c)
-            for c in range(width, W.shape[1]):
-                W[p, c] = 0.0
         v = next_visit(pass_, worker, v)

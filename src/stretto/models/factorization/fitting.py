@@ -255,7 +255,7 @@ class FactorizationFitting(FactorizationParameters):
             }
             settings |= {"seed": seed, "data": repr(feed), "workers": runtime.workers}
             outcome = session.drive(trainer, epochs, settings)
-            self._keep(job, feed, scratch)
+            self._keep(job, feed, scratch, crew)
         self.n_iter_ = done + outcome.epochs
         self.history_ = (self.history_ if earlier is not None else []) + [
             {"objective": r.objective} | r.metrics for r in outcome.reports
@@ -287,7 +287,7 @@ class FactorizationFitting(FactorizationParameters):
 
         def fitted() -> dict[str, Any]:
             crew.gather()
-            return self._fitted(job, feed)
+            return self._fitted(job, feed, crew)
 
         task = root.subcontext(task_name=f"epoch {epoch}")
         task.call_on_fit_task_begin(estimator=self, X=feed.data, y=None)
@@ -300,19 +300,19 @@ class FactorizationFitting(FactorizationParameters):
         )
         return bool(stop)
 
-    def _fitted(self, job: FactorJob, feed: RatingsInput, scratch: Path | None = None) -> dict[str, Any]:
+    def _fitted(self, job: FactorJob, feed: RatingsInput, crew: Crew, scratch: Path | None = None) -> dict[str, Any]:
         """Set the fitted attributes, in the user's numbering and the ratings' units."""
         factors = job.factors
-        found: dict[str, Any] = mf_serve.in_units(factors, scratch)
+        found: dict[str, Any] = mf_serve.in_units(factors, scratch, crew)
         found |= {"mean_": factors.mean, "scale_": factors.scale, "confidence_": factors.confidence}
         found |= {"plan_": job.plan, "fingerprint_": job.plan.fingerprint, "n_ratings_": len(feed.trained_on)}
         found |= {"_learned": FittedProblem(job.problem, factors.mean, factors.scale, factors.confidence)}
         found |= {"_seen": None, "_trained_on": feed.trained_on, "_scratch": None}
         return found | {"n_features_in_": feed.shape[1], "user_ids_": feed.row_ids, "item_ids_": feed.col_ids}
 
-    def _keep(self, job: FactorJob, feed: RatingsInput, scratch: Any) -> None:
+    def _keep(self, job: FactorJob, feed: RatingsInput, scratch: Any, crew: Crew) -> None:
         on_disk = job.plan.physical.tile is not None
-        for name, value in self._fitted(job, feed, Path(scratch.name) if on_disk else None).items():
+        for name, value in self._fitted(job, feed, crew, Path(scratch.name) if on_disk else None).items():
             setattr(self, name, value)
         # Factors on disk stay there while the estimator exists.
         self._scratch = scratch if on_disk else None

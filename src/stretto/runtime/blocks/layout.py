@@ -27,12 +27,13 @@ from stretto.schedule.orders.order import Ints, Order
 from stretto.schedule.orders.rotation import independent
 
 from .crew import Crew
+from .packed_layout import lay_out_packed
 from .parted import PartedSource, by_shares
 from .source import Chunk, EntryArrays, EntrySource
 from .step import make_step, parts
 
 _PARTS = 16
-_LISTS = 1024  # lists over which blocks to sort are distributed, at most
+_LISTS = 64  # lists over which blocks to sort are distributed, at most: several for each thread
 _SMALL = 1 << 16
 
 
@@ -130,11 +131,10 @@ def scatter(
 ) -> tuple[Ints, NDArray[Any], NDArray[Any], NDArray[np.float32]]:
     """(ptr, u, i, r): the entries grouped by visit, in input order; values become (value − mean) / scale."""
     entries = len(chunk[2])
-    bounds, counts = tallied.bounds, tallied.counts
+    bounds = tallied.bounds
     row_block, row_local = locals_of(rows)
     col_block, col_local = locals_of(cols)
-    ptr = np.concatenate([[0], np.cumsum(tallied.weight)]).astype(np.int64)
-    at = np.ascontiguousarray(ptr[:-1] + np.cumsum(counts, axis=0) - counts)
+    ptr, at = _begins(tallied)
     u, i = np.empty(entries, row_local.dtype), np.empty(entries, col_local.dtype)
     r = np.empty(entries, np.float32)
     lookup = (row_block, col_block, row_local, col_local, visit_table(order))
@@ -156,9 +156,31 @@ def lay_out(
     scale: float = 1.0,
 ) -> Blocks:
     """Group the entries by visit and sort each block in visiting order; values become (value − mean) / scale."""
-    ptr, u, i, r = scatter((data.rows, data.cols, data.values), rows, cols, order, tallied, crew, mean, scale)
-    repeats = arrange(ptr, rows, cols, order, u, i, r, crew)
+    chunk = (data.rows, data.cols, data.values)
+    if index_type(rows) == index_type(cols) == np.uint16:
+        ptr, at = _begins(tallied)
+        visits = (visit_table(order), _over_lists(order, min(len(order), _LISTS)))
+        u, i, r, repeats = lay_out_packed(chunk, rows, cols, *visits, tallied.bounds, ptr, at, crew, mean, scale)
+    else:
+        ptr, u, i, r = scatter(chunk, rows, cols, order, tallied, crew, mean, scale)
+        repeats = arrange(ptr, rows, cols, order, u, i, r, crew)
     return Blocks(ptr, u, i, r, rows.bounds[order.row_block], cols.bounds[order.col_block], repeats)
+
+
+def _begins(tallied: Tally) -> tuple[Ints, Ints]:
+    """(ptr, at): where the entries of each visit begin, [V + 1], and where those of each part begin in it, [P, V]."""
+    ptr = np.concatenate([[0], np.cumsum(tallied.weight)]).astype(np.int64)
+    counts = tallied.counts
+    return ptr, np.ascontiguousarray(ptr[:-1] + np.cumsum(counts, axis=0) - counts)
+
+
+def _over_lists(order: Order, lists: int) -> Order:
+    """The visits of an order as independent ones, in as many lists.
+
+    A worker checks every row block whenever it claims a visit: many blocks are distributed over fewer lists.
+    """
+    every = np.arange(len(order))
+    return Order("independent", lists, len(order), every * lists // max(1, len(order)), every)
 
 
 def lay_out_on_disk(
@@ -293,10 +315,7 @@ def arrange(
         entries = (by_visits(name, ptr, written=True) for name in "uir")
         arguments = (constant("ptr"), constant("rows_in"), constant("cols_in"), *entries)
         spec = StepSpec("arrange", named_kernel(worker), arguments)
-    # A worker checks every row block whenever it claims a visit: distribute many blocks over fewer lists.
-    every = np.arange(len(order))
-    lists = len(order) if on_disk or visits is not None else min(len(order), _LISTS)
-    each = Order("independent", lists, len(order), every * lists // max(1, len(order)), every)
+    each = _over_lists(order, len(order) if on_disk or visits is not None else min(len(order), _LISTS))
     step = make_step("arrange", worker, each, np.diff(ptr), ptr, *sizes, u, i, r, spec=spec)
-    crew.run_here(step, "exact", None if visits is None else np.setdiff1d(every, visits))
+    crew.run_here(step, "exact", None if visits is None else np.setdiff1d(np.arange(len(order)), visits))
     return int(step.total())

@@ -18,7 +18,7 @@ from stretto.data.records.ids import IdMap
 from stretto.errors import DataError
 from stretto.kernels.factorization import topn
 from stretto.kernels.factorization.compress import group_by, sort_rows
-from stretto.kernels.factorization.predict import predict_worker
+from stretto.kernels.factorization.predict import numbered_worker, predict_worker
 from stretto.kernels.numeric.lanes import padded
 from stretto.plan.cost import refuse_if_over
 from stretto.runtime.blocks.crew import Crew
@@ -34,7 +34,6 @@ Floats = NDArray[np.float32]
 _NONE = np.zeros(0, np.float32)
 _PARTS, _LEAST = 64, 4096
 _ROWS_AT_ONCE = 64
-_ROWS_MOVED = 1 << 14
 _LARGE = 1e30  # standard deviation of ratings from which on biases may overflow
 
 
@@ -67,39 +66,40 @@ def new_array(scratch: Path | None, name: str, shape: tuple[int, ...], dtype: An
     return np.memmap(scratch / f"{name}.array", dtype, "w+", shape=shape)
 
 
-def in_units(factors: Factors, scratch: Path | None) -> dict[str, Any]:
+def in_units(factors: Factors, scratch: Path | None, crew: Crew) -> dict[str, Any]:
     """Factors and biases in the user's numbering and the ratings' units: the attributes of a fitted estimator.
 
     Squared gradients stay in units of standardised ratings, like the learning rate.
     """
     root, scale = np.float32(math.sqrt(factors.scale)), np.float32(factors.scale)
     found: dict[str, Any] = {
-        "user_factors_": _numbered(factors.W, root, scratch),
-        "item_factors_": _numbered(factors.H, root, scratch),
-        "user_bias_": _numbered(factors.b, scale, scratch),
-        "item_bias_": _numbered(factors.c, scale, scratch),
+        "user_factors_": _numbered(factors.W, root, scratch, crew),
+        "item_factors_": _numbered(factors.H, root, scratch, crew),
+        "user_bias_": _numbered(factors.b, scale, scratch, crew),
+        "item_bias_": _numbered(factors.c, scale, scratch, crew),
     }
     if factors.scale > _LARGE and not all(np.isfinite(found[name]).all() for name in ("user_bias_", "item_bias_")):
         raise DataError("the ratings are too large for 32-bit floats; divide them by a constant first")
     kept = {name: state for name, state in factors.squares.items() if len(state.array)}
-    return found | {"squares_": {name: _numbered(state, np.float32(1.0), scratch) for name, state in kept.items()}}
+    return found | {
+        "squares_": {name: _numbered(state, np.float32(1.0), scratch, crew) for name, state in kept.items()}
+    }
 
 
-def _numbered(state: BlockedRows, unit: np.float32, scratch: Path | None) -> Floats:
+def _numbered(state: BlockedRows, unit: np.float32, scratch: Path | None, crew: Crew) -> Floats:
     """[n, width] or [n] rows in the user's numbering, times a unit; zeros for missing rows."""
-    place = state.cut.place
-    shape = (len(place), state.width) if state.array.ndim > 1 else (len(place),)
+    place, array = state.cut.place, state.array
+    shape = (len(place), state.width) if array.ndim > 1 else (len(place),)
     values = new_array(scratch, state.name, shape, np.float32)
-    if not len(state.array):
+    if not len(array):
         values[:] = 0.0
-    whole = shape[1:] == state.array.shape[1:]  # without padding
-    for first in range(0, len(place) if len(state.array) else 0, _ROWS_MOVED):
-        part, at = values[first : first + _ROWS_MOVED], place[first : first + _ROWS_MOVED]
-        if whole:  # "clip" writes into `part` directly; positions of a partition are always valid
-            np.take(state.array, at, axis=0, out=part, mode="clip")
-            part *= unit
-        else:
-            np.multiply(state.array[at][:, : state.width], unit, out=part)
+        return values
+    if array.ndim == 1:
+        np.multiply(array[place], unit, out=values)
+        return values
+    bounds = parts(len(place), _PARTS, _LEAST)
+    args = (bounds, place, array, unit, values)
+    crew.run_here(make_step("numbered", numbered_worker, independent(len(bounds) - 1), np.diff(bounds), *args), "exact")
     return values
 
 

@@ -294,7 +294,7 @@ def new_factors(
     for axis, (name, cut) in enumerate((("W", rows), ("H", cols))):
         array = new_array(disk, name, (len(cut), padded(columns or problem.rank)), np.float32)
         standing = np.empty(len(cut), np.int64)
-        standing[cut.place] = np.arange(len(cut))
+        standing[cut.place] = np.where(empty[axis], -1, np.arange(len(cut)))
         fill = make_step(
             "draw",
             fill_worker,
@@ -311,7 +311,6 @@ def new_factors(
             spec=_drawn(name, cut) if disk is not None else None,
         )
         crew.run_here(fill, "exact")
-        array[cut.place[empty[axis]]] = 0.0
         states.append(BlockedRows(name, array, problem.rank, cut))
     b = BlockedRows("b", new_array(disk, "b", (len(rows) if problem.biases else 0,), np.float32), 1, rows)
     c = BlockedRows("c", new_array(disk, "c", (len(cols) if problem.biases else 0,), np.float32), 1, cols)
