@@ -349,8 +349,8 @@ def test_generate_writes_what_the_generator_makes(docword: Path, tmp_path: Path)
 
 
 def test_explain_foretells_the_fingerprint_of_the_run(docword: Path, tmp_path: Path) -> None:
-    options = ["--topics", "6", "--test", "0.1", "--optimize-every", "3"]
-    stretto("train", "lda", docword, *options, "--epochs", "1", "--out", tmp_path / "run", "-q")
+    options = ["--topics", "6", "--test", "0.1", "--optimize-every", "3", "--epochs", "1"]
+    stretto("train", "lda", docword, *options, "--out", tmp_path / "run", "-q")
     said = stretto("explain", docword, "--model", "lda", *options, "--workers", "5", "--draw", tmp_path / "plan.svg")
     assert said.out.split(":")[0] == (tmp_path / "run" / "plan.txt").read_text().split(":")[0]
     assert "5 workers" in said.out

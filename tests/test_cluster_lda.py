@@ -320,7 +320,7 @@ def test_the_command_line(tmp_path: Path) -> None:
     cluster()
     file = tmp_path / "docword.txt"
     stretto("generate", file, "--documents", "100", "--words", "80", "--topics", "4", "--length", "40", "--seed", "3")
-    options = ["--topics", "5", "--evaluate-every", "2", "--checkpoint-every", "1 epoch", "-q"]
+    options = ["--topics", "5", "--evaluate-every", "2", "--checkpoint-every", "1 epoch", "--burn-in", "2", "-q"]
     there = ["--runtime", "cluster:processes", "--nodes", "2"]
     stretto("train", "lda", file, *options, "--epochs", "5", "--out", tmp_path / "whole")
     stretto("train", "lda", file, *options, "--epochs", "3", *there, "--out", tmp_path / "parts")

@@ -62,7 +62,10 @@ def test_a_task_beside_others_takes_one(backend: str) -> None:
         (st.LatentDirichletAllocation(tol=0.1), "tol=0.1 has no effect with early_stopping=False"),
         (st.LatentDirichletAllocation(n_iter_no_change=3), "n_iter_no_change=3 has no effect"),
         (st.LatentDirichletAllocation(validation_fraction=0.2), "validation_fraction=0.2 has no effect"),
-        (st.LatentDirichletAllocation(burn_in=3), "burn_in=3 has no effect with optimize_every=0 and average_every=0"),
+        (
+            st.LatentDirichletAllocation(burn_in=3, average_every=0),
+            "burn_in=3 has no effect with optimize_every=0 and average_every=0",
+        ),
     ],
     ids=lambda one: "" if isinstance(one, str) else type(one).__name__,
 )

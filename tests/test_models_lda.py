@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,8 @@ from sklearn.preprocessing import FunctionTransformer
 
 import stretto as st
 from stretto.errors import DataError, PlanError
-from stretto.models.topics.problem import TopicProblem
+from stretto.models.topics.count_layout import Census
+from stretto.models.topics.problem import TopicProblem, settled
 from stretto.runtime.files.run_checkpoints import Saving
 from stretto.runtime.session import Session
 
@@ -83,17 +83,59 @@ def test_the_start_is_part_of_the_plan(corpus: Any) -> None:
     assert len({default.fingerprint_, random.fingerprint_, cold.fingerprint_}) == 3
     flat = fitted(X, max_iter=1, first_topics="random")
     np.testing.assert_allclose(flat.topic_tokens_ / X.sum(), 0.25, atol=0.02)
-    assert "first_topics=random, warm_up=30" in random.plan_.explain()
+    assert "first_topics=random, warm_up=1" in random.plan_.explain()
 
 
-def test_warm_up_falls_to_the_prior() -> None:
-    problem = TopicProblem(2, (1.0, 1.0), 0.01, "sparse", 1, warm_up=20)
-    heat = [problem.warmth(epoch) for epoch in range(25)]
-    assert heat[0] == 10.0
-    assert heat[10] == pytest.approx(10**0.5, rel=1e-6)
-    assert heat[20:] == [1.0] * 5
-    assert all(a > b for a, b in pairwise(heat[:21]))
-    assert TopicProblem(2, (1.0, 1.0), 0.01, "sparse", 1, warm_up=0).warmth(0) == 1.0
+def test_the_prior_of_the_warm_up_follows_from_the_corpus() -> None:
+    tokens = np.array([30, 30, 0, 0])  # two words without tokens
+    census = Census(np.array([60]), tokens, 2, "")
+    sparse = settled(TopicProblem(120, (1.0,) * 120, 0.01, "sparse", 1, warm_up=20), census)
+    assert sparse.warm_beta == pytest.approx(0.07 * (60 / (120 * 2)) ** 0.5, rel=1e-5)
+    problem = settled(TopicProblem(3, (1.0,) * 3, 0.01, "sparse", 1, warm_up=20), census)
+    assert problem.warm_beta == 0.07
+    assert [problem.warmth(epoch) for epoch in (0, 19, 20, 99)] == [problem.warm_beta / 0.01] * 2 + [1.0] * 2
+    large = settled(TopicProblem(3, (1.0,) * 3, 0.9, "sparse", 1, warm_up=20), census)
+    assert large.warmth(0) == 1.0, "never below the prior that was asked for"
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, (75, 75, 3, 75)),
+        ({"max_iter": 8}, (6, 6, 1, 6)),
+        ({"max_iter": 1}, (0, 0, 1, 0)),
+        ({"optimize_every": 5}, (30, 30, 3, 75)),
+        ({"optimize_every": 5, "max_iter": 20}, (15, 15, 1, 15)),
+        ({"early_stopping": True}, (30, 30, 0, None)),
+        ({"warm_up": 0}, (0, 75, 3, 75)),
+        ({"warm_up": 90}, (90, 75, 3, 75)),
+        ({"burn_in": 40}, (40, 40, 3, 40)),
+        ({"burn_in": 40, "warm_up": 50, "average_every": 5}, (40, 40, 5, 40)),
+        ({"average_every": 0}, (75, 75, 0, None)),
+    ],
+)
+def test_when_a_fit_warms_up_and_averages(given: dict[str, Any], expected: tuple[Any, ...]) -> None:
+    model = st.LatentDirichletAllocation(2, **given)
+    found = model._schedule(model.max_iter)
+    assert tuple(found[name] for name in ("warm_up", "burn_in", "average_every", "average_from")) == expected
+
+
+def test_states_of_a_long_warm_up_are_not_averaged() -> None:
+    problem = TopicProblem(2, (1.0,) * 2, 0.01, "sparse", 1, average_every=1, average_from=75, warm_up=90)
+    assert problem.averaging == 90
+
+
+def test_fewer_epochs_reach_a_likelihood_of_unseen_words() -> None:
+    """Twenty planted topics: plain Gibbs sampling and the last state are behind the defaults after 40 epochs."""
+    X, _ = planted(600, 20, 30, 60)
+    seen, held = X[:500], X[500:]
+    plain = {"warm_up": 0, "average_every": 0}
+    ours, cold, last = (
+        np.mean([fitted(seen, n_components=20, max_iter=40, random_state=s, **more).perplexity(held) for s in range(3)])
+        for more in ({}, plain, {"average_every": 0})
+    )
+    assert ours < 0.97 * cold
+    assert ours < last
 
 
 def test_the_form_of_the_data_does_not_matter(corpus: Any) -> None:
@@ -143,7 +185,7 @@ def test_priors_are_learned() -> None:
 
 def test_averaging_takes_the_mean_of_several_states(corpus: Any) -> None:
     X, _ = corpus
-    single, mean = fitted(X, max_iter=20), fitted(X, max_iter=20, burn_in=10, average_every=2)
+    single, mean = fitted(X, max_iter=20, average_every=0), fitted(X, max_iter=20, burn_in=10, average_every=2)
     assert mean.topics_.count.dtype == np.float32
     assert mean.topics_.count.sum() == pytest.approx(X.sum(), rel=1e-6)
     assert single.topics_.count.dtype == np.int32
@@ -175,7 +217,7 @@ def test_perplexity_and_score_prefer_the_right_model(corpus: Any) -> None:
 
 def test_partial_fit_goes_on(corpus: Any) -> None:
     X, _ = corpus
-    model = st.LatentDirichletAllocation(4, doc_topic_prior=0.2, random_state=0, max_iter=60)
+    model = st.LatentDirichletAllocation(4, doc_topic_prior=0.2, random_state=1, max_iter=60)
     for first in range(0, 300, 100):
         model.partial_fit(X[first : first + 100])
     assert model.topic_tokens_.sum() == X.sum()
@@ -289,9 +331,11 @@ def test_saving_loading_and_pickling(corpus: Any, tmp_path: Path) -> None:
 )
 def test_a_run_goes_on_with_the_same_bits(corpus: Any, tmp_path: Path, choices: dict[str, Any]) -> None:
     X, _ = corpus
+    choices = {"burn_in": 3} | choices  # by default it follows from max_iter
     whole = fitted(X, max_iter=9, **choices)
     saving = Saving(tmp_path / "checkpoints", every_epochs=2)
-    settings = {"max_iter": 5, "random_state": 0, "doc_topic_prior": 0.2, "n_components": 4, "n_jobs": 1} | choices
+    start: dict[str, Any] = {"max_iter": 5, "random_state": 0, "doc_topic_prior": 0.2, "n_components": 4, "n_jobs": 1}
+    settings = start | choices
     st.LatentDirichletAllocation(**settings).fit(X, session=Session(saving=saving))
     settings |= {"max_iter": 9, "n_jobs": 2}
     again = st.LatentDirichletAllocation(**settings).fit(X, session=Session(saving=saving, resume=True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,14 @@ import pytest
 from scipy.sparse import csr_array
 
 import stretto as st
+from stretto.data.partition import cut
 from stretto.errors import DataError
-from stretto.models.topics.count_layout import CountLayout
+from stretto.models.topics.averages import SummedCounts
+from stretto.models.topics.count_layout import Census, CountLayout
 from stretto.models.topics.input import UnknownWordsWarning, as_corpus, split_documents
-from stretto.models.topics.job import SummedCounts
-from stretto.models.topics.problem import TopicProblem
+from stretto.models.topics.priors import CountRows
+from stretto.models.topics.problem import AVERAGE_BYTES, TopicProblem, settled
+from stretto.runtime.runtimes import Serial
 
 
 def counts(documents: int = 40, words: int = 12, seed: int = 0) -> csr_array:
@@ -97,18 +101,48 @@ def test_burn_in_is_in_the_fingerprint_of_averages() -> None:
 
 def test_averages_of_large_counts_do_not_wrap() -> None:
     summed = SummedCounts(CountLayout(1, True, np.array([1]), np.array([1])), wanted=True)
-    where = np.zeros(1, np.int64)
-    for _ in range(3):
-        summed.counts[where, where] += np.array([2**30], np.int32)
-        summed.states += 1
-    found = summed.mean()
-    assert found is not None
-    assert found[2][0] == 2**30
+    state = CountRows.dense(np.array([2**31], np.uint32), n_topics=1, width=1)
+    with Serial().open() as crew:
+        for _ in range(3):
+            summed.add(0, state, crew)
+            summed.states += 1
+    ((words, topics, means),) = summed.means(cut(np.array([1]), 1, seed=0, axis=1))
+    assert (words.tolist(), topics.tolist(), means.tolist()) == ([0], [0], [2.0**31])
+
+
+def test_rounded_averages_keep_the_tokens_of_every_word() -> None:
+    X = counts(200)
+    model = st.LatentDirichletAllocation(5, max_iter=20, average_every=1, random_state=0).fit(X)
+    topics = model.topics_
+    whole = topics.whole()
+    assert (topics.count != np.rint(topics.count)).any()
+    words = np.repeat(np.arange(topics.n_words), np.diff(topics.indptr))
+    np.testing.assert_array_equal(np.bincount(words, whole, topics.n_words), np.asarray(X.sum(axis=0)).ravel())
+    assert np.abs(whole - topics.count).max() < 1
+
+
+def test_partial_fit_goes_on_from_averages_with_whole_counts() -> None:
+    X = counts(200)
+    model = st.LatentDirichletAllocation(5, max_iter=20, random_state=0).fit(X)
+    assert model.topics_.count.dtype == np.float32
+    model.partial_fit(X)
+    assert model.topics_.count.dtype == np.int32
+    assert model.topic_tokens_.sum() == 2 * X.sum()
+
+
+def test_averages_by_default_take_little_memory() -> None:
+    problem = TopicProblem(100, (0.1,) * 100, 0.01, "auto", 1, average_every=2, average_if_small=True)
+    asked = replace(problem, average_if_small=False)
+    few, many = AVERAGE_BYTES // 800, AVERAGE_BYTES // 800 + 1
+    for words, tokens, averaged in ((few, 1, 2), (many, 1, 0), (many, many * 100, 2), (many, many * 100 - 1, 0)):
+        census = Census(np.array([tokens]), np.arange(words) * 0 + 1, words, "")
+        assert settled(problem, census).average_every == averaged
+        assert settled(asked, census).average_every == 2
 
 
 def test_words_a_topic_does_not_have_are_not_shown() -> None:
     X = counts()
-    model = st.LatentDirichletAllocation(40, max_iter=40, doc_topic_prior=0.01, random_state=0).fit(X)
+    model = st.LatentDirichletAllocation(40, max_iter=40, doc_topic_prior=0.01, random_state=0, average_every=0).fit(X)
     tokens = model.topic_tokens_
     assert (tokens == 0).any()
     for words, n in zip(model.top_words(n=12), tokens, strict=True):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,13 +17,11 @@ from stretto.errors import DataError, NotEnoughMemory, PlanError, RunError
 from stretto.models.topics import corpus_files
 from stretto.models.topics import problem as lda_base
 from stretto.models.topics.corpus_files import on_disk
-from stretto.models.topics.counted_plan import count_lda, kept_bytes
 from stretto.models.topics.input import UnknownWordsWarning, as_corpus
 from stretto.models.topics.job import LdaJob, build_lda
-from stretto.models.topics.layout import take_census
 from stretto.models.topics.monitor import LikelihoodMonitor
 from stretto.models.topics.problem import TopicProblem
-from stretto.plan.plan import Physical, PlanSettings
+from stretto.plan.plan import Physical
 from stretto.runtime.blocks import tiles as tile_walk
 from stretto.runtime.blocks.crew import Crew
 from stretto.runtime.blocks.source import Chunk, InMemory
@@ -336,16 +333,12 @@ def test_the_budget_chooses_the_largest_tile_that_fits(tmp_path: Path) -> None:
         streamed("packed", crew, tmp_path / "least", caught.value.need)
 
 
-def test_averaging_needs_space_too(tmp_path: Path) -> None:
-    plain = replace(PROBLEMS["learned"], average_every=0)
+def test_sums_for_averages_are_on_disk_with_the_counts(tmp_path: Path) -> None:
     with Serial().open() as crew:
-        census = take_census(InMemory(DATA), crew)
-        found = [
-            count_lda(problem, InMemory(DATA), census, crew, PlanSettings(5, "exact", 4, Physical()))
-            for problem in (PROBLEMS["learned"], plain)
-        ]
-    more, less = (kept_bytes(one.problem, one.plan, one.shape) for one in found)
-    assert more - less == DATA.shape[1] * 12 * 8
+        job = streamed("learned", crew, tmp_path)
+        assert job.disk is not None
+        assert job.disk.holds(job.summed.counts)
+        assert in_memory("learned", crew).summed.disk is None
 
 
 def test_what_fits_is_left_to_memory_unless_asked_for(tmp_path: Path) -> None:

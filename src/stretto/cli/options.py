@@ -131,13 +131,20 @@ OptimizeOption = Annotated[
     ),
 ]
 BurnInOption = Annotated[
-    int, _option("--burn-in", help="Epochs before priors are learned and states averaged.", panel=_MODEL, min=0)
+    int | None,
+    _option(
+        "--burn-in",
+        help="Epochs before priors are learned and states averaged; three quarters of --epochs, or 30 if it learns.",
+        panel=_MODEL,
+        min=0,
+    ),
 ]
 WarmUpOption = Annotated[
-    int, _option("--warm-up", help="Epochs in which the prior of words falls to --beta.", panel=_MODEL, min=0)
+    int | None,
+    _option("--warm-up", help="Epochs with a larger prior of words; as --burn-in.", panel=_MODEL, min=0),
 ]
 AverageOption = Annotated[
-    int,
+    int | None,
     _option(
         "--average-every",
         help="Epochs between two states that are averaged; 0 keeps the last state alone.",

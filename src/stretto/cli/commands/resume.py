@@ -68,9 +68,8 @@ def resume(
             f"which can be made longer"
         )
     recipe = replace(
-        recipe,
+        recipe if wanted == recipe.epochs else recipe.lasting(wanted),
         file=recipe.file if file is None else file,
-        parameters={**recipe.parameters, "max_iter": wanted},
         memory=recipe.memory if memory is None else memory,
     )
     found = _newest(run)

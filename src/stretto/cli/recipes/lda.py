@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -77,6 +77,13 @@ class LdaRecipe(Recipe):
         if not quiet:
             print_topics(view, words=10, most=None if self.show_all else 20)
         return [f"{BROWSER} to look through"]
+
+    def lasting(self, epochs: int) -> LdaRecipe:
+        """Warm-up and averages stay where they were: by default they follow from the number of epochs."""
+        given = self.model(None)
+        times = given._schedule(self.epochs)
+        kept = {name: times[name] for name in ("warm_up", "burn_in", "average_every")}
+        return replace(self, parameters={**self.parameters, **kept, "max_iter": epochs})
 
     def use(self, run: str) -> str:
         return f"stretto topics {run} --topic 0"

@@ -11,7 +11,7 @@ import os
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
@@ -84,6 +84,10 @@ class Recipe(ABC):
     def epochs_are_planned(self) -> bool:
         """Whether the steps depend on the number of epochs, so that a longer run differs from its beginning."""
         return False
+
+    def lasting(self, epochs: int) -> Recipe:
+        """The recipe with another number of epochs, which agrees with this one in those that both have."""
+        return replace(self, parameters={**self.parameters, "max_iter": epochs})
 
     def saving(self, run: Path) -> Saving:
         """When checkpoints are saved, under the run's folder."""

@@ -1,7 +1,8 @@
 """Likelihood of Dirichlet priors given topic counts, and its gradient: histograms of the counts, and sums over them.
 
-`histogram_worker` and `large_worker` read *rows of counts*: row r, of a document or of a word, holds the number of
-tokens of each of K topics. rows [size] uint32 or uint16, flat; at [n] int64 where each row begins; length [n] int32:
+`histogram_worker`, `add_rows_worker` and `large_worker` read *rows of counts*: row r, of a document or of a word, holds
+the number of tokens of each of K topics. rows [size] uint32 or uint16, flat; at [n] int64 where each row begins; length
+[n] int32:
 
     length[r] ≥ 0    number of packed entries, topic << shift | count; entries with count 0 are ignored
     length[r] = −1   K counts, one for each topic
@@ -63,6 +64,25 @@ def histogram_worker(pass_, worker, out, bounds, at, length, rows, shift, topics
                     else:
                         large += 1
         out[v] = large
+        v = next_visit(pass_, worker, v)
+
+
+@kernel
+def add_rows_worker(pass_, worker, out, bounds, at, length, rows, shift, topics, sums):
+    """sums[r, k] += the count of topic k in row r. sums [n, K] int64; a visit has its rows to itself."""
+    low = (1 << shift) - 1
+    v = next_visit(pass_, worker)
+    while v >= 0:
+        for r in range(bounds[v], bounds[v + 1]):
+            first = at[r]
+            if length[r] == _DENSE:
+                for k in range(topics):
+                    sums[r, k] += np.int64(rows[first + k])
+            else:
+                for t in range(first, first + length[r]):
+                    entry = np.int64(rows[t])
+                    sums[r, entry >> shift] += entry & low
+        out[v] = bounds[v + 1] - bounds[v]
         v = next_visit(pass_, worker, v)
 
 

@@ -245,9 +245,9 @@ def _runs(occurs: NDArray[np.bool_], cols: BlockPartition, order: Order) -> Ints
     return np.asarray(found[order.row_block, order.col_block], np.int64)
 
 
-def refuse_if_disk_full(plan: Plan, entries: Ints, folder: Path) -> None:
-    """Raise an error before any work if the files would not fit on the disk."""
-    wanted = int(entries.sum()) * _PER_ENTRY + plan.cost.memory
+def refuse_if_disk_full(plan: Plan, entries: Ints, averaged: int, folder: Path) -> None:
+    """Raise an error before any work if the files would not fit on the disk. averaged: bytes of the averaged states."""
+    wanted = int(entries.sum()) * _PER_ENTRY + plan.cost.memory + averaged
     free = shutil.disk_usage(folder).free
     if wanted > free:
         raise PlanError(

@@ -64,7 +64,7 @@ class CountLayout:
         heavy = heavy_columns(tokens, cols.blocks) if len(cols) > V else np.zeros(0, np.int64)
         if earlier is not None:
             before = np.repeat(np.arange(earlier.n_words), np.diff(earlier.indptr))
-            tokens = tokens + np.bincount(before, np.rint(earlier.count), earlier.n_words).astype(np.int64)
+            tokens = tokens + np.bincount(before, earlier.whole(), earlier.n_words).astype(np.int64)
         words, part = np.zeros(len(cols), np.int64), np.full(len(cols), -1, np.int32)
         light = np.ones(V, bool)
         light[heavy] = False

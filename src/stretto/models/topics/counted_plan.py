@@ -21,7 +21,7 @@ from stretto.schedule.orders.order import Ints
 
 from .corpus_files import count_runs, most_runs, weigh, weigh_parts
 from .count_layout import Census, CountLayout
-from .problem import TopicProblem, logical_lda, plan_lda, settled
+from .problem import TopicProblem, averaged_bytes, logical_lda, plan_lda, settled
 from .topics import Topics
 
 _AT_ONCE = 1 << 22  # entries counted together: temporary arrays of some dozen bytes each
@@ -48,19 +48,14 @@ class CountedCorpus:
         return self.parts is not None
 
 
-def averaged_bytes(shape: CountLayout, problem: TopicProblem) -> int:
-    """Bytes of the sums for averaging states."""
-    return shape.words * shape.topics * 8 if problem.average_every else 0
-
-
-def kept_bytes(problem: TopicProblem, plan: Plan, shape: CountLayout) -> int:
+def kept_bytes(plan: Plan, shape: CountLayout) -> int:
     """Bytes that stay in memory while a plan runs from disk."""
     order, tokens = plan.order, plan.weight
     longest_run = min(int(tokens.max(initial=0)), int(shape.word_tokens.max(initial=0)))
     own = _PER_TOPIC * (shape.topics + GROUP) + _PER_TOKEN_OF_RUN * longest_run + _PER_ENTRY * shape.longest
     totals = (order.rows + order.cols + 2) * shape.totals * 4
     indices = _PER_INDEX * (len(plan.logical.rows) + len(plan.logical.cols))
-    return int(plan.physical.workers * own + totals + indices + averaged_bytes(shape, problem))
+    return int(plan.physical.workers * own + totals + indices)
 
 
 def count_lda(
@@ -84,7 +79,7 @@ def count_lda(
     in_memory : whether the corpus is in memory; a file that is not is always streamed
     by_nodes : the nodes of a cluster read the file, each within the budget
     """
-    problem, physical = settled(problem), settings.physical
+    problem, physical = settled(problem, census), settings.physical
     if isinstance(source, InMemory):
         source = InMemory(source.data, _AT_ONCE)
     # The grid follows from the census; the passes below count the contents of its blocks.
@@ -100,10 +95,10 @@ def count_lda(
     entries, tokens = weigh(source, rows, cols, order, zeros=not stream)
     found = count_runs(source, rows, cols, order)
     runs = most_runs(entries, tokens, logical) if found is None else found
-    plan, averaged = plan_lda(problem, logical, shape, tokens, runs, physical), averaged_bytes(shape, problem)
+    plan, averaged = plan_lda(problem, logical, shape, tokens, runs, physical), averaged_bytes(shape.words, problem)
     if stream and physical.memory is not None and (not in_memory or plan.cost.memory + averaged > physical.memory):
         remedy = "raise the budget, use fewer topics, or raise width= for smaller blocks"
-        side = side_within(plan, physical.memory, kept_bytes(problem, plan, shape), remedy)
+        side = side_within(plan, physical.memory, kept_bytes(plan, shape), remedy)
         return CountedCorpus(problem, replace(plan, physical=replace(physical, tile=side)), shape, entries)
     refuse_in_memory(problem, plan, shape, going_on=earlier is not None)
     return CountedCorpus(problem, plan, shape, entries)
@@ -115,4 +110,4 @@ def refuse_in_memory(problem: TopicProblem, plan: Plan, shape: CountLayout, *, g
     if going_on:
         remedy = "partial_fit works in memory: give it fewer documents at a time, or more memory="
     budget = plan.physical.memory or available_memory()
-    refuse_if_over(plan.cost.memory + averaged_bytes(shape, problem), budget, remedy)
+    refuse_if_over(plan.cost.memory + averaged_bytes(shape.words, problem), budget, remedy)

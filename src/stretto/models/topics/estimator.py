@@ -52,17 +52,22 @@ class LatentDirichletAllocation(TopicFitting):
         Epochs: passes over the tokens.
     first_topics : {"progressive", "random"}, default "progressive"
         "progressive" draws the first topics from what has been counted so far, "random" draws them evenly.
-    warm_up : int, default 30
-        Epochs in which topic_word_prior falls from ten times its value to itself: topics settle later, and predict
-        unseen words better. 0 for plain Gibbs sampling from the start.
+    warm_up : int or None, default None
+        First epochs, in which the prior of words in topics is larger than topic_word_prior: 0.07, or 0.07 √mean where
+        the mean count of a word in a topic is less than 1. Tokens then change topics more easily, and fewer epochs
+        reach a given perplexity. 0 for plain Gibbs sampling from the start. None: as burn_in.
     optimize_every : int, default 0
         Learn the priors as well, at this interval of epochs after burn_in (each topic its own, one for all words); 0
         keeps them fixed.
-    burn_in : int, default 30
+    burn_in : int or None, default None
         Epochs before priors are learned, states are averaged and early stopping begins to count. Where priors are
-        learned or states averaged, the warm-up takes burn_in epochs at most.
-    average_every : int, default 0
-        After burn_in, average the word counts at this interval of epochs; 0 keeps the last state alone.
+        learned or average_every is given, the warm-up takes burn_in epochs at most. None: three quarters of max_iter;
+        with optimize_every or early_stopping 30 if that is fewer, and states are averaged from three quarters on.
+    average_every : int or None, default None
+        After burn_in, average the word counts at this interval of epochs: the topics are the mean of these states and
+        predict unseen words better than the last one. 0 keeps the last state alone. None: every max_iter / 32 epochs,
+        but 0 with early_stopping, in partial_fit, and where the sums (8 bytes × topics × words) would take more than
+        128 MiB and more than 8 bytes for each token.
     mh_steps : int, default 2
         Pairs of proposals for each token (sampler "mh").
     evaluate_every : int, default 5
@@ -100,8 +105,8 @@ class LatentDirichletAllocation(TopicFitting):
     Attributes
     ----------
     components_ : ndarray of float32 [topics, words]
-        How often each word has each topic, with the prior added; rows are proportional to the topics' distributions
-        over words.
+        How often each word has each topic (the mean of the averaged states), with the prior added; rows are
+        proportional to the topics' distributions over words.
     doc_topic_prior_ : ndarray of float64 [topics]
         Prior of each topic in a document, as learned.
     topic_word_prior_ : float
@@ -145,10 +150,10 @@ class LatentDirichletAllocation(TopicFitting):
         topic_word_prior: float | None = None,
         max_iter: int = 100,
         first_topics: str = "progressive",
-        warm_up: int = 30,
+        warm_up: int | None = None,
         optimize_every: int = 0,
-        burn_in: int = 30,
-        average_every: int = 0,
+        burn_in: int | None = None,
+        average_every: int | None = None,
         mh_steps: int = 2,
         evaluate_every: int = 5,
         early_stopping: bool = False,

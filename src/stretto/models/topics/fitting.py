@@ -30,7 +30,7 @@ from stretto.runtime.session import Session, scratch_folder
 from . import persistence
 from .fit import FitSettings, TopicFit, learn, place_for, plan_topics
 from .input import Corpus, names_its_words
-from .problem import FIRST_TOPICS, SAMPLERS, TopicProblem
+from .problem import FIRST_TOPICS, SAMPLERS, TopicProblem, schedule
 from .topics import Topics
 
 _BATCH_EPOCHS = 20
@@ -53,10 +53,10 @@ class TopicFitting(
     topic_word_prior: float | None
     max_iter: int
     first_topics: str
-    warm_up: int
+    warm_up: int | None
     optimize_every: int
-    burn_in: int
-    average_every: int
+    burn_in: int | None
+    average_every: int | None
     mh_steps: int
     evaluate_every: int
     early_stopping: bool
@@ -90,8 +90,10 @@ class TopicFitting(
         number("width", self.width, least=1, whole=True)
         number("mh_steps", self.mh_steps, least=1, whole=True)
         number("n_iter_no_change", self.n_iter_no_change, least=1, whole=True)
-        for name in ("warm_up", "optimize_every", "burn_in", "average_every", "evaluate_every"):
+        for name in ("optimize_every", "evaluate_every"):
             number(name, getattr(self, name), least=0, whole=True)
+        for name in ("warm_up", "burn_in", "average_every"):
+            check.optional(name, getattr(self, name), least=0, whole=True)
         number("tol", self.tol, least=0)
         number("validation_fraction", self.validation_fraction, above=0, below=1)
         check.optional("topic_word_prior", self.topic_word_prior, above=0)
@@ -113,7 +115,7 @@ class TopicFitting(
             stopping = ("validation_fraction", "n_iter_no_change", "tol")
             unused = dict.fromkeys(stopping, "it belongs to early_stopping=True")
             refuse_unused(self, unused, chosen="early_stopping=False")
-            if not (self.optimize_every or self.average_every):
+            if not self.optimize_every and self.average_every == 0:
                 needs = "it belongs to optimize_every=, average_every= and early_stopping=True"
                 refuse_unused(self, {"burn_in": needs}, chosen="optimize_every=0 and average_every=0")
 
@@ -139,13 +141,14 @@ class TopicFitting(
         return checks.seed(self.random_state, owner=type(self).__name__)
 
     def _settings(
-        self, seed: int, epochs: int, validation: Any, warm_up: int | None = None, runtime: Any = None
+        self, seed: int, epochs: int, validation: Any, *, runtime: Any = None, batch: bool = False, warm: bool = True
     ) -> FitSettings:
+        """The settings of a fit; of `batch`, a call of partial_fit, whose counts stay integers unless asked otherwise.
+
+        warm : whether there is a warm-up
+        """
         beta = 0.01 if self.topic_word_prior is None else float(self.topic_word_prior)
         alpha = self._alpha()
-        warm_up = self.warm_up if warm_up is None else warm_up
-        if self.optimize_every or self.average_every:  # states under a warm-up prior are not used for learning
-            warm_up = min(warm_up, self.burn_in)
         problem = TopicProblem(
             topics=int(self.n_components),
             alpha=alpha,
@@ -153,10 +156,8 @@ class TopicFitting(
             sampler=self.sampler,
             steps=int(self.mh_steps),
             optimise_every=int(self.optimize_every),
-            burn_in=int(self.burn_in),
-            average_every=int(self.average_every),
             first_topics=self.first_topics,
-            warm_up=int(warm_up),
+            **self._schedule(int(epochs), batch=batch, warm=warm),
         )
         return FitSettings(
             problem,
@@ -171,6 +172,20 @@ class TopicFitting(
             validation=validation,
             patience=(int(self.n_iter_no_change), float(self.tol)) if self.early_stopping else None,
             parameters=persistence.plain(self.get_params(deep=False)),
+        )
+
+    def _schedule(self, epochs: int, *, batch: bool = False, warm: bool = True) -> dict[str, Any]:
+        """When a fit of so many epochs warms up, learns priors and averages."""
+        warm_up = self.warm_up
+        if batch:  # learned topics need no warm-up
+            warm_up = (None if warm_up is None else min(warm_up, epochs // 2)) if warm else 0
+        return schedule(
+            epochs,
+            warm_up=None if warm_up is None else int(warm_up),
+            burn_in=None if self.burn_in is None else int(self.burn_in),
+            average_every=(0 if batch else None) if self.average_every is None else int(self.average_every),
+            learning=bool(self.optimize_every),
+            stopping=bool(self.early_stopping),
         )
 
     def _is_fitted(self) -> bool:
@@ -259,7 +274,8 @@ class TopicFitting(
         """Learn from more documents: what was learned stays as counts, and the documents of X are added to it.
 
         There are twenty passes over their tokens (or `max_iter`, if that is fewer), and `burn_in` counts those passes.
-        Priors that were learned are kept.
+        Priors that were learned are kept. The last state is kept; states are averaged only if `average_every` is given.
+        Averaged counts of an earlier fit are rounded so that every word keeps its number of tokens.
 
         Parameters
         ----------
@@ -272,9 +288,8 @@ class TopicFitting(
         going_on = self._is_fitted()
         before, done = (self.history_, self.n_iter_) if going_on else ([], 0)
         epochs = min(self.max_iter, _BATCH_EPOCHS)
-        warm_up = 0 if going_on else min(self.warm_up, epochs // 2)  # learned topics need no warm-up
         seed = (self._seed() + done) % (2**31 - 1)  # other documents, other draws
-        settings = self._settings(seed, epochs, None, warm_up=warm_up)
+        settings = self._settings(seed, epochs, None, batch=True, warm=not going_on)
         start = self.topics_ if going_on else None
         session = Session(verbose=self.verbose, unit="tokens")
         named = self.vocabulary_ if going_on and names_its_words(X) else None

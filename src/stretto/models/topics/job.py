@@ -1,7 +1,7 @@
 """The training job of a topic model: Gibbs sampling, one pass over the grid for each epoch.
 
 The first epoch draws the initial topic of every token from the counts so far (or at random). During the warm-up the
-prior of words in topics is larger than its final value. The topic totals are merged at the end of an epoch.
+prior of words in topics is larger than its value. The topic totals are merged at the end of an epoch.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import reduce
+from functools import partial, reduce
 from operator import add
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ from stretto.runtime.blocks.step import BlockStep, make_step
 from stretto.runtime.files.mapped_arrays import Disk
 from stretto.schedule.orders.order import Ints, Order
 
+from .averages import SummedCounts
 from .corpus_files import lay_out_tokens_on_disk, pieces, refuse_if_disk_full
 from .count_layout import Census, CountLayout
 from .counted_plan import CountedCorpus, count_lda, kept_bytes, refuse_in_memory
@@ -48,7 +49,7 @@ from .layout import (
 from .monitor import LikelihoodMonitor
 from .node_documents import DocumentReader, unread_tokens
 from .priors import CountRows, Histogram, Priors, count_documents, count_words
-from .problem import TopicProblem, logical_lda, plan_lda, settled
+from .problem import TopicProblem, averaged_bytes, logical_lda, plan_lda, settled
 from .topics import Topics
 
 Entries = tuple[NDArray[Any], NDArray[Any], NDArray[Any]]
@@ -129,7 +130,7 @@ class LdaJob:
         self.priors = Priors(problem.alpha, problem.beta)
         self.doc_tokens = shape.doc_tokens.astype(np.int32)
         self.items = int(plan.weight.sum())
-        self.summed = SummedCounts(shape, wanted=bool(problem.average_every))
+        self.summed = SummedCounts(shape, wanted=bool(problem.average_every), disk=disk)
 
     def steps(self, epoch: int) -> Sequence[BlockStep]:
         """One pass over the grid."""
@@ -221,8 +222,10 @@ class LdaJob:
 
     def add_up(self) -> None:
         """Add the present word counts to the sums for averaging."""
-        for words, topics, counts in self._entries():
-            self.summed.counts[words, topics] += counts  # a pair occurs once
+        self.crew.gather()
+        for first, _, rows in self._words():
+            self.summed.add(first, rows, self.crew)
+        self.summed.add_heavy(self.counts.total[self.shape.topics :])
         self.summed.states += 1
 
     def topics(self) -> Topics:
@@ -231,13 +234,11 @@ class LdaJob:
         Its arrays are in files if the counts are.
         """
         V = self.shape.words
-        averaged = self.summed.mean()
+        entries = partial(self.summed.means, self.plan.logical.cols) if self.summed.states[0] else self._entries
         if self.disk is None:
-            parts = tuple(self._entries()) if averaged is None else (averaged,)
-            entries: Any = tuple(np.concatenate(part) for part in zip(*parts, strict=True))
-            return topics_of(entries, V, self.priors.alpha, self.priors.beta)
-        again = self._entries if averaged is None else lambda: iter((averaged,))
-        return gather_topics(again, V, self.priors.alpha, self.priors.beta, self.disk)
+            found: Any = tuple(np.concatenate(part) for part in zip(*entries(), strict=True))
+            return topics_of(found, V, self.priors.alpha, self.priors.beta)
+        return gather_topics(entries, V, self.priors.alpha, self.priors.beta, self.disk)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Topics, counts, totals and priors: the live arrays, not copies."""
@@ -262,24 +263,6 @@ def document_rows(shape: CountLayout, at: Any, length: Any, rows: Any) -> CountR
     return CountRows(at, length, rows, shape.shift, shape.topics)
 
 
-class SummedCounts:
-    """Word counts summed over several states, [V, K] int64, and the number of states; empty unless wanted."""
-
-    def __init__(self, shape: CountLayout, *, wanted: bool) -> None:
-        size = (shape.words, shape.topics) if wanted else (0, shape.topics)
-        self.counts, self.states = np.zeros(size, np.int64), np.zeros(1, np.int64)
-
-    def mean(self) -> tuple[Any, Any, Any] | None:
-        """(word, topic, mean count), or None if no state was added."""
-        if not self.states[0]:
-            return None
-        words, topics = np.nonzero(self.counts)
-        return words, topics, (self.counts[words, topics] / self.states[0]).astype(np.float32)
-
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        return {"summed": self.counts, "states": self.states} if len(self.counts) else {}
-
-
 def lay_out_lda(
     counted: CountedCorpus,
     source: EntrySource,
@@ -296,8 +279,8 @@ def lay_out_lda(
     seed, budget, disk = logical.seed, physical.memory or 0, None
     if counted.by_nodes or physical.tile is not None:
         assert scratch is not None
-        refuse_if_disk_full(plan, counted.entries, scratch)
-        disk = Disk(scratch, max(1, budget - kept_bytes(problem, plan, shape)))
+        refuse_if_disk_full(plan, counted.entries, averaged_bytes(shape.words, problem), scratch)
+        disk = Disk(scratch, max(1, budget - kept_bytes(plan, shape)))
         crew.stream(disk)
     if counted.by_nodes:
         parts, runs = in_parts(source), counted.runs
@@ -328,7 +311,7 @@ def lay_out_in_memory(
     earlier: Topics | None = None,
 ) -> LdaJob:
     """Lay the tokens out, then plan from the layout: the plan of `count_lda`, without a counting pass."""
-    problem = settled(problem)
+    problem = settled(problem, census)
     logical = logical_lda(problem, census, settings)
     shape = CountLayout.of(problem.topics, problem.sampler, census, logical.rows, logical.cols, earlier)
     laid = lay_out_tokens(split_source(source, logical, shape.words, shape.heavy), logical, shape, crew)

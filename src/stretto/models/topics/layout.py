@@ -168,7 +168,7 @@ def _first_lengths(shape: CountLayout) -> NDArray[np.int32]:
 def put_earlier(counts: TopicCounts, shape: CountLayout, cols: BlockPartition, earlier: Topics) -> None:
     """Initialise with the word counts of an earlier fit; averages are rounded."""
     words = np.repeat(np.arange(earlier.n_words), np.diff(earlier.indptr))
-    number = np.rint(earlier.count).astype(np.uint32)
+    number = earlier.whole().astype(np.uint32)
     known, of_heavy = number > 0, np.full(earlier.n_words, -1)
     counts.total[: shape.topics] = np.bincount(earlier.topic[known], number[known], shape.topics).astype(np.int64)
     of_heavy[shape.heavy] = np.arange(len(shape.heavy))

@@ -64,6 +64,7 @@ class LikelihoodMonitor:
             self._objective = -likelihood
             if optimise:
                 priors.put(optimise_alpha(documents, priors.alpha), optimise_beta(words, priors.beta))
+        past = number - problem.averaging
         if problem.average_every and past > 0 and past % problem.average_every == 0:
             job.add_up()
         if self.held is not None:

@@ -26,7 +26,11 @@ PANEL_TOKENS = 1 << 24
 FEWEST_TOKENS = 4096
 SAMPLERS = ("sparse", "mh")
 FIRST_TOPICS = ("progressive", "random")
-WARMEST = 10.0
+SETTLING = 30  # epochs before priors are learned and early stopping counts
+AVERAGES = 32  # a fit averages after every 32nd of its epochs in its last quarter: eight states, more of a short fit
+WARM_BETA = 0.07  # beta during the warm-up, less for corpora with few tokens, see `warm_prior`
+# Sums for averaging by default take at most this many bytes for a token, or in all.
+AVERAGE_PER_TOKEN, AVERAGE_BYTES = 8, 1 << 27
 
 
 @dataclass(frozen=True)
@@ -42,22 +46,28 @@ class TopicProblem:
     burn_in: int = 0
     average_every: int = 0
     first_topics: str = "progressive"  # initial topics; or "random"
-    warm_up: int = 30  # epochs in which beta falls to its final value
+    warm_up: int = 30  # epochs with a larger beta
     start: str = ""  # digest of the topics that a fit continues from
+    average_from: int | None = None  # epochs before states are averaged, if not `burn_in`
+    average_if_small: bool = False  # averaging was not asked for: only where its sums take little memory
+    warm_beta: float = 0.0  # beta of the warm-up if larger than beta; `settled` derives it from the corpus
 
     def warmth(self, epoch: int) -> float:
-        """Factor of beta in an epoch: from 10 down to 1 over the warm-up, in equal ratios.
+        """Factor of beta in an epoch: more than 1 during the warm-up, 1 after it.
 
-        A large prior weakens the influence of random early counts: topics converge later, and to a better state.
+        A large prior weakens the pull of a word's earlier assignments, so tokens change topics more easily.
         """
-        if epoch >= self.warm_up:
-            return 1.0
-        return float(round(WARMEST ** (1.0 - epoch / self.warm_up), 6))  # rounded: the same on every machine
+        return max(1.0, self.warm_beta / self.beta) if epoch < self.warm_up else 1.0
 
     @property
     def settling(self) -> int:
         """Epochs before states are used for learning: draws under a warm-up prior say nothing about the prior."""
         return max(self.burn_in, self.warm_up)
+
+    @property
+    def averaging(self) -> int:
+        """Epochs before states are averaged."""
+        return self.settling if self.average_from is None else max(self.average_from, self.warm_up)
 
     def parameters(self) -> tuple[tuple[str, Any], ...]:
         """Names and values for the plan."""
@@ -73,8 +83,12 @@ class TopicProblem:
             shown.append(("steps", self.steps))
         if self.optimise_every:
             shown.append(("optimise_every", self.optimise_every))
+        if self.warm_up:
+            shown.append(("warm_beta", self.warm_beta))
         if self.average_every:
             shown.append(("average_every", self.average_every))
+            if self.average_from is not None:
+                shown.append(("average_from", self.average_from))
         if self.optimise_every or self.average_every:
             shown.append(("burn_in", self.burn_in))
         return tuple(shown + ([("start", self.start)] if self.start else []))
@@ -88,9 +102,69 @@ def choose_sampler(sampler: str) -> str:
     return "sparse" if sampler == "auto" else sampler
 
 
-def settled(problem: TopicProblem) -> TopicProblem:
-    """The problem with "auto" resolved."""
-    return replace(problem, sampler=choose_sampler(problem.sampler))
+def warm_prior(topics: int, census: Census) -> float:
+    """The prior of words in topics during the warm-up, by the mean count of a word in a topic.
+
+    docs/decisions/2026-11-18-topics-warm-up.md says how it was chosen.
+    """
+    words = max(1, int((census.word_tokens > 0).sum()))
+    mean = min(1.0, census.tokens / (topics * words))
+    return float(f"{WARM_BETA * math.sqrt(mean):.6g}")  # rounded: the same on every machine
+
+
+def averaged_bytes(words: int, problem: TopicProblem) -> int:
+    """Bytes of the sums for averaging states."""
+    return words * problem.topics * 8 if problem.average_every else 0
+
+
+def schedule(
+    epochs: int,
+    *,
+    warm_up: int | None,
+    burn_in: int | None,
+    average_every: int | None,
+    learning: bool,
+    stopping: bool,
+) -> dict[str, Any]:
+    """The fields of a problem that say when a fit warms up, learns priors and averages, from options left open (None).
+
+    The warm-up takes three quarters of the epochs, the last quarter is averaged. With learned priors and early stopping
+    it takes 30 epochs at most: priors need time to settle, and the end of a fit that may stop is not known.
+
+    Parameters
+    ----------
+    epochs : int
+        Epochs of the fit.
+    warm_up, burn_in, average_every : int or None
+        As the user gave them.
+    learning : bool
+        Whether priors are learned.
+    stopping : bool
+        Whether the fit may stop early.
+    """
+    late = 3 * epochs // 4
+    first = burn_in if burn_in is not None else min(SETTLING, late) if learning or stopping else late
+    warm = first if warm_up is None else warm_up
+    if learning or average_every:  # states under a warm-up prior are not used for learning
+        warm = min(warm, first)
+    every = (0 if stopping else max(1, epochs // AVERAGES)) if average_every is None else average_every
+    begin = late if burn_in is None and not stopping else first
+    return {
+        "warm_up": warm,
+        "burn_in": first,
+        "average_every": every,
+        "average_from": begin if every else None,
+        "average_if_small": average_every is None,
+    }
+
+
+def settled(problem: TopicProblem, census: Census) -> TopicProblem:
+    """The problem with everything resolved that depends on the corpus."""
+    most = max(AVERAGE_BYTES, AVERAGE_PER_TOKEN * census.tokens)
+    if problem.average_if_small and averaged_bytes(len(census.word_tokens), problem) > most:
+        problem = replace(problem, average_every=0, average_from=None)
+    warm_beta = warm_prior(problem.topics, census)
+    return replace(problem, sampler=choose_sampler(problem.sampler), average_if_small=False, warm_beta=warm_beta)
 
 
 def logical_lda(problem: TopicProblem, census: Census, settings: PlanSettings) -> Logical:

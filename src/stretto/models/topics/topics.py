@@ -35,6 +35,22 @@ class Topics:
         dense[self.topic, words] = self.count
         return dense
 
+    def whole(self) -> NDArray[np.int64]:
+        """[nnz] n_wk as integers: averages are rounded so that every word keeps its number of tokens.
+
+        Each is rounded down; the tokens that a word is then short of go to its largest fractions.
+        """
+        if self.count.dtype.kind != "f":
+            return self.count.astype(np.int64)
+        words = np.repeat(np.arange(self.n_words), np.diff(self.indptr))
+        mean = self.count.astype(np.float64)
+        down = np.floor(mean)
+        short = np.rint(np.bincount(words, mean - down, self.n_words)).astype(np.int64)
+        order = np.lexsort((self.topic, down - mean, words))  # in each word, the largest fraction first
+        rank = np.empty(len(order), np.int64)
+        rank[order] = np.arange(len(order)) - np.repeat(self.indptr[:-1], np.diff(self.indptr))
+        return down.astype(np.int64) + (rank < short[words])
+
     def by_topic(self) -> Any:
         """[K, V] n_wk as a CSR matrix."""
         from scipy.sparse import csr_array
