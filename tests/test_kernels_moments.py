@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from scipy.sparse import csc_array
 
 from kernelrun import WAYS, cut, run
 from stretto.kernels.linear import moments
@@ -18,11 +19,11 @@ SHAPES = ((1, 1), (37, 5), (64, 3), (300, 40), (1500, 2), (1100, 70))
 def computed(X: Floats, y: Floats, weight: Floats, *, blocks: int, centred: bool = True, way: str = "forwards"):  # type: ignore[no-untyped-def]
     """Mass, means and products of [X, y]."""
     k = X.shape[1] + 1
-    mean, rest, product = np.full((blocks, k), np.nan), np.full((blocks, k), np.nan), np.full((blocks, k, k), np.nan)
-    args = (np.asfortranarray(X).T, y, weight, centred, mean, rest, product)
+    shift, rest, product = np.full((blocks, k), np.nan), np.full((blocks, k), np.nan), np.full((blocks, k, k), np.nan)
+    args = (np.asfortranarray(X).T, y, weight, centred, shift, rest, product)
     mass = run(moments.moments_worker, cut(len(X), blocks), *args, way=way)
     middle, G = np.empty(k), np.zeros((k, k))
-    return moments.merge.exact(mass, mean, rest, product, middle, G), middle, G
+    return moments.merge.exact(mass, shift, rest, product, middle, G), middle, G
 
 
 def check(X: Floats, y: Floats, weight: Floats, centred: bool, found: tuple[float, Floats, Floats]) -> None:
@@ -74,3 +75,23 @@ def test_rows_without_weight_do_not_count() -> None:
     found, wanted = computed(X, y, weight, blocks=4), computed(X[200:], y[200:], np.empty(0), blocks=2)
     assert found[0] == wanted[0]
     np.testing.assert_allclose(found[2], wanted[2], rtol=1e-12, atol=1e-9)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("shape", [(1, 1), (37, 5), (300, 40), (700, 3)])
+def test_sparse_columns_give_the_same(shape: tuple[int, int], way: str) -> None:
+    n, p = shape
+    X, rng = numbers(n, p, density=0.3), np.random.default_rng(3)
+    y, weight = rng.normal(size=n), rng.uniform(0.1, 3.0, n)
+    form, blocks = csc_array(X), min(n, 4)
+    parts = np.full((blocks, p), np.nan), np.full((blocks, p), np.nan), np.full((blocks, p, p), np.nan)
+    arrays = form.indptr.astype(np.int64), form.indices.astype(np.int32), form.data
+    run(moments.sparse_moments_worker, cut(n, blocks), *arrays, weight, weight * y, *parts, way=way)
+    for centred in (True, False):
+        mean, q, G = np.empty(p), np.empty(p), np.zeros((p, p))
+        moments.merge_sparse.exact(float(weight.sum()), centred, *parts, mean, q, G)
+        wanted = weight @ X / weight.sum() if centred else np.zeros(p)
+        away = X - wanted
+        np.testing.assert_allclose(mean, wanted, rtol=1e-12, atol=1e-13)
+        np.testing.assert_allclose(q, X.T @ (weight * y), rtol=1e-12, atol=1e-11)
+        np.testing.assert_allclose(G, (away * weight[:, None]).T @ away, rtol=1e-11, atol=1e-10)

@@ -282,7 +282,7 @@ def test_explain_says_what_would_be_done() -> None:
     for words in (
         "minimise (1/2n) Σ (y − z)² + 0.1 ‖w‖₁, z = Xw + b",
         "CSR turned into CSC once",
-        "working sets",
+        "sufficient statistics",
         "identical",
         "threads, 2 workers",
         "0.0001 × ‖y − ȳ‖²/n",

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from scipy.sparse import csc_array
 
 import stretto as st
 from linear_problems import Made, objective, problems
@@ -40,7 +41,7 @@ def drawn(n: int, p: int, seed: int = 0) -> tuple[Floats, Floats]:
 def test_objective_and_gap_are_true(made: Made) -> None:
     """The reported objective is that of the coefficients, and no solution is better by more than the gap."""
     for l1, l2, positive in ((0.5, 0.0, False), (0.05, 2.0, False), (0.3, 0.0, True), (0.0, 1.0, False)):
-        problem = problem_of(made.X, made.y, made.weight, positive=positive)
+        problem = problem_of(made.given, made.y, made.weight, positive=positive)
         spread = float(made.weight @ (made.y - np.average(made.y, weights=made.weight)) ** 2)
         found = solved(problem, l1, l2, gap=1e-6 * spread)
         value = objective(made.X, made.y, made.weight, found.coef, found.intercept, l1, l2)
@@ -53,8 +54,10 @@ def test_objective_and_gap_are_true(made: Made) -> None:
 
 
 @pytest.mark.parametrize("shape", [(5000, 7), (300, 60)])
-def test_threads_change_no_bit(shape: tuple[int, int]) -> None:
+@pytest.mark.parametrize("sparse", [False, True])
+def test_threads_change_no_bit(shape: tuple[int, int], sparse: bool) -> None:
     X, y = drawn(60 * shape[0], shape[1])
+    X = csc_array(X * (X > 1.0)) if sparse else X
     wanted = solved(problem_of(X, y), 5.0, gap=1e-3)
     for runtime in (Threads(2), Threads(3)):
         found = solved(problem_of(X, y), 5.0, runtime=runtime, gap=1e-3)
@@ -153,9 +156,11 @@ def test_a_running_fit_continues_from_a_saved_state() -> None:
 
 
 def test_which_problems_are_solved_from_moments() -> None:
-    assert suits_moments(100, 20, sparse=False)
-    assert not suits_moments(72, 7_000, sparse=False)
-    assert not suits_moments(1_000_000, 250, sparse=False)
+    assert suits_moments(100, 20)
+    assert not suits_moments(72, 7_000)
+    assert not suits_moments(1_000_000, 250)
+    assert suits_moments(1_000_000, 250, entries=3_000_000)
+    assert not suits_moments(1_000_000, 250, entries=80_000_000)
     X, y = drawn(60, 5)
     with Serial().open() as crew:
         assert isinstance(solver_of(problem_of(X, y), crew, profile="exact"), MomentSolver)
@@ -170,11 +175,12 @@ def test_which_problems_are_solved_from_moments() -> None:
 def test_estimators_agree_with_working_sets(options: dict[str, Any], dtype: type) -> None:
     X, y = drawn(150, 12)
     weight = np.random.default_rng(5).uniform(0.0, 2.0, 150)
-    for sample_weight in (None, weight):
-        model = st.ElasticNet(0.05, l1_ratio=0.7, tol=1e-8, **options).fit(X.astype(dtype), y, sample_weight)
+    for sample_weight, sparse in ((None, False), (weight, False), (None, True), (weight, True)):
+        given = csc_array((X * (X > 0.5)).astype(dtype)) if sparse else X.astype(dtype)
+        model = st.ElasticNet(0.05, l1_ratio=0.7, tol=1e-8, **options).fit(given, y, sample_weight)
         sets = st.ElasticNet(0.05, l1_ratio=0.7, tol=1e-8, schedule=st.schedule.working_sets(), **options)
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            sets.fit(X.astype(dtype), y, sample_weight)
+            sets.fit(given, y, sample_weight)
         np.testing.assert_allclose(model.coef_, sets.coef_, rtol=1e-2, atol=1e-3)
         assert model.objective_ == pytest.approx(sets.objective_, rel=1e-6)

@@ -1,16 +1,20 @@
-"""Weighted moments of all columns of a dense matrix and of one more vector, in one pass over the rows.
+"""Weighted moments of all columns of a matrix and of one more vector, in one pass over the rows.
 
-With Z = [X, y] of k = p + 1 columns, a visit takes a range of rows and computes
+With a dense X and Z = [X, y] of k = p + 1 columns, a visit takes a range of rows and computes
 
     mass = Σ_i w_i        mean_a = Σ_i w_i z_ia / mass        product_ab = Σ_i w_i (z_ia − mean_a)(z_ib − mean_b)
 
-about the means of its own rows; `merge` adds the visits. Nothing cancels where means are far from zero: a visit also
-computes what rounding left of its means, rest_a = Σ_i w_i (z_ia − mean_a) / mass.
+about the means of its own rows; `merge` adds the visits. So nothing cancels where means are far from zero.
 For least squares these are the sufficient statistics. For a Newton step, w is the curvature and y the working response.
 
-A visit goes through its rows twice: first for the means, then block by block. A block is copied to a buffer that fits
-in the L1 or L2 cache, centred and multiplied by √w. Tiles of two by four columns are multiplied in sixteen lanes; the
-lanes are added at the end of the visit. Every sum has one order, whatever the instruction set and number of threads.
+A visit goes through its rows block by block. A block is copied to a buffer that fits in the L1 or L2 cache, multiplied
+by √w and shifted by the means of the first block; what these means differ from those of the visit, `rest`, is removed
+at the end. That costs few digits: rest² is at most the variance times the number of blocks.
+
+Tiles of two by four columns are multiplied in sixteen lanes, and the lanes are added at the end of the visit. Every sum
+has one order, whatever the instruction set and the number of threads.
+
+Sparse columns are not shifted; the means are subtracted at the end.
 """
 
 from __future__ import annotations
@@ -20,13 +24,28 @@ import numpy as np
 from stretto.kernels.core.claims import next_visit
 from stretto.kernels.core.compile import inner, kernel
 from stretto.kernels.core.scratch import empty
-from stretto.kernels.numeric.vector import add, cast, fma, keep, load, load_part, mul, root, splat, store, total
+from stretto.kernels.numeric.vector import (
+    add,
+    cast,
+    fma,
+    get,
+    keep,
+    load,
+    load_part,
+    mul,
+    put,
+    root,
+    splat,
+    store,
+    total,
+)
 
 _ZERO = np.float64(0.0)
 _LANES = 16
 _HIGH, _WIDE = 2, 4  # columns of a tile
 _BUFFER = 4096  # numbers of a block: 32 KiB, more where there are many columns
 _LEAST, _MOST = 256, 1024  # rows of a block
+_TOGETHER = 64  # rows of sparse columns that are collected together
 
 
 @inner
@@ -66,7 +85,7 @@ def _weighted_sum(A, at, weight, first, count):
 def _centre(A, at, count, mean, roots, block, to):
     """block[to + i] = roots[i] · (A[at + i] − mean) for i < count, and zeros up to a multiple of sixteen.
 
-    Returns the sum of roots[i]² · (A[at + i] − mean).
+    Returns Σ roots[i]² · (A[at + i] − mean).
     """
     away, seen = splat(-mean), splat(0.0)
     for i in range(0, count, _LANES):
@@ -109,12 +128,21 @@ def _add_tile(block, a, b, step, count, sums, at):
     store(sums, at + 112, t3)
 
 
-@kernel(allocates=True)
-def moments_worker(pass_, worker, out, bounds, XT, y, weight, centred, mean, rest, product):
-    """Moments of the rows bounds[v] … bounds[v + 1] of [X, y], in mean[v], rest[v], product[v]; out [V]: their mass.
+@inner
+def _first_mean(A, at, weight, first, count):
+    """The mean of A[at … at + count − 1] under the weights from `first` on; 0 if they are all 0."""
+    if weight.shape[0] == 0:
+        return _sum(A, at, count) / count
+    mass = _sum(weight, first, count)
+    return _weighted_sum(A, at, weight, first, count) / mass if mass > 0.0 else 0.0
 
-    XT [p, n]: columns of X as rows; weight [n], or empty where all weights are 1; mean and rest [V, k], zeros
-    unless centred; product [V, k, k]: filled up to the diagonal.
+
+@kernel(allocates=True)
+def moments_worker(pass_, worker, out, bounds, XT, y, weight, centred, shift, rest, product):
+    """Moments of the rows bounds[v] … bounds[v + 1] of [X, y]; out [V]: their mass.
+
+    XT [p, n]: columns of X as rows; weight [n], or empty where all weights are 1. shift, rest [V, k]: their sum is the
+    mean; zeros unless centred. product [V, k, k]: about the mean, filled up to the diagonal. No visit may be empty.
     """
     p, n = XT.shape
     k = p + 1
@@ -122,7 +150,7 @@ def moments_worker(pass_, worker, out, bounds, XT, y, weight, centred, mean, res
     step = max(_LEAST, min(_MOST, _BUFFER // padded // _LANES * _LANES))
     block = empty(padded * step, np.float64)
     roots = empty(step if weight.shape[0] else 0, np.float64)
-    sums = empty(padded * padded * _LANES, np.float64)
+    sums = empty(padded * (padded + _WIDE) // 2 * _LANES, np.float64)
     for i in range(k * step, padded * step):
         block[i] = 0.0
     v = next_visit(pass_, worker)
@@ -132,15 +160,11 @@ def moments_worker(pass_, worker, out, bounds, XT, y, weight, centred, mean, res
         mass = _sum(weight, first, count) if weight.shape[0] else np.float64(count)
         out[v] = mass
         for j in range(k):
-            m = 0.0
-            if centred and mass > 0.0:
-                if weight.shape[0]:
-                    m = _weighted_sum(XT, j * n + first, weight, first, count) if j < p else 0.0
-                    m = m if j < p else _weighted_sum(y, first, weight, first, count)
-                else:
-                    m = _sum(XT, j * n + first, count) if j < p else _sum(y, first, count)
-                m /= mass
-            mean[v, j], rest[v, j] = m, 0.0
+            shift[v, j], rest[v, j] = 0.0, 0.0
+        if centred:
+            for j in range(p):
+                shift[v, j] = _first_mean(XT, j * n + first, weight, first, min(step, count))
+            shift[v, p] = _first_mean(y, first, weight, first, min(step, count))
         for i in range(sums.shape[0]):
             sums[i] = 0.0
         for top in range(first, last, step):
@@ -149,36 +173,42 @@ def moments_worker(pass_, worker, out, bounds, XT, y, weight, centred, mean, res
                 for i in range(0, rows, _LANES):
                     store(roots, i, root(load_part(weight, top + i, min(_LANES, rows - i))))
             for j in range(p):
-                rest[v, j] += _centre(XT, j * n + top, rows, mean[v, j], roots, block, j * step)
-            rest[v, p] += _centre(y, top, rows, mean[v, p], roots, block, p * step)
+                rest[v, j] += _centre(XT, j * n + top, rows, shift[v, j], roots, block, j * step)
+            rest[v, p] += _centre(y, top, rows, shift[v, p], roots, block, p * step)
+            at = 0
             for a in range(0, padded, _HIGH):
                 for b in range(0, a + _HIGH, _WIDE):
-                    _add_tile(block, a * step, b * step, step, rows, sums, (a * padded + _HIGH * b) * _LANES)
+                    _add_tile(block, a * step, b * step, step, rows, sums, at)
+                    at += _HIGH * _WIDE * _LANES
         for a in range(k):
             rest[v, a] = rest[v, a] / mass if centred and mass > 0.0 else 0.0
-            for b in range(a + 1):
-                tile = a // _HIGH * _HIGH * padded + _HIGH * (b // _WIDE * _WIDE)
-                at = tile + a % _HIGH * _WIDE + b % _WIDE
-                product[v, a, b] = total(load(sums, at * _LANES))
+        at = 0
+        for top in range(0, padded, _HIGH):
+            for left in range(0, top + _HIGH, _WIDE):
+                for a in range(top, min(top + _HIGH, k)):
+                    for b in range(left, min(left + _WIDE, a + 1)):
+                        made = total(load(sums, at + (_WIDE * (a - top) + b - left) * _LANES))
+                        product[v, a, b] = made - mass * rest[v, a] * rest[v, b]
+                at += _HIGH * _WIDE * _LANES
         v = next_visit(pass_, worker, v)
 
 
 @kernel
-def merge(mass, mean, rest, product, middle, G):
-    """Moments of all rows from those of the visits: mass [V], mean and rest [V, k], product [V, k, k].
+def merge(mass, shift, rest, product, middle, G):
+    """Moments of all rows from those of the visits: mass [V], shift and rest [V, k], product [V, k, k].
 
     middle [k]: the means of all rows; G [k, step]: products about them, both triangles. Returns Σ mass. `rest` becomes
     the visits' means as distances from `middle`.
     """
-    visits, k = mean.shape
+    visits, k = shift.shape
     whole = 0.0
     for v in range(visits):
         whole += mass[v]
     for a in range(k):
-        # Distances from the mean of one visit, which are exact to their own size.
-        first, m = mean[0, a], 0.0
+        # Distances from the shift of one visit, which are exact to their own size.
+        first, m = shift[0, a], 0.0
         for v in range(visits):
-            rest[v, a] += mean[v, a] - first if mass[v] > 0.0 else 0.0
+            rest[v, a] += shift[v, a] - first if mass[v] > 0.0 else 0.0
             m += mass[v] / whole * rest[v, a]
         middle[a] = first + m
         for v in range(visits):
@@ -191,3 +221,87 @@ def merge(mass, mean, rest, product, middle, G):
             G[a, b] = s
             G[b, a] = s
     return whole
+
+
+@inner
+def _first_from(indices, begin, end, row):
+    """The position of the first entry of a column, indices[begin … end − 1], in this row or a later one."""
+    while begin < end:
+        middle = (begin + end) // 2
+        if indices[middle] < row:
+            begin = middle + 1
+        else:
+            end = middle
+    return begin
+
+
+@kernel(allocates=True)
+def sparse_moments_worker(pass_, worker, out, bounds, indptr, indices, values, weight, v, linear, pulled, product):
+    """Sums over the rows bounds[visit] … bounds[visit + 1] of sparse columns, in the slices of the visit.
+
+    linear [V, p]: Σ w x; pulled [V, p]: Σ x v; product [V, p, p]: Σ w x_a x_b up to the diagonal; weight [n] = w.
+    The entries of a few rows at a time are collected row by row, and those of a row multiplied with each other.
+    """
+    p = indptr.shape[0] - 1
+    reached, held = empty(p, np.int64), empty(_TOGETHER, np.int64)
+    whose, value = empty(_TOGETHER * p, np.int32), empty(_TOGETHER * p, np.float64)
+    visit = next_visit(pass_, worker)
+    while visit >= 0:
+        first, last = bounds[visit], bounds[visit + 1]
+        for j in range(p):
+            reached[j] = _first_from(indices, indptr[j], indptr[j + 1], first)
+            linear[visit, j], pulled[visit, j] = 0.0, 0.0
+            for c in range(p):
+                product[visit, j, c] = 0.0
+        for top in range(first, last, _TOGETHER):
+            edge = min(top + _TOGETHER, last)
+            for r in range(edge - top):
+                held[r] = 0
+            for j in range(p):
+                t, stop = reached[j], indptr[j + 1]
+                s, q = 0.0, 0.0
+                while t < stop:
+                    i = np.int64(get(indices, t))
+                    if i >= edge:
+                        break
+                    x, r = np.float64(get(values, t)), i - top
+                    at = r * p + held[r]
+                    whose[at], value[at] = j, x
+                    held[r] += 1
+                    s += get(weight, i) * x
+                    q += get(v, i) * x
+                    t += 1
+                reached[j] = t
+                linear[visit, j] += s
+                pulled[visit, j] += q
+            for r in range(edge - top):
+                w, begin = weight[top + r], r * p
+                for a in range(begin, begin + held[r]):
+                    x, row = w * value[a], (visit * p + whose[a]) * p
+                    for b in range(begin, a + 1):
+                        at = row + np.int64(get(whose, b))
+                        put(product, at, get(product, at) + x * get(value, b))
+        visit = next_visit(pass_, worker, visit)
+
+
+@kernel
+def merge_sparse(mass, centred, linear, pulled, product, mean, q, G):
+    """Add the visits of `sparse_moments_worker`: mean [p], zeros unless centred; q [p] = Xᵀv; G [p, step].
+
+    G: products about the means, both triangles; mass = Σ w.
+    """
+    visits, p = linear.shape
+    for a in range(p):
+        m, s = 0.0, 0.0
+        for v in range(visits):
+            m += linear[v, a]
+            s += pulled[v, a]
+        mean[a] = m / mass if centred else 0.0
+        q[a] = s
+    for a in range(p):
+        for b in range(a + 1):
+            s = 0.0
+            for v in range(visits):
+                s += product[v, a, b]
+            G[a, b] = s - mass * mean[a] * mean[b]
+            G[b, a] = G[a, b]

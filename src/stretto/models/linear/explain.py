@@ -45,7 +45,7 @@ def explain_fit(
     if problem.scale is not None:
         facts.append(("scaling", "columns count as if their standard deviation were 1; X itself is not touched"))
     facts += [
-        ("solver", solver_words(model, samples, features, sparse=design.sparse)),
+        ("solver", solver_words(model, samples, features, design.nnz if design.sparse else None)),
         ("until", until(problem.loss, problem.intercept, model.tol, model.max_iter)),
         ("grade", "identical: same data and parameters, same bits, at any number of workers"),
         ("profile", model.profile),

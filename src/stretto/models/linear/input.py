@@ -59,7 +59,7 @@ def converted(given: LinearInput, *, by_moments: bool = False) -> LinearInput:
     if isinstance(given.X, DesignFiles):
         return given
     # Moments do not contain values of samples that weigh nothing.
-    later = by_moments and uniform(given.weight) and suits_moments(*given.shape, sparse=is_sparse(given.X))
+    later = by_moments and uniform(given.weight) and not is_sparse(given.X) and suits_moments(*given.shape)
     return replace(given, design=Design.of(given.X, checked=True, bounded=later))
 
 

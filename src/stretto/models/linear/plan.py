@@ -93,7 +93,7 @@ def plan_linear(
         ("parameters", f"{told}, seed={seed}"),
         ("problem", f"minimise {words.formula}, {intercept}{positive}"),
         ("data", f"{samples:,} samples × {features:,} features, {kind}{density}, {show_bytes(_nbytes(X))}"),
-        ("solver", words.solver or solver_words(model, samples, features, sparse=sparse)),
+        ("solver", words.solver or solver_words(model, samples, features, stored if sparse else None)),
         ("until", words.until),
     ]
     return JobPlan(
@@ -132,7 +132,7 @@ def plan_path(
         values,
         Cost(stored, entry_bytes=0, state_bytes=_FLOAT * (features + 2 * samples), moved_bytes=0, flops=0),
         profile=profile,
-        facts=(("solver", MOMENTS if suits_moments(samples, features, sparse=sparse) else WORKING_SETS),),
+        facts=(("solver", MOMENTS if suits_moments(samples, features, stored if sparse else None) else WORKING_SETS),),
         physical=Physical(name_of(runtime), runtime.workers),
     )
 
@@ -142,10 +142,10 @@ def _weights(given: LinearInput) -> list[Any]:
     return [] if uniform(given.weight) else [given.weight]
 
 
-def solver_words(model: PlannedModel, samples: int, features: int, *, sparse: bool) -> str:
-    """How one problem of this shape is solved, as text."""
+def solver_words(model: PlannedModel, samples: int, features: int, entries: int | None) -> str:
+    """How one problem of this shape is solved, as text. entries: of a sparse matrix; None for a dense one"""
     if model.schedule is None:
-        few = model._squared and suits_moments(samples, features, sparse=sparse)
+        few = model._squared and suits_moments(samples, features, entries)
         return MOMENTS if few else WORKING_SETS
     return str(model.schedule.explain())
 

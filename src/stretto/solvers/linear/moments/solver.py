@@ -186,8 +186,7 @@ class MomentSolver:
 
     def _clear(self, found: Fit) -> bool:
         """Whether the gap that was requested is far above the rounding error of the moments."""
-        norms = np.sqrt(self.moments.gram.diagonal())
-        size = math.sqrt(self.moments.square) + float(np.sum(norms * np.abs(found.coef)))
+        size = math.sqrt(self.moments.square) + float(np.sum(self.moments.size * np.abs(found.coef)))
         return _ERROR * size * size <= _CLEAR * found.goal
 
     def _checked(
@@ -246,7 +245,7 @@ def solver_of(
 ) -> PenaltySolver:
     """The solver of a problem: by moments where that costs less, else by working sets, and so with a schedule."""
     samples, features = problem.design.shape
-    few = suits_moments(samples, features, sparse=problem.design.sparse)
+    few = suits_moments(samples, features, problem.design.nnz if problem.design.sparse else None)
     if schedule is None and problem.loss == "squared" and few:
         return MomentSolver(problem, crew, profile=profile)
     sets = schedule if isinstance(schedule, WorkingSets) else None
