@@ -183,7 +183,7 @@ def test_newton_steps_have_the_same_bits_on_any_number_of_threads() -> None:
 
 @pytest.mark.parametrize("C", [1e-3, 1.0])
 def test_ridge_with_many_dense_features_finds_the_optimum(C: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With more features than a Gram matrix is best for, models are minimised by conjugate gradients, if they suffice."""
+    """With more features than a Gram matrix is best for, conjugate gradients minimise the models, if they suffice."""
     X, rng = matrix(700, 600, seed=10), np.random.default_rng(11)
     y = np.where(X[:, 30] + rng.standard_normal(700) > 0, 1.0, -1.0)
     gradients = st.LogisticRegression(C, l1_ratio=0.0, tol=1e-9, n_jobs=1).fit(X, y)

@@ -143,7 +143,9 @@ class SetSolver:
             near = np.flatnonzero((b != 0.0) | ((slack if positive else np.abs(slack)) >= _NEAR * penalty))
             few, b = chosen[near], b[near]
             d = loss.curvature(point.z, point.at, self._damping)
-            if mean is None or d is not point.at.d:
+            if d is setting.zero.at.d:
+                mean = setting.mean  # all predictions are the same, so d is a multiple of the weights
+            elif mean is None or d is not point.at.d:
                 mean = self._means(few, d)
             goals = max(0.3 * tolerance, 0.1 * worst), self._loose * wrong, 0.3 * tolerance
             done = self._model(point, few, l1, l2, d, mean, *goals)

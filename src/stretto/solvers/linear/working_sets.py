@@ -68,8 +68,8 @@ class WorkingSetSolver:
         self.problem, self.crew = problem, crew
         self.spec = schedule if schedule is not None else WorkingSets()
         self.setting = PreparedProblem(problem, crew, profile)
-        # _free: sets may be of any size. A Newton step takes a few sweeps; compared with them, evaluating all sparse columns after each is cheap.
-        self._free = schedule is None and not self.setting.loss.quadratic
+        self._free = schedule is None and not self.setting.loss.quadratic  # sets may be of any size
+        # A Newton step takes a few sweeps; compared with them, evaluating all sparse columns after each is cheap.
         self._whole = self._free and problem.design.sparse
         self._sets = SetSolver(self.setting, slots)
         self._last: tuple[Fit, LinearPoint] | None = None
