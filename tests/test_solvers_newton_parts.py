@@ -179,3 +179,16 @@ def test_newton_steps_have_the_same_bits_on_any_number_of_threads() -> None:
         one, two = (st.LogisticRegression(0.001, l1_ratio=0.5, n_jobs=n).fit(given, y) for n in (1, 2))
         np.testing.assert_array_equal(one.coef_, two.coef_)
         np.testing.assert_array_equal(one.intercept_, two.intercept_)
+
+
+@pytest.mark.parametrize("C", [1e-3, 1.0])
+def test_ridge_with_many_dense_features_finds_the_optimum(C: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With more features than a Gram matrix is best for, conjugate gradients minimise the models, if they suffice."""
+    X, rng = matrix(700, 600, seed=10), np.random.default_rng(11)
+    y = np.where(X[:, 30] + rng.standard_normal(700) > 0, 1.0, -1.0)
+    gradients = st.LogisticRegression(C, l1_ratio=0.0, tol=1e-9, n_jobs=1).fit(X, y)
+    assert gradients.dual_gap_[0] <= 1e-9 * gradients.objective_[0]
+    monkeypatch.setattr("stretto.solvers.linear.newton.minimise_smooth", lambda *given: None)
+    products = st.LogisticRegression(C, l1_ratio=0.0, tol=1e-9, n_jobs=1).fit(X, y)
+    assert gradients.objective_[0] == pytest.approx(products.objective_[0], rel=1e-8)
+    assert not np.array_equal(gradients.coef_, products.coef_)  # they did run

@@ -71,6 +71,13 @@ for name, A in inputs.items():
     }
     if name in ("C", "csr", "float32"):
         uses[f"LassoCV, {name}"] = lambda A=A: st.LassoCV(cv=3).fit(A, y)
+for name in ("C", "float32"):
+    A = inputs[name]
+    half = y[:14] > np.median(y[:14])
+    uses[f"ridge, wide, {name}"] = lambda A=A[:14]: st.LogisticRegression(l1_ratio=0.0).fit(A, half)
+    many = np.tile(A, (1, 20)) + rng.normal(size=(120, 600)).astype(A.dtype)
+    tall = np.tile(many, (6, 1))
+    uses[f"ridge, many features, {name}"] = lambda A=tall: st.LogisticRegression(l1_ratio=0.0).fit(A, np.tile(y, 6) > 0)
 uses["Lasso, large"] = lambda: st.Lasso(0.001).fit(large, target)
 uses["two classes, large"] = lambda: st.LogisticRegression(C=10.0, l1_ratio=1.0).fit(large, target > 0)
 thirds = np.digitize(target, [-1, 1])
@@ -110,4 +117,4 @@ def test_first_fits_find_everything_compiled() -> None:
     env = {**os.environ, "STRETTO_COMPILE_NOTICE": "0"}
     done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, env=env, check=False)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == ["uses: 114"]
+    assert done.stdout.splitlines() == ["uses: 118"]

@@ -152,6 +152,10 @@ def _regress(kind: str, dtype: str) -> None:
                 LogisticRegression(l1_ratio=1.0).fit(matrix, target > np.median(target))
             elif kind == "sparse":  # conjugate gradients, too
                 LogisticRegression(100.0, max_iter=20, l1_ratio=1.0).fit(matrix, target > np.median(target))
+            else:  # conjugate gradients without an L1 penalty
+                LogisticRegression(max_iter=2, l1_ratio=0.0).fit(matrix, target > 0)
+        if kind == "dense":  # fewer samples than features
+            LogisticRegression(l1_ratio=0.0).fit(X[:16], y[:16] > np.median(y[:16]))
 
 
 def _classify(kind: str, dtype: str) -> None:

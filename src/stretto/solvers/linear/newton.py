@@ -32,7 +32,7 @@ from .gram import Gram
 from .loss import Logistic
 from .point import LinearPoint, PreparedProblem, inside
 from .subproblem import Minimum, minimise
-from .sweeping import QuadraticModel, minimise_shuffled, minimise_swept
+from .sweeping import QuadraticModel, minimise_shuffled, minimise_smooth, minimise_swept
 
 Array = NDArray[Any]
 Floats = NDArray[np.float64]
@@ -42,6 +42,8 @@ _NEWTONS = 20  # quadratic models for one working set, at most
 _NEAR = 0.8  # of the gradient at which a column moves: a model leaves out columns with a smaller gradient
 _ROW = 4  # entries of a row up to which sparse products take no longer than the sweeps of a model
 _TABLE = 4096  # columns of a Gram matrix that larger models fall back on
+_SMOOTH = 512  # dense columns without an L1 penalty above which conjugate gradients are tried before products
+_PASSES = 32  # columns for each of their iterations, at most: then they take no longer than the products
 _CLOSER = 0.25  # tolerance factor for the next models once a single sweep was enough
 _BLURRED = 1e-9  # relative error of the objective: the rounding of a sum over millions of samples
 _ARMIJO = 1e-3  # share of the predicted decrease that a step must reach
@@ -141,7 +143,9 @@ class SetSolver:
             near = np.flatnonzero((b != 0.0) | ((slack if positive else np.abs(slack)) >= _NEAR * penalty))
             few, b = chosen[near], b[near]
             d = loss.curvature(point.z, point.at, self._damping)
-            if mean is None or d is not point.at.d:
+            if d is setting.zero.at.d:
+                mean = setting.mean  # all predictions are the same, so d is a multiple of the weights
+            elif mean is None or d is not point.at.d:
                 mean = self._means(few, d)
             goals = max(0.3 * tolerance, 0.1 * worst), self._loose * wrong, 0.3 * tolerance
             done = self._model(point, few, l1, l2, d, mean, *goals)
@@ -256,14 +260,18 @@ class SetSolver:
         scale, positive = setting.scale[chosen], setting.problem.positive
         penalty, ridge = l1 * scale, l2 * scale * scale
         b = point.coef[chosen]
-        if self._tabled(chosen):
-            if not setting.loss.quadratic:
-                self._gram.renew(d, mean)
-            return self._by_products(chosen, b, point.pulls[chosen] - ridge * b, penalty, ridge, tolerance)
         v = point.at.v
         if point.at.pull != 0.0:
             v = v - d * (point.at.pull / float(np.sum(d)))  # where the model's intercept is optimal
         model = QuadraticModel(setting.columns, chosen, v, d, mean[chosen], penalty, ridge, scale, positive)
+        if l1 == 0.0 and not setting.loss.quadratic and not setting.columns.sparse and len(chosen) > _SMOOTH:
+            smooth = minimise_smooth(model, b, tolerance, len(chosen) // _PASSES)
+            if smooth is not None:
+                return smooth
+        if self._tabled(chosen):
+            if not setting.loss.quadratic:
+                self._gram.renew(d, mean)
+            return self._by_products(chosen, b, point.pulls[chosen] - ridge * b, penalty, ridge, tolerance)
         if setting.loss.quadratic or not setting.columns.sparse:
             return minimise_swept(model, b, tolerance)
 

@@ -63,6 +63,29 @@ class QuadraticModel:
         return product[which] - mean * np.sum(u)
 
 
+def minimise_smooth(model: QuadraticModel, b: Floats, tolerance: float, iterations: int) -> Minimum | None:
+    """Minimise b [k] without an L1 penalty, by conjugate gradients; None where so many iterations are not enough."""
+    curve = model.curvature()
+    left = model.gather(model.which, model.v, model.mean) - model.ridge * b
+    way, step = np.zeros_like(b), left / curve
+    size = float(np.sum(left * step))
+    for made in range(1, iterations + 1):
+        u = model.d * model.spread(model.which, step, model.mean)
+        back = model.gather(model.which, u, model.mean) + model.ridge * step
+        bend = float(np.sum(step * back))
+        if not bend > 0.0:
+            return None
+        way += size / bend * step
+        left -= size / bend * back
+        worst = float(np.max(np.abs(left) / model.unit))
+        if worst <= tolerance or model.columns.crew.asked:
+            return Minimum(b + way, worst, 0, made)
+        now = float(np.sum(left * left / curve))
+        step = left / curve + now / size * step
+        size = now
+    return None
+
+
 def minimise_swept(model: QuadraticModel, b: Floats, tolerance: float) -> Minimum:
     """Minimise b [k] to violations of `tolerance` units by sweeps and conjugate gradients."""
     b = b.copy()

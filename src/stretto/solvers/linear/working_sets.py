@@ -70,8 +70,9 @@ class WorkingSetSolver:
         self.problem, self.crew = problem, crew
         self.spec = schedule if schedule is not None else WorkingSets()
         self.setting = PreparedProblem(problem, crew, profile)
+        self._free = schedule is None and not self.setting.loss.quadratic  # sets may be of any size
         # A Newton step takes a few sweeps; compared with them, evaluating all sparse columns after each is cheap.
-        self._whole = schedule is None and problem.design.sparse and not self.setting.loss.quadratic
+        self._whole = self._free and problem.design.sparse
         self._sets = SetSolver(self.setting, slots)
         self._last: tuple[Fit, LinearPoint] | None = None
         self._now: _Progress | None = None  # of the running fit, or of a restored one
@@ -164,7 +165,8 @@ class WorkingSetSolver:
                 break
             if found.converged or at.number >= max_rounds or self.crew.asked or at.idle == _IDLE:
                 break
-            chosen = np.flatnonzero(pool).astype(np.int64) if self._whole else self._choose(pool, point, pull, l1)
+            every = self._whole or (l1 <= 0.0 and self._free)  # without l1 no coefficient is zero
+            chosen = np.flatnonzero(pool).astype(np.int64) if every else self._choose(pool, point, pull, l1)
             if not len(chosen):
                 break
             tolerance = at.strict * self._tolerance(point, pull, pool, chosen, l1, l2, left, goal)
