@@ -13,8 +13,9 @@ import numpy as np
 from jobs import digest
 from stretto.runtime.runtimes import Threads
 from stretto.schedule.working_sets import working_sets
-from stretto.solvers.linear.regression import Fit
-from working_made import numbers, solving
+from stretto.solvers.linear.moments.solver import MomentSolver
+from stretto.solvers.linear.regression import Fit, RegressionProblem
+from working_made import numbers, solving, stored
 
 FITS: dict[str, dict[str, Any]] = {
     "dense lasso": {},
@@ -23,6 +24,7 @@ FITS: dict[str, dict[str, Any]] = {
     "logistic": {"loss": "logistic", "storage": "sparse", "density": 0.3},
     "dense logistic": {"loss": "logistic"},
 }
+MOMENTS = {"dense moments": "dense", "sparse moments": "sparse"}
 
 
 def learned(density: float = 1.0, loss: str = "squared", **settings: Any) -> str:
@@ -39,10 +41,25 @@ def learned(density: float = 1.0, loss: str = "squared", **settings: Any) -> str
     return digest([fit.coef for fit in fits], np.array(facts))
 
 
+def from_moments(storage: str) -> str:
+    """The hash of a fit from sufficient statistics, with weights and without."""
+    X = numbers(700, 21, 0.4)
+    y, weight = X[:, :5].sum(axis=1), np.linspace(0.5, 1.5, 700)
+    found = []
+    with Threads(2).open() as crew:
+        for weights in (weight, np.broadcast_to(np.float64(1.0), (700,))):
+            solver = MomentSolver(RegressionProblem(stored(X, storage), y, weights, "squared", True), crew)
+            fit = solver.fit(0.05 * solver.largest_l1(), 0.01, gap=1e-3)
+            found += [fit.coef, np.array([fit.intercept, fit.gap, fit.objective, fit.epochs])]
+    return digest(found, np.zeros(0))
+
+
 def hashes(names: list[str]) -> str:
     """A line for each: its name and the hash of what it learned."""
-    return "\n".join(f"{name}: {learned(**FITS[name])}" for name in names)
+    return "\n".join(
+        f"{name}: {from_moments(MOMENTS[name]) if name in MOMENTS else learned(**FITS[name])}" for name in names
+    )
 
 
 if __name__ == "__main__":
-    print(hashes(sys.argv[1:] or list(FITS)))
+    print(hashes(sys.argv[1:] or [*FITS, *MOMENTS]))

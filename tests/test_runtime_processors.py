@@ -64,6 +64,8 @@ def test_loops_give_the_same_bits_on_every_instruction_set(cpu: str, width: int)
         pytest.param("generic", ["sparse lasso"], id="generic, sparse"),
         pytest.param("generic", ["dense lasso", "swept"], id="generic, dense", marks=pytest.mark.slow),
         pytest.param("generic", ["logistic", "dense logistic"], id="generic, logistic", marks=pytest.mark.slow),
+        pytest.param("generic", ["dense moments", "sparse moments"], id="generic, moments", marks=pytest.mark.slow),
+        pytest.param("haswell", ["dense moments", "sparse moments"], id="haswell, moments", marks=pytest.mark.slow),
         pytest.param("haswell", ["sparse lasso", "logistic"], id="haswell, sparse", marks=pytest.mark.slow),
         pytest.param(
             "haswell", ["dense lasso", "swept", "dense logistic"], id="haswell, dense", marks=pytest.mark.slow
