@@ -29,7 +29,7 @@ from .mf_sets import all_sets
 
 RANK, ITERATIONS, EPOCHS, REPEATS = 64, 20, 20, 3
 PENALTIES = (0.02, 0.035, 0.05, 0.1)
-SETS = ("dense, 1.7 M", "MovieLens-1M", "0.4 M, 1–10", "sparse, 0.6 M", "generated, 2 M", "Epinions")
+SETS = ("MovieLens-1M", "Epinions", "generated, 2 M", "dense, 1.7 M", "0.4 M, 1–10", "sparse, 0.6 M")
 
 
 @dataclass(frozen=True)
@@ -121,10 +121,10 @@ def main() -> None:
         print("LIBMF was not found: put `mf-train` on the path, or name builds in MF_TRAIN=label=path,…")
         return
     chooser = next((path for label, path in programs.items() if "avx" in label.lower()), next(iter(programs.values())))
-    rows = []
-    for name, make in all_sets().items():
-        if name not in SETS:
-            continue
+    rows: list[list[object]] = []
+    known = all_sets()
+    for name in filter(known.__contains__, SETS):
+        make = known[name]
         train, test = replace(make(), row_ids=None, col_ids=None).split(sets.TEST_SHARE, seed=0)
         unit = float(np.std(train.values))
         with tempfile.TemporaryDirectory() as place:
@@ -148,6 +148,11 @@ def main() -> None:
                     rates = [f"{min(ours.rmse):.4f}", f"{speed:.1f}", f"{own_speed:.1f}"]
                     rows.append([*setting, *shown, *rates])
                     print(rows[-1], flush=True)
+        _save(rows)
+
+
+def _save(rows: list[list[object]]) -> None:
+    """Write the page of the sets that are measured so far."""
     columns = ["set", "threads", "peer", "its penalty, standard deviations", "target: its best RMSE"]
     columns += ["peer, s (iterations)", "Stretto, s (epochs)", "ratio", "Stretto's best RMSE"]
     columns += ["peer, M ratings/s", "Stretto, M ratings/s"]
