@@ -13,7 +13,7 @@ import importlib
 import sys
 
 NAMES = {
-    "libmf": "time to LIBMF's test RMSE at 1 and 2 threads, beside Surprise",
+    "libmf": "time to LIBMF's test RMSE at 1 and 2 threads, on six sets",
     "mf_scores": "test RMSE of SGD factorisation with its defaults on nine sets, beside LIBMF; time of setting up",
     "threads": "ratings per second at 1, 2, 4, 8, 16 threads",
     "optimizers": "SGD, AdaGrad and AdaRevision: time to a test RMSE, ratings per second, learning rates",

@@ -72,7 +72,7 @@ def compare(data: st.Data, threads: int) -> tuple[float, float, float, float, fl
     ptr, u, i, r, row_base, col_base = (blocks[name, "r" if name == "field" else ""] for name in names)
     step = make_step(
         "hand", sgd_worker, visits.order, visits.weight, ptr, u, i, r, row_base, col_base, W.array, H.array, none, none,
-        f4(STEP), f4(PENALTY), f4(0), SQUARED, f4(np.inf), unrolled(RANK),
+        none, none, f4(STEP), f4(PENALTY), f4(0), f4(0), f4(0), SQUARED, f4(np.inf), unrolled(RANK),
     )  # fmt: skip
     calls, passes, hands = [], [], []
     with st.Threads(threads).open() as crew:

@@ -16,6 +16,7 @@ from stretto.kernels.factorization.fold_in import newton_worker
 from stretto.kernels.numeric import lanes
 
 f4 = np.float32
+NO_BASE = (np.float32(0.0), np.float32(0.0))  # ridges that do not grow with the ratings
 NONE = np.zeros(0, f4)
 
 
@@ -60,7 +61,7 @@ def results(way: str = "forwards") -> list[Any]:
         offset = p["Y"][:, 0].copy()
         for g, own in ((nothing, 1), (gram, -1)):
             common = (*p["csr"], Y, g, offset, f4(1.5), f4(0.05), own, f4(0.3), f4(2.0))
-            for worker, more in ((als.cholesky_worker, (scratch,)), (als.cg_worker, (3, scratch))):
+            for worker, more in ((als.cholesky_worker, (*NO_BASE, scratch)), (als.cg_worker, (3, scratch))):
                 solved = X.copy()
                 out = run(worker, bounds, *common[:3], solved, *common[3:], *more, way=way)
                 made += [solved, out]

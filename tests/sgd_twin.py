@@ -72,11 +72,30 @@ def _error(loss: int, limit: Any, r: Any, p: Any) -> tuple[Any, float]:
     return f4(pull), cost
 
 
+def shrinks(step: Any, lam: Any, ridge: Any, shares: Any, x: int, y: int) -> tuple[Any, Any]:
+    """What a step leaves of a row and of a column whose ridge is shared by their ratings."""
+    if shares is None:
+        return (f4(f4(1) - f4(step * lam)),) * 2
+    each = (f4(lam + f4(ridge * share)) for share in (shares[0][x], shares[1][y]))
+    left = [max(f4(f4(1) - f4(step * penalty)), f4(0)) for penalty in each]
+    return left[0], left[1]
+
+
 def sgd(
-    blocks: Any, W: Array, H: Array, b: Array, c: Array, step: Any, lam: Any, lam_bias: Any, loss: int, limit: Any
+    blocks: Any,
+    W: Array,
+    H: Array,
+    b: Array,
+    c: Array,
+    step: Any,
+    lam: Any,
+    lam_bias: Any,
+    loss: int,
+    limit: Any,
+    ridges: tuple[Any, Any] = (0, 0),
+    shares: Any = None,
 ) -> Array:
     """One pass of plain SGD in serial order, in place; the loss of each visit."""
-    shrink, shrink_bias = f4(f4(1) - f4(step * lam)), f4(f4(1) - f4(step * lam_bias))
     out = np.zeros(len(blocks.ptr) - 1)
     for v in range(len(out)):
         total = 0.0
@@ -89,11 +108,13 @@ def sgd(
             total += cost
             g = f4(step * e)
             w, h = W[x].copy(), H[y].copy()
-            W[x] = fma(g, h, shrink * w)
-            H[y] = fma(g, w, shrink * h)
+            shrink_w, shrink_h = shrinks(step, lam, ridges[0], shares, x, y)
+            W[x] = fma(g, h, shrink_w * w)
+            H[y] = fma(g, w, shrink_h * h)
             if len(b):
-                b[x] = f4(f4(shrink_bias * b[x]) + g)
-                c[y] = f4(f4(shrink_bias * c[y]) + g)
+                shrink_b, shrink_c = shrinks(step, lam_bias, ridges[1], shares, x, y)
+                b[x] = f4(f4(shrink_b * b[x]) + g)
+                c[y] = f4(f4(shrink_c * c[y]) + g)
         out[v] = total
     return out
 

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from isa_script import NONE, digest, gram_of, problem, results
+from isa_script import NO_BASE, NONE, digest, gram_of, problem, results
 from kernelrun import WAYS, cut, run
 from stretto.kernels.factorization import als
 from stretto.kernels.numeric import lanes
@@ -56,7 +56,7 @@ def solve(
     X, scratch = p["X"].copy(), als.scratch(3, width)
     common = (*p["csr"], X, p["Y"], gram, NONE if offset is None else offset, f4(0.5), f4(reg))
     common += (own, f4(own_reg), f4(2.0))
-    worker, more = (als.cg_worker, (steps, scratch)) if steps else (als.cholesky_worker, (scratch,))
+    worker, more = (als.cg_worker, (steps, scratch)) if steps else (als.cholesky_worker, (*NO_BASE, scratch))
     out = run(worker, cut(len(X), 5), *common, *more, way=way)
     penalty = weights(p["csr"], implicit)[:, None] * X.astype(float) ** 2 * ridges(width, reg, own, own_reg)
     np.testing.assert_allclose(out.sum(), penalty.sum(), rtol=1e-4, atol=1e-9)
@@ -182,7 +182,7 @@ def test_factors_that_are_not_finite_stop_the_pass() -> None:
     p["Y"][:] = np.nan
     nothing = np.zeros((0, 16), f4)
     more = (p["X"], p["Y"], nothing, NONE, f4(0), f4(0.1), -1, f4(0.1), f4(1))
-    run(als.cholesky_worker, cut(6, 2), *p["csr"], *more, als.scratch(1, 16), fails=True)
+    run(als.cholesky_worker, cut(6, 2), *p["csr"], *more, *NO_BASE, als.scratch(1, 16), fails=True)
     run(als.cg_worker, cut(6, 2), *p["csr"], *more, 3, als.scratch(1, 16), fails=True)
 
 

@@ -13,15 +13,18 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import sgd_twin
-from jobs import small_data, some_ratings
+from jobs import digest, small_data, some_ratings
 from stretto.data.records.data import Data
 from stretto.kernels.factorization.adarevision_sgd import FACTOR
 from stretto.kernels.factorization.losses import CODES
 from stretto.kernels.numeric.lanes import aligned, padded
 from stretto.runtime.blocks.layout import Blocks
+from stretto.runtime.blocks.source import InMemory
 from stretto.runtime.blocks.step import StepOutcome
+from stretto.runtime.blocks.survey import survey
 from stretto.runtime.runtimes import Runtime, Serial, Threads
 from stretto.schedule.orders.order import Order
+from stretto.solvers.factorization.penalties import penalties, shares_of
 from stretto.solvers.factorization.problem import FactorizationProblem
 from stretto.solvers.factorization.sgd import sgd_step
 from test_kernels_grid import laid_out
@@ -113,6 +116,29 @@ def test_the_kernel_is_its_twin(optimizer: str, loss: str, biased: bool, limit: 
     for one, two in zip(mine.states(optimizer), twin.states(optimizer), strict=True):
         np.testing.assert_array_equal(one, two)
     np.testing.assert_array_equal(done.step.out, out)
+
+
+@pytest.mark.parametrize("biased", [True, False], ids=["biases", "no biases"])
+def test_default_penalties_also_count_once_for_each_row_and_column(biased: bool) -> None:
+    """Bit for bit; a step shrinks the factors of a row with few ratings to zero, and not beyond."""
+    data = some_ratings(150, 30, 20)
+    one, two = (Model(data, 2, 20, biased=biased) for _ in range(2))
+    problem = FactorizationProblem(20, biases=biased, learning_rate=2.0, schedule="constant")
+    arrays = (one.blocks.ptr, one.blocks.u, one.blocks.i, one.blocks.r, one.blocks.row_base, one.blocks.col_base)
+    with Serial().open() as crew:
+        shares = shares_of(problem, survey(InMemory(data), crew), one.rows, one.cols)
+        step = sgd_step(problem, one.order, 0, SCALE, 0.25, arrays, tuple(one.states()), (), shares)
+        crew.run(step, "exact")
+    reg = penalties(problem, SCALE)
+    assert reg.ridge > 0
+    assert (reg.bias_ridge > 0) == biased
+    counts = np.maximum(np.bincount(data.rows, minlength=30), 1)
+    np.testing.assert_array_equal(shares[0][one.rows.place], (1 / counts).astype(f4))
+    assert 2.0 * (reg.factors + reg.ridge / counts.min()) > 1
+    tail = (f4(2.0), f4(reg.factors), f4(reg.biases), CODES["squared"], f4(0.25))
+    wanted = sgd_twin.sgd(two.blocks, *two.states(), *tail, (f4(reg.ridge), f4(reg.bias_ridge)), shares)
+    assert np.array_equal(step.out, wanted)
+    assert digest(one.states()) == digest(two.states())
 
 
 @settings(max_examples=25)

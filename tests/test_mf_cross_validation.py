@@ -34,6 +34,7 @@ def model(**parameters: Any) -> MatrixFactorization:
         "solver": "als",
         "max_iter": 15,
         "l2_regularization": 0.02,
+        "bias_l2_regularization": 0.05,
         "random_state": 0,
         "n_jobs": 1,
     }

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 import stretto as st
+from stretto.solvers.factorization.penalties import penalties
+from stretto.solvers.factorization.problem import FactorizationProblem
 
 
 def dense_ratings(factor: float = 1.0) -> tuple[st.Data, st.Data]:
@@ -35,6 +37,50 @@ def test_dense_ratings_of_wide_range_do_not_overfit() -> None:
     assert twenty[-1] < min(fixed)
 
 
+def sparse_ratings() -> tuple[st.Data, st.Data]:
+    """(train, test): most users and items have a few ratings, and biases explain more than factors."""
+    rng = np.random.default_rng(5)
+    users, items, n = 4000, 3000, 30_000
+    rows, cols = (rng.choice(size, n, p=np.arange(1, size + 1) ** -0.8 / (np.arange(1, size + 1) ** -0.8).sum())
+                  for size in (users, items))  # fmt: skip
+    keys = np.unique(rows * items + cols)
+    rows, cols = np.divmod(rng.permutation(keys), items)
+    biases = 0.5 * rng.standard_normal(users)[rows] + 0.4 * rng.standard_normal(items)[cols]
+    values = 3.5 + biases + 0.8 * rng.standard_normal(len(rows))
+    return st.Data.from_arrays(rows, cols, values, (users, items), source="sparse ratings").split(0.1, seed=0)
+
+
+def test_rows_with_few_ratings_do_not_overfit() -> None:
+    """The penalty that counts once for each row and column keeps their biases near 0."""
+    train, test = sparse_ratings()
+    found, every = errors(train, test), errors(train, test, bias_l2_regularization=0.05)
+    assert found[-1] <= 1.002 * min(found)
+    assert every[-1] > 1.005 * found[-1]
+
+
+@pytest.mark.parametrize("ratings", [dense_ratings, sparse_ratings], ids=["dense", "sparse"])
+def test_more_epochs_do_not_overfit(ratings: Any) -> None:
+    """The sum of the steps does not grow; that of linearly falling steps does, which overfits."""
+    train, test = ratings()
+    twenty, eighty = errors(train, test), errors(train, test, max_iter=80)
+    linear = errors(train, test, max_iter=80, schedule="linear")
+    assert eighty[-1] < 1.003 * twenty[-1]
+    assert linear[-1] > 1.01 * eighty[-1]
+
+
+def test_schedules() -> None:
+    def steps(epochs: int, **settings: Any) -> list[float]:
+        problem = FactorizationProblem(4, epochs=epochs, **settings)
+        return [problem.step_at(epoch) for epoch in range(epochs)]
+
+    assert steps(20) == steps(20, schedule="linear") == steps(20, schedule="polynomial")
+    for epochs in (40, 200):
+        assert steps(epochs) == steps(epochs, schedule="polynomial") != steps(epochs, schedule="linear")
+        assert sum(steps(epochs)) == pytest.approx(sum(steps(20)), rel=0.15)
+        assert steps(epochs)[-1] == pytest.approx(0.04 / epochs)
+    assert steps(40, optimizer="adagrad") == steps(40, optimizer="adagrad", schedule="linear")
+
+
 @pytest.mark.parametrize("solver", ["sgd", "als", "ccd"])
 def test_the_unit_of_the_ratings_does_not_matter(solver: str) -> None:
     settings: dict[str, Any] = {"solver": solver, "max_iter": 3}
@@ -42,8 +88,20 @@ def test_the_unit_of_the_ratings_does_not_matter(solver: str) -> None:
     np.testing.assert_allclose(np.array(large) / 64.0, plain, rtol=1e-4)
 
 
-def test_the_default_is_a_twentieth_of_the_standard_deviation() -> None:
+@pytest.mark.parametrize("how", [{"solver": "als"}, {"solver": "ccd"}, {"optimizer": "adagrad"}], ids=str)
+def test_the_default_of_the_others_is_a_twentieth_of_the_standard_deviation(how: dict[str, Any]) -> None:
     train, test = dense_ratings()
     scale = float(st.MatrixFactorization(4, max_iter=1, random_state=0).fit(train).scale_)
-    named = errors(train, test, max_iter=3, l2_regularization=0.05 * scale)
-    np.testing.assert_allclose(errors(train, test, max_iter=3), named, rtol=1e-6)
+    named = errors(train, test, max_iter=3, l2_regularization=0.05 * scale, bias_l2_regularization=0.05, **how)
+    np.testing.assert_allclose(errors(train, test, max_iter=3, **how), named, rtol=1e-6)
+
+
+def test_partial_fit_counts_penalties_for_each_rating() -> None:
+    """A batch has some ratings of a row; a penalty once for each row would count in every batch."""
+    train, _ = dense_ratings()
+    first, second = train.split(0.5, seed=1)
+    fitted = st.MatrixFactorization(8, random_state=0).partial_fit(first)
+    assert fitted._learned.problem.by_row
+    fitted.partial_fit(second)
+    assert not fitted._learned.problem.by_row
+    assert penalties(fitted._learned.problem, 1.0).bias_ridge == 0

@@ -13,6 +13,7 @@ import stretto as st
 from jobs import some_ratings
 from stretto.errors import DataError
 from stretto.models.factorization.estimator import MatrixFactorization
+from stretto.solvers.factorization.penalties import penalties
 
 DATA = some_ratings(8000, 160, 120)
 CSR = DATA.to_csr()
@@ -42,8 +43,10 @@ def solved(fitted: MatrixFactorization, row: int) -> tuple[Any, float]:
     cols, values = CSR[row].indices, CSR[row].data.astype(float)
     Y = np.c_[fitted.item_factors_[cols], np.ones(len(cols))].astype(float)
     target = values - fitted.mean_ - fitted.item_bias_[cols]
-    reg = 0.05 * fitted.scale_ if fitted.l2_regularization is None else fitted.l2_regularization
-    penalty = np.diag([reg] * fitted.n_components + [fitted.bias_l2_regularization]) * len(cols)
+    n, rank = len(cols), fitted.n_components
+    reg = penalties(fitted._learned.problem, fitted.scale_)  # of standardised ratings
+    factors, bias = (reg.factors * n + reg.ridge) * fitted.scale_, reg.biases * n + reg.bias_ridge
+    penalty = np.diag([factors] * rank + [bias])
     x = np.linalg.solve(Y.T @ Y + penalty, Y.T @ target)
     return x[:-1], float(x[-1])
 
@@ -200,7 +203,7 @@ def test_logistic_regression_of_scikit_learn_agrees() -> None:
 
 
 def test_absolute_rows_are_median_regressions() -> None:
-    fitted = model(loss="absolute", l2_regularization=0.1).fit(CSR[:140])
+    fitted = model(loss="absolute", l2_regularization=0.1, bias_l2_regularization=0.05).fit(CSR[:140])
     new = fitted.fold_in(CSR[140:])
     scale = fitted.scale_
     for k in range(0, 20, 5):

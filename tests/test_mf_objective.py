@@ -81,10 +81,11 @@ def test_the_reported_objective_is_the_documented_one(how: dict[str, Any]) -> No
 
 def test_the_solvers_solve_one_problem() -> None:
     """After enough epochs every solver has the objective of ALS."""
-    best = objective(model(solver="als", max_iter=200, l2_regularization=0.1).fit(X), X)
+    reg = {"l2_regularization": 0.1, "bias_l2_regularization": 0.05}
+    best = objective(model(solver="als", max_iter=200, **reg).fit(X), X)
     for how in SOLVERS:
-        epochs = 300 if how["solver"] == "sgd" else 100
-        found = objective(model(max_iter=epochs, l2_regularization=0.1, **how).fit(X), X)
+        epochs = {"max_iter": 300, "schedule": "linear"} if how["solver"] == "sgd" else {"max_iter": 100}
+        found = objective(model(**reg, **epochs, **how).fit(X), X)
         assert found == pytest.approx(best, rel=0.02), how
 
 

@@ -12,6 +12,7 @@ from sklearn.exceptions import NotFittedError
 from jobs import some_ratings
 from stretto.errors import DataError, PlanError
 from stretto.models.factorization.estimator import MatrixFactorization
+from stretto.solvers.factorization.penalties import penalties
 
 DATA = some_ratings(6000, 150, 120)
 CSR = DATA.to_csr()
@@ -69,7 +70,9 @@ def test_transform_is_least_squares(fitted: MatrixFactorization) -> None:
     cols, values = CSR[row].indices, CSR[row].data
     Y = np.c_[fitted.item_factors_[cols], np.ones(len(cols))].astype(np.float64)
     target = values - fitted.mean_ - fitted.item_bias_[cols]
-    penalty = np.diag([0.05 * fitted.scale_] * 6 + [fitted.bias_l2_regularization]) * len(cols)
+    reg = penalties(fitted._learned.problem, fitted.scale_)  # of standardised ratings
+    factors, bias = reg.factors * len(cols) + reg.ridge, reg.biases * len(cols) + reg.bias_ridge
+    penalty = np.diag([factors * fitted.scale_] * 6 + [bias])
     wanted = np.linalg.solve(Y.T @ Y + penalty, Y.T @ target)
     np.testing.assert_allclose(found[row], wanted[:6], rtol=1e-3, atol=1e-3)
     np.testing.assert_array_equal(fitted.transform(CSR[10:20]), found[10:20])

@@ -99,12 +99,20 @@ RegOption = Annotated[
     float | None,
     _option(
         "--reg",
-        help="Penalty on factors, in units of the ratings; by default 0.05 standard deviations of them.",
+        help="Penalty on factors, in units of the ratings; by default one that suits their spread and number.",
         panel=_MODEL,
         min=0.0,
     ),
 ]
-BiasRegOption = Annotated[float, _option("--bias-reg", help="Penalty on biases.", panel=_MODEL, min=0.0)]
+BiasRegOption = Annotated[
+    float | None,
+    _option(
+        "--bias-reg",
+        help="Penalty on biases; by default one that suits the number of ratings of a row.",
+        panel=_MODEL,
+        min=0.0,
+    ),
+]
 BiasesOption = Annotated[
     bool, _option("--biases/--no-biases", help="Learn the mean and a bias for each user and item.", panel=_MODEL)
 ]
@@ -210,7 +218,7 @@ ScheduleOption = Annotated[
         "--schedule",
         help="The learning rate falls to zero over the epochs, or stays as it is.",
         panel=_SOLVER,
-        show_default="linear, adarevision constant",
+        show_default="polynomial, adagrad linear, adarevision constant",
     ),
 ]
 OptimizerOption = Annotated[

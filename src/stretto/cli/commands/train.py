@@ -39,7 +39,7 @@ def mf(
     rank: o.RankOption = 32,
     loss: o.LossOption = o.LossChoice.squared,
     reg: o.RegOption = None,
-    bias_reg: o.BiasRegOption = 0.05,
+    bias_reg: o.BiasRegOption = None,
     biases: o.BiasesOption = True,
     implicit: o.ImplicitOption = False,
     alpha: o.AlphaOption = 1.0,

@@ -133,9 +133,29 @@ def _solve_wide(X, i, first, last, indices, values, Y, gram, offset, mean, ridge
 
 @kernel(allocates=True)
 def cholesky_worker(
-    pass_, worker, out, bounds, indptr, indices, values, X, Y, gram, offset, mean, reg, own, own_reg, alpha, scratch
+    pass_,
+    worker,
+    out,
+    bounds,
+    indptr,
+    indices,
+    values,
+    X,
+    Y,
+    gram,
+    offset,
+    mean,
+    reg,
+    own,
+    own_reg,
+    alpha,
+    base,
+    own_base,
+    scratch,
 ):
-    """Set each row of X to the exact solution. out [V]: the penalty Σ ridge_i ‖x_i‖² of a block."""
+    """Set each row of X to the exact solution. base, own_base float32: ridges that do not grow with the ratings.
+
+    out [V]: the penalty Σ ridge_i ‖x_i‖² of a block."""
     n = Y.shape[1]
     S = scratch[worker]
     v = next_visit(pass_, worker)
@@ -147,7 +167,7 @@ def cholesky_worker(
                 lanes.clear(X, i)
                 continue
             weight = _weight(first, last, values, gram.shape[0] > 0, alpha)
-            ridge, own_ridge = reg * weight, own_reg * weight
+            ridge, own_ridge = base + reg * weight, own_base + own_reg * weight
             _normal(S, first, last, indices, values, Y, gram, offset, mean, ridge, own, own_ridge, alpha)
             if solve(S, n):
                 lanes.scaled(X, i, _ONE, S, n)

@@ -14,12 +14,12 @@ from __future__ import annotations
 import numpy as np
 
 from stretto.kernels.core.claims import fail, next_visit
-from stretto.kernels.core.compile import inner, kernel
+from stretto.kernels.core.compile import inner, kernel, merged
 from stretto.kernels.numeric.lanes import ahead_of, dot_of, pull, pull_squares
 
 from .losses import SQUARED, cost_of, pull_of
 
-_ONE = np.float32(1.0)
+_ZERO, _ONE = np.float32(0.0), np.float32(1.0)
 _AHEAD = 8  # prefetch distance, in entries
 
 
@@ -33,16 +33,49 @@ def is_sparse(ptr, W, H):
     return np.sqrt(visits) * (W.shape[0] + H.shape[0]) > ptr[visits] - ptr[0]
 
 
+@merged
+def _shrink(step, lam, ridge, share):
+    """Return what a step leaves of a number; a strong penalty shrinks it to zero, and never beyond."""
+    return max(_ONE - step * (lam + ridge * share), _ZERO)
+
+
 @kernel
 def sgd_worker(
-    pass_, worker, out, ptr, u, i, r, row_base, col_base, W, H, b, c, step, lam, lam_bias, loss, limit, count
+    pass_,
+    worker,
+    out,
+    ptr,
+    u,
+    i,
+    r,
+    row_base,
+    col_base,
+    W,
+    H,
+    b,
+    c,
+    row_share,
+    col_share,
+    step,
+    lam,
+    lam_bias,
+    ridge,
+    ridge_bias,
+    loss,
+    limit,
+    count,
 ):
-    """SGD with steps of size `step` (float32)."""
+    """SGD with steps of size `step` (float32).
+
+    row_share [rows], col_share [cols] float32: 1 / ratings of the row or column, so that the penalties `ridge` and
+    `ridge_bias` are counted once for each row and column in an epoch; both of length 0 for none.
+    """
     biased = b.shape[0] > 0
     limited = limit < np.inf
+    ridged = row_share.shape[0] > 0
     sparse = is_sparse(ptr, W, H)
-    shrink = _ONE - step * lam
-    shrink_bias = _ONE - step * lam_bias
+    shrink_w = shrink_h = _ONE - step * lam
+    shrink_b = shrink_c = _ONE - step * lam_bias
     v = next_visit(pass_, worker)
     while v >= 0:
         total = 0.0
@@ -66,10 +99,15 @@ def sgd_worker(
                 e = pull_of(loss, r[t], p)
                 total += cost_of(loss, r[t], p)
             g = step * e
-            pull(W, x, H, y, shrink, g, shrink, g, count)
+            if ridged:
+                shrink_w, shrink_h = _shrink(step, lam, ridge, row_share[x]), _shrink(step, lam, ridge, col_share[y])
+            pull(W, x, H, y, shrink_w, g, shrink_h, g, count)
             if biased:
-                b[x] = shrink_bias * b[x] + g
-                c[y] = shrink_bias * c[y] + g
+                if ridged:
+                    shrink_b = _shrink(step, lam_bias, ridge_bias, row_share[x])
+                    shrink_c = _shrink(step, lam_bias, ridge_bias, col_share[y])
+                b[x] = shrink_b * b[x] + g
+                c[y] = shrink_c * c[y] + g
         out[v] = total
         if not np.isfinite(total):
             fail(pass_, v)

@@ -28,7 +28,8 @@ class MatrixFactorization(FactorizationPrediction):
 
         Σ (r − p)² + λ·(‖w_i‖² + ‖h_j‖²) + μ·(b_i² + c_j²)
 
-    where λ is `l2_regularization` and μ is `bias_l2_regularization`.
+    where λ is `l2_regularization` and μ is `bias_l2_regularization`. By default, plain sgd also counts a penalty once
+    for each row and column, which protects those with few ratings.
 
     Parameters
     ----------
@@ -43,17 +44,21 @@ class MatrixFactorization(FactorizationPrediction):
         ccd solve "squared".
     l2_regularization : float or None, default None
         Penalty on factors, in the units of the ratings: ratings and penalty multiplied by c give the same model in
-        other units (factors · √c, mean and biases · c). None: 0.05 · `scale_`, so that the unit does not matter. A very
-        strong penalty leaves mean and biases alone.
-    bias_l2_regularization : float, default 0.05
+        other units (factors · √c, mean and biases · c). None: 0.05 · `scale_`, so that the unit does not matter; of
+        plain sgd with the squared loss 0.04 · `scale_` for each rating and `scale_` once for each row and column.
+        A very strong penalty leaves mean and biases alone.
+    bias_l2_regularization : float or None, default None
         Penalty on biases, without unit: b_i is 1 / (1 + bias_l2_regularization) of the mean of what the rest leaves
-        over.
+        over. None: 0.05; of plain sgd with the squared loss 3 once for each row and column, so that b_i is n / (n + 3)
+        of that mean, for a row of n ratings.
     max_iter : int, default 20
         Epochs: passes over the ratings.
     learning_rate : float or None, default None
         Step of sgd for ratings of spread 1; None: 0.04, adagrad 0.1, adarevision 0.08.
-    schedule : {"linear", "constant"} or None, default None
-        Whether the step falls linearly to zero over the epochs; None: constant for adarevision only.
+    schedule : {"linear", "polynomial", "constant"} or None, default None
+        How the step falls to zero over the epochs. "polynomial" is "linear" up to 20 epochs; with more it falls faster,
+        so that the sum of the steps stays the same and a longer fit does not overfit. None: "polynomial", adagrad
+        "linear", adarevision "constant".
     optimizer : {"sgd", "adagrad", "adarevision"}, default "sgd"
         For solver="sgd". "adagrad" has a step for each row, by the size of its gradients so far. "adarevision" has one
         for each element and bias, without delays (with delays: `st.tables.adarevision` on tables). Its steps shrink by
@@ -177,7 +182,7 @@ class MatrixFactorization(FactorizationPrediction):
         solver: str = "sgd",
         loss: str = "squared",
         l2_regularization: float | None = None,
-        bias_l2_regularization: float = 0.05,
+        bias_l2_regularization: float | None = None,
         max_iter: int = 20,
         learning_rate: float | None = None,
         schedule: str | None = None,

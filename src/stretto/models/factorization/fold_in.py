@@ -29,7 +29,8 @@ from stretto.runtime.runtimes import Runtime
 from stretto.schedule.orders.rotation import independent
 from stretto.solvers.factorization import factors as mf_serve
 from stretto.solvers.factorization.factors import PaddedFactors, RatedItems, TopNIndex
-from stretto.solvers.factorization.problem import FactorizationProblem, factor_reg
+from stretto.solvers.factorization.penalties import penalties
+from stretto.solvers.factorization.problem import FactorizationProblem
 
 from .align import Aligned, columns_of, entries_of, has_ids, is_matrix, refuse_other_columns
 from .arguments import as_pairs, known_indices
@@ -65,17 +66,18 @@ def fold_in(model: PaddedFactors, rows: Compressed, learned: FittedProblem, crew
     X = np.zeros((len(rows.counts), width), np.float32)
     values = rows.values if implicit else (rows.values - np.float32(learned.mean)) / scale
     offset = model.c / scale if biased else _NO_BIAS
-    reg, own = np.float32(factor_reg(problem, learned.scale)), rank if biased else -1
+    reg, own = penalties(problem, learned.scale), rank if biased else -1
+    per_rating = (np.float32(reg.factors), own, np.float32(reg.biases))
     cut = straight(rows.counts, max(1, min(256, len(values) // 1024)))
     data: tuple[Any, ...] = (cut.bounds, rows.indptr, rows.indices, values, X, Y)
     weight = np.diff(rows.indptr[cut.bounds])
     if problem.loss == "squared":
         gram = gramian(Y, crew) if implicit else _NO_GRAM
-        data += (gram, offset, np.float32(0.0), reg, own, np.float32(problem.bias_reg))
-        data += (np.float32(learned.confidence), als.scratch(crew.workers, width))
+        data += (gram, offset, np.float32(0.0), *per_rating, np.float32(learned.confidence))
+        data += (np.float32(reg.ridge), np.float32(reg.bias_ridge), als.scratch(crew.workers, width))
         kernel = als.cholesky_worker
     else:
-        data += (offset, reg, own, np.float32(problem.bias_reg), CODES[problem.loss])
+        data += (offset, *per_rating, CODES[problem.loss])
         kernel = newton_worker
     mf_serve.run(crew, make_step("fold in", kernel, independent(cut.blocks), weight, *data))
     W = np.ascontiguousarray(X[:, :rank]) * root

@@ -45,7 +45,7 @@ class FactorizationParameters(
     solver: str
     loss: str
     l2_regularization: float | None
-    bias_l2_regularization: float
+    bias_l2_regularization: float | None
     max_iter: int
     learning_rate: float | None
     schedule: str | None

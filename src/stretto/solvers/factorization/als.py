@@ -40,7 +40,8 @@ from stretto.state.rows import BlockedRows
 from .factors import RatedItems
 from .held_out import HeldOut
 from .ndcg import HeldRanking
-from .problem import FactorizationProblem, Factors, factor_reg, new_factors, units
+from .penalties import bias_penalty, factor_reg
+from .problem import FactorizationProblem, Factors, new_factors, units
 from .row_arrays import SIDES, specs_als, specs_ccd
 
 _FLOAT, _INT, _LONG = 4, 4, 8
@@ -159,14 +160,14 @@ class AlsJob:
             np.float32(0.0),  # values are centred already
             np.float32(factor_reg(problem, self.factors.scale)),
             own,
-            np.float32(problem.bias_reg),
+            np.float32(bias_penalty(problem)),
             np.float32(self.factors.confidence),
         )
         weight = np.diff(data.indptr[cut.bounds])
         name = f"solve {SIDES[side]}"
         cg = problem.linear_solver == "cg"
         kernel = als.cg_worker if cg else als.cholesky_worker
-        args += (problem.inner, self._scratch) if cg else (self._scratch,)
+        args += (problem.inner, self._scratch) if cg else (np.float32(0.0), np.float32(0.0), self._scratch)
         around: dict[str, Any] = {"before": borrow, "after": give_back, "gathers": True} if problem.biases else {}
         return make_step(name, kernel, self.plan.order, weight, *args, spec=self._specs[name], **around)
 

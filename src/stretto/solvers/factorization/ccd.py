@@ -28,7 +28,8 @@ from stretto.state.rows import BlockedRows
 
 from .als import standardised
 from .held_out import HeldOut
-from .problem import FactorizationProblem, Factors, factor_reg, new_factors
+from .penalties import bias_penalty, factor_reg
+from .problem import FactorizationProblem, Factors, new_factors
 
 Floats = NDArray[np.float32]
 
@@ -103,7 +104,7 @@ class CcdJob:
         return self.plan.logical.rows if side == 0 else self.plan.logical.cols
 
     def _pairs(self) -> list[RankOneTerm]:
-        (ones_u, ones_v), reg, bias_reg = self._ones, factor_reg(self.problem, self._scale), self.problem.bias_reg
+        (ones_u, ones_v), reg, bias_reg = self._ones, factor_reg(self.problem, self._scale), bias_penalty(self.problem)
         biases = [
             RankOneTerm(self._b, ones_v, bias_reg, fit_v=False),
             RankOneTerm(ones_u, self._c, bias_reg, fit_u=False),
@@ -165,7 +166,7 @@ class CcdJob:
         """Loss and penalty after the epoch; the loss is the squared residual."""
         total, unit = steps[-1].total(), self._scale
         metrics = {"train_rmse": math.sqrt(total / self.items) * unit}
-        reg, bias_reg = factor_reg(self.problem, unit), self.problem.bias_reg
+        reg, bias_reg = factor_reg(self.problem, unit), bias_penalty(self.problem)
         penalty = 0.0
         for data, columns, bias in ((self._sides[0], self._U, self._b), (self._sides[1], self._V, self._c)):
             counts = data.counts.astype(np.float64)

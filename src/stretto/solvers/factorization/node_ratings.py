@@ -36,6 +36,7 @@ from stretto.schedule.orders.order import Ints, Order
 
 from .counted_plan import CountedRatings
 from .held_out import HeldOut
+from .penalties import shares_of
 from .problem import FactorizationProblem, new_factors, units
 from .sgd import SgdJob, limit_of
 
@@ -226,7 +227,8 @@ def lay_out_from_file(
     held = None if test is None else HeldOut.out(test, rows, cols)
     assert counted.parts is not None
     reader = FileReader(source, rows, cols, order, counted.parts, mean, scale, once)
-    return SgdJob(problem, plan, blocks, factors, limit_of(problem, seen), crew, held, reader)
+    shares = shares_of(problem, seen, rows, cols)
+    return SgdJob(problem, plan, blocks, factors, shares, limit_of(problem, seen), crew, held, reader)
 
 
 def _pointers(weight: Ints) -> Ints:

@@ -4,10 +4,11 @@ With p = mean + b_i + c_j + w_i·h_j, explicit ratings r_ij minimise
 
     Σ (r_ij − p_ij)² + reg·(‖w_i‖² + ‖h_j‖²) + bias_reg·(b_i² + c_j²)        over the ratings (i, j)
 
-so a row's penalty is counted once for each of its ratings. Every solver works on z = (r − mean) / scale, where scale is
-the ratings' standard deviation: w and h are then smaller by √scale, biases by scale, and the penalties are reg / scale
-and bias_reg. Hence reg is in the units of the ratings and bias_reg has none: ratings and reg multiplied by c give w and
-h multiplied by √c, and mean and biases by c.
+so a row's penalty is counted once for each of its ratings; default penalties of SGD also count once for each row and
+column (`penalties`). Every solver works on z = (r − mean) / scale, where scale is the ratings' standard deviation: w
+and h are then smaller by √scale, biases by scale, and the penalties are reg / scale and bias_reg. Hence reg is in the
+units of the ratings and bias_reg has none: ratings and reg multiplied by c give w and h multiplied by √c, and mean and
+biases by c.
 """
 
 from __future__ import annotations
@@ -47,25 +48,26 @@ _CHOICES: dict[str, tuple[str | None, ...]] = {
     "solver": ("sgd", "als", "ccd"),
     "loss": tuple(CODES),
     "optimizer": ("sgd", "adagrad", "adarevision"),
-    "schedule": (None, "linear", "constant"),
+    "schedule": (None, "linear", "polynomial", "constant"),
     "linear_solver": ("cholesky", "cg"),
 }
-_STRONGEST = 1e20
 _FINEST = 1e-36  # smaller standard deviations, or their inverses, are not normal float32 numbers
 # The default penalty of the factors of standardised ratings. One number in the units of the ratings would be too weak
 # for ratings from −10 to 10, which then overfit, and too strong for ratings from 0 to 1.
-STANDARD_REG = 0.05
+STANDARD_REG, BIAS_REG = 0.05, 0.05
 # Learning rates for ratings with standard deviation 1.
 RATES = {"sgd": 0.04, "adagrad": 0.1, "adarevision": 0.08}
+# Epochs from which on the steps of plain SGD fall faster than linearly, so that their sum stays the same.
+LINEAR_EPOCHS = 20
 _NUMBERS: dict[str, dict[str, Any]] = {
     "rank": {"least": 1, "whole": True},
     "epochs": {"least": 1, "whole": True},
     "inner": {"least": 1, "whole": True},
-    "bias_reg": {"least": 0},
     "alpha": {"least": 0},
 }
 _NUMBERS_OR_NONE: dict[str, dict[str, Any]] = {
     "reg": {"least": 0},
+    "bias_reg": {"least": 0},
     "learning_rate": {"above": 0},
     "init_scale": {"least": 0},
 }
@@ -119,7 +121,7 @@ class FactorizationProblem:
     solver: str = "sgd"  # "sgd", "als" or "ccd"
     loss: str = "squared"
     reg: float | None = None  # L2 penalty of the factors, in units of the ratings; None: STANDARD_REG · scale
-    bias_reg: float = 0.05  # L2 penalty of the biases
+    bias_reg: float | None = None  # L2 penalty of the biases; None: the solver's default
     biases: bool = True
     epochs: int = 20
     learning_rate: float | None = None  # None: the default of the optimizer
@@ -149,18 +151,34 @@ class FactorizationProblem:
         return scale / math.sqrt(self.rank)
 
     @property
+    def by_row(self) -> bool:
+        """Whether default penalties also count once for each row and column: in a fit of all ratings by plain SGD.
+
+        `partial_fit` sees some ratings of a row at a time and would count such a penalty again in every call.
+        """
+        return self.solver == self.optimizer == "sgd" and self.loss == "squared" and self.before is None
+
+    @property
     def fall(self) -> str:
-        """The learning rate schedule: as requested, else "linear"; "constant" for AdaRevision, whose steps shrink."""
+        """The learning rate schedule: as requested, else "constant" for AdaRevision, whose steps shrink.
+
+        Else "linear", and "polynomial" for many epochs of plain SGD: the sum of their steps is that of `LINEAR_EPOCHS`,
+        so that more epochs end nearer to the optimum and do not overfit. With ever more epochs it is a decay by
+        exp(−2 / LINEAR_EPOCHS) in each.
+        """
         if self.schedule is not None:
             return self.schedule
-        return "constant" if self.optimizer == "adarevision" else "linear"
+        many = self.optimizer == "sgd" and self.epochs > LINEAR_EPOCHS
+        return "constant" if self.optimizer == "adarevision" else "polynomial" if many else "linear"
 
     def step_at(self, epoch: int) -> float:
         """The learning rate of an epoch, for ratings with standard deviation 1."""
         rate = self.learning_rate if self.learning_rate is not None else RATES[self.optimizer]
         if self.fall == "constant":
             return rate
-        return rate * max(1.0 - (self.epochs_before + epoch) / self.epochs, 1.0 / self.epochs)
+        left = max(1.0 - (self.epochs_before + epoch) / self.epochs, 0.0)
+        power = max(2.0 * self.epochs / LINEAR_EPOCHS - 1.0, 1.0) if self.fall == "polynomial" else 1.0
+        return rate * max(left**power, 1.0 / self.epochs)
 
     def checked(self) -> FactorizationProblem:
         """The problem with values of built-in types; an error names a wrong parameter and its allowed values."""
@@ -190,9 +208,11 @@ class FactorizationProblem:
         """Names and values for the plan, as built-in types: 1, 1.0 and np.float64(1) give the same fingerprint."""
         kinds = {field.name: str(field.type) for field in fields(self)}
         going_on = ("start", "epochs_before") if self.start else ()
-        known = {"schedule": self.fall}
+        known: dict[str, Any] = {"schedule": self.fall, "bias_reg": None if self.by_row else BIAS_REG}
+        if self.bias_reg is not None:
+            known["bias_reg"] = self.bias_reg
         # With equal penalties, keep the fingerprint of versions that had one penalty for both.
-        own = ("bias_reg",) if self.biases and self.bias_reg != self.reg else ()
+        own = ("bias_reg",) if self.biases and known["bias_reg"] != self.reg else ()
         asked = (*names, *own, *going_on)
         return tuple((name, _KINDS[kinds[name]](known.get(name, getattr(self, name)))) for name in asked)
 
@@ -211,11 +231,6 @@ def units(problem: FactorizationProblem, seen: Survey) -> tuple[float, float]:
             "constant first"
         )
     return mean, spread if spread > 0 else 1.0
-
-
-def factor_reg(problem: FactorizationProblem, scale: float) -> float:
-    """The penalty on factors of standardised ratings; clipped, so that a very strong penalty stays finite."""
-    return STANDARD_REG if problem.reg is None else min(problem.reg / scale, _STRONGEST)
 
 
 @dataclass(frozen=True, eq=False)

@@ -76,7 +76,8 @@ def specs_als(problem: FactorizationProblem, logical: Logical, counts: tuple[Int
     found = {}
     for side, name in enumerate(SIDES):
         here = _Side(problem, logical, counts[side], side)
-        numbers = [number(k) for k in ("mean", "reg", "own", "own_reg", "alpha", *(["inner"] if cg else []))]
+        more = ("inner",) if cg else ("base", "own_base")
+        numbers = [number(k) for k in ("mean", "reg", "own", "own_reg", "alpha", *more)]
         rest = (here.others(), replicated("gram"), replicated(_BIASES[1 - side]), *numbers, per_worker("scratch"))
         worker = als.cg_worker if cg else als.cholesky_worker
         arguments = (*here.entries(), here.factors(), *rest)

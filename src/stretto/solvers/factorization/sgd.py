@@ -1,9 +1,9 @@
 """Matrix factorisation by stochastic gradient descent on a rotating schedule.
 
 Ratings are standardised first (mean 0, standard deviation 1), so one learning rate suits stars, percentages and counts;
-`reg` is in the units of the ratings and converted. The step size falls linearly from learning_rate to learning_rate /
-epochs. AdaGrad divides it by the root of each row's accumulated squared gradients. AdaRevision divides by a root for
-each element and needs no decay. A rotating schedule delivers every gradient at once, so AdaRevision's delay corrections
+`reg` is in the units of the ratings and converted. The step size falls from learning_rate to learning_rate / epochs.
+AdaGrad divides it by the root of each row's accumulated squared gradients. AdaRevision divides by a root for each
+element and needs no decay. A rotating schedule delivers every gradient at once, so AdaRevision's delay corrections
 are zero, and it is AdaGrad by element with initial sum 1 (`kernels/factorization/adarevision_sgd.py`). If ratings are
 more than `OUTLIER` standard deviations from the mean, the gradient of one error is clipped, so that a single count of a
 million does not ruin its row.
@@ -39,7 +39,8 @@ from stretto.schedule.orders.order import Ints, Order
 from stretto.schedule.orders.rotation import rotation
 
 from .held_out import HeldOut, mean_cost, named
-from .problem import FactorizationProblem, Factors, factor_reg, new_factors, squares_of, units
+from .penalties import NO_SHARES, Shares, penalties, shares_of
+from .problem import FactorizationProblem, Factors, new_factors, squares_of, units
 
 _FLOAT = 4
 # Floating-point operations per rating and latent factor.
@@ -52,9 +53,11 @@ def logical_sgd(problem: FactorizationProblem, seen: Survey, settings: PlanSetti
     """Everything that decides the numbers of an SGD run."""
     blocks, seed = choose_blocks(seen.entries, seen.shape, settings.width), settings.seed
     names = ["rank", "loss", "reg", "biases", "optimizer", "learning_rate", "schedule", "init_scale"]
+    once = penalties(problem, 1.0)
+    by_row = (("ridge", once.ridge), ("bias_ridge", once.bias_ridge)) if once.by_row else ()
     return Logical(
         program="mf/sgd",
-        parameters=problem.parameters(*names, *(["epochs"] if problem.fall == "linear" else [])),
+        parameters=problem.parameters(*names, *([] if problem.fall == "constant" else ["epochs"])) + by_row,
         data=seen.digest,
         seed=seed,
         profile=settings.profile,
@@ -111,12 +114,14 @@ class SgdJob:
         plan: Plan,
         blocks: Blocks,
         factors: Factors,
+        shares: Shares,
         limit: float,
         crew: Crew,
         held: HeldOut | None,
         reader: Reader | None = None,
     ) -> None:
         self.problem, self.plan, self.blocks, self.factors, self.limit = problem, plan, blocks, factors, limit
+        self.shares = shares
         self.crew, self.held = crew, held
         self.items, self.repeats = len(blocks.r), blocks.repeats
         self.steps_ahead = held is None
@@ -128,7 +133,8 @@ class SgdJob:
         arrays = (blocks.ptr, blocks.u, blocks.i, blocks.r, blocks.row_base, blocks.col_base)
         states = (factors.W.array, factors.H.array, factors.b.array, factors.c.array)
         squares = tuple(state.array for state in factors.squares.values())
-        step = sgd_step(self.problem, self.plan.order, epoch, factors.scale, self.limit, arrays, states, squares)
+        units_ = (factors.scale, self.limit)
+        step = sgd_step(self.problem, self.plan.order, epoch, *units_, arrays, states, squares, self.shares)
         return [replace(step, spec=self.spec)]
 
     def report(self, epoch: int, steps: Sequence[BlockStep]) -> EpochReport:
@@ -154,29 +160,33 @@ def sgd_step(
     arrays: tuple[Any, ...],
     states: tuple[Any, ...],
     squares: tuple[Any, ...],
+    shares: Shares = NO_SHARES,
 ) -> BlockStep:
     """One pass of SGD.
 
     arrays : (ptr, u, i, r, row_base, col_base)
     states : (W, H, b, c)
     squares : those of `squares_of`
+    shares : those of `shares_of`
     """
-    step = problem.step_at(epoch)
+    step, reg = problem.step_at(epoch), penalties(problem, scale)
     # A step shrinks a number at most to zero: a penalty above 1 / step would make it grow.
-    lam, lam_bias = (np.float32(min(reg, 1.0 / step)) for reg in (factor_reg(problem, scale), problem.bias_reg))
-    settings = (np.float32(step), lam, lam_bias, CODES[problem.loss], np.float32(limit))
+    lam, lam_bias = (np.float32(min(each, 1.0 / step)) for each in (reg.factors, reg.biases))
+    once = (np.float32(reg.ridge), np.float32(reg.bias_ridge)) if problem.optimizer == "sgd" else ()
+    settings = (np.float32(step), lam, lam_bias, *once, CODES[problem.loss], np.float32(limit))
     name, weight, count = problem.optimizer, np.diff(arrays[0]), unrolled(states[0].shape[1])
     if name == "adagrad":
         tail = (*squares, *settings, problem.rank, count)
         return make_step(name, adagrad_worker, order, weight, *arrays, *states, *tail)
     if name == "adarevision":
         return make_step(name, adarevision_worker, order, weight, *arrays, *states, *squares, *settings, count)
-    return make_step(name, sgd_worker, order, weight, *arrays, *states, *settings, count)
+    return make_step(name, sgd_worker, order, weight, *arrays, *states, *shares, *settings, count)
 
 
 def spec_sgd(problem: FactorizationProblem, logical: Logical, weight: Ints) -> StepSpec:
     """The pass of an epoch: entries belong to their visits, row factors are owned, column factors rotate."""
     worker = {"sgd": sgd_worker, "adagrad": adagrad_worker, "adarevision": adarevision_worker}[problem.optimizer]
+    plain = problem.optimizer == "sgd"
     more = ("rank",) if problem.optimizer == "adagrad" else ()
     rows, cols, ptr = logical.rows, logical.cols, np.concatenate([[0], np.cumsum(weight)])
     entries, kinds = int(ptr[-1]), {"u": index_type(rows), "i": index_type(cols), "r": np.float32}
@@ -198,7 +208,9 @@ def spec_sgd(problem: FactorizationProblem, logical: Logical, weight: Ints) -> S
         *(state(name, axis, width) for name, axis, width in (("W", 0, wide), ("H", 1, wide))),
         *(state(name, axis, bias) for name, axis in (("b", 0), ("c", 1))),
         *(state(name, axis, width) for name, (axis, width) in squares_of(problem).items()),
-        *(number(name) for name in ("step", "lam", "lam_bias", "loss", "limit", *more, "count")),
+        *(constant(name) for name in ("row_share", "col_share") if plain),
+        *(number(name) for name in ("step", "lam", "lam_bias", *(("ridge", "ridge_bias") if plain else ()))),
+        *(number(name) for name in ("loss", "limit", *more, "count")),
     )
     return StepSpec(problem.optimizer, named_kernel(worker), arguments)
 
@@ -226,4 +238,5 @@ def lay_out_sgd(
         blocks = lay_out(source.data, rows, cols, order, tallied, crew, mean=mean, scale=scale)
     factors = new_factors(problem, rows, cols, seen.empty, seed, crew, mean=mean, scale=scale, disk=disk)
     held = None if test is None else HeldOut.out(test, rows, cols)
-    return SgdJob(problem, plan, blocks, factors, limit_of(problem, seen), crew, held)
+    shares = shares_of(problem, seen, rows, cols)
+    return SgdJob(problem, plan, blocks, factors, shares, limit_of(problem, seen), crew, held)
