@@ -51,9 +51,17 @@ def listed(name: str, default: str) -> list[int]:
 
 
 def start(
-    counts: Any, topics: int, crew: Any, *, sampler: str = "sparse", steps: int = 2, seed: int = 1, alpha: float = 0.0
+    counts: Any,
+    topics: int,
+    crew: Any,
+    *,
+    sampler: str = "sparse",
+    steps: int = 2,
+    seed: int = 1,
+    alpha: float = 0.0,
+    **choices: Any,
 ) -> Any:
-    """A job over a corpus in memory, ready for its first pass. alpha: 50 / K unless given."""
+    """A job over a corpus in memory, ready for its first pass. alpha: 50 / K unless given. choices: of the problem."""
     from stretto.data.records.data import Data
     from stretto.models.topics.job import build_lda
     from stretto.models.topics.problem import TopicProblem
@@ -62,7 +70,7 @@ def start(
 
     entries = counts.tocoo()
     data = Data.from_arrays(entries.row, entries.col, entries.data.astype(np.float32), counts.shape)
-    problem = TopicProblem(topics, (alpha or 50 / topics,) * topics, BETA, sampler, steps)
+    problem = TopicProblem(topics, (alpha or 50 / topics,) * topics, BETA, sampler, steps, **choices)
     physical = Physical("threads", crew.workers)
     return build_lda(problem, InMemory(data), crew, seed=seed, profile="exact", width=16, physical=physical)
 

@@ -13,9 +13,9 @@ from scipy.sparse import csr_array
 import stretto as st
 from stretto.data.partition import cut
 from stretto.errors import DataError
-from stretto.models.topics.averages import SummedCounts
 from stretto.models.topics.count_layout import Census, CountLayout
 from stretto.models.topics.input import UnknownWordsWarning, as_corpus, split_documents
+from stretto.models.topics.monitor import SummedCounts
 from stretto.models.topics.priors import CountRows
 from stretto.models.topics.problem import AVERAGE_BYTES, TopicProblem, settled
 from stretto.runtime.runtimes import Serial

@@ -175,7 +175,7 @@ class TopicFitting(
         )
 
     def _schedule(self, epochs: int, *, batch: bool = False, warm: bool = True) -> dict[str, Any]:
-        """When a fit of so many epochs warms up, learns priors and averages."""
+        """When a fit of n epochs warms up, learns priors and averages."""
         warm_up = self.warm_up
         if batch:  # learned topics need no warm-up
             warm_up = (None if warm_up is None else min(warm_up, epochs // 2)) if warm else 0

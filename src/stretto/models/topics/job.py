@@ -32,7 +32,6 @@ from stretto.runtime.blocks.step import BlockStep, make_step
 from stretto.runtime.files.mapped_arrays import Disk
 from stretto.schedule.orders.order import Ints, Order
 
-from .averages import SummedCounts
 from .corpus_files import lay_out_tokens_on_disk, pieces, refuse_if_disk_full
 from .count_layout import Census, CountLayout
 from .counted_plan import CountedCorpus, count_lda, kept_bytes, refuse_in_memory
@@ -46,7 +45,7 @@ from .layout import (
     topics_of,
     word_entries,
 )
-from .monitor import LikelihoodMonitor
+from .monitor import LikelihoodMonitor, SummedCounts
 from .node_documents import DocumentReader, unread_tokens
 from .priors import CountRows, Histogram, Priors, count_documents, count_words
 from .problem import TopicProblem, averaged_bytes, logical_lda, plan_lda, settled
