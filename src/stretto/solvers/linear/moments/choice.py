@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-# Estimated nanoseconds, measured on one core of an AMD EPYC (AVX-512): products of two values in dense and in sparse
-# columns, an entry in one of the passes of working sets, and their fixed cost. The choice depends on the shape alone:
-# results do not depend on the machine.
+# Nanoseconds, estimated; only that of a dense product is measured (AMD EPYC, AVX-512): products of two values in dense
+# and in sparse columns, an entry in one of the passes of working sets, and their fixed cost. The choice depends on the
+# shape alone: results do not depend on the machine.
 _DENSE, _SPARSE, _ENTRY, _PASSES, _FIXED = 0.08, 1.6, 0.8, 8, 400_000.0
 _MOST = 256  # columns: sweeps over more read a Gram matrix that leaves the L2 cache
 
