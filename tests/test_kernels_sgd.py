@@ -136,7 +136,8 @@ def test_default_penalties_also_count_once_for_each_row_and_column(biased: bool)
     np.testing.assert_array_equal(shares[0][one.rows.place], (1 / counts).astype(f4))
     assert 2.0 * (reg.factors + reg.ridge / counts.min()) > 1
     tail = (f4(2.0), f4(reg.factors), f4(reg.biases), CODES["squared"], f4(0.25))
-    wanted = sgd_twin.sgd(two.blocks, *two.states(), *tail, (f4(reg.ridge), f4(reg.bias_ridge)), shares)
+    one_pass: Any = sgd_twin.sgd
+    wanted = one_pass(two.blocks, *two.states(), *tail, (f4(reg.ridge), f4(reg.bias_ridge)), shares)
     assert np.array_equal(step.out, wanted)
     assert digest(one.states()) == digest(two.states())
 
