@@ -178,7 +178,9 @@ class FactorizationProblem:
             return rate
         left = max(1.0 - (self.epochs_before + epoch) / self.epochs, 0.0)
         power = max(2.0 * self.epochs / LINEAR_EPOCHS - 1.0, 1.0) if self.fall == "polynomial" else 1.0
-        return rate * max(math.pow(left, power), 1.0 / self.epochs)
+        # Twelve digits: the last bits of a power depend on the processor.
+        share = left if power == 1.0 else float(f"{math.pow(left, power):.12g}")
+        return float(rate * max(share, 1.0 / self.epochs))
 
     def checked(self) -> FactorizationProblem:
         """The problem with values of built-in types; an error names a wrong parameter and its allowed values."""
