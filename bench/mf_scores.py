@@ -8,9 +8,10 @@ its best iteration of 20, its last one in parentheses. LIBMF is measured where `
 MF_TRAIN=label=path,…
 
 The default was chosen on the four sets marked "chosen". The others judge it: a first choice with four times the penalty
-for each row was rejected because generated ratings lost 2 % by it, and seven settings were run on all nine, so they were
-not unseen. All but MovieLens-1M and Epinions are generated: low rank with decaying weights, biases, noise. The last table is the time of a fit of one epoch on the set of 0.4 million
-ratings, and what of it is not the epoch: fingerprint, plan, layout, first factors, factors in the user's order.
+for each row was rejected because generated ratings lost 2 % by it, and seven settings were run on all nine, so they
+were not unseen. All but MovieLens-1M and Epinions are generated: low rank with decaying weights, biases, noise. The
+last table is the time of a fit of one epoch on the set of 0.4 million ratings, and what of it is not the epoch:
+fingerprint, plan, layout, first factors, factors in the user's order.
 """
 
 from __future__ import annotations
