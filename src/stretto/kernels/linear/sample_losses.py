@@ -104,8 +104,8 @@ def _sum(x):
     return total(add(add(s0, s1), add(s2, s3)))
 
 
-@inner
-def _look(y, z, weight, b, v, d, cost):
+@inner(apart=True)
+def evaluated(y, z, weight, b, v, d, cost):
     """Return Σ weight·loss, Σ v, Σ d. The loop has neither branches nor sums, so that it vectorises."""
     for i in range(y.shape[0]):
         t = y[i] * (z[i] + b)
@@ -128,7 +128,7 @@ def _look(y, z, weight, b, v, d, cost):
 @kernel
 def look_logistic(y, z, weight, b, v, d, cost):
     """(loss, Σ v, Σ d) at z + b."""
-    return _look(y, z, weight, b, v, d, cost)
+    return evaluated(y, z, weight, b, v, d, cost)
 
 
 @kernel
@@ -136,7 +136,7 @@ def step_logistic(y, z, way, t, weight, b, there, v, d, cost):
     """`look_logistic` at z + t·way + b; fills there [n] = z + t·way."""
     for i in range(y.shape[0]):
         there[i] = z[i] + t * way[i]
-    return _look(y, there, weight, b, v, d, cost)
+    return evaluated(y, there, weight, b, v, d, cost)
 
 
 @kernel
@@ -166,8 +166,8 @@ def _third(y, weight, v, d, cost):
     return _sum(cost)
 
 
-@kernel
-def constant_logistic(y, weight, cost):
+@inner(apart=True)
+def log_odds(y, weight, cost):
     """The best intercept where all predictions are 0: the log odds. 0 if a class has no weight."""
     for i in range(y.shape[0]):
         cost[i] = weight[i] if y[i] > 0.0 else 0.0
@@ -182,7 +182,13 @@ def constant_logistic(y, weight, cost):
 
 
 @kernel
-def settle_logistic(y, z, weight, b, v, d, cost, known, value):
+def constant_logistic(y, weight, cost):
+    """`log_odds`, called from Python."""
+    return log_odds(y, weight, cost)
+
+
+@inner(apart=True)
+def settled(y, z, weight, b, v, d, cost, known, value):
     """Find the intercept at which Σ v = 0, starting from b, by bracketed steps of Newton's and Halley's methods.
 
     known : v, d and value, the loss, are those at b
@@ -193,7 +199,7 @@ def settle_logistic(y, z, weight, b, v, d, cost, known, value):
     if known:
         pull, bend = _sum(v), _sum(d)
     else:
-        value, pull, bend = _look(y, z, weight, b, v, d, cost)
+        value, pull, bend = evaluated(y, z, weight, b, v, d, cost)
     # Where all samples are saturated the slope gives no distance: double the step each time.
     reach = 8.0
     for _ in range(120):
@@ -229,8 +235,14 @@ def settle_logistic(y, z, weight, b, v, d, cost, known, value):
             value += step * (step * (0.5 * bend + third * step / 6.0) - pull)
             return there, value, bend + step * third
         b = there
-        value, pull, bend = _look(y, z, weight, b, v, d, cost)
+        value, pull, bend = evaluated(y, z, weight, b, v, d, cost)
     return b, value, bend
+
+
+@kernel
+def settle_logistic(y, z, weight, b, v, d, cost, known, value):
+    """`settled`, called from Python."""
+    return settled(y, z, weight, b, v, d, cost, known, value)
 
 
 @kernel
@@ -244,8 +256,8 @@ def dual_squared(y, weight, v, b, scale):
     return value
 
 
-@kernel
-def dual_logistic(y, weight, v, scale, cost):
+@inner(apart=True)
+def entropy_of(y, weight, v, scale, cost):
     """−Σ conj(−θ) for θ = scale·v, 0 ≤ scale ≤ 1: the entropy of a = θ y / weight, which is between 0 and 1."""
     for i in range(y.shape[0]):
         a = scale * v[i] * y[i] / (weight[i] if weight[i] > 0.0 else 1.0)
@@ -255,3 +267,9 @@ def dual_logistic(y, weight, v, scale, cost):
         entropy = a * _log(a if a > _TINY else _TINY) + rest * _log(rest if rest > _TINY else _TINY)
         cost[i] = -weight[i] * entropy
     return _sum(cost)
+
+
+@kernel
+def dual_logistic(y, weight, v, scale, cost):
+    """`entropy_of`, called from Python."""
+    return entropy_of(y, weight, v, scale, cost)
