@@ -116,7 +116,12 @@ def test_working_sets_continue_where_steps_end(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("stretto.solvers.linear.few_features.solver._STEPS", 2)
     X, y = drawn(300, 12)
     seen: list[int] = []
-    found = solved(problem_of(X, y), 0.1, gap=1e-8, look=lambda state: seen.append(state["round"]) is not None)
+
+    def look(state: dict[str, Any]) -> bool:
+        seen.append(state["round"])
+        return False
+
+    found = solved(problem_of(X, y), 0.1, gap=1e-8, look=look)
     assert found.converged
     assert found.rounds > 3
     assert seen == list(range(1, len(seen) + 1))
@@ -205,7 +210,12 @@ def test_which_problems_are_solved_by_newton_steps() -> None:
 def test_a_fit_without_callbacks_is_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
     given = logistic_fit.fit["exact"]
-    monkeypatch.setattr(logistic_fit, "fit", {"exact": lambda *args: given(*args, *calls.append(1) or ())})
+
+    def counted(*args: Any) -> None:
+        calls.append(1)
+        given(*args)
+
+    monkeypatch.setattr(logistic_fit, "fit", {"exact": counted})
     assert solved(problem_of(*drawn(300, 12)), 1.0, gap=1e-6).rounds > 3
     assert len(calls) == 1
 

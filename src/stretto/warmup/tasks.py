@@ -158,7 +158,7 @@ def _regress(kind: str, dtype: str) -> None:
             LogisticRegression(l1_ratio=0.5, warm_start=True).fit(X, y > 0).fit(X, y > 0)
             # The logistic cases above are too small for working sets. Those with few samples or few columns differ.
             wide, tall = np.tile(X, (1, 4)), np.tile(X[:, :8], (2500, 1))
-            wide += _samples(*wide.shape, dtype)[0]
+            wide += _samples(len(wide), wide.shape[1], dtype)[0]
             for matrix in (wide, wide[:16], tall):
                 target = np.resize(y, len(matrix))
                 for ratio in (0.0, 1.0):

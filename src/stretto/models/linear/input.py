@@ -159,6 +159,8 @@ def weights(sample_weight: Any, X: Any, *, owner: str, shared: bool = False) -> 
     """
     if sample_weight is None and shared:
         return np.broadcast_to(np.float64(1.0), (X.shape[0],))
+    if sample_weight is None:
+        return np.ones(X.shape[0])
     given = checks.plain(sample_weight, owner=owner, name="sample_weight")
     weight: Floats = check_sample_weight(given, X, dtype=np.float64, ensure_non_negative=True)
     with np.errstate(over="ignore"):
