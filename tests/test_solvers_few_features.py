@@ -12,6 +12,7 @@ from hypothesis import given, settings
 import stretto as st
 from linear_problems import Made, assert_optimal, objective, problems
 from stretto.data.design.design import Design
+from stretto.errors import DataError
 from stretto.kernels.newton import logistic_fit
 from stretto.runtime.runtimes import Runtime, Serial, Threads
 from stretto.solvers.linear.few_features.choice import suits_newton
@@ -231,3 +232,14 @@ def test_estimators_agree_with_working_sets(options: dict[str, Any], ratio: floa
         sets = st.LogisticRegression(schedule=st.schedule.working_sets(), **common).fit(X, y)
     assert np.allclose(found.coef_, sets.coef_, atol=1e-3)
     assert found.objective_[0] == pytest.approx(sets.objective_[0], rel=1e-6)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e80])
+@pytest.mark.parametrize("weight", [1.0, 1e-12, 0.0])
+def test_values_that_cannot_be_computed_with_are_refused(value: float, weight: float) -> None:
+    X, y = drawn(300, 12)
+    X[70, 5] = value
+    weights = np.ones(300)
+    weights[70] = weight
+    with pytest.raises(DataError, match="row 70, column 5"):
+        st.LogisticRegression().fit(X, y, weights)

@@ -87,7 +87,7 @@ def _log(x):
 
 
 @inner
-def _sum(x):
+def added(x):
     """Σ x, with four accumulators of sixteen lanes."""
     n = x.shape[0]
     s0, s1, s2, s3 = splat(0.0), splat(0.0), splat(0.0), splat(0.0)
@@ -122,7 +122,7 @@ def evaluated(y, z, weight, b, v, d, cost):
         cost[i] = weight[i] * (2.0 * s * q + (0.0 if t >= 0.0 else -t))
         v[i] = weight[i] * y[i] * wrong
         d[i] = weight[i] * (e / ((1.0 + e) * (1.0 + e)))
-    return _sum(cost), _sum(v), _sum(d)
+    return added(cost), added(v), added(d)
 
 
 @kernel
@@ -163,7 +163,7 @@ def _third(y, weight, v, d, cost):
     for i in range(y.shape[0]):
         # ∂d/∂b = −y d (1 − 2a), where a = y v / weight is the probability of the other class.
         cost[i] = d[i] * (2.0 * v[i] / (weight[i] if weight[i] > 0.0 else 1.0) - y[i])
-    return _sum(cost)
+    return added(cost)
 
 
 @inner(apart=True)
@@ -171,10 +171,10 @@ def log_odds(y, weight, cost):
     """The best intercept where all predictions are 0: the log odds. 0 if a class has no weight."""
     for i in range(y.shape[0]):
         cost[i] = weight[i] if y[i] > 0.0 else 0.0
-    up = _sum(cost)
+    up = added(cost)
     for i in range(y.shape[0]):
         cost[i] = weight[i] if y[i] < 0.0 else 0.0
-    down = _sum(cost)
+    down = added(cost)
     most = max(up, down)
     if not min(up, down) > _TINY * most:
         return 0.0
@@ -197,7 +197,7 @@ def settled(y, z, weight, b, v, d, cost, known, value):
     """
     low, high = -np.inf, np.inf
     if known:
-        pull, bend = _sum(v), _sum(d)
+        pull, bend = added(v), added(d)
     else:
         value, pull, bend = evaluated(y, z, weight, b, v, d, cost)
     # Where all samples are saturated the slope gives no distance: double the step each time.
@@ -205,7 +205,7 @@ def settled(y, z, weight, b, v, d, cost, known, value):
     for _ in range(120):
         for i in range(y.shape[0]):
             cost[i] = abs(v[i])
-        if abs(pull) <= 1e-15 * _sum(cost):
+        if abs(pull) <= 1e-15 * added(cost):
             break
         if pull > 0.0:
             low = b
@@ -266,7 +266,7 @@ def entropy_of(y, weight, v, scale, cost):
         rest = 1.0 - a
         entropy = a * _log(a if a > _TINY else _TINY) + rest * _log(rest if rest > _TINY else _TINY)
         cost[i] = -weight[i] * entropy
-    return _sum(cost)
+    return added(cost)
 
 
 @kernel

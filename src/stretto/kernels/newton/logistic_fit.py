@@ -4,7 +4,8 @@
 
 Each step builds the quadratic model of the loss (`block_products`) for the columns that are not zero or whose gradient
 is near l1, eliminates the intercept, minimises (`small_model`) and searches along the line. Before each step the
-duality gap is computed from the gradients of all columns, with the optimal intercept: Σ v = 0.
+duality gap is computed from the gradients of all columns, with the optimal intercept: Σ v = 0. Where the last step
+reduced the gap so much that one more with the same products is enough, they are not recomputed.
 
 Columns are centred about `mean`, the means under w, so that means far from zero cost no digits. In these terms the
 intercept is b + mean·β. Every sum has one order.
@@ -17,7 +18,7 @@ import math
 import numpy as np
 
 from stretto.kernels.core.compile import inner, kernel
-from stretto.kernels.linear.sample_losses import entropy_of, evaluated, log_odds, settled
+from stretto.kernels.linear.sample_losses import added, entropy_of, evaluated, log_odds, settled
 from stretto.kernels.numeric.vector import add, cast, fma, load, load_part, mul, splat, store, store_part, total
 
 from .block_products import ROWS, fill, multiply, set_roots
@@ -32,14 +33,20 @@ VECTORS = 6
 PULL, B, Q, L1, UNIT, H_B, INVERSE, STEP, LEAN = range(9)
 SMALL = 9
 # Slots of `numbers`: intercept of the centred columns, loss, and the best dual value so far (in and out); results.
-INTERCEPT, VALUE, DUAL, OBJECTIVE, GAP, STEPS, WORK, STALLED = range(8)
-NUMBERS = 8
+# KNOWN: whether the gradients in `small` are those at the start. BEFORE: the gap before the last step, 0 if its
+# products cannot be used again; COUNT, MASS: their number of columns, and Σ d.
+INTERCEPT, VALUE, DUAL, KNOWN, BEFORE, COUNT, MASS, OBJECTIVE, GAP, STEPS, WORK, STALLED = range(12)
+NUMBERS = 12
 _ZERO = np.float64(0.0)
 _NEAR = 0.9  # share of l1 from which on a gradient's column is in the model
 _FEW = 16  # columns that are all in the model
 _CLOSE = 1e-3  # violation of the model's minimum, as a share of the violation at its start
 _DECREASE = 1e-4  # share of the predicted decrease that a step must achieve
 _HALVINGS = 30
+_MANY = 12  # columns whose products take longer than the other passes of a step
+# A Newton step with a relative change ρ of the curvature leaves ρ/2 of the error, and one more with the old curvature ρ
+# of that: the gap after it is at most the last one times four times the last reduction.
+_AGAIN = 4.0
 _DOWN = 1.0 - 2.0**-50  # rounds the scale of the dual point, so that rounding violates no constraint
 
 
@@ -78,45 +85,64 @@ def _add_column(XT, at, count, mean, by, to, first):
 
 
 @inner
-def _square(XT, at, n, mean, weight):
-    """Σ_i weight[i] (XT[at + i] − mean)²."""
-    away, s = splat(-mean), splat(0.0)
+def _sums(XT, at, n, mean, weight, v):
+    """Sums of (x − mean) times weight, of its square times weight, and of it times v."""
+    away = splat(-mean)
+    s, t, u = splat(0.0), splat(0.0), splat(0.0)
     i = 0
-    while i < n:
-        rest = min(16, n - i)
-        x = add(cast(load_part(XT, at + i, rest), _ZERO), away)
-        s = fma(mul(x, x), load_part(weight, i, rest), s)
+    while i + 16 <= n:
+        x, w = add(cast(load(XT, at + i), _ZERO), away), load(weight, i)
+        y = mul(x, w)
+        s, t, u = add(s, y), fma(x, y, t), fma(x, load(v, i), u)
         i += 16
-    return total(s)
+    if i < n:
+        rest = n - i
+        x, w = add(cast(load_part(XT, at + i, rest), _ZERO), away), load_part(weight, i, rest)
+        y = mul(x, w)
+        s, t, u = add(s, y), fma(x, y, t), fma(x, load_part(v, i, rest), u)
+    return total(s), total(t), total(u)
 
 
 @kernel
-def prepare(XT, y, weight, intercept, mean, norm, vectors, small, numbers):
-    """Means [p] under the weights, norms about them, and the loss and gradients at β = 0.
+def prepare(XT, y, weight, intercept, mean, norm, vectors, small, pair, numbers):
+    """Means [p] under the weights, norms about them, and the loss and gradients at β = 0; return Σ weight.
 
-    XT [p, n]: columns of X as rows. The means are 0 without an intercept.
+    XT [p, n]: columns of X as rows. The means are 0 without an intercept. pair [6, 2]: scratch.
     """
     p, n = XT.shape
     z, v, d, cost = vectors[Z], vectors[V], vectors[D], vectors[COST]
-    mass = 0.0
-    for i in range(n):
-        z[i] = 0.0
-        mass += weight[i]
+    # All samples of a class have the same loss per weight: two samples, with the weights of the classes, stand for all.
+    sign, none, both = pair[0], pair[1], pair[2]
+    sign[0], sign[1] = 1.0, -1.0
+    for c in range(2):
+        for i in range(n):
+            cost[i] = weight[i] if y[i] == sign[c] else 0.0
+        none[c], both[c] = 0.0, added(cost)
+    mass = both[0] + both[1]
     b = 0.0
     if intercept:
-        b = log_odds(y, weight, cost)
-        b, value, _ = settled(y, z, weight, b, v, d, cost, False, 0.0)
+        b = log_odds(sign, both, pair[5])
+        b, value, _ = settled(sign, none, both, b, pair[3], pair[4], pair[5], False, 0.0)
     else:
-        value, _, _ = evaluated(y, z, weight, b, v, d, cost)
+        value, _, _ = evaluated(sign, none, both, b, pair[3], pair[4], pair[5])
+    for k in range(3, 5):
+        for c in range(2):
+            pair[k, c] = pair[k, c] / both[c] if both[c] > 0.0 else 0.0
+    up, down, bent, bent_down = pair[3, 0], pair[3, 1], pair[4, 0], pair[4, 1]
+    for i in range(n):
+        z[i] = 0.0
+        v[i] = weight[i] * (up if y[i] > 0.0 else down)
+        d[i] = weight[i] * (bent if y[i] > 0.0 else bent_down)
     for j in range(p):
-        mean[j] = 0.0
+        mean[j] = _dot(XT, j * n, n, 0.0, weight) / mass if intercept else 0.0
+        rest, square, small[PULL, j] = _sums(XT, j * n, n, mean[j], weight, v)
         if intercept:
-            # Twice: the second pass removes the rounding error of the first.
-            mean[j] = _dot(XT, j * n, n, 0.0, weight) / mass
-            mean[j] += _dot(XT, j * n, n, mean[j], weight) / mass
-        norm[j] = math.sqrt(_square(XT, j * n, n, mean[j], weight))
-        small[PULL, j] = _dot(XT, j * n, n, mean[j], v)
-    numbers[INTERCEPT], numbers[VALUE] = b, value
+            # What rounding left of the mean. Σ v is zero, so that the gradient does not change.
+            rest /= mass
+            mean[j] += rest
+            square = max(0.0, square - mass * rest * rest)
+        norm[j] = math.sqrt(square)
+    numbers[INTERCEPT], numbers[VALUE], numbers[KNOWN] = b, value, 1.0
     return mass
 
 
@@ -179,27 +205,35 @@ def _measure(y, weight, l1, l2, coef, vectors, small, numbers):
 
 
 @inner(apart=True)
-def _choose(norm, l1, l2, coef, small, column):
-    """Fill `column` with the columns of the model; return how many, and the largest violation in units of `unit`."""
-    p, count, worst = coef.shape[0], 0, 0.0
-    for j in range(p):
-        if norm[j] == 0.0:
-            continue
+def _worst(norm, l1, l2, coef, small):
+    """The largest violation of the optimality conditions, each divided by the norm of its column."""
+    worst = 0.0
+    for j in range(coef.shape[0]):
         slope = small[PULL, j] - l2[j] * coef[j]
         if coef[j] != 0.0:
             violation = abs(slope - (l1[j] if coef[j] > 0.0 else -l1[j]))
         else:
             violation = max(0.0, abs(slope) - l1[j])
-        worst = max(worst, violation / norm[j])
-        if p <= _FEW or coef[j] != 0.0 or abs(slope) >= _NEAR * l1[j]:
-            column[count] = j
-            count += 1
-    return count, worst
+        if norm[j] > 0.0:
+            worst = max(worst, violation / norm[j])
+    return worst
 
 
 @inner(apart=True)
-def _build(XT, mean, norm, intercept, l1, l2, coef, vectors, small, column, k, block, products, H):
-    """H [k, ·], Q and the rows of `small` that describe the model of k columns; return Σ d."""
+def _choose(norm, l1, l2, coef, small, column):
+    """Fill `column` with the columns of the model, in rising order; return how many."""
+    p, count = coef.shape[0], 0
+    for j in range(p):
+        slope = small[PULL, j] - l2[j] * coef[j]
+        if norm[j] > 0.0 and (p <= _FEW or coef[j] != 0.0 or abs(slope) >= _NEAR * l1[j]):
+            column[count] = j
+            count += 1
+    return count
+
+
+@inner(apart=True)
+def _build(XT, mean, intercept, l2, vectors, small, column, k, block, products, H):
+    """H [k, ·] and Σ d x of the model of k columns; return Σ d."""
     n = XT.shape[1]
     d, roots = vectors[D], block[block.shape[0] - ROWS :]
     whole = k + 1 if intercept else k
@@ -227,9 +261,16 @@ def _build(XT, mean, norm, intercept, l1, l2, coef, vectors, small, column, k, b
             x = products[a * width + c] - share * small[LEAN, c]
             H[a, c], H[c, a] = x, x
     for a in range(k):
-        j = column[a]
         # A column that d makes constant has no curvature: without a penalty its coefficient stays.
-        H[a, a] = max(0.0, H[a, a]) + l2[j]
+        H[a, a] = max(0.0, H[a, a]) + l2[column[a]]
+    return mass
+
+
+@inner(apart=True)
+def _load(norm, l1, l2, coef, small, column, k, H):
+    """Fill the rows of `small` that describe the model at the current point."""
+    for a in range(k):
+        j = column[a]
         small[B, a], small[L1, a], small[UNIT, a] = coef[j], l1[j], norm[j]
         small[Q, a] = small[PULL, j] - l2[j] * coef[j]
     for a in range(k):
@@ -237,12 +278,23 @@ def _build(XT, mean, norm, intercept, l1, l2, coef, vectors, small, column, k, b
             x = small[B, a]
             for c in range(k):
                 small[Q, c] += x * H[a, c]
-    return mass
+
+
+@inner(apart=True)
+def _covered(l1, coef, small, column, k):
+    """Whether the k columns, in rising order, contain all whose gradient is above l1."""
+    c = 0
+    for j in range(coef.shape[0]):
+        if c < k and column[c] == j:
+            c += 1
+        elif abs(small[PULL, j]) > l1[j]:
+            return False
+    return True
 
 
 @inner(apart=True)
 def _advance(XT, y, weight, mean, intercept, l1, l2, mass, coef, vectors, small, column, k, numbers):
-    """Move along the line to the model's minimum; False if no step decreases the objective."""
+    """Move along the line to the model's minimum; return the share of the way, 0 if none decreases the objective."""
     n = XT.shape[1]
     z, v, d, way, there, cost = vectors[Z], vectors[V], vectors[D], vectors[WAY], vectors[THERE], vectors[COST]
     step, turn, predicted = small[STEP], 0.0, 0.0
@@ -254,7 +306,7 @@ def _advance(XT, y, weight, mean, intercept, l1, l2, mass, coef, vectors, small,
         turn -= small[LEAN, a] * step[a] / mass if mass > 0.0 else 0.0
         predicted += (l2[j] * coef[j] - small[PULL, j]) * step[a] + l1[j] * (abs(small[B, a]) - abs(coef[j]))
     if not moved:
-        return False
+        return 0.0
     for first in range(0, n, ROWS):
         count = min(ROWS, n - first)
         for i in range(first, first + count):
@@ -285,11 +337,11 @@ def _advance(XT, y, weight, mean, intercept, l1, l2, mass, coef, vectors, small,
                 j = column[a]
                 coef[j] = small[B, a] if t == 1.0 else coef[j] + t * step[a]
             numbers[INTERCEPT], numbers[VALUE] = b, value
-            return True
+            return t
         t *= 0.5
     # v and d are those of a point that was rejected.
     value, _, _ = evaluated(y, z, weight, b, v, d, cost)
-    return False
+    return 0.0
 
 
 @kernel
@@ -299,26 +351,38 @@ def fit(
 ):  # fmt: skip
     """Make Newton steps until the gap is at most min(goal, max(share · objective, least)), at most `steps`.
 
-    `vectors` and numbers[: DUAL + 1] hold the state at coef [p], the start and the solution. Results in `numbers`;
+    `vectors` and numbers[: KNOWN + 1] hold the state at coef [p], the start and the solution. Results in `numbers`;
     `small` and all arrays from `column` on are scratch.
     """
     p, n = XT.shape
     numbers[STEPS], numbers[WORK], numbers[STALLED] = 0.0, 0.0, 0.0
     while True:
         for j in range(p):
-            small[PULL, j] = _dot(XT, j * n, n, mean[j], vectors[V]) if norm[j] > 0.0 else 0.0
+            if numbers[KNOWN] == 0.0:
+                small[PULL, j] = _dot(XT, j * n, n, mean[j], vectors[V])
+            if norm[j] == 0.0:
+                small[PULL, j] = 0.0
+        numbers[KNOWN] = 1.0
         _measure(y, weight, l1, l2, coef, vectors, small, numbers)
-        if not numbers[GAP] > min(goal, max(share * numbers[OBJECTIVE], least)) or numbers[STEPS] == steps:
+        gap, wanted = numbers[GAP], min(goal, max(share * numbers[OBJECTIVE], least))
+        if not gap > wanted or numbers[STEPS] == steps or not math.isfinite(numbers[OBJECTIVE]):
             return
-        if not math.isfinite(numbers[OBJECTIVE]):
-            return
-        k, worst = _choose(norm, l1, l2, coef, small, column)
-        mass = _build(XT, mean, norm, intercept, l1, l2, coef, vectors, small, column, k, block, products, H)
+        k = np.int64(numbers[COUNT])
+        again = k >= _MANY and _AGAIN * gap * gap <= wanted * numbers[BEFORE] and _covered(l1, coef, small, column, k)
+        if not again:
+            k = _choose(norm, l1, l2, coef, small, column)
+            numbers[COUNT] = k
+            numbers[MASS] = _build(XT, mean, intercept, l2, vectors, small, column, k, block, products, H)
+        _load(norm, l1, l2, coef, small, column, k, H)
         numbers[WORK] += minimise(
-            H, small[Q], small[L1], small[UNIT], k, _CLOSE * worst, small[B], small[H_B], U, small[INVERSE],
-            small[STEP], column[p:],
+            H, small[Q], small[L1], small[UNIT], k, _CLOSE * _worst(norm, l1, l2, coef, small), small[B], small[H_B], U,
+            small[INVERSE], small[STEP], column[p:],
         )  # fmt: skip
-        if not _advance(XT, y, weight, mean, intercept, l1, l2, mass, coef, vectors, small, column, k, numbers):
+        t = _advance(
+            XT, y, weight, mean, intercept, l1, l2, numbers[MASS], coef, vectors, small, column, k, numbers
+        )  # fmt: skip
+        numbers[KNOWN], numbers[BEFORE] = 0.0, gap if t == 1.0 else 0.0
+        if t == 0.0 and not again:
             numbers[STALLED] = 1.0
             return
         numbers[STEPS] += 1.0

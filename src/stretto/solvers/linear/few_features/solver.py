@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stretto.data.design.design import Design
+from stretto.data.design.design import LARGEST, Design
 from stretto.errors import RunError
 from stretto.kernels.linear.column_statistics import clear_constant
 from stretto.kernels.newton import logistic_fit as kernels
@@ -68,17 +68,22 @@ class FewFeaturesSolver:
         )
         self._zero = np.empty((kernels.VECTORS, n)), np.zeros(kernels.NUMBERS)
         mass = kernels.prepare[profile](
-            *self._data, problem.intercept, self.mean, self.norm, self._zero[0], self._small, self._zero[1]
-        )
+            *self._data, problem.intercept, self.mean, self.norm, self._zero[0], self._small, np.empty((6, 2)),
+            self._zero[1],
+        )  # fmt: skip
+        # |x| ≤ |mean| + norm / √weight; where that is no proof, search for values that are refused.
+        with np.errstate(divide="ignore", invalid="ignore"):
+            if not np.max(np.abs(self.mean) + self.norm / np.sqrt(problem.weight.min()), initial=0.0) <= LARGEST:
+                design.refuse_unbounded_values()
         clear_constant(self.norm, self.mean, mass)
-        self._pulls = np.where(self.norm > 0.0, np.abs(self._small[kernels.PULL]), 0.0) / self._scale
+        self._pulls = np.where(self.norm > 0.0, self._small[kernels.PULL], 0.0)
         self._last: tuple[Fit, _Progress] | None = None
         self._now: _Progress | None = None  # of the running fit, or of a restored one
         self._sets: WorkingSetSolver | None = None  # for fits in which Newton steps make no more progress
 
     def largest_l1(self) -> float:
         """The smallest l1 at which β = 0."""
-        return float(np.max(self._pulls, initial=0.0))
+        return float(np.max(np.abs(self._pulls) / self._scale, initial=0.0))
 
     def target_spread(self) -> tuple[float, float, float]:
         """Mean of y (zero without an intercept), Σ weight (y − mean)² and Σ weight |y − mean|."""
@@ -114,12 +119,14 @@ class FewFeaturesSolver:
         """The initial state of a fit."""
         vectors, numbers = self._zero
         if start is None:
+            self._small[kernels.PULL] = self._pulls
             return _Progress(np.zeros(len(self._scale)), vectors.copy(), numbers.copy())
         if self._last is not None and self._last[0] is start:
             last = self._last[1]
             if np.array_equal(last.coef, start.coef):
-                again = last.numbers.copy()
-                again[kernels.DUAL] = 0.0  # another penalty has another dual
+                # Another penalty has another dual and another model; the loss is the same.
+                again = np.zeros(kernels.NUMBERS)
+                again[: kernels.DUAL] = last.numbers[: kernels.DUAL]
                 return _Progress(last.coef.copy(), last.vectors.copy(), again)
         at = _Progress(np.where(self.norm > 0.0, start.coef, 0.0), np.empty_like(vectors), np.zeros(kernels.NUMBERS))
         at.numbers[kernels.INTERCEPT] = start.intercept + float(np.sum(self.mean * at.coef))
@@ -210,7 +217,8 @@ class FewFeaturesSolver:
         """Everything that decides later rounds: of the running fit, or of the next one along a path."""
         if (at := self._now) is not None:
             counts = np.array([at.epochs, at.number], np.int64)
-            return {"coef": at.coef, "vectors": at.vectors[: kernels.D + 1], "running": at.numbers, "counts": counts}
+            found = {"coef": at.coef, "vectors": at.vectors[: kernels.D + 1], "running": at.numbers, "counts": counts}
+            return found | {"small": self._small, "column": self._scratch[1], "H": self._scratch[4]}
         if self._last is None:
             return {}
         fit, at = self._last
@@ -234,6 +242,8 @@ class FewFeaturesSolver:
         at = _Progress(np.array(state.get("reached", coef)), vectors, np.array(state["running"]))
         if "numbers" not in state:
             at.epochs, at.number = counts
+            for to, name in ((self._small, "small"), (self._scratch[1], "column"), (self._scratch[4], "H")):
+                to[:] = state[name]
             self._now = at
             return None
         intercept, gap, objective, goal = state["numbers"].tolist()
