@@ -34,15 +34,18 @@ PULL, B, Q, L1, UNIT, H_B, INVERSE, STEP, LEAN = range(9)
 SMALL = 9
 # Slots of `numbers`: intercept of the centred columns, loss, and the best dual value so far (in and out); results.
 # KNOWN: whether the gradients in `small` are those at the start. BEFORE: the gap before the last step, 0 if its
-# products cannot be used again; COUNT, MASS: their number of columns, and Σ d.
-INTERCEPT, VALUE, DUAL, KNOWN, BEFORE, COUNT, MASS, OBJECTIVE, GAP, STEPS, WORK, STALLED = range(12)
-NUMBERS = 12
+# products cannot be used again; COUNT, MASS: their number of columns, and Σ d. IDLE: steps since the last progress;
+# WIDE, HIGH: gap and objective then.
+INTERCEPT, VALUE, DUAL, KNOWN, BEFORE, COUNT, MASS, IDLE, WIDE, HIGH, OBJECTIVE, GAP, STEPS, WORK, STALLED = range(15)
+NUMBERS = 15
 _ZERO = np.float64(0.0)
 _NEAR = 0.9  # share of l1 from which on a gradient's column is in the model
 _FEW = 16  # columns that are all in the model
 _CLOSE = 5e-2  # violation of the model's minimum, as a share of the violation at its start
 _DECREASE = 1e-4  # share of the predicted decrease that a step must achieve
 _HALVINGS = 30
+# Steps without progress after which the fit ends. Progress is half the gap, or an objective lower by a share of the gap.
+_IDLE, _SHARE = 10, 0.1
 _MANY = 12  # columns whose products take longer than the other passes of a step
 # A Newton step with a relative change ρ of the curvature leaves ρ/2 of the error, and one more with the old curvature ρ
 # of that: the gap after it is at most the last one times four times the last reduction.
@@ -366,6 +369,12 @@ def fit(
         _measure(y, weight, l1, l2, coef, vectors, small, numbers)
         gap, wanted = numbers[GAP], min(goal, max(share * numbers[OBJECTIVE], least))
         if not gap > wanted or numbers[STEPS] == steps or not math.isfinite(numbers[OBJECTIVE]):
+            return
+        numbers[IDLE] += 1.0
+        if numbers[WIDE] == 0.0 or gap <= 0.5 * numbers[WIDE] or numbers[HIGH] - numbers[OBJECTIVE] >= _SHARE * gap:
+            numbers[IDLE], numbers[WIDE], numbers[HIGH] = 0.0, gap, numbers[OBJECTIVE]
+        if numbers[IDLE] == _IDLE:
+            numbers[STALLED] = 1.0
             return
         k = np.int64(numbers[COUNT])
         again = k >= _MANY and _AGAIN * gap * gap <= wanted * numbers[BEFORE] and _covered(l1, coef, small, column, k)

@@ -13,7 +13,7 @@ from stretto.kernels.core.compile import inner
 from stretto.kernels.linear.quadratic import soft
 
 _LOST = 1e-13  # share of its diagonal below which a pivot is rounding error
-_SWEEPS, _FACTORS = 200, 24  # at most
+_SWEEPS, _FACTORS = 60, 16  # at most
 _FIRST, _REGULARLY = 2, 8  # sweeps before the first factor, and before one although signs change
 
 
