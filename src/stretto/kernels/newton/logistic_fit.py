@@ -44,7 +44,7 @@ _FEW = 16  # columns that are all in the model
 _CLOSE = 5e-2  # violation of the model's minimum, as a share of the violation at its start
 _DECREASE = 1e-4  # share of the predicted decrease that a step must achieve
 _HALVINGS = 30
-# Steps without progress after which the fit ends. Progress is half the gap, or an objective lower by a share of the gap.
+# Steps without progress after which the fit ends. Progress halves the gap, or lowers the objective by a share of it.
 _IDLE, _SHARE = 10, 0.1
 _MANY = 12  # columns whose products take longer than the other passes of a step
 # A Newton step with a relative change ρ of the curvature leaves ρ/2 of the error, and one more with the old curvature ρ
