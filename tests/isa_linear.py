@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 
 from jobs import digest
+from stretto.data.design.design import Design
 from stretto.runtime.runtimes import Threads
 from stretto.schedule.working_sets import working_sets
+from stretto.solvers.linear.few_features.solver import FewFeaturesSolver
 from stretto.solvers.linear.moments.solver import MomentSolver
 from stretto.solvers.linear.regression import Fit, RegressionProblem
 from working_made import numbers, solving, stored
@@ -24,6 +26,7 @@ FITS: dict[str, dict[str, Any]] = {
     "logistic": {"loss": "logistic", "storage": "sparse", "density": 0.3},
     "dense logistic": {"loss": "logistic"},
 }
+FEW = "few features"
 MOMENTS = {"dense moments": "dense", "sparse moments": "sparse"}
 
 
@@ -54,12 +57,30 @@ def from_moments(storage: str) -> str:
     return digest(found, np.zeros(0))
 
 
+def from_few_features() -> str:
+    """The hash of fits of few dense features, with L1, both and L2 penalties."""
+    X = numbers(900, 37)
+    score = X[:, :9] @ np.random.default_rng(1).normal(size=9)
+    problem = RegressionProblem(
+        Design.of(X), np.where(score > 1.0, 1.0, -1.0), np.ones(900), "logistic", intercept=True
+    )
+    with Threads(2).open() as crew:
+        works = FewFeaturesSolver(problem, crew)
+        fits = [works.fit(l1, l2, gap=1e-6) for l1, l2 in ((3.0, 0.0), (0.5, 0.5), (0.0, 1.0))]
+    facts = [(fit.intercept, fit.gap, fit.objective, fit.rounds, fit.epochs) for fit in fits]
+    return digest([fit.coef for fit in fits], np.array(facts))
+
+
 def hashes(names: list[str]) -> str:
     """A line for each: its name and the hash of what it learned."""
-    return "\n".join(
-        f"{name}: {from_moments(MOMENTS[name]) if name in MOMENTS else learned(**FITS[name])}" for name in names
-    )
+
+    def made(name: str) -> str:
+        if name == FEW:
+            return from_few_features()
+        return from_moments(MOMENTS[name]) if name in MOMENTS else learned(**FITS[name])
+
+    return "\n".join(f"{name}: {made(name)}" for name in names)
 
 
 if __name__ == "__main__":
-    print(hashes(sys.argv[1:] or [*FITS, *MOMENTS]))
+    print(hashes(sys.argv[1:] or [*FITS, *MOMENTS, FEW]))

@@ -77,6 +77,14 @@ for name in ("C", "float32"):
     uses[f"ridge, wide, {name}"] = lambda A=A[:14]: st.LogisticRegression(l1_ratio=0.0).fit(A, half)
     many = np.tile(A, (1, 20)) + rng.normal(size=(120, 600)).astype(A.dtype)
     tall = np.tile(many, (6, 1))
+    uses[f"two classes, many features, {name}"] = lambda A=many: st.LogisticRegression(l1_ratio=1.0).fit(A, y > 0)
+    long = np.tile(A, (500, 1))
+    for ratio in (0.0, 1.0):
+        uses[f"many samples, {ratio}, {name}"] = lambda A=long, ratio=ratio: st.LogisticRegression(l1_ratio=ratio).fit(
+            A, np.tile(y, 500) > 0
+        )
+    again = st.LogisticRegression(l1_ratio=1.0, warm_start=True)
+    uses[f"warm start, {name}"] = lambda A=A, again=again: again.fit(A, y > 0).fit(A, y > 0.5)
     uses[f"ridge, many features, {name}"] = lambda A=tall: st.LogisticRegression(l1_ratio=0.0).fit(A, np.tile(y, 6) > 0)
 uses["Lasso, large"] = lambda: st.Lasso(0.001).fit(large, target)
 uses["two classes, large"] = lambda: st.LogisticRegression(C=10.0, l1_ratio=1.0).fit(large, target > 0)
@@ -117,4 +125,4 @@ def test_first_fits_find_everything_compiled() -> None:
     env = {**os.environ, "STRETTO_COMPILE_NOTICE": "0"}
     done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, env=env, check=False)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == ["uses: 118"]
+    assert done.stdout.splitlines() == ["uses: 126"]

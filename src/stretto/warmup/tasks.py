@@ -154,8 +154,15 @@ def _regress(kind: str, dtype: str) -> None:
                 LogisticRegression(100.0, max_iter=20, l1_ratio=1.0).fit(matrix, target > np.median(target))
             else:  # conjugate gradients without an L1 penalty
                 LogisticRegression(max_iter=2, l1_ratio=0.0).fit(matrix, target > 0)
-        if kind == "dense":  # fewer samples than features
-            LogisticRegression(l1_ratio=0.0).fit(X[:16], y[:16] > np.median(y[:16]))
+        if kind == "dense":
+            LogisticRegression(l1_ratio=0.5, warm_start=True).fit(X, y > 0).fit(X, y > 0)
+            # The logistic cases above are too small for working sets. Those with few samples or few columns differ.
+            wide, tall = np.tile(X, (1, 4)), np.tile(X[:, :8], (2500, 1))
+            wide += _samples(len(wide), wide.shape[1], dtype)[0]
+            for matrix in (wide, wide[:16], tall):
+                target = np.resize(y, len(matrix))
+                for ratio in (0.0, 1.0):
+                    LogisticRegression(l1_ratio=ratio).fit(matrix, target > np.median(target))
 
 
 def _classify(kind: str, dtype: str) -> None:

@@ -26,6 +26,7 @@ from stretto.ranges import join_ranges
 Array = NDArray[Any]
 Floats = NDArray[np.float64]
 
+_ROWS = 256  # of a dense X that are copied into columns together
 LARGEST = 1e75  # the fourth power of such a number is still finite: solvers multiply squares
 _INT32 = 2**31
 
@@ -187,10 +188,22 @@ def _from_dense(X: Array) -> Design:
     if not X.flags.f_contiguous:
         found.append("in Fortran order" if found else "copied into Fortran order once")
     try:
-        dense = np.asarray(X, dtype=dtype, order="F")
+        dense = _by_columns(np.asarray(X, dtype=dtype))
     except (TypeError, ValueError) as error:
         raise DataError(f"a design holds numbers: {error}") from error
     return Design((dense.shape[0], dense.shape[1]), dense=for_kernels(dense), note=", ".join(found))
+
+
+def _by_columns(X: Array) -> Array:
+    """X in Fortran order."""
+    if X.flags.f_contiguous:
+        return X
+    n, p = X.shape
+    columns = np.empty((p, n), X.dtype)
+    # A few rows at a time: whole columns would fetch every cache line of X several times.
+    for first in range(0, n, _ROWS):
+        columns[:, first : first + _ROWS] = X[first : first + _ROWS].T
+    return columns.T
 
 
 def _from_sparse(X: Any, checked: bool) -> Design:

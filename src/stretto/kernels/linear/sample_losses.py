@@ -87,7 +87,7 @@ def _log(x):
 
 
 @inner
-def _sum(x):
+def added(x):
     """Σ x, with four accumulators of sixteen lanes."""
     n = x.shape[0]
     s0, s1, s2, s3 = splat(0.0), splat(0.0), splat(0.0), splat(0.0)
@@ -104,8 +104,8 @@ def _sum(x):
     return total(add(add(s0, s1), add(s2, s3)))
 
 
-@inner
-def _look(y, z, weight, b, v, d, cost):
+@inner(apart=True)
+def evaluated(y, z, weight, b, v, d, cost):
     """Return Σ weight·loss, Σ v, Σ d. The loop has neither branches nor sums, so that it vectorises."""
     for i in range(y.shape[0]):
         t = y[i] * (z[i] + b)
@@ -122,13 +122,13 @@ def _look(y, z, weight, b, v, d, cost):
         cost[i] = weight[i] * (2.0 * s * q + (0.0 if t >= 0.0 else -t))
         v[i] = weight[i] * y[i] * wrong
         d[i] = weight[i] * (e / ((1.0 + e) * (1.0 + e)))
-    return _sum(cost), _sum(v), _sum(d)
+    return added(cost), added(v), added(d)
 
 
 @kernel
 def look_logistic(y, z, weight, b, v, d, cost):
     """(loss, Σ v, Σ d) at z + b."""
-    return _look(y, z, weight, b, v, d, cost)
+    return evaluated(y, z, weight, b, v, d, cost)
 
 
 @kernel
@@ -136,7 +136,7 @@ def step_logistic(y, z, way, t, weight, b, there, v, d, cost):
     """`look_logistic` at z + t·way + b; fills there [n] = z + t·way."""
     for i in range(y.shape[0]):
         there[i] = z[i] + t * way[i]
-    return _look(y, there, weight, b, v, d, cost)
+    return evaluated(y, there, weight, b, v, d, cost)
 
 
 @kernel
@@ -163,18 +163,18 @@ def _third(y, weight, v, d, cost):
     for i in range(y.shape[0]):
         # ∂d/∂b = −y d (1 − 2a), where a = y v / weight is the probability of the other class.
         cost[i] = d[i] * (2.0 * v[i] / (weight[i] if weight[i] > 0.0 else 1.0) - y[i])
-    return _sum(cost)
+    return added(cost)
 
 
-@kernel
-def constant_logistic(y, weight, cost):
+@inner(apart=True)
+def log_odds(y, weight, cost):
     """The best intercept where all predictions are 0: the log odds. 0 if a class has no weight."""
     for i in range(y.shape[0]):
         cost[i] = weight[i] if y[i] > 0.0 else 0.0
-    up = _sum(cost)
+    up = added(cost)
     for i in range(y.shape[0]):
         cost[i] = weight[i] if y[i] < 0.0 else 0.0
-    down = _sum(cost)
+    down = added(cost)
     most = max(up, down)
     if not min(up, down) > _TINY * most:
         return 0.0
@@ -182,7 +182,13 @@ def constant_logistic(y, weight, cost):
 
 
 @kernel
-def settle_logistic(y, z, weight, b, v, d, cost, known, value):
+def constant_logistic(y, weight, cost):
+    """`log_odds`, called from Python."""
+    return log_odds(y, weight, cost)
+
+
+@inner(apart=True)
+def settled(y, z, weight, b, v, d, cost, known, value):
     """Find the intercept at which Σ v = 0, starting from b, by bracketed steps of Newton's and Halley's methods.
 
     known : v, d and value, the loss, are those at b
@@ -191,15 +197,15 @@ def settle_logistic(y, z, weight, b, v, d, cost, known, value):
     """
     low, high = -np.inf, np.inf
     if known:
-        pull, bend = _sum(v), _sum(d)
+        pull, bend = added(v), added(d)
     else:
-        value, pull, bend = _look(y, z, weight, b, v, d, cost)
+        value, pull, bend = evaluated(y, z, weight, b, v, d, cost)
     # Where all samples are saturated the slope gives no distance: double the step each time.
     reach = 8.0
     for _ in range(120):
         for i in range(y.shape[0]):
             cost[i] = abs(v[i])
-        if abs(pull) <= 1e-15 * _sum(cost):
+        if abs(pull) <= 1e-15 * added(cost):
             break
         if pull > 0.0:
             low = b
@@ -229,8 +235,14 @@ def settle_logistic(y, z, weight, b, v, d, cost, known, value):
             value += step * (step * (0.5 * bend + third * step / 6.0) - pull)
             return there, value, bend + step * third
         b = there
-        value, pull, bend = _look(y, z, weight, b, v, d, cost)
+        value, pull, bend = evaluated(y, z, weight, b, v, d, cost)
     return b, value, bend
+
+
+@kernel
+def settle_logistic(y, z, weight, b, v, d, cost, known, value):
+    """`settled`, called from Python."""
+    return settled(y, z, weight, b, v, d, cost, known, value)
 
 
 @kernel
@@ -244,8 +256,8 @@ def dual_squared(y, weight, v, b, scale):
     return value
 
 
-@kernel
-def dual_logistic(y, weight, v, scale, cost):
+@inner(apart=True)
+def entropy_of(y, weight, v, scale, cost):
     """−Σ conj(−θ) for θ = scale·v, 0 ≤ scale ≤ 1: the entropy of a = θ y / weight, which is between 0 and 1."""
     for i in range(y.shape[0]):
         a = scale * v[i] * y[i] / (weight[i] if weight[i] > 0.0 else 1.0)
@@ -254,4 +266,10 @@ def dual_logistic(y, weight, v, scale, cost):
         rest = 1.0 - a
         entropy = a * _log(a if a > _TINY else _TINY) + rest * _log(rest if rest > _TINY else _TINY)
         cost[i] = -weight[i] * entropy
-    return _sum(cost)
+    return added(cost)
+
+
+@kernel
+def dual_logistic(y, weight, v, scale, cost):
+    """`entropy_of`, called from Python."""
+    return entropy_of(y, weight, v, scale, cost)

@@ -17,11 +17,11 @@ from stretto.kernels.numeric.vector import add, cast, fma, load, load_part, mul,
 MOST = 128  # columns: more would leave the L2 cache
 _ZERO = np.float64(0.0)
 _HIGH, _WIDE = 2, 4  # columns of a tile
-_ROWS = 512  # rows of a block
+ROWS = 512  # rows of a block
 
 
 @inner
-def _fill(XT, at, count, mean, roots, block, to):
+def fill(XT, at, count, mean, roots, block, to):
     """block[to + i] = roots[i] · (XT[at + i] − mean) for i < count, zeros up to a multiple of sixteen: roots are 0."""
     away = splat(-mean)
     i = 0
@@ -60,7 +60,7 @@ def _add_tile(block, a, b, step, count, parts, at, width):
 
 @inner
 def _fill_sparse(indices, values, at, end, first, last, mean, roots, block, to):
-    """`_fill` of the rows first … last − 1 of a sparse column, from its entry `at` on; returns the entry after them."""
+    """`fill` of the rows first … last − 1 of a sparse column, from its entry `at` on; returns the entry after them."""
     away = splat(-mean)
     for i in range(0, last - first, 16):
         store(block, to + i, mul(load(roots, i), away))
@@ -72,16 +72,16 @@ def _fill_sparse(indices, values, at, end, first, last, mean, roots, block, to):
 
 
 @inner
-def _set_roots(d, first, count, roots):
+def set_roots(d, first, count, roots):
     for i in range(0, count, 16):
         store(roots, i, root(load_part(d, first + i, min(16, count - i))))
 
 
 @inner
-def _multiply(block, used, k, count, parts, at, width):
+def multiply(block, used, k, count, parts, at, width):
     for a in range(used // _HIGH * _HIGH, k, _HIGH):
         for b in range(0, a + _HIGH, _WIDE):
-            _add_tile(block, a * _ROWS, b * _ROWS, _ROWS, count, parts, at + a * width + b, width)
+            _add_tile(block, a * ROWS, b * ROWS, ROWS, count, parts, at + a * width + b, width)
 
 
 @kernel(allocates=True)
@@ -92,18 +92,18 @@ def block_worker(pass_, worker, out, bounds, XT, column, used, mean, d, width, p
     the rows `used` … k − 1, up to the diagonal at least.
     """
     n, k = d.shape[0], column.shape[0]
-    block, roots = empty(width * _ROWS, np.float64), empty(_ROWS, np.float64)
-    for i in range(k * _ROWS, width * _ROWS):
+    block, roots = empty(width * ROWS, np.float64), empty(ROWS, np.float64)
+    for i in range(k * ROWS, width * ROWS):
         block[i] = 0.0
     v = next_visit(pass_, worker)
     while v >= 0:
-        for first in range(bounds[v], bounds[v + 1], _ROWS):
-            count = min(_ROWS, bounds[v + 1] - first)
-            _set_roots(d, first, count, roots)
+        for first in range(bounds[v], bounds[v + 1], ROWS):
+            count = min(ROWS, bounds[v + 1] - first)
+            set_roots(d, first, count, roots)
             for c in range(k):
                 j = column[c]
-                _fill(XT, j * n + first, count, mean[j], roots, block, c * _ROWS)
-            _multiply(block, used, k, count, parts, v * width * width, width)
+                fill(XT, j * n + first, count, mean[j], roots, block, c * ROWS)
+            multiply(block, used, k, count, parts, v * width * width, width)
         v = next_visit(pass_, worker, v)
 
 
@@ -111,8 +111,8 @@ def block_worker(pass_, worker, out, bounds, XT, column, used, mean, d, width, p
 def block_sparse_worker(pass_, worker, out, bounds, indptr, indices, values, column, used, mean, d, width, parts):
     """`block_worker` for sparse columns that are dense enough."""
     k = column.shape[0]
-    block, roots, reached = empty(width * _ROWS, np.float64), empty(_ROWS, np.float64), empty(k, np.int64)
-    for i in range(k * _ROWS, width * _ROWS):
+    block, roots, reached = empty(width * ROWS, np.float64), empty(ROWS, np.float64), empty(k, np.int64)
+    for i in range(k * ROWS, width * ROWS):
         block[i] = 0.0
     v = next_visit(pass_, worker)
     while v >= 0:
@@ -125,15 +125,15 @@ def block_sparse_worker(pass_, worker, out, bounds, indptr, indices, values, col
                 else:
                     high = middle
             reached[c] = low
-        for first in range(bounds[v], bounds[v + 1], _ROWS):
-            count = min(_ROWS, bounds[v + 1] - first)
-            _set_roots(d, first, count, roots)
+        for first in range(bounds[v], bounds[v + 1], ROWS):
+            count = min(ROWS, bounds[v + 1] - first)
+            set_roots(d, first, count, roots)
             for c in range(k):
                 j = column[c]
                 reached[c] = _fill_sparse(
-                    indices, values, reached[c], indptr[j + 1], first, first + count, mean[j], roots, block, c * _ROWS
+                    indices, values, reached[c], indptr[j + 1], first, first + count, mean[j], roots, block, c * ROWS
                 )
-            _multiply(block, used, k, count, parts, v * width * width, width)
+            multiply(block, used, k, count, parts, v * width * width, width)
         v = next_visit(pass_, worker, v)
 
 

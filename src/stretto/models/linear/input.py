@@ -20,6 +20,7 @@ from stretto.data.design.design_files import DesignFiles, names_files
 from stretto.errors import DataError
 from stretto.models import checks
 from stretto.models.sklearn_base import check_sample_weight, compute_class_weight, validate_data
+from stretto.solvers.linear.few_features.choice import suits_newton
 from stretto.solvers.linear.moments.choice import suits_moments
 from stretto.solvers.linear.regression import AnyDesign, Fit, PenaltySolver, RegressionProblem, uniform
 
@@ -54,12 +55,16 @@ def read(estimator: Any, X: Any, y: Any, sample_weight: Any, *, numeric: bool, b
     return converted(taken(estimator, X, y, sample_weight, numeric=numeric), by_moments=by_moments)
 
 
-def converted(given: LinearInput, *, by_moments: bool = False) -> LinearInput:
-    """The input with a design, if X is in memory; `laid_out` handles files. by_moments: see `read`."""
+def converted(given: LinearInput, *, by_moments: bool = False, by_newton: bool = False) -> LinearInput:
+    """The input with a design, if X is in memory; `laid_out` handles files. by_moments: see `read`.
+
+    by_newton : X of a shape that suits Newton steps is read by `FewFeaturesSolver` alone, which finds NaN and infinity
+    """
     if isinstance(given.X, DesignFiles):
         return given
     # Moments do not contain values of samples that weigh nothing.
-    later = by_moments and uniform(given.weight) and not is_sparse(given.X) and suits_moments(*given.shape)
+    later = by_moments and uniform(given.weight) and suits_moments(*given.shape)
+    later = not is_sparse(given.X) and (later or (by_newton and suits_newton(*given.shape)))
     return replace(given, design=Design.of(given.X, checked=True, bounded=later))
 
 
@@ -159,6 +164,8 @@ def weights(sample_weight: Any, X: Any, *, owner: str, shared: bool = False) -> 
     """
     if sample_weight is None and shared:
         return np.broadcast_to(np.float64(1.0), (X.shape[0],))
+    if sample_weight is None:
+        return np.ones(X.shape[0])
     given = checks.plain(sample_weight, owner=owner, name="sample_weight")
     weight: Floats = check_sample_weight(given, X, dtype=np.float64, ensure_non_negative=True)
     with np.errstate(over="ignore"):

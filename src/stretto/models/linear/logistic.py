@@ -68,8 +68,9 @@ class LogisticRegression(LinearClassifier):
         Several classes are learned jointly. For each class against the rest, use
         `sklearn.multiclass.OneVsRestClassifier(st.LogisticRegression(…))`.
     solver : {"auto", "sgd", "svrg"}, default "auto"
-        "auto" takes working sets for two classes and quasi-Newton steps for the joint model of several, which
-        "sgd" learns by stochastic steps. "svrg", for two classes, takes stochastic steps with variance reduction.
+        "auto" takes working sets for two classes, or Newton steps with few samples and features, and quasi-Newton steps
+        for the joint model of several, which "sgd" learns by stochastic steps. "svrg", for two classes, takes
+        stochastic steps with variance reduction.
     optimizer : {"adagrad", "adarevision", "sgd"}, default "adagrad"
         Of solver="sgd". "adarevision" is AdaGrad that corrects for gradients that are out of date. Refused with
         solver="auto", which does not use it.
@@ -82,7 +83,7 @@ class LogisticRegression(LinearClassifier):
     warm_start : bool, default False
         Start from the coefficients of the last fit.
     schedule : Schedule or None, default None
-        A schedule of `st.schedule`, for two classes; None takes working sets.
+        A schedule of `st.schedule`, for two classes; None leaves the choice to `solver`.
     n_jobs : int, "auto" or None, default None
         Threads; None uses those of joblib's context (`joblib.parallel_config(n_jobs=…)`), or else every core that this
         process may use. "auto" uses a thread for every 65,536 values that a pass over X
@@ -304,7 +305,8 @@ class LogisticRegression(LinearClassifier):
             with self._sitting(given, plan, where, session) as sitting:
                 fit_rows(self, sitting, problem, units, last)
             return self
-        with self._sitting(converted(given), plan, where, session) as sitting:
+        few = self.schedule is None and not self.standardize
+        with self._sitting(converted(given, by_newton=few), plan, where, session) as sitting:
             fit_separate(self, sitting, which, weight, last)
         return self
 

@@ -15,6 +15,7 @@ from stretto.plan.cost import Cost
 from stretto.plan.job import JobPlan
 from stretto.plan.plan import Physical
 from stretto.runtime.chosen import here, name_of
+from stretto.solvers.linear.few_features.choice import suits_newton
 from stretto.solvers.linear.moments.choice import suits_moments
 from stretto.solvers.linear.regression import uniform
 from stretto.text import show_bytes
@@ -31,6 +32,10 @@ WORKING_SETS = (
 MOMENTS = (
     "sufficient statistics: one pass over the data for means and inner products of all features, then coordinate "
     "descent and the duality gap from these alone"
+)
+NEWTON = (
+    "Newton steps: a quadratic model of the loss for all features that may not be zero, minimised by coordinate "
+    "descent and Cholesky factors, then the duality gap over all; one thread for the whole fit"
 )
 # Parameters that never change a result, or that the plan contains in another form.
 _ELSEWHERE = {"n_jobs", "runtime", "verbose", "warm_start", "random_state", "profile", "cv", "schedule"}
@@ -145,8 +150,9 @@ def _weights(given: LinearInput) -> list[Any]:
 def solver_words(model: PlannedModel, samples: int, features: int, entries: int | None) -> str:
     """How one problem of this shape is solved, as text. entries: of a sparse matrix; None for a dense one"""
     if model.schedule is None:
-        few = model._squared and suits_moments(samples, features, entries)
-        return MOMENTS if few else WORKING_SETS
+        if model._squared:
+            return MOMENTS if suits_moments(samples, features, entries) else WORKING_SETS
+        return NEWTON if entries is None and suits_newton(samples, features) else WORKING_SETS
     return str(model.schedule.explain())
 
 

@@ -24,6 +24,8 @@ from stretto.runtime.blocks.crew import Crew
 from stretto.schedule.spec import Schedule
 from stretto.schedule.working_sets import WorkingSets
 
+from ..few_features.choice import suits_newton
+from ..few_features.solver import FewFeaturesSolver
 from ..newton import permitted
 from ..regression import Fit, PenaltySolver, RegressionProblem
 from ..subproblem import minimise
@@ -243,8 +245,11 @@ class MomentSolver:
 def solver_of(
     problem: RegressionProblem, crew: Crew, *, profile: str, schedule: Schedule | WorkingSets | None = None
 ) -> PenaltySolver:
-    """The solver of a problem: by moments where that costs less, else by working sets, and so with a schedule."""
+    """The solver of a problem: with a schedule, working sets; else what costs least for the loss and the shape."""
     samples, features = problem.design.shape
+    newton = problem.loss == "logistic" and not problem.positive and not problem.design.sparse
+    if schedule is None and newton and suits_newton(samples, features):
+        return FewFeaturesSolver(problem, crew, profile=profile)
     few = suits_moments(samples, features, problem.design.nnz if problem.design.sparse else None)
     if schedule is None and problem.loss == "squared" and few:
         return MomentSolver(problem, crew, profile=profile)

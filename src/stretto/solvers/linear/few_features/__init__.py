@@ -1,0 +1,1 @@
+"""Logistic regression with few dense features: Newton steps, a whole fit in one compiled call."""

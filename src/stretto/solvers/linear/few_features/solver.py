@@ -1,0 +1,253 @@
+"""Penalised logistic regression of few dense features: the solver behind `LogisticRegression` with small data.
+
+A fit is one call of `kernels/newton/logistic_fit.py`, which makes Newton steps until the duality gap is small enough.
+It runs in the calling thread. With callbacks or checkpoints, each step is a call of its own, with the same results.
+Where the steps make no more progress, working sets continue from their solution.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.data.design.design import LARGEST, Design
+from stretto.errors import RunError
+from stretto.kernels.linear.column_statistics import clear_constant
+from stretto.kernels.newton import logistic_fit as kernels
+from stretto.kernels.newton.block_products import ROWS
+from stretto.runtime.blocks.crew import Crew
+
+from ..regression import Fit, RegressionProblem, uniform
+from ..working_sets import WorkingSetSolver
+
+Floats = NDArray[np.float64]
+
+_ROUNDING = 2.0**-46  # of the objective at zero: smaller gaps are rounding, so the solver aims at no less
+_STEPS = 50  # a usual fit takes fewer than ten
+
+
+@dataclass
+class _Progress:
+    """State of a fit between two rounds."""
+
+    coef: Floats  # [p]
+    vectors: Floats  # [VECTORS, n] predictions, gradients and curvatures of the samples
+    numbers: Floats  # [NUMBERS] intercept, loss and dual value
+    epochs: int = 0  # sweeps and factors so far
+    number: int = 0  # rounds completed
+
+
+class FewFeaturesSolver:
+    """A solver for one problem of logistic regression at any number of penalties."""
+
+    def __init__(self, problem: RegressionProblem, crew: Crew, *, profile: str = "exact") -> None:
+        if uniform(problem.weight):
+            problem = replace(problem, weight=np.array(problem.weight))
+        self.problem, self.crew, self.profile = problem, crew, profile
+        given = problem.design
+        n, p = given.shape
+        # Columns on nodes are copied here: the data are small.
+        design = given if isinstance(given, Design) else given.pick(np.arange(p, dtype=np.int64))
+        self._scale = np.ones(p) if problem.scale is None else problem.scale
+        self._data = (design.parts[0], problem.y, problem.weight)
+        self.mean, self.norm = np.empty(p), np.empty(p)
+        width = (p + 4) // 4 * 4  # of all columns and the intercept
+        self._small = np.empty((kernels.SMALL, p))
+        self._scratch = (
+            self._small,
+            np.empty(2 * p, np.int64),
+            np.empty((width + 1) * ROWS),
+            np.empty(width * width),
+            np.empty((p, p)),
+            np.empty((p, p)),
+        )
+        self._zero = np.empty((kernels.VECTORS, n)), np.zeros(kernels.NUMBERS)
+        mass = kernels.prepare[profile](
+            *self._data, problem.intercept, self.mean, self.norm, self._zero[0], self._small, np.empty((6, 2)),
+            self._zero[1],
+        )  # fmt: skip
+        # |x| ≤ |mean| + norm / √weight; where that is no proof, search for values that are refused.
+        with np.errstate(divide="ignore", invalid="ignore"):
+            if not np.max(np.abs(self.mean) + self.norm / np.sqrt(problem.weight.min()), initial=0.0) <= LARGEST:
+                design.refuse_unbounded_values()
+        clear_constant(self.norm, self.mean, mass)
+        self._pulls = np.where(self.norm > 0.0, self._small[kernels.PULL], 0.0)
+        self._last: tuple[Fit, _Progress] | None = None
+        self._now: _Progress | None = None  # of the running fit, or of a restored one
+        self._sets: WorkingSetSolver | None = None  # for fits in which Newton steps make no more progress
+
+    def largest_l1(self) -> float:
+        """The smallest l1 at which β = 0."""
+        return float(np.max(np.abs(self._pulls) / self._scale, initial=0.0))
+
+    def target_spread(self) -> tuple[float, float, float]:
+        """Mean of y (zero without an intercept), Σ weight (y − mean)² and Σ weight |y − mean|."""
+        y, weight = self.problem.y, self.problem.weight
+        mean = float((weight * y).sum() / weight.sum()) if self.problem.intercept else 0.0
+        return mean, float((weight * (y - mean) ** 2).sum()), float((weight * np.abs(y - mean)).sum())
+
+    def fit(
+        self,
+        l1: float,
+        l2: float = 0.0,
+        *,
+        gap: float,
+        share: float = np.inf,
+        max_rounds: int = 100,
+        start: Fit | None = None,
+        look: Callable[[dict[str, Any]], bool] | None = None,
+        ended: Callable[[], None] | None = None,
+    ) -> Fit:
+        """`WorkingSetSolver.fit`: solve to a duality gap of `gap`, and of `share` times the objective."""
+        at = self._now or self._started(start)
+        self._now = at
+        try:
+            found, stopped = self._rounds(at, l1, l2, gap, share, max_rounds, look, ended)
+            if not stopped and not found.converged and found.rounds < max_rounds:
+                found = self._continued(found, l1, l2, gap, share, max_rounds, look)
+            self._last = found, at
+        finally:
+            self._now = None
+        return found
+
+    def _started(self, start: Fit | None) -> _Progress:
+        """The initial state of a fit."""
+        vectors, numbers = self._zero
+        if start is None:
+            self._small[kernels.PULL] = self._pulls
+            return _Progress(np.zeros(len(self._scale)), vectors.copy(), numbers.copy())
+        if self._last is not None and self._last[0] is start:
+            last = self._last[1]
+            if np.array_equal(last.coef, start.coef):
+                # Another penalty has another dual and another model; the loss is the same.
+                again = np.zeros(kernels.NUMBERS)
+                again[: kernels.DUAL] = last.numbers[: kernels.DUAL]
+                return _Progress(last.coef.copy(), last.vectors.copy(), again)
+        at = _Progress(np.where(self.norm > 0.0, start.coef, 0.0), np.empty_like(vectors), np.zeros(kernels.NUMBERS))
+        at.numbers[kernels.INTERCEPT] = start.intercept + float(np.sum(self.mean * at.coef))
+        kernels.predict[self.profile](*self._data, self.problem.intercept, self.mean, at.coef, at.vectors, at.numbers)
+        return at
+
+    def _rounds(
+        self,
+        at: _Progress,
+        l1: float,
+        l2: float,
+        gap: float,
+        share: float,
+        max_rounds: int,
+        look: Callable[[dict[str, Any]], bool] | None,
+        ended: Callable[[], None] | None,
+    ) -> tuple[Fit, bool]:
+        """Run the rounds of a fit; return its result, and whether it ended early on request.
+
+        The first round evaluates the start, and each later one makes a Newton step.
+        """
+        alone = look is None and ended is None and at.number == 0
+        numbers, most = at.numbers, min(max_rounds, _STEPS + 1)
+        while True:
+            steps = most - 1 if alone else int(at.number > 0)
+            self._step(at, l1, l2, gap, share, max(0, steps))
+            made = int(numbers[kernels.STEPS])
+            stalled = numbers[kernels.STALLED] != 0.0
+            at.number += 1 + made if alone else 1
+            at.epochs += int(numbers[kernels.WORK])
+            found = self._found(at, gap, share, max_rounds)
+            if max_rounds == 0:
+                return found, True
+            state = {"round": at.number, "objective": found.objective, "gap": found.gap, "goal": found.goal}
+            if look is not None and look(state | {"coef": at.coef, "intercept": found.intercept, "pool": len(at.coef)}):
+                return found, True
+            if found.converged or stalled or at.number >= most or self.crew.asked:
+                return found, self.crew.asked
+            if ended is not None:
+                ended()
+
+    def _step(self, at: _Progress, l1: float, l2: float, gap: float, share: float, steps: int) -> None:
+        """Make Newton steps until the gap is reached, at most `steps`."""
+        kernels.fit[self.profile](
+            *self._data, self.mean, self.norm, self.problem.intercept, l1 * self._scale, l2 * self._scale**2,
+            float(gap), float(share), self._least, steps, at.coef, at.vectors, *self._scratch, at.numbers,
+        )  # fmt: skip
+
+    @property
+    def _least(self) -> float:
+        return _ROUNDING * float(self._zero[1][kernels.VALUE])
+
+    def _found(self, at: _Progress, gap: float, share: float, max_rounds: int) -> Fit:
+        """The fit as it is after `_step`."""
+        objective, left = float(at.numbers[kernels.OBJECTIVE]), float(at.numbers[kernels.GAP])
+        if not math.isfinite(objective):
+            raise RunError("the objective is not finite; standardize=True may help, or look for huge values in X")
+        intercept = float(at.numbers[kernels.INTERCEPT])
+        if self.problem.intercept:
+            intercept -= float(np.sum(self.mean * at.coef))
+        goal = min(gap, max(share * objective, self._least))
+        rounds = min(at.number, max_rounds)
+        return Fit(at.coef.copy(), intercept, left, objective, rounds, at.epochs, left <= goal, goal)
+
+    def _continued(
+        self,
+        found: Fit,
+        l1: float,
+        l2: float,
+        gap: float,
+        share: float,
+        max_rounds: int,
+        look: Callable[[dict[str, Any]], bool] | None,
+    ) -> Fit:
+        """Continue by working sets. Nothing is saved meanwhile."""
+        if self._sets is None:
+            self._sets = WorkingSetSolver(self.problem, self.crew, profile=self.profile)
+        before = found.rounds
+
+        def later(state: dict[str, Any]) -> bool:
+            return look is not None and look(state | {"round": before + state["round"]})
+
+        left = max_rounds - before
+        done = self._sets.fit(l1, l2, gap=gap, share=share, max_rounds=left, start=found, look=later)
+        return replace(done, rounds=min(max_rounds, before + done.rounds), epochs=found.epochs + done.epochs)
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Everything that decides later rounds: of the running fit, or of the next one along a path."""
+        if (at := self._now) is not None:
+            counts = np.array([at.epochs, at.number], np.int64)
+            found = {"coef": at.coef, "vectors": at.vectors[: kernels.D + 1], "running": at.numbers, "counts": counts}
+            return found | {"small": self._small, "column": self._scratch[1], "H": self._scratch[4]}
+        if self._last is None:
+            return {}
+        fit, at = self._last
+        counts = np.array([fit.rounds, fit.epochs, fit.converged], np.int64)
+        return {
+            "coef": fit.coef,
+            "vectors": at.vectors[: kernels.D + 1],
+            "reached": at.coef,
+            "running": at.numbers,
+            "numbers": np.array([fit.intercept, fit.gap, fit.objective, fit.goal]),
+            "counts": counts,
+        }
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> Fit | None:
+        """Continue from a saved `state`; return the last fit, from which the next one along the path starts."""
+        if not state:
+            return None
+        counts, coef = state["counts"].tolist(), np.array(state["coef"])
+        vectors = np.empty_like(self._zero[0])
+        vectors[: kernels.D + 1] = state["vectors"]
+        at = _Progress(np.array(state.get("reached", coef)), vectors, np.array(state["running"]))
+        if "numbers" not in state:
+            at.epochs, at.number = counts
+            for to, name in ((self._small, "small"), (self._scratch[1], "column"), (self._scratch[4], "H")):
+                to[:] = state[name]
+            self._now = at
+            return None
+        intercept, gap, objective, goal = state["numbers"].tolist()
+        rounds, epochs, converged = counts
+        fit = Fit(coef, intercept, gap, objective, rounds, epochs, bool(converged), goal)
+        self._last = fit, at
+        return fit
