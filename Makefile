@@ -38,6 +38,7 @@ help:  ## what can be made
 
 .venv/.benched: .venv/.installed
 	$(PIP) --editable '.[bench]'
+	$(PIP) --no-deps 'adelie>=1.1'  # it asks for NumPy below 2 and runs with what is installed
 	@touch $@
 
 $(DEMO)/ratings.dat: | .venv/.core
