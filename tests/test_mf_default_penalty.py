@@ -73,11 +73,14 @@ def test_schedules() -> None:
         problem = FactorizationProblem(4, epochs=epochs, **settings)
         return [problem.step_at(epoch) for epoch in range(epochs)]
 
-    assert steps(20) == steps(20, schedule="linear") == steps(20, schedule="polynomial")
+    given = {"learning_rate": 0.04}
+    assert steps(20, **given) == steps(20, schedule="linear") == steps(20, schedule="polynomial")
+    assert steps(20) == steps(20, schedule="adaptive") != steps(20, schedule="linear")
     for epochs in (40, 200):
-        assert steps(epochs) == steps(epochs, schedule="polynomial") != steps(epochs, schedule="linear")
-        assert sum(steps(epochs)) == pytest.approx(sum(steps(20)), rel=0.15)
-        assert steps(epochs)[-1] == pytest.approx(0.04 / epochs)
+        assert steps(epochs, **given) == steps(epochs, schedule="polynomial") != steps(epochs, schedule="linear")
+        for settings, least in (({}, 0.06), (given, 0.04)):
+            assert sum(steps(epochs, **settings)) == pytest.approx(sum(steps(20, **settings)), rel=0.15)
+            assert steps(epochs, **settings)[-1] == pytest.approx(least / epochs)
     assert steps(40, optimizer="adagrad") == steps(40, optimizer="adagrad", schedule="linear")
 
 
