@@ -24,8 +24,9 @@ Shares = tuple[NDArray[np.float32], NDArray[np.float32]]
 NO_SHARES: Shares = (np.zeros(0, np.float32), np.zeros(0, np.float32))
 # Defaults of SGD with the squared loss: of factors for each rating; of factors and of biases once for each row.
 SGD_REG, SGD_RIDGE, SGD_BIAS_RIDGE = 0.04, 1.0, 3.0
-# Those of factors with adaptive steps, for ratings whose noise is USUAL_NOISE of their variance.
-ADAPTIVE_REG, ADAPTIVE_RIDGE = 0.033, 3.0
+# Those of factors with adaptive steps, times the noise: a share of the ratings' variance, USUAL_NOISE until it is
+# measured.
+REG_OF_NOISE, RIDGE_OF_NOISE = 0.055, 5.0
 USUAL_NOISE, _LEAST_NOISE, _MOST_NOISE = 0.6, 0.03, 1.2
 # The penalties of an epoch follow the training error of the epoch this many before it: a cluster starts an epoch while
 # the one before is running. That of the last of `NOISE_EPOCHS` is kept: later ones measure how far the model overfits,
@@ -69,14 +70,14 @@ def penalties(problem: FactorizationProblem, scale: float) -> Penalties:
         factors, ridge = SGD_REG, SGD_RIDGE
     if problem.reg is None and problem.fall == "adaptive":
         noise = USUAL_NOISE if problem.noise is None else min(max(problem.noise, _LEAST_NOISE), _MOST_NOISE)
-        factors, ridge = ADAPTIVE_REG * (noise / USUAL_NOISE), ADAPTIVE_RIDGE * (noise / USUAL_NOISE)
+        factors, ridge = REG_OF_NOISE * noise, RIDGE_OF_NOISE * noise
     if problem.bias_reg is None:
         biases, bias_ridge = 0.0, SGD_BIAS_RIDGE if problem.biases else 0.0
     return Penalties(factors, biases, ridge, bias_ridge)
 
 
 def follows_noise(problem: FactorizationProblem) -> bool:
-    """Whether the penalties of factors are proportional to the noise of the ratings: by default, with adaptive steps."""
+    """Whether penalties of factors are proportional to the noise of the ratings: by default, with adaptive steps."""
     return problem.by_row and problem.reg is None and problem.fall == "adaptive"
 
 

@@ -216,7 +216,7 @@ class FactorizationProblem:
         if self.solver != "sgd" and self.loss != "squared":
             raise PlanError(f"solver={self.solver!r} solves loss='squared' alone, got {self.loss!r}; use solver='sgd'")
         if self.schedule == "adaptive" and self.optimizer != "sgd":
-            raise PlanError(f"schedule='adaptive' is for optimizer='sgd': {self.optimizer!r} has steps for each row already")
+            raise PlanError(f"schedule='adaptive' is for optimizer='sgd'; steps of {self.optimizer!r} adapt already")
         if self.implicit and self.solver != "als":
             raise PlanError(f"implicit feedback needs solver='als', got {self.solver!r}")
         # Kernels and fingerprints take built-in Python types, no fractions or 16-bit numbers.

@@ -1,14 +1,14 @@
 """Matrix factorisation by stochastic gradient descent on a rotating schedule.
 
 Ratings are standardised first (mean 0, standard deviation 1), so one learning rate suits stars, percentages and counts;
-`reg` is in the units of the ratings and converted. The step size falls from learning_rate to learning_rate / epochs.
-By default the step of a row or column also falls with its number of ratings so far, n, as 1 / √(1 + n / 100): the factors
-of an item with thousands of ratings have converged after one epoch, and equal steps would keep them noisy.
-AdaGrad divides it by the root of each row's accumulated squared gradients. AdaRevision divides by a root for each
-element and needs no decay. A rotating schedule delivers every gradient at once, so AdaRevision's delay corrections
-are zero, and it is AdaGrad by element with initial sum 1 (`kernels/factorization/adarevision_sgd.py`). If ratings are
-more than `OUTLIER` standard deviations from the mean, the gradient of one error is clipped, so that a single count of a
-million does not ruin its row.
+`reg` is in the units of the ratings and converted. The step size falls from learning_rate to learning_rate / epochs. By
+default the step of a row or column also falls with the number n of its ratings that were used, as 1 / √(1 + n / 100):
+the factors of an item with thousands of ratings have converged after one epoch, and steps as large as those of an item
+with ten would keep them noisy. AdaGrad divides it by the root of each row's accumulated squared gradients. AdaRevision
+divides by a root for each element and needs no decay. A rotating schedule delivers every gradient at once, so
+AdaRevision's delay corrections are zero, and it is AdaGrad by element with initial sum 1
+(`kernels/factorization/adarevision_sgd.py`). If ratings are more than `OUTLIER` standard deviations from the mean, the
+gradient of one error is clipped, so that a single count of a million does not ruin its row.
 """
 
 from __future__ import annotations
@@ -41,7 +41,16 @@ from stretto.schedule.orders.order import Ints, Order
 from stretto.schedule.orders.rotation import rotation
 
 from .held_out import HeldOut, mean_cost, named
-from .penalties import NO_SHARES, USUAL_NOISE, NoiseEstimate, Shares, follows_noise, penalties, shares_of
+from .penalties import (
+    NO_SHARES,
+    REG_OF_NOISE,
+    RIDGE_OF_NOISE,
+    NoiseEstimate,
+    Shares,
+    follows_noise,
+    penalties,
+    shares_of,
+)
 from .problem import FactorizationProblem, Factors, new_factors, squares_of, units
 
 _FLOAT = 4
@@ -55,12 +64,10 @@ def logical_sgd(problem: FactorizationProblem, seen: Survey, settings: PlanSetti
     """Everything that decides the numbers of an SGD run."""
     blocks, seed = choose_blocks(seen.entries, seen.shape, settings.width), settings.seed
     names = ["rank", "loss", "reg", "biases", "optimizer", "learning_rate", "schedule", "init_scale"]
-    once = penalties(replace(problem, noise=None), 1.0)
-    by_row: tuple[tuple[str, float], ...] = ()
-    if once.by_row:
-        by_row = (("ridge", once.ridge), ("bias_ridge", once.bias_ridge))
+    once = penalties(problem, 1.0)
+    by_row = (("ridge", once.ridge), ("bias_ridge", once.bias_ridge)) if once.by_row else ()
     if follows_noise(problem):
-        by_row += (("reg_of_noise", once.factors / USUAL_NOISE),)
+        by_row = (("reg_of_noise", REG_OF_NOISE), ("ridge_of_noise", RIDGE_OF_NOISE), ("bias_ridge", once.bias_ridge))
     return Logical(
         program="mf/sgd",
         parameters=problem.parameters(*names, *([] if problem.fall == "constant" else ["epochs"])) + by_row,
