@@ -57,12 +57,17 @@ class RowDesign:
         return len(self.rows[2])
 
     @cached_property
-    def columns(self) -> Design:
-        """The same matrix by columns."""
+    def matrix(self) -> Any:
+        """The same numbers as SciPy's `csr_array`, sharing memory."""
         import scipy.sparse
 
         indptr, indices, values = self.rows
-        return Design.of(scipy.sparse.csr_array((values, indices, indptr), shape=self.shape), checked=True)
+        return scipy.sparse.csr_array((values, indices, indptr), shape=self.shape, copy=False)
+
+    @cached_property
+    def columns(self) -> Design:
+        """The same matrix by columns."""
+        return Design.of(self.matrix, checked=True)
 
     @property
     def entries(self) -> Ints:
@@ -78,10 +83,10 @@ class RowDesign:
         """[p] standard deviations of the columns under these weights [n]."""
         return self.columns.spread(weight)
 
-    def take(self, rows: Ints) -> Design:
+    def take(self, rows: NDArray[np.integer[Any]]) -> RowDesign:
         """A design of these samples alone, in rising order of their numbers."""
-        return self.columns.take(rows)
+        return RowDesign.of(self.matrix[np.sort(rows)])
 
-    def pick(self, which: Ints) -> Design:
+    def pick(self, which: NDArray[np.integer[Any]]) -> Design:
         """A design of these columns alone, in this order."""
         return self.columns.pick(which)

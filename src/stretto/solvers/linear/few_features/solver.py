@@ -102,9 +102,9 @@ class FewFeaturesSolver:
             if not self._handed_out:  # copying takes as long as a step of a small fit
                 self._handed_out = True
                 return _Progress(np.zeros(len(self._scale)), vectors, numbers.copy())
-            again = np.empty_like(vectors), np.zeros(kernels.NUMBERS)
-            self._X.prepare(self.profile, *again)
-            return _Progress(np.zeros(len(self._scale)), *again)
+            fresh = np.empty_like(vectors), np.zeros(kernels.NUMBERS)
+            self._X.prepare(self.profile, *fresh)
+            return _Progress(np.zeros(len(self._scale)), *fresh)
         if self._last is not None and self._last[0] is start:
             last = self._last[1]
             if np.array_equal(last.coef, start.coef):
