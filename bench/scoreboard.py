@@ -23,13 +23,22 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from . import report, same_objective, scoreboard_jobs, scoreboard_linear, scoreboard_pages, scoreboard_sets
+from . import report, same_objective, scoreboard_jobs, scoreboard_pages, scoreboard_programs, scoreboard_sets
 from .same_objective import Finish
 from .scoreboard_fixed import fixed_costs
 from .scoreboard_rows import OURS, Options, Row, linear_rows, pairs
 
 STORE = report.RESULTS / "scoreboard.json"
-PACKAGES = ("scikit-learn", "skglm", "celer", "adelie", "snapml", "scikit-learn-intelex")
+PACKAGES = (
+    "scikit-learn",
+    "skglm",
+    "celer",
+    "adelie",
+    "python-glmnet",
+    "liblinear-multicore",
+    "snapml",
+    "scikit-learn-intelex",
+)
 
 
 def _shown(finish: Finish) -> str:
@@ -140,5 +149,5 @@ def main(argv: Sequence[str] | None = None) -> None:
     command = " ".join(["scoreboard", *(f'--only "{part}"' for part in options.only)])
     command += f" --threads {options.threads} --limit {options.limit:g} --jobs {asked.jobs}"
     about = report.text(__doc__) + same_objective.CAUTION * same_objective.SHARED
-    body = page([row for _, row in sorted(stored().items())], fixed_costs(), scoreboard_linear.missing())
+    body = page([row for _, row in sorted(stored().items())], fixed_costs(), scoreboard_programs.missing())
     report.save("scoreboard", "Scoreboard", about, body, PACKAGES, command)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from bench import scoreboard, scoreboard_jobs, scoreboard_linear, scoreboard_sets
+from bench import scoreboard, scoreboard_jobs, scoreboard_linear, scoreboard_programs, scoreboard_sets
 from bench.peak_memory import growth_of_a_call
 from bench.same_objective import Finish
 from bench.scoreboard_pages import PAGES, Page, number, other_rows
@@ -63,7 +63,7 @@ def test_halves_are_of_equal_size_and_both_hold_every_use() -> None:
 @pytest.mark.parametrize("sparse", [False, True])
 def test_our_solution_is_a_minimum_of_the_objective(work: str, sparse: bool) -> None:
     problem = scoreboard_linear.tiny(work, sparse)
-    coef, intercept = scoreboard_linear.stretto(problem, 1)(1e-9)
+    coef, intercept = scoreboard_programs.stretto(problem, 1)(1e-9)
     least = problem.objective((coef, intercept))
     rng = np.random.default_rng(1)
     for _ in range(20):
