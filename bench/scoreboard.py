@@ -126,7 +126,7 @@ def _rows(options: Options, jobs: int) -> Iterator[Row]:
         yield from linear_rows(options)
         return
     numbers = ["--threads", str(options.threads), "--limit", str(options.limit)]
-    parts = [["--only", f"{work} / {name}", *numbers] for name, work in pairs(options)]
+    parts = [["--only", f"={work} / {name}", *numbers] for name, work in pairs(options)]
     yield from map(row_of, scoreboard_jobs.run(parts, jobs, options.threads))
 
 

@@ -27,9 +27,9 @@ class Options:
     limit: float = 20.0  # seconds for each program's search of its tolerance
 
     def wants(self, *names: str) -> bool:
-        """Whether a cell with these names was asked for."""
+        """Whether a cell with these names was asked for; "=work / set" stands for one work and one set alone."""
         label = " / ".join(names)
-        return not self.only or any(part in label for part in self.only)
+        return not self.only or any(part in f"={label}" for part in self.only)
 
 
 @dataclass(frozen=True)

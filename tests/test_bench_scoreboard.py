@@ -10,7 +10,7 @@ from bench import scoreboard, scoreboard_jobs, scoreboard_linear, scoreboard_pro
 from bench.peak_memory import growth_of_a_call
 from bench.same_objective import Finish
 from bench.scoreboard_pages import PAGES, Page, number, other_rows
-from bench.scoreboard_rows import OURS, Row
+from bench.scoreboard_rows import OURS, Options, Row
 
 
 def _row(ours: float, *peers: float | None, reached: bool = True) -> Row:
@@ -48,6 +48,13 @@ def test_a_run_replaces_the_rows_it_measures(tmp_path: Path) -> None:
     kept = scoreboard.stored(file)
     assert kept == {old.key: old}
     assert kept | {new.key: new} == {old.key: new}
+
+
+def test_a_part_of_a_name_stands_for_all_cells_that_have_it_and_an_equals_sign_for_one() -> None:
+    assert Options(("elastic / a9a",)).wants("logistic-elastic", "a9a")
+    assert not Options(("=elastic / a9a",)).wants("logistic-elastic", "a9a")
+    assert Options(("=elastic / a9a",)).wants("elastic", "a9a")
+    assert Options().wants("lasso", "a9a")
 
 
 def test_halves_are_of_equal_size_and_both_hold_every_use() -> None:
