@@ -16,7 +16,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import Any, TypeAlias
 
 import numba
 
@@ -25,11 +26,12 @@ import stretto as st
 from . import report
 from .loops_speed_cases import CASES, Case
 
+Calls: TypeAlias = dict[str, Callable[[], Any]]
 SECONDS = 1.0  # for each case and round of all five
 ROUNDS = 5
 
 
-def timed(calls: dict[str, Callable[[], Any]], clock: Callable[[], int] = time.process_time_ns) -> dict[str, float]:
+def timed(calls: Calls, clock: Callable[[], int] = time.process_time_ns) -> dict[str, float]:
     """The least milliseconds of one call of each, taken in turns; short calls are timed several at a time."""
     many, least = {}, {}
     for name, call in calls.items():
@@ -49,26 +51,26 @@ def timed(calls: dict[str, Callable[[], Any]], clock: Callable[[], int] = time.p
     return {name: value / 1e6 for name, value in least.items()}
 
 
-def versions(case: Case) -> dict[str, Callable[[], Any]]:
+def versions(case: Case) -> Calls:
     """What is timed of a case, by name."""
-    made: dict[str, Callable[[], Any]] = {}
+    made: Calls = {}
     for profile in ("exact", "fast"):
         loop, args = case.loop.using(runtime=st.Threads(1), profile=profile), case.ours()
-        made[profile] = lambda loop=loop, args=args: loop(*args)
+        made[profile] = partial(loop, *args)
     body = case.naive.plain if hasattr(case.naive, "plain") else case.naive
     forms = {"strict": (case.strict, False), "fastmath": (case.strict, True), "body": (body, False)}
     for name, (function, fast) in forms.items():
         kernel, args = numba.njit(error_model="numpy", fastmath=fast)(function), case.theirs()
-        made[name] = lambda kernel=kernel, args=args: kernel(*args)
+        made[name] = partial(kernel, *args)
     return made
 
 
 def two_threads(case: Case) -> float:
     """Time by the clock on one thread over that on two."""
-    calls = {}
+    calls: Calls = {}
     for threads in (1, 2):
         loop, args = case.loop.using(runtime=st.Threads(threads)), case.ours()
-        calls[str(threads)] = lambda loop=loop, args=args: loop(*args)
+        calls[str(threads)] = partial(loop, *args)
     found = timed(calls, time.perf_counter_ns)
     return found["1"] / found["2"]
 

@@ -1,4 +1,4 @@
-"""Loops of the measurement `loops_speed`: each as a user writes it, by hand for Numba, and the same body given to Numba.
+"""Loops of the measurement `loops_speed`: each as a user writes it, by hand for Numba, and its body given to Numba.
 
 `loop` is decorated by `st.parallel`; `strict` is what a user who knows Numba writes, with inner loops over elements,
 compiled with `error_model="numpy"`; `naive` is the body of `loop` as it stands, with rows as NumPy expressions. Data

@@ -31,16 +31,17 @@ from stretto.state.state import State
 from .front import loop_tree
 from .front.bind import OPERATORS, BoundValues
 from .front.user_functions import around, names_of
+from .layout.joined import joined
 
 if TYPE_CHECKING:
     from stretto.runtime.blocks.crew import Crew
     from stretto.runtime.blocks.crew_pool import CrewPool
 
-    from .execute.prepared import PreparedLoop
+    from .execute.prepared import LoopPass, PreparedLoop
     from .loop_function import LoopFunction
 
 NUMBERS = bool | int | float | np.generic
-# Seconds up to which a pass runs in the calling thread: alone, where Ctrl-C can wait for it, and where others could help.
+# Seconds up to which a pass runs in the calling thread: alone (Ctrl-C can wait for it), and where others could help.
 _ALONE, _SHORT = 4e-3, 60e-6
 _LARGE = 1 << 20  # words of records whose checksums are computed by several threads
 
@@ -83,7 +84,7 @@ class _Array:
         """The array of the same argument, None if it has changed."""
         if self.owner() is not value:
             return None
-        array = value.array if isinstance(value, State) else value
+        array: Any = value.array if isinstance(value, State) else value
         same = self.array() is array and array.shape == self.shape and array.strides == self.strides
         return array if same and array.dtype == self.dtype and array.flags.writeable == self.writeable else None
 
@@ -97,6 +98,8 @@ class _Part:
     fixed: tuple[Any, ...]  # arguments of the worker, None for those of a call
     given: tuple[tuple[int, str], ...]  # position among them, and name, of arrays and numbers of a call
     partial: tuple[tuple[int, str], ...]  # the same of accumulators
+    joined: LoopPass | None  # the visits of a single worker, with `joined_fixed` in the place of `fixed`
+    joined_fixed: tuple[Any, ...]
     large: bool  # whether checking its records needs other threads
     seconds: list[float] = field(default_factory=lambda: [float("inf")])  # of its last execution
 
@@ -114,22 +117,24 @@ class _Part:
             and self.prepared.watched.unchanged(crew)
         )
 
-    def run(self, values: Mapping[str, Any], crew: Crew | None) -> float:
-        """Run the loop; return the seconds that its passes took."""
+    def run(self, values: Mapping[str, Any], crew: Crew | None, *, single: bool) -> float:
+        """Run the loop; return the seconds that its passes took. single: one worker makes all visits."""
         from .execute.run import compiling, out_of_range
 
         prepared = self.prepared
         profile, visits = prepared.analysis.options.profile, prepared.visits
         if not len(prepared.analysis.space):
             return 0.0
-        args = list(self.fixed)
+        passes, args = prepared.passes, list(self.fixed)
+        if single and self.joined is not None:
+            passes, args = (self.joined,), list(self.joined_fixed)
         for at, name in self.given:
             args[at] = values[name]
         for at, name in self.partial:
             args[at] = values[name].blank(len(visits))
         fault = np.zeros(SLOTS, np.int64)
         seconds = 0.0
-        for one in prepared.passes:
+        for one in passes:
             out = np.zeros(len(one.visits))
             if crew is None:
                 pass_ = one.unstarted.copy(serial=False)
@@ -184,13 +189,13 @@ class ReadyCall:
         if all(part.seconds[0] < most and not part.large for part in parts):
             return self._run(parts, now, None)
         with crews.open(self.runtime) as crew:
-            return self._run(parts, now, crew)
+            return self._run(parts, now, crew, single=width == 1)
 
     @staticmethod
-    def _run(parts: list[_Part], now: Mapping[str, Any], crew: Crew | None) -> float | None:
+    def _run(parts: list[_Part], now: Mapping[str, Any], crew: Crew | None, *, single: bool = True) -> float | None:
         if not all(part.unchanged(now, crew) for part in parts):
             return None
-        return sum(part.run(now, crew) for part in parts)
+        return sum(part.run(now, crew, single=single) for part in parts)
 
     def _same(self, values: Sequence[Any], now: dict[str, Any]) -> bool:
         """Whether arguments and surroundings are the same; in `now`, states become their arrays."""
@@ -213,10 +218,12 @@ class ReadyCall:
                 return False
         for name, kept in self.captured:
             if isinstance(kept, _Array):
-                kept = kept.now(kept.owner())
-                if kept is None:
+                array = kept.now(kept.owner())
+                if array is None:
                     return False
-            now[name] = kept
+                now[name] = array
+            else:
+                now[name] = kept
         return True
 
 
@@ -282,6 +289,8 @@ def ready_call(
 
 
 def _part(prepared: PreparedLoop, held: BoundValues, known: Mapping[str, Any]) -> _Part:
+    from .execute.prepared import LoopPass
+
     analysis, visits = prepared.analysis, prepared.visits
     numbers = {**held.numbers, **known}
     relied = {**analysis.consulted, **visits.relied.numbers}
@@ -293,8 +302,14 @@ def _part(prepared: PreparedLoop, held: BoundValues, known: Mapping[str, Any]) -
         elif what == "partial":
             partial.append((at, name))
         fixed.append(visits.arrays.get((what, name)))
+    visits_of_one = None if partial or prepared.lowered.sites else joined(analysis, visits)
+    alone, alone_fixed = None, tuple(fixed)
+    if visits_of_one is not None:
+        count = np.arange(len(visits_of_one), dtype=np.int64)
+        alone = LoopPass(count, visits_of_one.order, visits_of_one.weight)
+        alone_fixed = tuple(visits_of_one.arrays.get(argument) for argument in prepared.lowered.arguments)
     large = sum(array.nbytes for array, _ in prepared.watched.copied) >= 8 * _LARGE
-    return _Part(prepared, tuple(relied.items()), tuple(fixed), tuple(given), tuple(partial), large)
+    return _Part(prepared, tuple(relied.items()), tuple(fixed), tuple(given), tuple(partial), alone, alone_fixed, large)
 
 
 def _bounds(loop: loop_tree.LoopNest) -> Iterator[str]:
@@ -312,8 +327,8 @@ def _bounds(loop: loop_tree.LoopNest) -> Iterator[str]:
                 waiting += [left, right]
 
 
-def _surroundings(plain: types.FunctionType) -> tuple[tuple[Any, ...], tuple[Any, ...]] | None:
-    """Names from around a function, and from around plain functions that it calls, with their values; cells likewise."""
+def _surroundings(plain: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]] | None:
+    """Names from around a function and plain functions that it calls, with their values; cells likewise."""
     places: dict[tuple[int, str], tuple[Mapping[str, Any], str, Any]] = {}
     cells: list[tuple[Any, Any]] = []
     waiting, met = [plain], {id(plain)}
@@ -329,7 +344,8 @@ def _surroundings(plain: types.FunctionType) -> tuple[tuple[Any, ...], tuple[Any
         for space in (function.__globals__, *modules.values()):
             places |= {(id(space), name): (space, name, space.get(name, MISSING)) for name in names}
         for value in values.values():
-            if isinstance(value, types.FunctionType) and value.__module__ == plain.__module__ and id(value) not in met:
+            library = (getattr(value, "__module__", None) or "").partition(".")[0] in ("numpy", "numba", "stretto")
+            if isinstance(value, types.FunctionType) and not library and id(value) not in met:
                 met.add(id(value))
                 waiting.append(value)
     return tuple(places.values()), tuple(cells)

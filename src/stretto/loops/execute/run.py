@@ -19,6 +19,7 @@ from stretto.kernels.core import merge as merge_kernels
 from stretto.kernels.core.compile import Kernel
 from stretto.kernels.core.guard import EXTENT, SITE, SLOTS, SUBSCRIPT
 from stretto.loops.analyse.analysis import Analysis
+from stretto.loops.emit.proofs import proven
 from stretto.loops.emit.scalars import CHOICES, own
 from stretto.loops.emit.worker_source import WorkerSource, lower
 from stretto.loops.front.bind import BoundValues, BufferInfo
@@ -56,7 +57,10 @@ def compiled(analysis: Analysis, visits: LoopVisits, held: BoundValues) -> tuple
     applies = {name: _compiled_function(held.buffers[name].apply) for name, info in buffers.items() if not info.plain}
     function = analysis.function
     where = f"{function.name}, line {analysis.loop.line}"
-    made = lower(analysis.body, visits.form, where, operators=operators, buffers=buffers, applies=applies)
+    body = proven(analysis.body, analysis.space, held.infos)
+    made = lower(
+        body, visits.form, where, operators=operators, buffers=buffers, applies=applies, canonical=analysis.body
+    )
     return made, generated.load(made.source, made.users, [digest(user) for user in made.users])
 
 
