@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def keeps_order(analysis: Analysis) -> bool:
     """Whether dependent iterations run in the order of the loop as it is written."""
     name, kind = analysis.strategy.name, analysis.space.kind
-    if name == "2d unordered":
+    if name.endswith("unordered"):
         return False
     sorted_records = kind == "sparse" and (name == "2d ordered" or bool(analysis.options.ordered))
     return not (sorted_records and analysis.vectors)
@@ -32,7 +32,7 @@ def in_words(analysis: Analysis) -> str:
         return "that of the chosen iterations, one after the other in the order they were chosen"
     if analysis.strategy.waves or name == "buffered":
         return "that of the visits, wave by wave: within a wave none sees what another adds to a buffer"
-    if name == "2d unordered":
+    if name.endswith("unordered"):
         other = "the iterations" if kind == "grid" else f"{analysis.space.source}"
         said = "" if ordered is None else ", as ordered=False allows"
         keep = "; ordered=True keeps the order of the indices" if ordered is None else ""
