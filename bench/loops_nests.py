@@ -1,4 +1,4 @@
-"""Random loop nests with affine subscripts, and what the integer set library (islpy) says of them.
+"""Random loop nests with affine subscripts, for the oracle of the loop analysis.
 
 A nest has one to four ranges, some of which count down, in steps of two, or from and to bounds that depend on outer
 indices; its body has one or two statements over arrays with one to three axes, some of them under a test. Subscripts are
@@ -8,8 +8,6 @@ array are small, so that most nests have dependences.
 
 from __future__ import annotations
 
-import itertools
-import math
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -105,9 +103,7 @@ def nest(draw: random.Random) -> Nest:
     shifted = {r: _shifted(r, low) for r in raw}
     factor = next((a for r in shifted.values() for f in r.axes for a in f[0] if a > 2), 1)
     rng = np.random.default_rng(draw.randrange(2**30))
-    arrays = {
-        name: rng.integers(-40, 40, [size[name, axis] for axis in range(axes[name])]) for name in "AB"
-    }
+    arrays = {name: rng.integers(-40, 40, [size[name, axis] for axis in range(axes[name])]) for name in "AB"}
     source = "def loop(A, B, m):\n"
     for k, loop in enumerate(loops):
         source += f"{'    ' * (k + 1)}for {NAMES[k]} in {_range(loop)}:\n"
@@ -146,7 +142,7 @@ def _loop(draw: random.Random, depth: int, k: int) -> Loop:
 def _form(draw: random.Random, depth: int, dim: int) -> Form:
     factors = [0] * depth
     kind = draw.random()
-    if kind < 0.72 or depth == 1 and kind < 0.8:
+    if kind < 0.72 or (depth == 1 and kind < 0.8):
         factors[dim] = 1
     elif kind < 0.8:
         factors[dim], factors[draw.randrange(depth)] = 1, draw.choice((1, -1))
@@ -206,140 +202,6 @@ def _range(loop: Loop) -> str:
     if loop.step > 0:
         return f"range({text(low)}, {past}, {loop.step})"
     return f"range({text(high)}, {text((low[0], low[1] - 1))}, {loop.step})"
-
-
-# --- the integer set library ----------------------------------------------------------------------------------------
-
-
-class Oracle:
-    """The exact dependences of a nest, and whether the scheduler of the library finds parallelism."""
-
-    def __init__(self, given: Nest) -> None:
-        import islpy
-
-        self.isl, self.nest = islpy, given
-        depth = given.depth
-        self.names = [f"p{k}" for k in range(depth)]
-        self.space = f"S[{', '.join(self.names)}]"
-        bounds = " and ".join(self._bounds(k) for k in range(depth))
-        self.domain = islpy.UnionSet(f"{{ {self.space} : {bounds} }}")
-        self.order = self._order()
-        reads, writes = self._accesses(False), self._accesses(True)
-        meets = [
-            one.apply_range(two.reverse())
-            for one, two in ((writes, reads), (reads, writes), (writes, writes))
-        ]
-        union = meets[0].union(meets[1]).union(meets[2])
-        self.dependences = union.intersect_domain(self.domain).intersect_range(self.domain).intersect(self.order)
-
-    def _bounds(self, k: int) -> str:
-        """p{k}: the value of the index, counted from its first value in the box around the nest, in its direction."""
-        loop, x = self.nest.loops[k], self._value(k)
-        return f"{self._text(loop.low)} <= {x} <= {self._text(loop.high)}"
-
-    def _value(self, k: int) -> str:
-        """The value of index k: numbers of iterations count from the first value."""
-        loop = self.nest.loops[k]
-        first = self.first(k)
-        return f"({first} + {loop.step} * p{k})"
-
-    def first(self, k: int) -> int:
-        """The first value of index k in the box around the nest."""
-        loop = self.nest.loops[k]
-        points = _hull(self.nest.loops, k)
-        return min(value(loop.low, p) for p in points) if loop.step > 0 else max(value(loop.high, p) for p in points)
-
-    def _text(self, form: Form) -> str:
-        terms = [f"{a} * {self._value(k)}" for k, a in enumerate(form[0]) if a]
-        return " + ".join([*terms, str(form[1])])
-
-    def _order(self) -> Any:
-        """Pairs of iterations of which the first comes before the second."""
-        n = range(self.nest.depth)
-        cases = [
-            " and ".join([f"p{m} = q{m}" for m in range(k)] + [f"p{k} < q{k}"]) for k in n
-        ]
-        after = ", ".join(f"q{k}" for k in n)
-        return self.isl.UnionMap(f"{{ {self.space} -> S[{after}] : {' or '.join(f'({case})' for case in cases)} }}")
-
-    def _accesses(self, write: bool) -> Any:
-        found = self.isl.UnionMap("{}")
-        for r in self.nest.references:
-            if r.write == write:
-                where = " and ".join([f"{self._text(form)} >= 0" for form in r.test] or ["true"])
-                axes = ", ".join(self._text(form) for form in r.axes)
-                found = found.union(self.isl.UnionMap(f"{{ {self.space} -> {r.array}[{axes}] : {where} }}"))
-        return found
-
-    def distances(self) -> Any:
-        """All distances between dependent iterations, as a set."""
-        if self.dependences.is_empty():
-            n = ", ".join(self.names)
-            return self.isl.Set(f"{{ S[{n}] : false }}")
-        return self.isl.Map.from_union_map(self.dependences).deltas()
-
-    def covered(self, vectors: Any) -> bool:
-        """Whether every distance is in one of the vectors of our analysis."""
-        distances = self.distances()
-        for vector in vectors:
-            bounds = ["true"]
-            for name, entry in zip(self.names, vector.entries, strict=True):
-                if entry.low != -math.inf:
-                    bounds.append(f"{name} >= {int(entry.low)}")
-                if entry.high != math.inf:
-                    bounds.append(f"{name} <= {int(entry.high)}")
-            distances = distances.subtract(self.isl.Set(f"{{ {self.space} : {' and '.join(bounds)} }}"))
-        return bool(distances.is_empty())
-
-    def parallel(self) -> bool:
-        """Whether the library's schedule has a parallel loop, or a permutable band of two loops or more."""
-        if self.dependences.is_empty():
-            return True
-        constraints = self.isl.ScheduleConstraints.on_domain(self.domain)
-        constraints = constraints.set_validity(self.dependences).set_coincidence(self.dependences)
-        return self._band(constraints.compute_schedule().get_root())
-
-    def _band(self, node: Any) -> bool:
-        if node.get_type() == self.isl.schedule_node_type.band:
-            members = node.band_n_member()
-            if members > 1 and node.band_get_permutable():
-                return True
-            if any(node.band_member_get_coincident(k) for k in range(members)):
-                return True
-        return any(self._band(node.get_child(k)) for k in range(node.n_children()))
-
-
-def _hull(loops: list[Loop], k: int) -> list[Point]:
-    """Corners of the box around the outer k indices."""
-    ranges: list[tuple[int, int]] = []
-    for at in range(k):
-        points = list(itertools.product(*ranges))
-        ranges.append((min(value(loops[at].low, p) for p in points), max(value(loops[at].high, p) for p in points)))
-    return list(itertools.product(*ranges))
-
-
-# --- what runs before what in a plan --------------------------------------------------------------------------------
-
-
-def before(visits: Any) -> list[int]:
-    """For each visit the set of visits that are certainly finished when it starts, as bits."""
-    found = [0] * len(visits)
-    done = 0
-    every = range(len(visits))
-    order = visits.order
-    for wave in [[int(v) for v in wave] for wave in visits.waves] or [list(every)]:
-        last_row: dict[int, int] = {}
-        last_col: dict[int, int] = {}
-        for v in sorted(wave):
-            mine = done
-            for last, block in ((last_row, int(order.row_block[v])), (last_col, int(order.col_block[v]))):
-                if block in last:
-                    mine |= found[last[block]] | 1 << last[block]
-                last[block] = v
-            found[v] = mine
-        for v in wave:
-            done |= 1 << v
-    return found
 
 
 def conflicts(given: Nest) -> Iterator[tuple[Point, Point]]:

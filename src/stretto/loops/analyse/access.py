@@ -200,6 +200,8 @@ def text_of(x: Scalar) -> str:
             return str(value)
         case t.Var(name=name):
             return "…" if name.startswith("at.") else name
+        case t.Op(op="neg", args=(a,)):
+            return f"-({text_of(a)})" if _is_sum(a) else f"-{text_of(a)}"
         case t.Op(op=op, args=(a, b)) if op in ("+", "-", "*", "//", "%"):
             left, right = (text_of(arg) for arg in (a, b))
             if op not in ("+", "-"):

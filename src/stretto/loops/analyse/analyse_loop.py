@@ -33,7 +33,39 @@ def analyse(
     known: Mapping[str, Any],
     options: LoopOptions,
 ) -> Analysis:
-    """Analyse a loop for these arguments; raise an error that explains why it cannot run in parallel."""
+    """Analyse a loop for these arguments; raise an error that explains why it cannot run in parallel.
+
+    Ranges whose bounds depend on outer indices run inside an iteration; if the outer indices alone give no parallelism,
+    or `cut=` names the index of such a range, they are indices of the loop.
+    """
+    if loop.deeper is None or options.schedule is not None:
+        return _analyse(function, loop, infos, known, options)
+    names = {str(level.pattern) for level in loop.levels}
+    if not names.issuperset(options.cut):
+        return _analyse(function, loop.deeper, infos, known, options)
+    try:
+        found = _analyse(function, loop, infos, known, options)
+        if found.strategy.name != "chain":
+            return found
+    except LoopError as problem:
+        try:
+            return _analyse(function, loop.deeper, infos, known, options)
+        except PlanError:
+            raise problem from None
+    try:
+        deeper = _analyse(function, loop.deeper, infos, known, options)
+    except PlanError:
+        return found
+    return found if deeper.strategy.name == "chain" else deeper
+
+
+def _analyse(
+    function: loop_tree.Function,
+    loop: loop_tree.LoopNest,
+    infos: Mapping[str, Info],
+    known: Mapping[str, Any],
+    options: LoopOptions,
+) -> Analysis:
     try:
         space = space_of(loop, infos, known)
     except PlanError as problem:

@@ -57,7 +57,11 @@ def moved_by_worker(
     for array, group in by_array(analysis.accesses).items():
         shape = shapes[array]
         size = float(math.prod(shape))
-        at = home(group, dims, strategy.dims[0]) if strategy.dims and strategy.name not in ("2d transformed", "stepped") else None
+        at = (
+            home(group, dims, strategy.dims[0])
+            if strategy.dims and strategy.name not in ("2d transformed", "stepped")
+            else None
+        )
         if all(access.mode == "fold" for access in group):
             pass  # one part for each visit, sent back once: its size
         elif any(access.mode == "buffer" for access in group):

@@ -270,7 +270,9 @@ def _stepped(question: _LoopFacts, vectors: Sequence[Vector]) -> Answer:
     if question.kind not in ("grid", "dense"):
         return "records have no places in between; write it over range(...)"
     if question.prefer is not None or question.buffered:
-        return "writes are buffered" if question.buffered else f"cut= asks for {len(question.prefer or ())} of the indices"
+        return (
+            "writes are buffered" if question.buffered else f"cut= asks for {len(question.prefer or ())} of the indices"
+        )
     long = [d for d, dim in enumerate(question.dims) if dim.extent > 1]
     for outer in range(1, len(question.dims)):
         steps = math.prod(dim.extent for dim in question.dims[:outer])
@@ -280,7 +282,9 @@ def _stepped(question: _LoopFacts, vectors: Sequence[Vector]) -> Answer:
         if steps > MOST_STEPS:
             return f"{steps:,} values of {question.names(tuple(range(outer)))}, one after the other, are too many"
         ones = [(d,) for d in free if all(v.entries[d].zero for v in inside)]
-        pairs = [pair for pair in itertools.combinations(free, 2) if all(v.entries[d].low >= 0 for v in inside for d in pair)]
+        pairs = [
+            pair for pair in itertools.combinations(free, 2) if all(v.entries[d].low >= 0 for v in inside for d in pair)
+        ]
         # Blocks of two dimensions pass their turns on to the next value, so that none has to wait for all the others.
         passing = [pair for pair in pairs if all(any(v.entries[d].low >= 0 for d in pair) for v in carried)]
         for cuts, turns in ((passing, True), (ones, False), (pairs, False)):
@@ -289,8 +293,10 @@ def _stepped(question: _LoopFacts, vectors: Sequence[Vector]) -> Answer:
                 what = f"{question.names(best)} {'is 0' if cuts is ones else 'are ≥ 0'}"
                 why = f"within one value of {question.names(tuple(range(outer)))}, {what} in every vector"
                 return Strategy("stepped", best, why, tiled=turns, outer=outer)
-    within = [v for v in vectors if not all(entry.zero for entry in v.entries)]
-    return f"within one value of the outer indices, {accesses_text(within[-1])}: {within[-1]}"
+    if len(long) < 2:
+        return "it takes two indices with more than one value"
+    last = min(vectors, key=lambda v: [not entry.zero for entry in v.entries])
+    return f"within one value of the outer indices, {accesses_text(last)}: {last}"
 
 
 def _inspected(question: _LoopFacts, vectors: Sequence[Vector]) -> Answer:

@@ -193,7 +193,9 @@ def _several(analysis: Analysis) -> LoopVisits:
         visits = LoopVisits(order, weight, _form(space), cuts[0], cuts[1], arrays)
     else:
         index = space.records.index
-        cuts = [straight(np.bincount(index[d], minlength=extent), blocks) for d, extent in zip(dims, extents, strict=True)]
+        cuts = [
+            straight(np.bincount(index[d], minlength=extent), blocks) for d, extent in zip(dims, extents, strict=True)
+        ]
         table = np.zeros((blocks,) * len(dims), np.int64)
         table[tuple(block.T)] = np.arange(len(order))
         visit = table[tuple(cut.block_of()[index[d]] for d, cut in zip(dims, cuts, strict=True))]
@@ -231,7 +233,9 @@ def _stepped(analysis: Analysis) -> LoopVisits:
     lo, hi, weight = _box(space.dims, cuts, len(step))
     arrays = {("lo", ""): lo, ("hi", ""): hi, **_extents(space)}
     if strategy.tiled:
-        return LoopVisits(Order("wavefront, stepped", rows, cols, row, col), weight, _form(space), row_cut, col_cut, arrays)
+        return LoopVisits(
+            Order("wavefront, stepped", rows, cols, row, col), weight, _form(space), row_cut, col_cut, arrays
+        )
     diagonal = step * (rows + cols - 1) + (row + col if len(ends) == 2 else 0)
     by_wave = np.argsort(diagonal, kind="stable").astype(np.int64)
     waves = tuple(part for part in np.split(by_wave, np.cumsum(np.bincount(diagonal))[:-1]) if len(part))
