@@ -250,17 +250,17 @@ NESTS: dict[str, tuple[str, dict[str, Any], str | None]] = {
                             U[t + 1, i, j, k] = U[t, i - 1, j, k] + U[t, i + 1, j, k] - U[t, i, j - 1, k - 1]
         """,
         {"U": draw(5, 8, 8, 8), "T": 4, "n": 8},
-        "2d transformed",
+        "2d ordered",
     ),
     "rows one after the other": (
         """
         def loop(U, T, n):
             for t in range(1, T):
                 for i in range(1, n - 9):
-                    for j in range(9, n - 9):
+                    for j in range(9, 50):
                         U[t, i, j] = U[t, i - 1, j - 9] + U[t, i - 1, j + 9] - U[t - 1, i + 9, j + 9]
         """,
-        {"U": draw(4, 24, 30), "T": 4, "n": 24},
+        {"U": draw(4, 24, 60), "T": 4, "n": 24},
         "stepped",
     ),
     "knapsack": (
