@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import random
+import textwrap
 import warnings
 from typing import Any
 
@@ -17,7 +18,7 @@ import pytest
 import stretto as st
 from loop_bodies import fresh, function, three_ways
 from loop_plain import Nest, Writer, compare
-from stretto.errors import LoopError, OrderWarning, PlanError
+from stretto.errors import LoopError, OrderWarning, PlanError, SerialWarning
 from stretto.loops.parallel import Loop
 from stretto.testing.loops import reference
 
@@ -345,6 +346,7 @@ NESTS: dict[str, tuple[str, dict[str, Any], str | None]] = {
 }
 
 
+@pytest.mark.filterwarnings("ignore::stretto.errors.SerialWarning")
 @pytest.mark.parametrize("name", NESTS)
 def test_nests_keep_their_order(name: str) -> None:
     """On any number of threads, cut finely: what plain Python computes; or the loop is refused."""
@@ -446,6 +448,7 @@ def test_steps_that_build_on_what_they_find_do_not_warn() -> None:
     )
 
 
+@pytest.mark.filterwarnings("ignore::stretto.errors.SerialWarning")
 @pytest.mark.parametrize(
     ("source", "strategy"),
     [
@@ -489,8 +492,49 @@ def test_plan_order_wants_data() -> None:
     with pytest.raises(PlanError, match="its loops run over d; pass that"):
         plan.order(None)
     source, arguments, _ = NESTS["Gauss-Seidel"]
-    with pytest.raises(PlanError, match="its loops run over ranges, as they are written"):
-        st.parallel(function(source)).plan(**fresh(arguments)).order(None)
+    with pytest.raises(PlanError, match="its loops run over ranges; pass no data"):
+        st.parallel(function(source)).plan(**fresh(arguments)).order(ratings())
+    two = "def loop(a, b):\n    for i in range(9):\n        a[i] = i\n    for i in range(4):\n        b[i] = i\n"
+    plan = st.parallel(function(two)).plan(np.zeros(9), np.zeros(9))
+    with pytest.raises(PlanError, match="several loops run over ranges; say which with loop=0, 1"):
+        plan.order()
+    assert [*plan.order(loop=1)] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("ordered", [None, False])
+@pytest.mark.parametrize("name", [name for name, (_, _, strategy) in NESTS.items() if strategy])
+def test_the_order_of_ranges_is_that_of_the_plan(name: str, ordered: bool | None) -> None:
+    """`plan.order()` has every iteration once; a serial run of the body in it gives what the plan computes."""
+    source, arguments, _ = NESTS[name]
+    plan = st.parallel(blocks=5, ordered=ordered)(function(source)).plan(**fresh(arguments))
+    indices = [dim.name for dim in plan.parts[0].prepared.analysis.space.dims]
+    lines = textwrap.dedent(source).strip().splitlines()
+    over = ", ".join(indices)
+    body = [f"    for {over} in points:", *(line[4 * (len(indices) - 1) :] for line in lines[1 + len(indices) :])]
+    points = [*plan.order()]
+    plain = fresh(arguments)
+    function("\n".join([lines[0].replace("loop(", "loop(points, "), *body]) + "\n")(points, **plain)
+    found = reference(plan).arrays
+    assert len(set(points)) == len(points)
+    for key in arguments:
+        if isinstance(plain[key], np.ndarray):
+            np.testing.assert_array_equal(found[key], plain[key], err_msg=key)
+    if ordered is None:
+        wanted = fresh(arguments)
+        function(source)(**wanted)
+        for key, value in wanted.items():
+            np.testing.assert_array_equal(plain[key], value, err_msg=key)
+
+
+def test_a_chain_warns_that_it_is_serial() -> None:
+    source, arguments, _ = NESTS["the last one wins"]
+    loop = st.parallel(function(source))
+    with pytest.warns(SerialWarning, match=r"<loop body \d+>:3: the iterations of this loop run one after the other, on"):
+        loop(**fresh(arguments))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        loop(**fresh(arguments))  # once is enough
+    assert "warning     the iterations of this loop run one after the other" in loop.explain(**fresh(arguments))
 
 
 # --- bounds and steps ------------------------------------------------------------------------------------------------

@@ -69,8 +69,9 @@ def _facts(plan: PlannedCall, part: PlannedLoop, made: Plan) -> Iterator[Fact]:
     if part.prepared.analysis.options.schedule is not None:
         yield from _schedule(plan, part)
     yield "result", serial_order.in_words(part.prepared.analysis)
-    if message := serial_order.warning(part.prepared.analysis):
-        yield "warning", message.partition(": ")[2]
+    for message in (serial_order.warning(part.prepared.analysis), serial_order.runs_serially(part.prepared.analysis)):
+        if message:
+            yield "warning", message.partition(": ")[2]
     yield from words.promise(made)
     yield "space", space_text(part.prepared.analysis.space)
     yield from _accesses(part)
@@ -355,7 +356,7 @@ def _waiting(part: PlannedLoop) -> str:
         return "all iterations in one"
     if strategy.name == "chain":
         return "each waits for the one before it"
-    if strategy.name.startswith("2d"):
+    if strategy.name.startswith(("2d", "nd")) or (strategy.name == "stepped" and strategy.tiled):
         return "no barrier; a visit waits for the earlier visits of its two blocks"
     return "none waits for another"
 

@@ -59,10 +59,24 @@ def warning(analysis: Analysis) -> str | None:
     access = overwritten(analysis)
     if access is None:
         return None
-    file = analysis.function.file.replace("\\", "/").rpartition("/")[2]
     data = analysis.space.source
     return (
-        f"{file}:{access.line}: {access.text} is overwritten, and {data} is visited in the order of the plan, not in "
+        f"{_file(analysis)}:{access.line}: {access.text} is overwritten, and {data} is visited in the order of the plan, not in "
         f"its own, so that another record may be the last to write it; pass ordered=True to visit {data} in the order "
         "of its indices, or ordered=False if any order will do"
     )
+
+
+def runs_serially(analysis: Analysis) -> str | None:
+    """The warning for a loop whose visits run one after the other; None if no warning is needed."""
+    if analysis.strategy.name != "chain" or len(analysis.space) < 2:
+        return None
+    return (
+        f"{_file(analysis)}:{analysis.loop.line}: the iterations of this loop run one after the other, on one worker: "
+        f"{analysis.strategy.why}; explain() says what stands in the way of each strategy, and .plain is the function "
+        "as it is written"
+    )
+
+
+def _file(analysis: Analysis) -> str:
+    return analysis.function.file.replace("\\", "/").rpartition("/")[2]

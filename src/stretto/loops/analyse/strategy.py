@@ -159,6 +159,8 @@ def _static(question: _LoopFacts, vectors: Sequence[Vector]) -> tuple[Strategy |
         ("2d transformed", _transformed),
         ("stepped", _stepped),
     ]
+    if len(question.dims) < 3:
+        attempts = [attempt for attempt in attempts if attempt[0] not in ("nd unordered", "stepped")]
     if question.buffered and question.prefer is None:
         attempts.insert(0, ("buffered", _buffered))
     found: Strategy | None = None
@@ -226,8 +228,6 @@ def _rotation_of_several(question: _LoopFacts, vectors: Sequence[Vector]) -> Ans
         if cuts:
             best = max(cuts, key=lambda cut: min(question.dims[d].extent for d in cut))
             return Strategy("nd unordered", best, f"{question.names(best)}: one of them is 0 in every vector")
-    if len(long) < 3:
-        return "it takes three indices with more than one value"
     return f"no three or more indices have a 0 in {vectors[0]}: {accesses_text(vectors[0])}"
 
 
@@ -293,8 +293,6 @@ def _stepped(question: _LoopFacts, vectors: Sequence[Vector]) -> Answer:
                 what = f"{question.names(best)} {'is 0' if cuts is ones else 'are ≥ 0'}"
                 why = f"within one value of {question.names(tuple(range(outer)))}, {what} in every vector"
                 return Strategy("stepped", best, why, tiled=turns, outer=outer)
-    if len(long) < 2:
-        return "it takes two indices with more than one value"
     last = min(vectors, key=lambda v: [not entry.zero for entry in v.entries])
     return f"within one value of the outer indices, {accesses_text(last)}: {last}"
 
