@@ -1,9 +1,9 @@
 """Random loop nests with affine subscripts, for the oracle of the loop analysis.
 
 A nest has one to four ranges, some of which count down, in steps of two, or from and to bounds that depend on outer
-indices; its body has one or two statements over arrays with one to three axes, some of them under a test. Subscripts are
-an index plus a constant or other linear forms: 2 * i, n - 1 - i, i + j, i * m + j. Distances between subscripts of one
-array are small, so that most nests have dependences.
+indices; its body has one or two statements over arrays with one to three axes, some of them under a test. Subscripts
+are an index plus a constant or other linear forms: 2 * i, n - 1 - i, i + j, i * m + j. Distances between subscripts
+of one array are small, so that most nests have dependences.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def nest(draw: random.Random) -> Nest:
     raw: list[Reference] = []
     texts: list[tuple[Reference, str, list[Reference], tuple[Form, ...]]] = []
     for _ in range(statements):
-        test = (_test(draw, depth),) if draw.random() < 0.15 and depth > 1 else ()
+        test: tuple[Form, ...] = (_test(draw, depth),) if draw.random() < 0.15 and depth > 1 else ()
         target = _reference(draw, depth, "A" if draw.random() < 0.8 else "B", axes, True, test)
         reads = [_reference(draw, depth, draw.choice("AAB"), axes, False, test) for _ in range(draw.choice((1, 1, 2)))]
         sign = draw.choice(("=", "=", "+="))

@@ -11,6 +11,7 @@ from collections import Counter
 import pytest
 from bench.loops_nests import nest
 from bench.loops_oracle import shares
+
 from stretto.loops.analyse import distances
 from stretto.loops.layout import cut_visits
 

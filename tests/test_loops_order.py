@@ -529,7 +529,9 @@ def test_the_order_of_ranges_is_that_of_the_plan(name: str, ordered: bool | None
 def test_a_chain_warns_that_it_is_serial() -> None:
     source, arguments, _ = NESTS["the last one wins"]
     loop = st.parallel(function(source))
-    with pytest.warns(SerialWarning, match=r"<loop body \d+>:3: the iterations of this loop run one after the other, on"):
+    with pytest.warns(
+        SerialWarning, match=r"<loop body \d+>:3: the iterations of this loop run one after the other, on"
+    ):
         loop(**fresh(arguments))
     with warnings.catch_warnings():
         warnings.simplefilter("error")

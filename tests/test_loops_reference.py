@@ -108,7 +108,13 @@ STRATEGIES: dict[str, tuple[str, Any, dict[str, Any]]] = {
         {},
     ),
     "nd unordered": (
-        "def loop(d, s, t, u):\n    for (i, j, k), r in d:\n        s[i] += t[j]\n        t[j] += u[k]\n        u[k] += r\n",
+        """
+        def loop(d, s, t, u):
+            for (i, j, k), r in d:
+                s[i] += t[j]
+                t[j] += u[k]
+                u[k] += r
+        """,
         lambda: (tensor(), np.zeros(30), np.zeros(20), np.zeros(10)),
         {},
     ),

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from stretto.data.reading.text import text_file
     from stretto.data.records.data import Data
     from stretto.data.records.dense import dense
-    from stretto.data.records.sparse import sparse
     from stretto.data.records.ids import IdMap
     from stretto.data.records.samples import samples
+    from stretto.data.records.sparse import sparse
     from stretto.data.write import write
     from stretto.entry import run
     from stretto.keyed import integers, normal, uniform

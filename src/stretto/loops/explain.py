@@ -40,7 +40,7 @@ _MEANING = {
     "nd unordered": "blocks that differ in all of {all} run together",
     "2d ordered": "a block waits for those before it along {0} and {1}: dependent iterations keep their order",
     "2d transformed": "a block waits for those before it along {0} and {1}: dependent iterations keep their order",
-    "stepped": "the values of {outer} one after the other, and in each of them blocks of {all} as they depend on each other",
+    "stepped": "the values of {outer} one after the other; in each of them, blocks of {all} as they depend on others",
     "buffered": "the records are cut as they come; a visit does not see what others of its wave write",
     "chain": "one visit after the other, in the order of the loop: no faster than one worker",
     "inspected": "the data were inspected: iterations that meet nowhere run together",

@@ -54,7 +54,9 @@ def sparse(
         raise DataError(f"sparse: shape={tuple(shape)} does not hold the indices, which need at least {least}")
     value = tuple(Column(column) for column in columns)
     made = tuple(least if shape is None else (int(n) for n in shape))
-    return Sparse(Records("sparse", made, tuple(axes), value if isinstance(values, tuple) else value[0]), source="arrays")
+    return Sparse(
+        Records("sparse", made, tuple(axes), value if isinstance(values, tuple) else value[0]), source="arrays"
+    )
 
 
 def _index(axis: ArrayLike) -> NDArray[Any]:

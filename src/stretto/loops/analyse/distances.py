@@ -2,9 +2,9 @@
 
 For two accesses a and b the unknowns are the distance d, the iteration p of a (that of b is p + d) and the counters of
 the inner loops around either. The equations say that all subscripts agree; the inequalities that both iterations are in
-the space and satisfy the tests and bounds around the access. The system is solved once, then cut into the parts in which
-the first nonzero entry of d, or of -d, is entry k. Each part is a polytope: its corners bound every linear combination
-of the entries, exactly over the rationals.
+the space and satisfy the tests and bounds around the access. The system is solved once, then cut into the parts in
+which the first nonzero entry of d, or of -d, is entry k. Each part is a polytope: its corners bound every linear
+combination of the entries, exactly over the rationals.
 """
 
 from __future__ import annotations

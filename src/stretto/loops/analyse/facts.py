@@ -153,15 +153,15 @@ class Strategy:
     numbers, time first and space second. Index x has number (x - start) / step.
     """
 
-    # 'independent', '1d', '2d unordered', 'nd unordered', '2d ordered', '2d transformed', 'stepped', 'buffered', 'chain'
-    # or 'inspected'
+    # 'independent', '1d', '2d unordered', 'nd unordered', '2d ordered', '2d transformed', 'stepped', 'buffered',
+    # 'chain' or 'inspected'
     name: str
     dims: tuple[int, ...]  # dimensions that are cut, space first; () for 'buffered', which cuts records in their order
     why: str  # why it applies, in words
     rejected: tuple[RejectedStrategy, ...] = ()  # strategies that were tried before
     transform: tuple[tuple[int, ...], ...] = ()  # rows of the unimodular matrix of '2d transformed'
-    # Whether the turns of blocks are enough to keep the order. Otherwise, of '2d transformed', one value of the first new
-    # dimension is one time step; of 'stepped' all blocks wait for those before them.
+    # Whether the turns of blocks are enough to keep the order. Otherwise, of '2d transformed', one value of the first
+    # new dimension is one time step; of 'stepped' all blocks wait for those before them.
     tiled: bool = True
     waves: bool = False  # whether visits run in waves because some writes are buffered
     outer: int = 0  # of 'stepped': number of outer dimensions whose values follow one another

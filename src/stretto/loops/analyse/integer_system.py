@@ -1,8 +1,8 @@
 """Integer solutions of linear equations and inequalities: exact over equations, a superset under projection.
 
-Equations are solved over the integers: x = base + Σ tᵢ columnᵢ for any integers tᵢ (a column Hermite form). Inequalities
-are then in t. `project` removes unknowns (Fourier-Motzkin): every integer solution stays, and a few points without one
-may join. So a dependence test on top of it may claim too much and never too little.
+Equations are solved over the integers: x = base + Σ tᵢ columnᵢ for any integers tᵢ (a column Hermite form).
+Inequalities are then in t. `project` removes unknowns (Fourier-Motzkin): every integer solution stays, and a few
+points without one may join. So a dependence test on top of it may claim too much and never too little.
 """
 
 from __future__ import annotations
@@ -44,8 +44,9 @@ def solve(equations: Iterable[Inequality], size: int) -> tuple[list[int], list[l
 
 
 def echelon(columns: list[list[int]], rows: int) -> list[tuple[int, list[int]]]:
-    """Columns for the first rows: (row, column) in which row is the first that the column changes; `columns` keeps those
-    that change none of them.
+    """Columns for the first rows, as (row, column) where row is the first that the column changes.
+
+    `columns` keeps those that change none of these rows.
     """
     size = len(columns[0]) if columns else 0
     found = []

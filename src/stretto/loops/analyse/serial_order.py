@@ -61,9 +61,9 @@ def warning(analysis: Analysis) -> str | None:
         return None
     data = analysis.space.source
     return (
-        f"{_file(analysis)}:{access.line}: {access.text} is overwritten, and {data} is visited in the order of the plan, not in "
-        f"its own, so that another record may be the last to write it; pass ordered=True to visit {data} in the order "
-        "of its indices, or ordered=False if any order will do"
+        f"{_file(analysis)}:{access.line}: {access.text} is overwritten, and {data} is visited in the order of the "
+        "plan, not in its own, so that another record may be the last to write it; pass ordered=True to visit "
+        f"{data} in the order of its indices, or ordered=False if any order will do"
     )
 
 

@@ -78,7 +78,7 @@ def space_of(loop: loop_tree.LoopNest, infos: Mapping[str, Info], known: Mapping
             )
             raise PlanError(f"line {first.line}: the loop runs over {first.over.name}, which is {what}; {hint}")
         return _of_records(first, info)
-    dims = []
+    dims: list[Dim] = []
     for level in loop.levels:
         assert isinstance(level.over, loop_tree.Range)
         if not isinstance(level.pattern, str):

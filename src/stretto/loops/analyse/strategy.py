@@ -31,12 +31,13 @@ import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeAlias
 
 from stretto.errors import PlanError
 from stretto.loops.analyse.analysis import Analysis
 from stretto.loops.analyse.dependence import accesses_text, conflicts_text
-from stretto.loops.analyse.facts import Access, ArrayExtent, Dim, RejectedStrategy, Strategy, Vector
+from stretto.loops.analyse.facts import Access, ArrayExtent, Dim, RejectedStrategy, Strategy, Vector, VectorEntry
 from stretto.loops.analyse.placement import moved, placements
 from stretto.loops.analyse.unimodular import Matrix, search
 
@@ -244,9 +245,7 @@ def _transformed(question: _LoopFacts, vectors: Sequence[Vector]) -> Answer:
     pairs = sorted({tuple(sorted(pair)) for pair in question.pairs()})
     best: tuple[bool, tuple[int, ...], Matrix] | None = None
     for pair in pairs:
-        found = search(
-            [tuple(v.entries[d] for d in pair) for v in vectors], lambda row, k, pair=pair: vectors[k].along(pair, row)
-        )
+        found = search([tuple(v.entries[d] for d in pair) for v in vectors], partial(_along, vectors, pair))
         if found is not None and (best is None or found[1] > best[0]):
             best = (found[1], pair, found[0])
     if best is None:
@@ -263,6 +262,10 @@ def _transformed(question: _LoopFacts, vectors: Sequence[Vector]) -> Answer:
     # No array is subscripted by the new indices, so nothing is owned.
     cost = ((f"time {time}, space {space}", question.cost((), question.parts(pair[1]), question.parts(pair[0]))),)
     return Strategy("2d transformed", pair, why, transform=matrix, tiled=tiled, moved=cost)
+
+
+def _along(vectors: Sequence[Vector], pair: tuple[int, ...], row: Sequence[int], k: int) -> VectorEntry:
+    return vectors[k].along(pair, row)
 
 
 def _stepped(question: _LoopFacts, vectors: Sequence[Vector]) -> Answer:

@@ -26,6 +26,8 @@ from .loop_visits import LoopVisits, entries, even, fields_of, ragged_arrays
 
 PER_STALE_VISIT = 32  # iterations of a visit in a buffered loop
 FEWEST_WAVES, MOST_WAVES = 32, 256
+FEWEST_IN_STEP = 1024  # iterations of a visit of one step of outer indices
+MOST_VISITS = 2**16  # of all steps: the order of visits takes some microseconds for each
 LEAST_OF_SEVERAL = 64  # iterations of a visit of a rotation along three axes or more, on average
 
 
@@ -182,12 +184,13 @@ def _several(analysis: Analysis) -> LoopVisits:
     extents = [space.dims[d].extent for d in dims]
     first, _ = _square(analysis, (min(extents), min(extents)))
     if not analysis.options.blocks:
-        first = max(min(first, 4), min(first, int((len(space) / LEAST_OF_SEVERAL) ** (1 / len(dims)))))
+        most = min(MOST_VISITS, len(space) / LEAST_OF_SEVERAL) ** (1 / len(dims))
+        first = max(min(first, 4), min(first, int(most)))
     blocks = max(1, min(first, *extents))
     order, block = several(blocks, len(dims))
     if space.records is None or space.kind == "dense":
         cuts = [even(extent, blocks) for extent in extents]
-        lo, hi, weight = _box(space.dims, {d: (cut, block[:, k]) for k, (d, cut) in enumerate(zip(dims, cuts, strict=True))},
+        lo, hi, weight = _box(space.dims, {d: (cuts[k], block[:, k]) for k, d in enumerate(dims)},
                               len(order))  # fmt: skip
         arrays = {("lo", ""): lo, ("hi", ""): hi, **_extents(space)}
         visits = LoopVisits(order, weight, _form(space), cuts[0], cuts[1], arrays)
@@ -251,7 +254,8 @@ def _blocks_within(analysis: Analysis, steps: int) -> tuple[int, int]:
         return min(asked[0], extents[0]) if asked else max(1, most), 1
     if asked:
         return min(asked[0], extents[0]), min(asked[-1], extents[1])
-    side = choose_blocks(each, (extents[0], extents[1]), analysis.options.width)
+    most = min(analysis.options.width, max(2, math.isqrt(MOST_VISITS // max(1, steps))))
+    side = max(1, min(most, math.isqrt(each // FEWEST_IN_STEP) or 1, *extents))
     return side, side
 
 

@@ -21,7 +21,7 @@ from .traversal import iterations
 
 
 def in_order(prepared: PreparedLoop, held: BoundValues, known: Mapping[str, Any]) -> Iterator[Any]:
-    """(index, value) of every record, or the index alone of ranges, visit by visit; buffers are replayed by the plan."""
+    """(index, value) of every record, visit by visit, or the index alone of ranges; the plan replays buffers."""
     visits = prepared.visits
     buffers = [held.buffers[a.name] for a in prepared.analysis.body.arrays if a.role == "buffer"]
     every = np.arange(len(visits), dtype=np.int64)

@@ -53,9 +53,9 @@ def several(blocks: int, axes: int) -> tuple[Order, Ints]:
     """A rotation along several axes: every combination of blocks once, and no two visits at a time share a block.
 
     The order has row blocks (axis 0) and column blocks (axis 1); the blocks of other axes follow from it. In one pass
-    of a ring, row block r meets column blocks r, r + 1, … and keeps block r + s of axis 2. The column block that it
-    begins the next pass with is the one that row block r + 1 ended with, so r + 1 has then finished with block r + s + 1
-    of axis 2, which r needs next.
+    of a ring, row block r meets column blocks r, r + 1, … and keeps block r + s of axis 2. It begins the next pass with
+    the column block that row block r + 1 ended with. So r + 1 has then finished with block r + s + 1 of axis 2, which
+    r needs next.
 
     Returns
     -------
