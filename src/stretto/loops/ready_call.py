@@ -85,7 +85,9 @@ class _Array:
         if self.owner() is not value:
             return None
         array: Any = value.array if isinstance(value, State) else value
-        same = self.array() is array and array.shape == self.shape and array.strides == self.strides
+        if array is None or self.array() is not array:
+            return None
+        same = array.shape == self.shape and array.strides == self.strides
         return array if same and array.dtype == self.dtype and array.flags.writeable == self.writeable else None
 
 
