@@ -23,7 +23,7 @@ from stretto.kernels.core.claims import next_visit
 from stretto.kernels.core.compile import inner, kernel
 from stretto.kernels.numeric.vector import add, cast, fma, load, load_part, mul, splat, total
 
-from .columns import column_range, dot
+from .columns import column_range, dot, sparse_dot
 
 _ZERO = np.float64(0.0)
 _CONSTANT = 1e-12  # a centred norm² below this share of the uncentred one is rounding error: the column is constant
@@ -89,11 +89,22 @@ def _spread(XT, j, weight, m):
 @inner
 def _spread_sparse(indptr, indices, values, j, weight, mass, m):
     """Σ weight_i (x_ij − m)², where entries that are not stored count as zeros."""
-    held, square = 0.0, 0.0
-    for t in range(indptr[j], indptr[j + 1]):
+    held, square, held_too, square_too = 0.0, 0.0, 0.0, 0.0
+    t, last = indptr[j], indptr[j + 1]
+    while t + 2 <= last:
+        away, other = np.float64(values[t]) - m, np.float64(values[t + 1]) - m
+        w, u = weight[indices[t]], weight[indices[t + 1]]
+        held += w
+        held_too += u
+        square += w * away * away
+        square_too += u * other * other
+        t += 2
+    if t < last:
         away = np.float64(values[t]) - m
         held += weight[indices[t]]
         square += weight[indices[t]] * away * away
+    held += held_too
+    square += square_too
     # Zeros have the weight that the stored entries leave; a difference within rounding error is 0.
     absent = mass - held
     if indptr[j + 1] - indptr[j] == weight.shape[0] or absent <= 1e-12 * mass:
@@ -129,15 +140,10 @@ def survey_sparse_worker(
     while visit >= 0:
         seen = 0.0
         for j in range(bounds[visit], bounds[visit + 1]):
-            first, pulled = 0.0, 0.0
-            for t in range(indptr[j], indptr[j + 1]):
-                i, x = indices[t], np.float64(values[t])
-                first += weight[i] * x
-                pulled += x * v[i]
-            m = first / mass if centred else 0.0
+            m = sparse_dot(indices, values, indptr[j], indptr[j + 1], weight) / mass if centred else 0.0
             mean[j] = m
             norm[j] = np.sqrt(_spread_sparse(indptr, indices, values, j, weight, mass, m))
-            product[j] = pulled
+            product[j] = sparse_dot(indices, values, indptr[j], indptr[j + 1], v)
             seen += norm[j]
         out[visit] = seen
         visit = next_visit(pass_, worker, visit)

@@ -101,13 +101,15 @@ def taken(estimator: Any, X: Any, y: Any, sample_weight: Any, *, numeric: bool =
         vars(estimator).pop("feature_names_in_", None)
         weight = weights(sample_weight, shape_of(files), owner=owner, shared=numeric)
         return LinearInput(files, numbers(y, owner=owner) if numeric else y, Design((0, 0)), weight)
+    if not isinstance(X, np.ndarray):
+        X = checks.plain(X, owner=owner)
     if _plain_arrays(X, y):
-        estimator.n_features_in_ = X.shape[1]
+        estimator.n_features_in_ = int(X.shape[1])
         vars(estimator).pop("feature_names_in_", None)
     else:
         X, y = validate_data(
             estimator,
-            checks.plain(X, owner=owner),
+            checks.plain(X, owner=owner) if isinstance(X, np.ndarray) else X,
             checks.plain(y, owner=owner, name="y"),
             accept_sparse=True,
             dtype="numeric",
@@ -121,11 +123,15 @@ def taken(estimator: Any, X: Any, y: Any, sample_weight: Any, *, numeric: bool =
 
 
 def _plain_arrays(X: Any, y: Any) -> bool:
-    """Whether scikit-learn's validation, which takes as long as a small fit, would find nothing to change or refuse."""
-    if type(X) is not np.ndarray or type(y) is not np.ndarray or X.ndim != 2 or y.ndim != 1:
+    """Whether scikit-learn's validation, which takes as long as a small fit, would find nothing to change or refuse.
+
+    X: an array, or a sparse matrix whose structure was verified
+    """
+    known = type(X) is np.ndarray or (is_sparse(X) and X.format in ("csr", "csc"))
+    if not known or type(y) is not np.ndarray or X.ndim != 2 or y.ndim != 1:
         return False
     kinds = X.dtype in (np.float64, np.float32) and y.dtype in (np.float64, np.float32, np.int64, np.bool_)
-    if not kinds or not X.size or len(X) != len(y) or not y.flags.c_contiguous:
+    if not kinds or not min(X.shape) or X.shape[0] != len(y) or not y.flags.c_contiguous:
         return False
     return y.dtype.kind != "f" or bool(np.isfinite(np.einsum("i,i->", y, y, dtype=np.float64)))
 
