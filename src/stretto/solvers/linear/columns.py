@@ -84,7 +84,8 @@ class ColumnPasses:
         """
         mean, norm, product = np.empty(self.p), np.empty(self.p), np.empty(self.p)
         mass = float(weight.sum()) if mass is None else mass
-        args = (*self.parts, weight, mass, centred, v, mean, norm, product)
+        alike = float(weight[0]) if self.sparse and len(weight) and np.all(weight == weight[0]) else -1.0
+        args = (*self.parts, weight, alike, mass, centred, v, mean, norm, product)
         self.run("survey", self._kernels["survey"], column_bounds(self.entries), *args, work=self.nnz)
         return mean, norm, product
 
