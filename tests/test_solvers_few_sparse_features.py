@@ -36,6 +36,7 @@ def solved(problem: RegressionProblem, l1: float, l2: float = 0.0, runtime: Runt
 
 
 def best_of(problem: RegressionProblem, l1: float, l2: float, gap: float) -> Fit:
+    assert isinstance(problem.design, RowDesign)
     by_columns = RegressionProblem(
         problem.design.columns, problem.y, problem.weight, "logistic", problem.intercept, scale=problem.scale
     )

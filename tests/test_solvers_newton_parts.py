@@ -112,7 +112,8 @@ def row_products(X: Floats, unit: Floats, size: int) -> Floats:
     with Threads(2).open() as crew:
         crew.run_pass(step, "exact", 1 << 30)
     row_space.add_parts(parts)
-    return parts[0]
+    made: Floats = parts[0]
+    return made
 
 
 @pytest.mark.parametrize(("n", "p"), [(1, 9), (33, 70), (50, 400)])
