@@ -57,19 +57,25 @@ def read(estimator: Any, X: Any, y: Any, sample_weight: Any, *, numeric: bool, b
 
 
 def converted(
-    given: LinearInput, *, by_moments: bool = False, by_newton: bool = False, by_rows: bool = False
+    given: LinearInput,
+    *,
+    by_moments: bool = False,
+    by_newton: bool = False,
+    by_rows: bool = False,
+    smooth: bool = False,
 ) -> LinearInput:
     """The input with a design, if X is in memory; `laid_out` handles files. by_moments: see `read`.
 
     by_newton : X that suits Newton steps is read by `FewFeaturesSolver` alone, which finds NaN and infinity in dense X
     by_rows : sparse X that suits Newton steps is stored by rows
+    smooth : there is no L1 penalty
     """
     if isinstance(given.X, DesignFiles):
         return given
     # Moments do not contain values of samples that weigh nothing.
     later = by_moments and uniform(given.weight) and suits_moments(*given.shape)
     if is_sparse(given.X):
-        by_rows = by_rows and suits_sparse_newton(*given.shape, given.X.nnz)
+        by_rows = by_rows and suits_sparse_newton(*given.shape, given.X.nnz, smooth=smooth)
         return replace(given, design=RowDesign.of(given.X) if by_rows else Design.of(given.X, checked=True))
     later = later or (by_newton and suits_newton(*given.shape))
     return replace(given, design=Design.of(given.X, checked=True, bounded=later))
