@@ -11,7 +11,9 @@ import stretto as st
 from stretto.data.design.design import Design
 from stretto.kernels.linear import sample_losses
 from stretto.kernels.newton import row_space
+from stretto.runtime.blocks.step import make_step
 from stretto.runtime.runtimes import Threads
+from stretto.schedule.orders.rotation import independent
 from stretto.solvers.linear.columns import ColumnPasses
 from stretto.solvers.linear.gram import Gram
 from stretto.solvers.linear.loss import Logistic
@@ -98,23 +100,22 @@ def test_the_intercept_of_predictions_of_zero_is_the_log_odds() -> None:
 # --- wide data --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("n", "p"), [(1, 9), (33, 70), (50, 400)])
-def test_products_of_rows_and_their_factor(n: int, p: int) -> None:
+@pytest.mark.parametrize(("n", "p"), [(1, 9), (33, 70), (50, 400), (64, 300)])
+def test_products_of_rows(n: int, p: int) -> None:
     X, unit = matrix(n, p), np.linspace(0.5, 2.0, p)
-    X[n // 2] = X[0]  # the rank is less than n
-    size = -(-n // row_space.WIDTH) * row_space.WIDTH
-    P = np.empty((p, size))
-    row_space.scale_columns(np.ascontiguousarray(X.T), unit, P)
-    np.testing.assert_array_equal(P[:, :n], (X / unit).T)
-    assert not P[:, n:].any()
-    K = np.zeros((size, size))
-    K[:n, :n] = (X / unit) @ (X / unit).T
-    pivot, L = np.empty(n, np.int64), np.zeros((n, n))
-    rank = row_space.factor(K, n, 1e-13, np.empty(n), pivot, L)
-    assert rank == (n - 1 if n > 1 else 1)
-    np.testing.assert_allclose(L @ L.T, K[:n, :n], rtol=1e-9, atol=1e-9)
-    assert not L[:, rank:].any()
-    np.testing.assert_array_equal(np.triu(L[pivot[:rank], :rank], 1), 0.0)
+    panels = -(-n // row_space.WIDTH)
+    P = np.empty((panels, p, row_space.WIDTH))
+    row_space.pack_rows(np.ascontiguousarray(X.T), unit, P)
+    packed = P.transpose(0, 2, 1).reshape(-1, p)
+    np.testing.assert_array_equal(packed[:n], X / unit)
+    assert not packed[n:].any()
+    K, bounds = np.zeros((panels * row_space.WIDTH,) * 2), np.arange(panels + 1)
+    step = make_step("products", row_space.products_worker, independent(panels), np.diff(bounds), bounds, n, P, K)
+    with Threads(1).open() as crew:
+        crew.run(step, "exact")
+    exact = (X / unit) @ (X / unit).T
+    np.testing.assert_allclose(np.tril(K[:n, :n]), np.tril(exact), rtol=1e-9, atol=1e-9)
+    assert not K[n:].any() and not K[:, n:].any()
 
 
 def prepared(X: Floats, y: Floats, loss: str = "logistic") -> PreparedProblem:

@@ -129,5 +129,5 @@ class ColumnPasses:
         if self.sparse:
             work = int(self.entries[which].sum())
         else:
-            rows = self._equal_parts(self.n, max(1, _ENTRIES // max(1, len(which))))
+            rows = self._equal_parts(self.n, max(64, _ENTRIES // max(1, len(which))))
         self.run("add", self._kernels["add"], rows, which, coef, *self.parts, z, work=work)
