@@ -100,22 +100,29 @@ def test_the_intercept_of_predictions_of_zero_is_the_log_odds() -> None:
 # --- wide data --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("n", "p"), [(1, 9), (33, 70), (50, 400), (64, 300)])
+def row_products(X: Floats, unit: Floats, size: int) -> Floats:
+    """The products of rows, with several parts of the columns and two panels of rows."""
+    p = X.shape[1]
+    bounds = np.array([0, p // 2, p], np.int64)
+    panels = np.unique(np.array([0, 16, size], np.int64))
+    parts = np.zeros((2, size, size))
+    count = 2 * (len(panels) - 1)
+    args = (bounds, panels, np.ascontiguousarray(X.T), unit, parts)
+    step = make_step("products", row_space.products_worker, independent(count), np.ones(count, np.int64), *args)
+    with Threads(2).open() as crew:
+        crew.run_pass(step, "exact", 1 << 30)
+    row_space.add_parts(parts)
+    made: Floats = parts[0]
+    return made
+
+
+@pytest.mark.parametrize(("n", "p"), [(1, 9), (33, 70), (50, 400)])
 def test_products_of_rows(n: int, p: int) -> None:
     X, unit = matrix(n, p), np.linspace(0.5, 2.0, p)
-    panels = -(-n // row_space.WIDTH)
-    P = np.empty((panels, p, row_space.WIDTH))
-    row_space.pack_rows(np.ascontiguousarray(X.T), unit, P)
-    packed = P.transpose(0, 2, 1).reshape(-1, p)
-    np.testing.assert_array_equal(packed[:n], X / unit)
-    assert not packed[n:].any()
-    K, bounds = np.zeros((panels * row_space.WIDTH,) * 2), np.arange(panels + 1)
-    step = make_step("products", row_space.products_worker, independent(panels), np.diff(bounds), bounds, n, P, K)
-    with Threads(1).open() as crew:
-        crew.run(step, "exact")
-    exact = (X / unit) @ (X / unit).T
-    np.testing.assert_allclose(np.tril(K[:n, :n]), np.tril(exact), rtol=1e-9, atol=1e-9)
-    assert not K[n:].any() and not K[:, n:].any()
+    size = -(-n // row_space.WIDTH) * row_space.WIDTH
+    K = row_products(X, unit, size)
+    np.testing.assert_allclose(np.tril(K[:n, :n]), np.tril((X / unit) @ (X / unit).T), rtol=1e-12, atol=1e-12)
+    assert not np.tril(K)[n:].any()
 
 
 def prepared(X: Floats, y: Floats, loss: str = "logistic") -> PreparedProblem:

@@ -15,13 +15,15 @@ from numpy.typing import NDArray
 from stretto.data.design.design import Design
 from stretto.kernels.newton import row_newton
 from stretto.kernels.newton import row_space as kernels
-from stretto.runtime.blocks.step import make_step
+from stretto.runtime.blocks.step import make_step, parts
 from stretto.schedule.orders.rotation import independent
 from stretto.solvers.linear.point import PreparedProblem
 from stretto.solvers.linear.regression import Fit
 
 Floats = NDArray[np.float64]
 
+_PARTS, _COLUMNS = 16, 1024  # parts of the features, at most; features of a part, at least
+_PANEL = 256  # rows of a visit
 _ROWS = 1024  # samples up to which products of all pairs take less time than passes over the columns
 _WIDER = 2  # features for each sample, at least
 _CLOSER = 0.5  # share of the gap that the smaller problem is solved to: rounding takes some of the rest
@@ -44,13 +46,18 @@ def reduced_start(setting: PreparedProblem, l2: float, gap: float, share: float,
     """
     columns, problem, crew, profile = setting.columns, setting.problem, setting.crew, setting.profile
     n, p = problem.design.shape
-    panels = -(-n // kernels.WIDTH)
-    size = panels * kernels.WIDTH
-    P, K = np.empty((panels, p, kernels.WIDTH)), np.zeros((size, size))
-    kernels.pack_rows[profile](*columns.parts, setting.scale, P)
-    columns.run("products", kernels.products_worker, np.arange(panels + 1), n, P, K, work=p * size * size // 32)
-    del P
-    K = np.tril(K)
+    size = -(-n // kernels.WIDTH) * kernels.WIDTH
+    bounds, panels = parts(p, _PARTS, _COLUMNS), np.unique([*range(0, size, _PANEL), size])
+    products = np.zeros((len(bounds) - 1, size, size))
+    count = (len(bounds) - 1) * (len(panels) - 1)
+    step = make_step(
+        "products", kernels.products_worker, independent(count), np.ones(count, np.int64), bounds, panels,
+        *columns.parts, setting.scale, products,
+    )  # fmt: skip
+    crew.run_pass(step, profile, p * size * size // 32)
+    kernels.add_parts[profile](products)
+    K = np.tril(products[0])
+    del products
     K += np.tril(K, -1).T
     vectors, numbers = np.zeros((row_newton.VECTORS, size)), np.zeros(row_newton.NUMBERS)
     args = (
