@@ -7,8 +7,8 @@ z, and g = v − l2·α, the step δ of α and c of b solve
 
     (l2 I + D K) δ = g − c·d,     Σ (α + δ) = 0
 
-through B = I + D^½ K D^½ / l2, which is never singular: δ = (q − D^½ B⁻¹ D^½ K q / l2) / l2 with q = g − c·d. v is a dual
-point where b is optimal, so that Σ v = 0; the duality gap there is gᵀKg / 2 l2.
+through B = I + D^½ K D^½ / l2, which is never singular: δ = (q − D^½ B⁻¹ D^½ K q / l2) / l2 with q = g − c·d. v is a
+dual point where b is optimal, so that Σ v = 0; the duality gap there is gᵀKg / 2 l2.
 """
 
 from __future__ import annotations
