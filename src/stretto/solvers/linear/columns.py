@@ -24,6 +24,7 @@ Ints = NDArray[np.int64]
 
 _VISITS = 256
 _ENTRIES = 1 << 16  # entries of a visit: some tens of microseconds
+_ROWS = 256  # rows of a dense visit, at least: fewer lines of each column take longer to fetch than to add
 
 
 def column_bounds(entries: Ints) -> Ints:
@@ -129,5 +130,5 @@ class ColumnPasses:
         if self.sparse:
             work = int(self.entries[which].sum())
         else:
-            rows = self._equal_parts(self.n, max(64, _ENTRIES // max(1, len(which))))
+            rows = self._equal_parts(self.n, max(_ROWS, _ENTRIES // max(1, len(which))))
         self.run("add", self._kernels["add"], rows, which, coef, *self.parts, z, work=work)
