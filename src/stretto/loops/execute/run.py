@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -176,14 +177,18 @@ def run(prepared: PreparedLoop, held: BoundValues, known: dict[str, Any], crew: 
     if not len(analysis.space):
         return 0.0
     spec = spec_for(prepared, held, known, crew) if crew.needs_spec else None
-    call = begin(prepared, held, known)
+    alone = None if crew.needs_spec else prepared.execution(crew.width)
+    call = begin(prepared, held, known, None if alone is None else alone.arrays)
     seconds = 0.0
-    for one in prepared.passes:
+    began = time.perf_counter()
+    for one in prepared.passes if alone is None else (alone.one,):
         step = call.step(one.visits, one.order, one.weight, spec, one.unstarted)
         with compiling(analysis):
             done = crew.run(step, analysis.options.profile, again=call.again)
         call.check(done.failed)
         seconds += done.seconds + call.merge(len(one.visits), crew)
+    if call.again or alone is not None:  # otherwise compiling is part of it
+        prepared.paces[alone is not None] = time.perf_counter() - began
     crew.gather()
     call.fold()
     call.end()
