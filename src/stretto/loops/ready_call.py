@@ -83,7 +83,7 @@ class _Array:
         """The array of the same argument, None if it has changed."""
         if self.owner() is not value:
             return None
-        array: Any = value.array if isinstance(value, State) else value
+        array: Any = getattr(value, "array", value)  # of a State
         same = self.array() is array and array.shape == self.shape and array.strides == self.strides
         return array if same and array.dtype == self.dtype and array.flags.writeable == self.writeable else None
 
@@ -147,7 +147,7 @@ class _Part:
                 seconds += done.seconds
                 failed = done.failed is not None
             if failed:
-                raise out_of_range(prepared, fault)
+                raise out_of_range(prepared.lowered, prepared.analysis, fault)
         prepared.paces[alone is not None] = time.perf_counter() - start
         for at, name in self.partial:
             values[name].fold(args[at])

@@ -21,6 +21,7 @@ from stretto.runtime.blocks.pass_control import UnstartedPass
 from stretto.schedule.orders.order import Ints, Order, part_of
 
 from .buffers import BufferArrays
+from .waves import WaveRunner
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,6 +54,7 @@ class PreparedLoop:
     visits: LoopVisits  # how its iterations are cut
     lowered: WorkerSource  # its generated source
     kernels: dict[str, Kernel]  # its compiled workers
+    waves: WaveRunner | None = None  # all waves of a buffered loop in one call; None: each wave is a pass
     idle: list[dict[str, BufferArrays]] = field(
         default_factory=list
     )  # buffer memory of runs that have ended, for reuse
