@@ -52,11 +52,14 @@ class LoopFunction:
             name: each.default for name, each in self._signature.parameters.items() if each.default is not each.empty
         }
         self._around: dict[str, Any] = {}  # values that its tree depends on, besides its source
+        self._inlined: dict[str, Any] = {}  # the same of the functions that are inlined
 
     @cached_property
     def tree(self) -> source.Function:
         """The function's loop tree."""
-        return parse(self.plain)
+        tree = parse(self.plain)
+        self._inlined = _inlined_values(tree)
+        return tree
 
     def _bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, partial: bool) -> BoundValues:
         self._notice()
@@ -77,9 +80,12 @@ class LoopFunction:
 
         Such values are functions that the loop calls, modules, and numbers in modules (`settings.rate`).
         """
-        now = {name: value for name, value in around(self.plain).items() if is_function(value) or _in_tree(name, value)}
+        now = _values(self.plain)
         before, self._around = self._around, now
-        if now.keys() != before.keys() or any(_differ(now[name], before[name]) for name in now):
+        changed = _changed(now, before)
+        if not changed and "tree" in vars(self):
+            changed = _changed(_inlined_values(self.tree), self._inlined)
+        if changed:
             self._forget()
 
     def _forget(self) -> None:
@@ -109,12 +115,14 @@ class LoopFunction:
     def captured(self) -> dict[str, Any]:
         """Values from around the function that its loops use, by name."""
         found = {}
-        cells = dict(zip(self.plain.__code__.co_freevars, self.plain.__closure__ or (), strict=True))
+        inlined = {name: (function, own) for name, function, own in self.tree.around}
         for name in self.tree.captured:
-            if name in cells:
-                found[name] = cells[name].cell_contents
-            elif name in self.plain.__globals__:
-                found[name] = self.plain.__globals__[name]
+            function, own = inlined.get(name, (self.plain, name))
+            cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+            if own in cells:
+                found[name] = cells[own].cell_contents
+            elif own in function.__globals__:
+                found[name] = function.__globals__[own]
             else:
                 remedy = "assign it above the function, or pass it as a parameter"
                 raise LoopError(
@@ -157,6 +165,21 @@ class LoopFunction:
 @functools.lru_cache(maxsize=256)
 def _compiled(code: str) -> types.CodeType:
     return compile(code, "<string>", "exec")
+
+
+def _values(function: Callable[..., Any]) -> dict[str, Any]:
+    """Values around a function that the loop tree depends on."""
+    found = around(function).items()
+    return {name: value for name, value in found if is_function(value) or _in_tree(name, value)}
+
+
+def _inlined_values(tree: source.Function) -> dict[str, Any]:
+    """The same of the functions that are inlined."""
+    return {f"{k}: {name}": value for k, fn in enumerate(tree.inlined) for name, value in _values(fn).items()}
+
+
+def _changed(now: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
+    return now.keys() != before.keys() or any(_differ(now[name], before[name]) for name in now)
 
 
 def _in_tree(name: str, value: Any) -> bool:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from stretto.cached import cached_property
 from stretto.checks import number
-from stretto.errors import OrderWarning, PlanError
+from stretto.errors import OrderWarning, PlanError, SerialWarning
 from stretto.plan.planned import refuse_changed
 from stretto.runtime import loop_calls
 from stretto.runtime.chosen import BLOCKS, chosen, here, one_memory
@@ -170,6 +170,8 @@ class Loop(LoopFunction):
                     self._warned.add(step.line)
                     if message := serial_order.warning(prepared.analysis):
                         warnings.warn(message, OrderWarning, stacklevel=3)
+                    if message := serial_order.runs_serially(prepared.analysis):
+                        warnings.warn(message, SerialWarning, stacklevel=3)
                 if self.options.schedule is None:
                     self.seconds += run(prepared, held, known, crew)
                 else:

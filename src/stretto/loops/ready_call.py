@@ -31,12 +31,13 @@ from stretto.state.state import State
 from .front import loop_tree
 from .front.bind import OPERATORS, BoundValues
 from .front.user_functions import around, names_of
+from .layout.joined import joined
 
 if TYPE_CHECKING:
     from stretto.runtime.blocks.crew import Crew
     from stretto.runtime.blocks.crew_pool import CrewPool
 
-    from .execute.prepared import PreparedLoop
+    from .execute.prepared import LoopPass, PreparedLoop
     from .loop_function import LoopFunction
 
 NUMBERS = bool | int | float | np.generic
@@ -83,8 +84,10 @@ class _Array:
         """The array of the same argument, None if it has changed."""
         if self.owner() is not value:
             return None
-        array: Any = getattr(value, "array", value)  # of a State
-        same = self.array() is array and array.shape == self.shape and array.strides == self.strides
+        array = self.array()
+        if array is None or array is not (value.array if isinstance(value, State) else value):
+            return None
+        same = array.shape == self.shape and array.strides == self.strides
         return array if same and array.dtype == self.dtype and array.flags.writeable == self.writeable else None
 
 
@@ -97,7 +100,8 @@ class _Part:
     fixed: tuple[Any, ...]  # arguments of the worker, None for those of a call
     given: tuple[tuple[int, str], ...]  # position among them, and name, of arrays and numbers of a call
     partial: tuple[tuple[int, str], ...]  # the same of accumulators
-    alone: tuple[Any, ...]  # the same as `fixed` for an execution by one worker
+    joined: LoopPass | None  # the visits of a single worker, with `joined_fixed` in the place of `fixed`
+    joined_fixed: tuple[Any, ...]
     large: bool  # whether checking its records needs other threads
     seconds: list[float] = field(default_factory=lambda: [float("inf")])  # of its last execution
 
@@ -115,22 +119,23 @@ class _Part:
             and self.prepared.watched.unchanged(crew)
         )
 
-    def run(self, values: Mapping[str, Any], crew: Crew | None) -> float:
-        """Run the loop; return the seconds that its passes took."""
+    def run(self, values: Mapping[str, Any], crew: Crew | None, *, single: bool) -> float:
+        """Run the loop; return the seconds that its passes took. single: one worker makes all visits."""
         from .execute.run import compiling, out_of_range
 
         prepared = self.prepared
         profile, visits = prepared.analysis.options.profile, prepared.visits
         if not len(prepared.analysis.space):
             return 0.0
-        alone = prepared.execution(1 if crew is None else crew.width)
-        passes, args = ((alone.one,), list(self.alone)) if alone is not None else (prepared.passes, list(self.fixed))
+        passes, args = prepared.passes, list(self.fixed)
+        if single and self.joined is not None:
+            passes, args = (self.joined,), list(self.joined_fixed)
         for at, name in self.given:
             args[at] = values[name]
         for at, name in self.partial:
             args[at] = values[name].blank(len(visits))
         fault = np.zeros(SLOTS, np.int64)
-        seconds, start = 0.0, time.perf_counter()
+        seconds = 0.0
         for one in passes:
             out = np.zeros(len(one.visits))
             if crew is None:
@@ -147,8 +152,7 @@ class _Part:
                 seconds += done.seconds
                 failed = done.failed is not None
             if failed:
-                raise out_of_range(prepared.lowered, prepared.analysis, fault)
-        prepared.paces[alone is not None] = time.perf_counter() - start
+                raise out_of_range(prepared, fault)
         for at, name in self.partial:
             values[name].fold(args[at])
         self.seconds[0] = seconds
@@ -187,13 +191,13 @@ class ReadyCall:
         if all(part.seconds[0] < most and not part.large for part in parts):
             return self._run(parts, now, None)
         with crews.open(self.runtime) as crew:
-            return self._run(parts, now, crew)
+            return self._run(parts, now, crew, single=width == 1)
 
     @staticmethod
-    def _run(parts: list[_Part], now: Mapping[str, Any], crew: Crew | None) -> float | None:
+    def _run(parts: list[_Part], now: Mapping[str, Any], crew: Crew | None, *, single: bool = True) -> float | None:
         if not all(part.unchanged(now, crew) for part in parts):
             return None
-        return sum(part.run(now, crew) for part in parts)
+        return sum(part.run(now, crew, single=single) for part in parts)
 
     def _same(self, values: Sequence[Any], now: dict[str, Any]) -> bool:
         """Whether arguments and surroundings are the same; in `now`, states become their arrays."""
@@ -287,6 +291,8 @@ def ready_call(
 
 
 def _part(prepared: PreparedLoop, held: BoundValues, known: Mapping[str, Any]) -> _Part:
+    from .execute.prepared import LoopPass
+
     analysis, visits = prepared.analysis, prepared.visits
     numbers = {**held.numbers, **known}
     relied = {**analysis.consulted, **visits.relied.numbers}
@@ -298,10 +304,14 @@ def _part(prepared: PreparedLoop, held: BoundValues, known: Mapping[str, Any]) -
         elif what == "partial":
             partial.append((at, name))
         fixed.append(visits.arrays.get((what, name)))
-    alone = prepared.execution(1)
-    alone_fixed = () if alone is None else tuple(alone.arrays.get(name) for name in prepared.lowered.arguments)
+    visits_of_one = None if partial or prepared.lowered.sites else joined(analysis, visits)
+    alone, alone_fixed = None, tuple(fixed)
+    if visits_of_one is not None:
+        count = np.arange(len(visits_of_one), dtype=np.int64)
+        alone = LoopPass(count, visits_of_one.order, visits_of_one.weight)
+        alone_fixed = tuple(visits_of_one.arrays.get(argument) for argument in prepared.lowered.arguments)
     large = sum(array.nbytes for array, _ in prepared.watched.copied) >= 8 * _LARGE
-    return _Part(prepared, tuple(relied.items()), tuple(fixed), tuple(given), tuple(partial), alone_fixed, large)
+    return _Part(prepared, tuple(relied.items()), tuple(fixed), tuple(given), tuple(partial), alone, alone_fixed, large)
 
 
 def _bounds(loop: loop_tree.LoopNest) -> Iterator[str]:
@@ -317,6 +327,8 @@ def _bounds(loop: loop_tree.LoopNest) -> Iterator[str]:
                 waiting.append(operand)
             case loop_tree.Binary(left=left, right=right):
                 waiting += [left, right]
+            case loop_tree.Call(args=args):
+                waiting += args
 
 
 def _surroundings(plain: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]] | None:

@@ -126,7 +126,7 @@ def bind(arguments: Mapping[str, Any], captured: Mapping[str, Any]) -> BoundValu
 
 
 def _role(name: str, infos: Mapping[str, Info]) -> str:
-    info = infos.get(name.partition(".")[0])
+    info = infos.get(name, infos.get(name.partition(".")[0]))
     return info.role if isinstance(info, ArrayInfo | StructInfo) else "state"
 
 

@@ -42,9 +42,10 @@ def joined(analysis: Analysis, visits: LoopVisits) -> LoopVisits | None:
         return None
     if form.kind == "grid" and min(form.steps) < 0:
         return None
+    if name == "stepped" and form.kind == "grid":
+        return _one_after_the_other(visits)
     if visits.waves:
-        ordered = name == "stepped" if form.kind == "grid" else name == "2d transformed"
-        return _one_after_the_other(visits) if ordered else None
+        return _one_after_the_other(visits) if name == "2d transformed" and form.kind == "skewed" else None
     tiled = name in ("2d ordered", "2d transformed") and analysis.strategy.tiled and len(form.steps) == 2
     if not tiled or (form.kind == "grid" and tuple(analysis.strategy.dims) != (0, 1)):
         return None
