@@ -400,8 +400,8 @@ def check(draw: random.Random) -> str:
             assert near[0] <= far[0]
             assert near[1] <= far[1]
         elif found.name == "2d transformed":
-            (time, space), (later, place) = apply(found.transform, near), apply(found.transform, far)
-            assert (time <= later and space <= place) if found.tiled else (time < later or near == far)
+            (time, space), (then, place) = apply(found.transform, near), apply(found.transform, far)
+            assert (time <= then and space <= place) if found.tiled else (time < then or near == far)
         elif found.name == "chain":
             assert found.dims == (0,)  # so that the visits are in the order of the loop
         else:

@@ -18,11 +18,13 @@ import dataclasses
 import types
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any, cast
 
 from stretto.loops.front import loop_tree
 from stretto.loops.front.functions import known
-from stretto.loops.front.names import UNKNOWN, NameScope, names_of, stored
+from stretto.loops.front.names import UNKNOWN, InlinedCalls, NameScope, names_of, stored
+from stretto.loops.front.parse_expressions import expression
 from stretto.loops.front.parse_statements import block, bound, idle, index_names, iterated, no_else, pattern
 from stretto.loops.front.refusals import shorten
 from stretto.loops.front.source_text import FunctionSource, parameters, read
@@ -31,7 +33,8 @@ from stretto.loops.front.source_text import FunctionSource, parameters, read
 def parse(fn: Callable[..., Any]) -> loop_tree.Function:
     """The loop tree of a Python function; raise LoopError, with file and line, for what cannot be compiled."""
     text = read(fn)
-    names = names_of(cast(types.FunctionType, fn), text)
+    calls = InlinedCalls(expression, block)
+    names = replace(names_of(cast(types.FunctionType, fn), text), calls=calls)
     _check_parameters(text, names)
     steps = tuple(_steps(text, names))
     loops = [step for step in steps if isinstance(step, loop_tree.LoopNest)]
@@ -43,8 +46,14 @@ def parse(fn: Callable[..., Any]) -> loop_tree.Function:
         line=text.line,
         params=parameters(text.node),
         steps=steps,
-        captured=tuple(dict.fromkeys(name for loop in loops for name in read_names(loop) if name not in names.own)),
+        captured=tuple(
+            dict.fromkeys(
+                name for loop in loops for name in read_names(loop) if name not in names.own and name not in calls.names
+            )
+        ),
         lines=text.lines,
+        inlined=tuple(calls.functions),
+        around=tuple((name, fn, own) for name, (fn, own) in calls.captured.items()),
     )
 
 

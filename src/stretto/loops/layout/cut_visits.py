@@ -282,7 +282,8 @@ def _transformed(analysis: Analysis) -> LoopVisits:
     lo = np.stack([low[0] + row_cut.bounds[block[0]], low[1] + col_cut.bounds[block[1]]], axis=1)
     hi = np.stack([low[0] + row_cut.bounds[block[0] + 1], low[1] + col_cut.bounds[block[1] + 1]], axis=1)
     box = np.array([[dim.start, dim.step, dim.extent] for dim in space.dims], np.int64)
-    form = VisitForm("skewed", inverse=unimodular.inverse(matrix), dense=space.kind == "dense", pair=(first, second))
+    steps, inverse = tuple(dim.step for dim in space.dims), unimodular.inverse(matrix)
+    form = VisitForm("skewed", steps, inverse, dense=space.kind == "dense", pair=(first, second))
     arrays = {("lo", ""): lo, ("hi", ""): hi, ("box", ""): box, **_extents(space)}
     weight = np.prod(hi - lo, axis=1) * (len(space) // max(1, math.prod(extents)))
     waves: tuple[Ints, ...] = ()
