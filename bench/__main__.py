@@ -31,6 +31,7 @@ NAMES = {
     "memory_chunks": "models in which single operations are too large: budgets, peaks and seconds with chunks",
     "memory_side_by_side": "parts of these five side by side on one GPU, taking turns: for when its minutes are few",
     "loops": "a user's loop beside the kernel written by hand and plain Numba",
+    "loop_corpus": "loops from textbooks: accepted or refused, milliseconds beside three forms of Numba; has options",
     "orders": "ordered, unordered and buffered loops: time and convergence",
     "compile": "compile time of every example, warm and cold",
     "prefetch": "sparse logistic regression with its weights in another process",
@@ -89,6 +90,7 @@ GATHERED = (
 )  # made of others, or for others, or in need of an option: only when named
 # All that follows their name is theirs.
 OPTIONS = (
+    "loop_corpus",
     "scoreboard",
     "adaptive",
     "adaptive_choice",

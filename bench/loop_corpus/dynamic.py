@@ -153,44 +153,80 @@ def table(n, m):
 
 
 def edit_data(rng, n, m):
-    return dict(a=text(rng, n), b=text(rng, m), D=np.zeros((n + 1, m + 1), np.int64))
+    return {"a": text(rng, n), "b": text(rng, m), "D": np.zeros((n + 1, m + 1), np.int64)}
 
 
 def needleman_data(rng, n, m):
     F = table(n, m)
     F[:, 0], F[0] = -np.arange(n + 1), -np.arange(m + 1)
-    return dict(a=text(rng, n), b=text(rng, m), F=F, move=np.zeros(F.shape, np.int8), match=1.0, mismatch=-1.0, gap=-1.0)
+    return {
+        "a": text(rng, n),
+        "b": text(rng, m),
+        "F": F,
+        "move": np.zeros(F.shape, np.int8),
+        "match": 1.0,
+        "mismatch": -1.0,
+        "gap": -1.0,
+    }
 
 
 def smith_data(rng, n, m):
     score = np.where(np.eye(4) > 0, 2.0, -1.0)
-    return dict(a=text(rng, n), b=text(rng, m), H=table(n, m), score=score, gap=1.5, best=st.accumulator(0.0, op=max))
+    return {
+        "a": text(rng, n),
+        "b": text(rng, m),
+        "H": table(n, m),
+        "score": score,
+        "gap": 1.5,
+        "best": st.accumulator(0.0, op=max),
+    }
 
 
 def gotoh_data(rng, n, m):
     made = smith_data(rng, n, m)
     X, Y = np.full((n + 1, m + 1), -1e9), np.full((n + 1, m + 1), -1e9)
-    return dict(a=made["a"], b=made["b"], M=table(n, m), X=X, Y=Y, score=made["score"], opening=2.0, extending=0.5)
+    return {
+        "a": made["a"],
+        "b": made["b"],
+        "M": table(n, m),
+        "X": X,
+        "Y": Y,
+        "score": made["score"],
+        "opening": 2.0,
+        "extending": 0.5,
+    }
 
 
 def dtw_data(rng, n, m):
-    return dict(x=rng.normal(size=n).cumsum(), y=rng.normal(size=m).cumsum(), D=np.zeros((n, m)))
+    return {"x": rng.normal(size=n).cumsum(), "y": rng.normal(size=m).cumsum(), "D": np.zeros((n, m))}
 
 
 def database_data(rng, sequences, length, query):
     sizes = rng.integers(length // 2, length, sequences)
     stop = np.cumsum(sizes)
-    return dict(query=text(rng, query), text=text(rng, stop[-1]), start=stop - sizes, stop=stop,
-                scores=np.zeros(sequences), match=2.0, mismatch=-1.0, gap=1.5)  # fmt: skip
+    return {
+        "query": text(rng, query),
+        "text": text(rng, stop[-1]),
+        "start": stop - sizes,
+        "stop": stop,
+        "scores": np.zeros(sequences),
+        "match": 2.0,
+        "mismatch": -1.0,
+        "gap": 1.5,
+    }
 
 
 def knapsack_data(rng, items, capacity):
-    return dict(weights=rng.integers(1, capacity // 4, items), values=rng.random(items),
-                best=np.zeros((items + 1, capacity + 1)), capacity=capacity)  # fmt: skip
+    return {
+        "weights": rng.integers(1, capacity // 4, items),
+        "values": rng.random(items),
+        "best": np.zeros((items + 1, capacity + 1)),
+        "capacity": capacity,
+    }
 
 
 def knapsack_row_data(rng, items, capacity):
-    return knapsack_data(rng, items, capacity) | dict(best=np.zeros(capacity + 1))
+    return knapsack_data(rng, items, capacity) | {"best": np.zeros(capacity + 1)}
 
 
 def viterbi_data(rng, length, states, symbols):
@@ -198,18 +234,27 @@ def viterbi_data(rng, length, states, symbols):
         p = rng.random(shape)
         return np.log(p / p.sum(-1, keepdims=True))
 
-    return dict(observed=rng.integers(0, symbols, length), start=logs(states), transition=logs(states, states),
-                emission=logs(states, symbols), score=np.zeros((length, states)),
-                back=np.zeros((length, states), np.int64))  # fmt: skip
+    return {
+        "observed": rng.integers(0, symbols, length),
+        "start": logs(states),
+        "transition": logs(states, states),
+        "emission": logs(states, symbols),
+        "score": np.zeros((length, states)),
+        "back": np.zeros((length, states), np.int64),
+    }
 
 
 def chain_data(rng, n):
-    return dict(p=rng.integers(1, 50, n + 1), cost=np.zeros((n, n)), split=np.zeros((n, n), np.int64))
+    return {"p": rng.integers(1, 50, n + 1), "cost": np.zeros((n, n)), "split": np.zeros((n, n), np.int64)}
 
 
 def tree_data(rng, n):
     total = np.concatenate([[0], np.cumsum(rng.random(n))])
-    return dict(weight=total[None] - total[:, None], cost=np.zeros((n + 1, n + 1)), root=np.zeros((n + 1, n + 1), int))
+    return {
+        "weight": total[None] - total[:, None],
+        "cost": np.zeros((n + 1, n + 1)),
+        "root": np.zeros((n + 1, n + 1), int),
+    }
 
 
 LOOPS = (
@@ -220,8 +265,8 @@ LOOPS = (
     CorpusLoop(dtw, dtw_data, (14, 11), (3000, 3000)),
     CorpusLoop(search_database, database_data, (8, 12, 7), (2000, 200, 60)),
     CorpusLoop(knapsack, knapsack_data, (9, 30), (1000, 10_000)),
-    CorpusLoop(knapsack_in_place, knapsack_row_data, (9, 30), (1000, 10_000)),
+    CorpusLoop(knapsack_in_place, knapsack_row_data, (9, 30), (1000, 10_000), refused="reads best[c]"),
     CorpusLoop(viterbi, viterbi_data, (20, 5, 4), (5000, 40, 30)),
-    CorpusLoop(matrix_chain, chain_data, (12,), (400,)),
-    CorpusLoop(optimal_bst, tree_data, (12,), (400,)),
+    CorpusLoop(matrix_chain, chain_data, (12,), (400,), refused="reads cost[i, k]"),
+    CorpusLoop(optimal_bst, tree_data, (12,), (400,), refused="reads cost[i, r]"),
 )

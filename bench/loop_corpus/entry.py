@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 import stretto as st
-from stretto.data.records.records import Column
 from stretto.data.records.record_sets import RecordsBase
+from stretto.data.records.records import Column
 from stretto.state.accumulator import Accumulator
 from stretto.state.buffer import Buffer
 from stretto.state.state import State
@@ -29,14 +29,18 @@ class CorpusLoop:
     small, large : tuple of int
         Sizes for checking and for timing.
     hand : callable or None
-        The same serial algorithm as a Numba programmer would write it, over `flat(arguments)`; None where it is the body
-        itself.
+        The same serial algorithm as a Numba programmer would write it, over `flat(arguments)`; None where it is the
+        body itself.
     options : dict
         Options of `st.parallel`.
     refused : str
-        Part of the message of a loop that is refused; "" for the others.
+        Part of the message of a loop that is refused, the advice or the reason; "" for the others.
     instead : str
-        Name of the loop that follows the advice of that message.
+        Name of the loop that follows that advice; "" where there is none to follow.
+    follows : bool
+        Whether the loop follows the advice of a refusal.
+    title : str
+        Name of a loop that shares its function with another; the function's name unless given.
     tolerance : float
         How far floats may be from those of plain Python, relative to the largest of the array.
     """
@@ -49,11 +53,18 @@ class CorpusLoop:
     options: dict[str, Any] = field(default_factory=dict)
     refused: str = ""
     instead: str = ""
+    follows: bool = False
+    title: str = ""
     tolerance: float = 1e-10
 
     @property
     def name(self) -> str:
-        return self.function.__name__
+        return self.title or self.function.__name__
+
+    @property
+    def serial(self) -> bool:
+        """Whether the result is that of a serial execution; writes through buffers are seen later."""
+        return not any(isinstance(value, Buffer) for value in self.arguments(self.small).values())
 
     def arguments(self, sizes: tuple[int, ...], seed: int = 0) -> dict[str, Any]:
         """Arguments of a call, the same for the same sizes and seed."""
@@ -62,6 +73,17 @@ class CorpusLoop:
     def loop(self) -> Any:
         """The loop, decorated."""
         return st.parallel(**self.options)(self.function)
+
+
+def inspected(entry: CorpusLoop, **changes: Any) -> CorpusLoop:
+    """The same loop with `inspect=True`, which is what its refusal advises."""
+    options = {**entry.options, "inspect": True}
+    return replace(
+        entry,
+        title=f"{entry.name}, inspected",
+        options=options,
+        **{"refused": "", "instead": "", "follows": True, **changes},
+    )
 
 
 def flat(arguments: dict[str, Any]) -> list[Any]:

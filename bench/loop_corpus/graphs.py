@@ -4,7 +4,7 @@ import numpy as np
 
 import stretto as st
 
-from .entry import CorpusLoop
+from .entry import CorpusLoop, inspected
 
 
 def pagerank_push(indptr, indices, rank, residual, damping, epsilon):
@@ -17,6 +17,18 @@ def pagerank_push(indptr, indices, rank, residual, damping, epsilon):
             residual[u] = 0.0
             for p in range(indptr[u], indptr[u + 1]):
                 residual[indices[p]] += damping * r / degree
+
+
+def pagerank_push_buffered(indptr, indices, rank, residual, added, damping, epsilon):
+    """The same with the residuals of other pages in a buffer."""
+    for u in range(len(rank)):
+        r = residual[u]
+        degree = indptr[u + 1] - indptr[u]
+        if r > epsilon * degree and degree > 0:
+            rank[u] += (1 - damping) * r
+            added[u] -= r
+            for p in range(indptr[u], indptr[u + 1]):
+                added[indices[p]] += damping * r / degree
 
 
 def hits(links, hub, authority, new_hub, new_authority):
@@ -71,11 +83,9 @@ def floyd_warshall(D, P):
 
 def bellman_ford(source, target, length, distance, rounds):
     """Shortest paths from one node: every edge, again and again."""
-    for k in range(rounds):
+    for _ in range(rounds):
         for e in range(len(length)):
-            d = distance[source[e]] + length[e]
-            if d < distance[target[e]]:
-                distance[target[e]] = d
+            distance[target[e]] = min(distance[target[e]], distance[source[e]] + length[e])
 
 
 def simrank(indptr, indices, S, new, decay):
@@ -197,77 +207,136 @@ def compressed(rng, n, degree):
 
 def push_data(rng, n, degree):
     indptr, indices = compressed(rng, n, degree)
-    return dict(indptr=indptr, indices=indices, rank=np.zeros(n), residual=np.ones(n) / n, damping=0.85,
-                epsilon=1e-3 / n)  # fmt: skip
+    return {
+        "indptr": indptr,
+        "indices": indices,
+        "rank": np.zeros(n),
+        "residual": np.ones(n) / n,
+        "damping": 0.85,
+        "epsilon": 1e-3 / n,
+    }
+
+
+def push_buffered_data(rng, n, degree):
+    made = push_data(rng, n, degree)
+    first = {name: made[name] for name in ("indptr", "indices", "rank", "residual")}
+    return first | {"added": st.buffer(made["residual"]), "damping": 0.85, "epsilon": 1e-3 / n}
 
 
 def links_data(rng, n, degree):
     rows, cols = rng.integers(0, n, (2, n * degree))
     links = st.Data.from_arrays(rows, cols, np.ones(n * degree), (n, n))
-    return dict(links=links, hub=rng.random(n), authority=rng.random(n), new_hub=np.zeros(n),
-                new_authority=np.zeros(n))  # fmt: skip
+    return {
+        "links": links,
+        "hub": rng.random(n),
+        "authority": rng.random(n),
+        "new_hub": np.zeros(n),
+        "new_authority": np.zeros(n),
+    }
 
 
 def labels_data(rng, n, degree, classes):
     indptr, indices = compressed(rng, n, degree)
-    return dict(indptr=indptr, indices=indices, weights=rng.random(len(indices)), labels=rng.integers(0, classes, n),
-                classes=classes)  # fmt: skip
+    return {
+        "indptr": indptr,
+        "indices": indices,
+        "weights": rng.random(len(indices)),
+        "labels": rng.integers(0, classes, n),
+        "classes": classes,
+    }
 
 
 def soft_data(rng, n, degree, classes):
     indptr, indices = compressed(rng, n, degree)
     F, Y = rng.random((n, classes)), rng.random((n, classes))
-    return dict(indptr=indptr, indices=indices, weights=rng.random(len(indices)), F=F, Y=Y, new=np.zeros((n, classes)),
-                alpha=0.9)  # fmt: skip
+    return {
+        "indptr": indptr,
+        "indices": indices,
+        "weights": rng.random(len(indices)),
+        "F": F,
+        "Y": Y,
+        "new": np.zeros((n, classes)),
+        "alpha": 0.9,
+    }
 
 
 def paths_data(rng, n):
-    return dict(D=rng.random((n, n)), P=np.repeat(np.arange(n)[:, None], n, axis=1))
+    return {"D": rng.random((n, n)), "P": np.repeat(np.arange(n)[:, None], n, axis=1)}
 
 
 def edges_data(rng, n, degree, rounds):
     source, target = rng.integers(0, n, (2, n * degree))
     distance = np.full(n, np.inf)
     distance[0] = 0
-    return dict(source=source, target=target, length=rng.random(n * degree), distance=distance, rounds=rounds)
+    return {
+        "source": source,
+        "target": target,
+        "length": rng.random(n * degree),
+        "distance": distance,
+        "rounds": rounds,
+    }
 
 
 def simrank_data(rng, n, degree):
     indptr, indices = compressed(rng, n, degree)
-    return dict(indptr=indptr, indices=indices, S=np.eye(n) + rng.random((n, n)) * 0.1, new=np.zeros((n, n)), decay=0.8)
+    return {
+        "indptr": indptr,
+        "indices": indices,
+        "S": np.eye(n) + rng.random((n, n)) * 0.1,
+        "new": np.zeros((n, n)),
+        "decay": 0.8,
+    }
 
 
 def neighbours_data(rng, queries, points, features, k):
-    return dict(queries=rng.random((queries, features)), points=rng.random((points, features)),
-                found=np.zeros((queries, k), np.int64), distance=np.full((queries, k), np.inf))  # fmt: skip
+    return {
+        "queries": rng.random((queries, features)),
+        "points": rng.random((points, features)),
+        "found": np.zeros((queries, k), np.int64),
+        "distance": np.full((queries, k), np.inf),
+    }
 
 
 def triangles_data(rng, n, degree):
     indptr, indices = compressed(rng, n, degree)
-    return dict(indptr=indptr, indices=indices, count=st.accumulator(0))
+    return {"indptr": indptr, "indices": indices, "count": st.accumulator(0)}
 
 
 def chain_data(rng, n, k):
     ones = np.ones((n, k)) / k
-    return dict(unary=rng.random((n, k)), pairwise=rng.random((k, k)), forward=ones, backward=ones.copy(),
-                belief=np.zeros((n, k)))  # fmt: skip
+    return {
+        "unary": rng.random((n, k)),
+        "pairwise": rng.random((k, k)),
+        "forward": ones,
+        "backward": ones.copy(),
+        "belief": np.zeros((n, k)),
+    }
 
 
 def grid_data(rng, n, m, labels):
     shape = n, m, labels
-    return dict(cost=rng.random(shape), right=np.zeros(shape), down=np.zeros(shape), smooth=1.0)
+    return {"cost": rng.random(shape), "right": np.zeros(shape), "down": np.zeros(shape), "smooth": 1.0}
 
 
+FORD = CorpusLoop(
+    bellman_ford, edges_data, (50, 2, 4), (50_000, 8, 5), refused="inspect=True", instead="bellman_ford, inspected"
+)
 LOOPS = (
-    CorpusLoop(pagerank_push, push_data, (20, 4), (200_000, 8)),
+    CorpusLoop(
+        pagerank_push, push_data, (20, 4), (200_000, 8), refused="st.buffer(residual)", instead="pagerank_push_buffered"
+    ),
+    CorpusLoop(pagerank_push_buffered, push_buffered_data, (20, 4), (200_000, 8), follows=True),
     CorpusLoop(hits, links_data, (20, 4), (200_000, 8)),
-    CorpusLoop(label_propagation, labels_data, (20, 4, 3), (100_000, 8, 10)),
+    CorpusLoop(
+        label_propagation, labels_data, (20, 4, 3), (100_000, 8, 10), refused="go through the row with a for loop"
+    ),
     CorpusLoop(soft_labels, soft_data, (20, 4, 3), (50_000, 8, 16), soft_labels_hand),
     CorpusLoop(floyd_warshall, paths_data, (12,), (400,)),
-    CorpusLoop(bellman_ford, edges_data, (12, 3, 4), (50_000, 8, 5)),
+    FORD,
+    inspected(FORD),
     CorpusLoop(simrank, simrank_data, (12, 3), (500, 6)),
     CorpusLoop(nearest_neighbours, neighbours_data, (6, 20, 4, 3), (500, 5000, 16, 10), nearest_neighbours_hand),
     CorpusLoop(triangles, triangles_data, (30, 6), (20_000, 20)),
-    CorpusLoop(belief_chain, chain_data, (12, 3), (20_000, 16)),
+    CorpusLoop(belief_chain, chain_data, (12, 3), (20_000, 16), refused="that is serial"),
     CorpusLoop(belief_grid, grid_data, (6, 7, 3), (200, 200, 16)),
 )

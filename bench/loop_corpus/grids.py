@@ -142,45 +142,55 @@ def integral_image(image, S):
 def plate_data(rng, steps, n, m):
     u = np.zeros((steps, n, m))
     u[0] = rng.random((n, m))
-    return dict(u=u, alpha=0.1)
+    return {"u": u, "alpha": 0.1}
 
 
 def wave_data(rng, steps, n, m):
     u = np.zeros((steps, n, m))
     u[0] = u[1] = rng.random((n, m))
-    return dict(u=u, c2=0.25)
+    return {"u": u, "c2": 0.25}
 
 
 def life_data(rng, n, m):
-    return dict(old=(rng.random((n, m)) < 0.4).astype(np.int64), new=np.zeros((n, m), np.int64))
+    return {"old": (rng.random((n, m)) < 0.4).astype(np.int64), "new": np.zeros((n, m), np.int64)}
 
 
 def poisson_data(rng, n, m):
-    return dict(u=rng.random((n, m)), f=rng.random((n, m)), h=1 / n)
+    return {"u": rng.random((n, m)), "f": rng.random((n, m)), "h": 1 / n}
 
 
 def jacobi_data(rng, n, m):
-    return dict(u=rng.random((n, m)), new=np.zeros((n, m)), f=rng.random((n, m)), h=1 / n, change=st.accumulator(0.0))
+    return {
+        "u": rng.random((n, m)),
+        "new": np.zeros((n, m)),
+        "f": rng.random((n, m)),
+        "h": 1 / n,
+        "change": st.accumulator(0.0),
+    }
 
 
 def convolve_data(rng, n, m, side):
-    return dict(image=rng.random((n, m)), kernel=rng.random((side, side)), out=np.zeros((n - side + 1, m - side + 1)))
+    return {
+        "image": rng.random((n, m)),
+        "kernel": rng.random((side, side)),
+        "out": np.zeros((n - side + 1, m - side + 1)),
+    }
 
 
 def bilateral_data(rng, n, m, radius):
-    return dict(image=rng.random((n, m)), out=np.zeros((n, m)), radius=radius, space=2.0, tone=0.2)
+    return {"image": rng.random((n, m)), "out": np.zeros((n, m)), "radius": radius, "space": 2.0, "tone": 0.2}
 
 
 def mandelbrot_data(rng, n, m, limit):
-    return dict(out=np.zeros((n, m), np.int64), left=-2.0, top=1.2, step=2.4 / n, limit=limit)
+    return {"out": np.zeros((n, m), np.int64), "left": -2.0, "top": 1.2, "step": 2.4 / n, "limit": limit}
 
 
 def image_data(rng, n, m):
-    return dict(image=rng.random((n, m)), out=np.zeros((n, m)))
+    return {"image": rng.random((n, m)), "out": np.zeros((n, m))}
 
 
 def integral_data(rng, n, m):
-    return dict(image=rng.random((n, m)), S=np.zeros((n + 1, m + 1)))
+    return {"image": rng.random((n, m)), "S": np.zeros((n + 1, m + 1))}
 
 
 LOOPS = (
@@ -191,8 +201,8 @@ LOOPS = (
     CorpusLoop(jacobi, jacobi_data, (9, 8), (2000, 2000)),
     CorpusLoop(convolve, convolve_data, (9, 8, 3), (1000, 1000, 7)),
     CorpusLoop(bilateral, bilateral_data, (9, 8, 2), (400, 400, 3)),
-    CorpusLoop(mandelbrot, mandelbrot_data, (9, 8, 20), (400, 500, 200), refused="", instead="mandelbrot_real"),
-    CorpusLoop(mandelbrot_real, mandelbrot_data, (9, 8, 20), (400, 500, 200)),
+    CorpusLoop(mandelbrot, mandelbrot_data, (9, 8, 20), (400, 500, 200), refused="complex", instead="mandelbrot_real"),
+    CorpusLoop(mandelbrot_real, mandelbrot_data, (9, 8, 20), (400, 500, 200), follows=True),
     CorpusLoop(median_filter, image_data, (9, 8), (1000, 1000)),
     CorpusLoop(integral_image, integral_data, (9, 8), (2500, 2500)),
 )

@@ -100,7 +100,7 @@ def nmf_columns(V, W, H, new):
 def als_gradient(rows, U, V, lam, lr):
     """Steps of gradient descent on the normal equations of every row's factors, as in alternating least squares."""
     for u, entries in rows:
-        for step in range(3):
+        for _ in range(3):
             g = lam * U[u]
             for i, r in entries:
                 g += (U[u] @ V[i] - r) * V[i]
@@ -111,7 +111,7 @@ def als_gradient_hand(ptr, items, rs, U, V, lam, lr):
     rank = U.shape[1]
     g = np.zeros(rank)
     for u in range(len(U)):
-        for step in range(3):
+        for _ in range(3):
             for k in range(rank):
                 g[k] = lam * U[u, k]
             for p in range(ptr[u], ptr[u + 1]):
@@ -167,38 +167,44 @@ def dominant(rng, n):
 
 
 def forward_data(rng, n):
-    return dict(L=np.tril(dominant(rng, n)), b=rng.random(n), x=np.zeros(n))
+    return {"L": np.tril(dominant(rng, n)), "b": rng.random(n), "x": np.zeros(n)}
 
 
 def back_data(rng, n, m):
-    return dict(U=np.triu(dominant(rng, n)), B=rng.random((n, m)), X=np.zeros((n, m)))
+    return {"U": np.triu(dominant(rng, n)), "B": rng.random((n, m)), "X": np.zeros((n, m))}
 
 
 def cholesky_data(rng, n):
     A = rng.normal(size=(n, n))
-    return dict(A=A @ A.T + n * np.eye(n), L=np.zeros((n, n)))
+    return {"A": A @ A.T + n * np.eye(n), "L": np.zeros((n, n))}
 
 
 def lu_data(rng, n):
-    return dict(A=dominant(rng, n))
+    return {"A": dominant(rng, n)}
 
 
 def schmidt_data(rng, n, d):
-    return dict(Q=rng.normal(size=(n, d)), R=np.zeros((n, n)))
+    return {"Q": rng.normal(size=(n, d)), "R": np.zeros((n, n))}
 
 
 def seidel_data(rng, n):
-    return dict(A=dominant(rng, n), b=rng.random(n), x=np.zeros(n))
+    return {"A": dominant(rng, n), "b": rng.random(n), "x": np.zeros(n)}
 
 
 def nmf_data(rng, n, m, rank):
-    return dict(V=rng.random((n, m)), W=rng.random((n, rank)), H=rng.random((rank, m)), new=np.zeros((rank, m)))
+    return {"V": rng.random((n, m)), "W": rng.random((n, rank)), "H": rng.random((rank, m)), "new": np.zeros((rank, m))}
 
 
 def factors_data(rng, n, m, count, rank):
     rows, cols = rng.integers(0, n, count), rng.integers(0, m, count)
     data = st.Data.from_arrays(rows, cols, rng.normal(size=count), (n, m)).group_by(0)
-    return dict(rows=data, U=rng.normal(size=(n, rank)) * 0.1, V=rng.normal(size=(m, rank)) * 0.1, lam=0.1, lr=0.01)
+    return {
+        "rows": data,
+        "U": rng.normal(size=(n, rank)) * 0.1,
+        "V": rng.normal(size=(m, rank)) * 0.1,
+        "lam": 0.1,
+        "lr": 0.01,
+    }
 
 
 def exact_data(rng, n, m, count, rank):
@@ -209,26 +215,39 @@ def exact_data(rng, n, m, count, rank):
 
 def matvec_data(rng, n, degree):
     indptr = np.concatenate([[0], np.cumsum(rng.integers(0, 2 * degree, n))])
-    return dict(data=rng.normal(size=indptr[-1]), indices=rng.integers(0, n, indptr[-1]), indptr=indptr,
-                x=rng.normal(size=n), y=np.zeros(n))  # fmt: skip
+    return {
+        "data": rng.normal(size=indptr[-1]),
+        "indices": rng.integers(0, n, indptr[-1]),
+        "indptr": indptr,
+        "x": rng.normal(size=n),
+        "y": np.zeros(n),
+    }
 
 
 def thomas_data(rng, m, n):
     a, c, d = (rng.random((m, n)) for _ in range(3))
-    return dict(a=a, b=rng.random((m, n)) + 3, c=c, d=d, x=np.zeros((m, n)), cp=np.zeros((m, n)), dp=np.zeros((m, n)))
+    return {
+        "a": a,
+        "b": rng.random((m, n)) + 3,
+        "c": c,
+        "d": d,
+        "x": np.zeros((m, n)),
+        "cp": np.zeros((m, n)),
+        "dp": np.zeros((m, n)),
+    }
 
 
 LOOPS = (
-    CorpusLoop(forward_substitution, forward_data, (12,), (3000,)),
+    CorpusLoop(forward_substitution, forward_data, (12,), (3000,), refused="reads x[j]"),
     CorpusLoop(back_substitution, back_data, (12, 5), (400, 100)),
-    CorpusLoop(cholesky, cholesky_data, (12,), (500,)),
-    CorpusLoop(lu, lu_data, (12,), (400,)),
-    CorpusLoop(gram_schmidt, schmidt_data, (7, 12), (200, 500)),
-    CorpusLoop(gauss_seidel_dense, seidel_data, (12,), (3000,)),
+    CorpusLoop(cholesky, cholesky_data, (12,), (500,), refused="reads L[j, k]"),
+    CorpusLoop(lu, lu_data, (12,), (400,), refused="reads A[i, k]"),
+    CorpusLoop(gram_schmidt, schmidt_data, (7, 12), (200, 500), refused="reads Q[k]"),
+    CorpusLoop(gauss_seidel_dense, seidel_data, (12,), (3000,), refused="reads x"),
     CorpusLoop(nmf, nmf_data, (9, 8, 3), (200, 150, 8)),
-    CorpusLoop(nmf_columns, nmf_data, (9, 8, 3), (200, 150, 8)),
+    CorpusLoop(nmf_columns, nmf_data, (9, 8, 3), (200, 150, 8), refused="a whole column is not a row"),
     CorpusLoop(als_gradient, factors_data, (12, 9, 50, 3), (5000, 3000, 300_000, 16), als_gradient_hand),
-    CorpusLoop(als_exact, exact_data, (12, 9, 50, 3), (5000, 3000, 300_000, 16)),
+    CorpusLoop(als_exact, exact_data, (12, 9, 50, 3), (5000, 3000, 300_000, 16), refused="np.eye"),
     CorpusLoop(sparse_matvec, matvec_data, (20, 4), (200_000, 10)),
     CorpusLoop(thomas, thomas_data, (5, 12), (2000, 200)),
 )

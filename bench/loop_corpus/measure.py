@@ -1,8 +1,8 @@
 """Time one loop of the corpus beside Numba: processor milliseconds, the least of several rounds.
 
 `strict` is the kernel written by hand (the body itself, where that is how one would write it), compiled with Numba's
-`error_model="numpy"`; `fast` the same with `fastmath=True`; `plain` the body under a bare `numba.njit`. Contestants take
-turns, and every run starts from the same arrays.
+`error_model="numpy"`; `fast` the same with `fastmath=True`; `plain` the body under a bare `numba.njit`. Contestants
+take turns, and every run starts from the same arrays.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Contest:
 
     def __init__(self, entry: CorpusLoop) -> None:
         self.arguments = entry.arguments(entry.large)
-        self.arrays = [a for value in self.arguments.values() for a in _arrays(value)]
+        self.arrays = [a for value in self.arguments.values() for a in arrays_of(value)]
         self.start = [a.copy() for a in self.arrays]
 
     def restore(self) -> None:
@@ -62,7 +62,7 @@ class Contest:
             array[...] = start
 
 
-def _arrays(value: Any) -> list[np.ndarray[Any, Any]]:
+def arrays_of(value: Any) -> list[np.ndarray[Any, Any]]:
     """Arrays that a loop may write."""
     if isinstance(value, Buffer):
         return [value.target, *value.helpers]

@@ -11,8 +11,7 @@ from .entry import CorpusLoop
 
 def gaussian_expectation(X, weight, mean, variance, share, loglik):
     """E-step of a mixture of Gaussians with diagonal covariances."""
-    n, d = X.shape
-    k = len(mean)
+    n, k = len(X), len(mean)
     for i in range(n):
         logp = np.zeros(k)
         for c in range(k):
@@ -127,6 +126,19 @@ def online_kmeans(X, centre, count, label):
         label[i] = nearest
 
 
+def online_kmeans_buffered(X, centre, count, dcentre, dcount, label):
+    """The same with its steps in buffers."""
+    for i in range(len(X)):
+        best, nearest = np.inf, 0
+        for c in range(len(centre)):
+            d = np.sum((X[i] - centre[c]) ** 2)
+            if d < best:
+                best, nearest = d, c
+        dcount[nearest] += 1
+        dcentre[nearest] += (X[i] - centre[nearest]) / count[nearest]
+        label[i] = nearest
+
+
 def online_kmeans_hand(X, centre, count, label):
     for i in range(len(X)):
         best, nearest = np.inf, 0
@@ -175,47 +187,114 @@ def shares(rng, *shape):
 
 
 def expectation_data(rng, n, d, k):
-    return dict(X=rng.normal(size=(n, d)), weight=shares(rng, k), mean=rng.normal(size=(k, d)),
-                variance=rng.random((k, d)) + 0.5, share=np.zeros((n, k)), loglik=st.accumulator(0.0))  # fmt: skip
+    return {
+        "X": rng.normal(size=(n, d)),
+        "weight": shares(rng, k),
+        "mean": rng.normal(size=(k, d)),
+        "variance": rng.random((k, d)) + 0.5,
+        "share": np.zeros((n, k)),
+        "loglik": st.accumulator(0.0),
+    }
 
 
 def maximisation_data(rng, n, d, k):
-    return dict(X=rng.normal(size=(n, d)), share=shares(rng, n, k), count=st.accumulator(np.zeros(k)),
-                total=st.accumulator(np.zeros((k, d))), square=st.accumulator(np.zeros((k, d))))  # fmt: skip
+    return {
+        "X": rng.normal(size=(n, d)),
+        "share": shares(rng, n, k),
+        "count": st.accumulator(np.zeros(k)),
+        "total": st.accumulator(np.zeros((k, d))),
+        "square": st.accumulator(np.zeros((k, d))),
+    }
 
 
 def forward_data(rng, n, states, symbols):
-    return dict(observed=rng.integers(0, symbols, n), start=shares(rng, states), A=shares(rng, states, states),
-                B=shares(rng, symbols, states), alpha=np.zeros((n, states)), scale=np.zeros(n))  # fmt: skip
+    return {
+        "observed": rng.integers(0, symbols, n),
+        "start": shares(rng, states),
+        "A": shares(rng, states, states),
+        "B": shares(rng, symbols, states),
+        "alpha": np.zeros((n, states)),
+        "scale": np.zeros(n),
+    }
 
 
 def backward_data(rng, n, states, symbols):
-    return dict(observed=rng.integers(0, symbols, n), A=shares(rng, states, states), B=shares(rng, symbols, states),
-                beta=np.ones((n, states)), scale=rng.random(n) + 0.5)  # fmt: skip
+    return {
+        "observed": rng.integers(0, symbols, n),
+        "A": shares(rng, states, states),
+        "B": shares(rng, symbols, states),
+        "beta": np.ones((n, states)),
+        "scale": rng.random(n) + 0.5,
+    }
 
 
 def many_data(rng, n, length, states, symbols):
-    return dict(sequences=rng.integers(0, symbols, (n, length)), start=shares(rng, states),
-                A=shares(rng, states, states), B=shares(rng, symbols, states), loglik=np.zeros(n))  # fmt: skip
+    return {
+        "sequences": rng.integers(0, symbols, (n, length)),
+        "start": shares(rng, states),
+        "A": shares(rng, states, states),
+        "B": shares(rng, symbols, states),
+        "loglik": np.zeros(n),
+    }
 
 
 def online_data(rng, n, d, k):
-    return dict(X=rng.normal(size=(n, d)), centre=rng.normal(size=(k, d)), count=np.ones(k), label=np.zeros(n, np.int64))
+    return {
+        "X": rng.normal(size=(n, d)),
+        "centre": rng.normal(size=(k, d)),
+        "count": np.ones(k),
+        "label": np.zeros(n, np.int64),
+    }
+
+
+def online_buffered_data(rng, n, d, k):
+    made = online_data(rng, n, d, k)
+    X, centre, count = made["X"], made["centre"], made["count"]
+    return {
+        "X": X,
+        "centre": centre,
+        "count": count,
+        "dcentre": st.buffer(centre),
+        "dcount": st.buffer(count),
+        "label": made["label"],
+    }
 
 
 def documents_data(rng, n, words, classes):
     rows, cols = np.nonzero(rng.random((n, words)) < 0.2)
     documents = st.Data.from_arrays(rows, cols, rng.integers(1, 4, len(rows)), (n, words)).group_by(0)
-    return dict(documents=documents, prior=np.log(shares(rng, classes)), likelihood=np.log(shares(rng, words, classes)),
-                label=np.zeros(n, np.int64))  # fmt: skip
+    return {
+        "documents": documents,
+        "prior": np.log(shares(rng, classes)),
+        "likelihood": np.log(shares(rng, words, classes)),
+        "label": np.zeros(n, np.int64),
+    }
 
 
 LOOPS = (
     CorpusLoop(gaussian_expectation, expectation_data, (20, 3, 4), (50_000, 16, 10), gaussian_expectation_hand),
     CorpusLoop(gaussian_maximisation, maximisation_data, (20, 3, 4), (50_000, 16, 10), gaussian_maximisation_hand),
-    CorpusLoop(hmm_forward, forward_data, (20, 4, 5), (20_000, 24, 30)),
+    CorpusLoop(
+        hmm_forward, forward_data, (20, 4, 5), (20_000, 24, 30), refused="only names are assigned between the loops"
+    ),
     CorpusLoop(hmm_backward, backward_data, (20, 4, 5), (20_000, 24, 30)),
     CorpusLoop(hmm_many, many_data, (7, 9, 4, 5), (2000, 50, 8, 10)),
-    CorpusLoop(online_kmeans, online_data, (20, 3, 4), (50_000, 16, 20), online_kmeans_hand),
-    CorpusLoop(naive_bayes, documents_data, (12, 15, 3), (3000, 500, 20), naive_bayes_hand),
+    CorpusLoop(
+        online_kmeans,
+        online_data,
+        (20, 3, 4),
+        (50_000, 16, 20),
+        online_kmeans_hand,
+        refused="st.buffer(centre)",
+        instead="online_kmeans_buffered",
+    ),
+    CorpusLoop(online_kmeans_buffered, online_buffered_data, (20, 3, 4), (50_000, 16, 20), follows=True),
+    CorpusLoop(
+        naive_bayes,
+        documents_data,
+        (12, 15, 3),
+        (3000, 500, 20),
+        naive_bayes_hand,
+        refused="go through the row with a for loop",
+    ),
 )

@@ -1,7 +1,8 @@
 """The body of a loop as plain Numba takes it: loops over records become loops over their arrays, nothing else changes.
 
-`plain(function, arguments)` returns an undecorated function over `flat(arguments)`; the caller compiles it. Accumulators
-become elements of arrays, keyed random numbers call the compiled generator, functions of the author's are compiled.
+`plain(function, arguments)` returns an undecorated function over `flat(arguments)`; the caller compiles it.
+Accumulators become elements of arrays, keyed random numbers call the compiled generator, functions of the author's are
+compiled.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from typing import Any
 
 import numba
 
-from stretto.data.records.records import Column
 from stretto.data.records.record_sets import RecordsBase
+from stretto.data.records.records import Column
 from stretto.kernels.numeric.keyed import NORMAL, UNIFORM, absorb, gauss, unit
 from stretto.state.accumulator import Accumulator
 

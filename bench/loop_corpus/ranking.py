@@ -6,7 +6,7 @@ import numpy as np
 
 import stretto as st
 
-from .entry import CorpusLoop
+from .entry import CorpusLoop, inspected
 
 
 def sigmoid(x):
@@ -47,6 +47,14 @@ def ranknet(better, worse, X, w, lr):
         w += lr * g * d
 
 
+def ranknet_buffered(better, worse, X, w, dw, lr):
+    """The same with its steps in a buffer."""
+    for t in range(len(better)):
+        d = X[better[t]] - X[worse[t]]
+        g = sigmoid(-(w @ d))
+        dw += lr * g * d
+
+
 def ranknet_hand(better, worse, X, w, lr):
     for t in range(len(better)):
         a, b = X[better[t]], X[worse[t]]
@@ -60,7 +68,7 @@ def ranknet_hand(better, worse, X, w, lr):
 
 def factorization_machine(samples, b, w, V, lr, lam):
     """A factorisation machine of the second order, squared loss."""
-    for i, (y, features) in samples:
+    for _, (y, features) in samples:
         s = np.zeros(V.shape[1])
         p = b[0]
         q = 0.0
@@ -74,6 +82,24 @@ def factorization_machine(samples, b, w, V, lr, lam):
         for f, x in features:
             w[f] -= lr * (e * x + lam * w[f])
             V[f] -= lr * (e * x * (s - V[f] * x) + lam * V[f])
+
+
+def machine_buffered(samples, b, w, V, db, dw, dV, lr, lam):
+    """The same with its steps in buffers."""
+    for _, (y, features) in samples:
+        s = np.zeros(V.shape[1])
+        p = b[0]
+        q = 0.0
+        for f, x in features:
+            p += w[f] * x
+            s += V[f] * x
+            q += np.sum((V[f] * x) ** 2)
+        p += 0.5 * (np.sum(s**2) - q)
+        e = p - y
+        db[0] -= lr * e
+        for f, x in features:
+            dw[f] -= lr * (e * x + lam * w[f])
+            dV[f] -= lr * (e * x * (s - V[f] * x) + lam * V[f])
 
 
 def factorization_machine_hand(ys, ptr, fs, xs, b, w, V, lr, lam):
@@ -168,24 +194,39 @@ def contrastive_hashing_hand(left, right, same, X, P, lr, margin):
 
 
 def bpr_data(rng, users, items, count, rank):
-    return dict(
-        users=rng.integers(0, users, count), liked=rng.integers(0, items // 2, count),
-        other=rng.integers(items // 2, items, count), W=rng.normal(size=(users, rank)) * 0.1,
-        H=rng.normal(size=(items, rank)) * 0.1, lr=0.05, lam=0.01,
-    )  # fmt: skip
+    return {
+        "users": rng.integers(0, users, count),
+        "liked": rng.integers(0, items // 2, count),
+        "other": rng.integers(items // 2, items, count),
+        "W": rng.normal(size=(users, rank)) * 0.1,
+        "H": rng.normal(size=(items, rank)) * 0.1,
+        "lr": 0.05,
+        "lam": 0.01,
+    }
 
 
 def ranknet_data(rng, documents, features, count):
     X = rng.normal(size=(documents, features))
     pairs = rng.integers(0, documents, (2, count))
-    return dict(better=pairs[0], worse=pairs[1], X=X, w=np.zeros(features), lr=0.01)
+    return {"better": pairs[0], "worse": pairs[1], "X": X, "w": np.zeros(features), "lr": 0.01}
 
 
 def machine_data(rng, count, features, rank):
     X = rng.random((count, features)) * (rng.random((count, features)) < 0.1)
     samples = st.samples(X, rng.normal(size=count))
     V = rng.normal(size=(features, rank)) * 0.1
-    return dict(samples=samples, b=np.zeros(1), w=np.zeros(features), V=V, lr=0.01, lam=0.01)
+    return {"samples": samples, "b": np.zeros(1), "w": np.zeros(features), "V": V, "lr": 0.01, "lam": 0.01}
+
+
+def machine_buffered_data(rng, count, features, rank):
+    made = machine_data(rng, count, features, rank)
+    buffers = {f"d{name}": st.buffer(made[name]) for name in "bwV"}
+    return {name: made[name] for name in ("samples", "b", "w", "V")} | buffers | {"lr": 0.001, "lam": 0.01}
+
+
+def ranknet_buffered_data(rng, documents, features, count):
+    made = ranknet_data(rng, documents, features, count)
+    return {name: made[name] for name in ("better", "worse", "X", "w")} | {"dw": st.buffer(made["w"]), "lr": 0.001}
 
 
 def clicks_data(rng, users, items, count, rank):
@@ -193,20 +234,83 @@ def clicks_data(rng, users, items, count, rank):
         rng.integers(0, users, count), rng.integers(0, items, count), rng.integers(1, 6, count), (users, items)
     )
     U, V = rng.normal(size=(users, rank)) * 0.1, rng.normal(size=(items, rank)) * 0.1
-    return dict(clicks=clicks, U=U, V=V, bu=np.zeros(users), bv=np.zeros(items), alpha=0.5, lr=0.02, lam=0.01)
+    return {
+        "clicks": clicks,
+        "U": U,
+        "V": V,
+        "bu": np.zeros(users),
+        "bv": np.zeros(items),
+        "alpha": 0.5,
+        "lr": 0.02,
+        "lam": 0.01,
+    }
 
 
 def hashing_data(rng, items, features, bits, count):
     left, right = rng.integers(0, items, (2, count))
     P = rng.normal(size=(bits, features)) * 0.1
-    return dict(left=left, right=right, same=rng.random(count) < 0.5, X=rng.normal(size=(items, features)), P=P,
-                lr=0.01, margin=2.0)  # fmt: skip
+    return {
+        "left": left,
+        "right": right,
+        "same": rng.random(count) < 0.5,
+        "X": rng.normal(size=(items, features)),
+        "P": P,
+        "lr": 0.01,
+        "margin": 2.0,
+    }
 
 
+BPR = CorpusLoop(
+    bpr,
+    bpr_data,
+    (90, 120, 60, 4),
+    (50_000, 40_000, 400_000, 16),
+    bpr_hand,
+    refused="sigmoid is plain Python",
+)
 LOOPS = (
-    CorpusLoop(bpr, bpr_data, (9, 12, 60, 4), (5000, 4000, 400_000, 16), bpr_hand),
-    CorpusLoop(ranknet, ranknet_data, (20, 5, 50), (5000, 40, 200_000), ranknet_hand),
-    CorpusLoop(factorization_machine, machine_data, (30, 20, 3), (20_000, 200, 8), factorization_machine_hand),
-    CorpusLoop(logistic_mf, clicks_data, (15, 12, 90, 4), (5000, 4000, 400_000, 16), logistic_mf_hand),
-    CorpusLoop(contrastive_hashing, hashing_data, (12, 6, 4, 30), (2000, 64, 16, 20_000), contrastive_hashing_hand),
+    BPR,
+    inspected(BPR, refused="sigmoid is plain Python"),
+    CorpusLoop(
+        ranknet,
+        ranknet_data,
+        (20, 5, 50),
+        (5000, 40, 200_000),
+        ranknet_hand,
+        refused="sigmoid is plain Python",
+    ),
+    CorpusLoop(
+        ranknet_buffered,
+        ranknet_buffered_data,
+        (20, 5, 50),
+        (5000, 40, 200_000),
+        refused="sigmoid is plain Python",
+        follows=True,
+    ),
+    CorpusLoop(
+        factorization_machine,
+        machine_data,
+        (30, 20, 3),
+        (20_000, 200, 8),
+        factorization_machine_hand,
+        refused="st.buffer(V)",
+        instead="machine_buffered",
+    ),
+    CorpusLoop(machine_buffered, machine_buffered_data, (30, 20, 3), (20_000, 200, 8), follows=True),
+    CorpusLoop(
+        logistic_mf,
+        clicks_data,
+        (15, 12, 90, 4),
+        (5000, 4000, 400_000, 16),
+        logistic_mf_hand,
+        refused="sigmoid is plain Python",
+    ),
+    CorpusLoop(
+        contrastive_hashing,
+        hashing_data,
+        (12, 6, 4, 30),
+        (2000, 64, 16, 20_000),
+        contrastive_hashing_hand,
+        refused="np.outer",
+    ),
 )

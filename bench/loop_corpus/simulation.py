@@ -79,13 +79,13 @@ def exponential_smoothing(y, alpha, level, sse):
     """Simple exponential smoothing of many series, each with its own factor."""
     n, length = y.shape
     for s in range(n):
-        l = y[s, 0]
+        now = y[s, 0]
         e2 = 0.0
         for t in range(1, length):
-            e = y[s, t] - l
+            e = y[s, t] - now
             e2 += e * e
-            l += alpha[s] * e
-            level[s, t] = l
+            now += alpha[s] * e
+            level[s, t] = now
         sse[s] = e2
 
 
@@ -186,15 +186,15 @@ def izhikevich(v, u, a, b, c, d, weights, current, fired, steps):
     n = len(v)
     for t in range(steps):
         for i in range(n):
-            I = current[t, i]
+            total = current[t, i]
             for j in range(n):
                 if fired[t, j]:
-                    I += weights[i, j]
+                    total += weights[i, j]
             if v[i] >= 30:
                 v[i] = c[i]
                 u[i] += d[i]
-            v[i] += 0.5 * (0.04 * v[i] ** 2 + 5 * v[i] + 140 - u[i] + I)
-            v[i] += 0.5 * (0.04 * v[i] ** 2 + 5 * v[i] + 140 - u[i] + I)
+            v[i] += 0.5 * (0.04 * v[i] ** 2 + 5 * v[i] + 140 - u[i] + total)
+            v[i] += 0.5 * (0.04 * v[i] ** 2 + 5 * v[i] + 140 - u[i] + total)
             u[i] += a[i] * (b[i] * v[i] - u[i])
             fired[t + 1, i] = v[i] >= 30
 
@@ -207,70 +207,101 @@ def prefix_sum(x, s):
 
 
 def nbody_data(rng, n):
-    return dict(position=rng.normal(size=(n, 3)), mass=rng.random(n), force=np.zeros((n, 3)), soft=1e-3)
+    return {"position": rng.normal(size=(n, 3)), "mass": rng.random(n), "force": np.zeros((n, 3)), "soft": 1e-3}
 
 
 def spins_data(rng, n, m):
-    return dict(spin=np.where(rng.random((n, m)) < 0.5, 1, -1), beta=0.4, t=3)
+    return {"spin": np.where(rng.random((n, m)) < 0.5, 1, -1), "beta": 0.4, "t": 3}
 
 
 def smoothing_data(rng, n, length):
     y = rng.normal(size=(n, length)).cumsum(axis=1)
-    return dict(y=y, alpha=rng.random(n), level=np.zeros((n, length)), sse=np.zeros(n))
+    return {"y": y, "alpha": rng.random(n), "level": np.zeros((n, length)), "sse": np.zeros(n)}
 
 
 def winters_data(rng, n, length):
     y = rng.normal(size=(n, length)) + np.sin(np.arange(length))
-    return dict(y=y, alpha=0.3, beta=0.1, gamma=0.2, period=6, fitted=np.zeros((n, length)))
+    return {"y": y, "alpha": 0.3, "beta": 0.1, "gamma": 0.2, "period": 6, "fitted": np.zeros((n, length))}
 
 
 def arima_data(rng, n, length, p, q):
     phi, theta = rng.random((n, p)) * 0.3, rng.random((n, q)) * 0.3
-    return dict(y=rng.normal(size=(n, length)), phi=phi, theta=theta, residual=np.zeros((n, length)))
+    return {"y": rng.normal(size=(n, length)), "phi": phi, "theta": theta, "residual": np.zeros((n, length))}
 
 
 def garch_data(rng, n, length):
-    return dict(returns=rng.normal(size=(n, length)) * 0.01, omega=1e-6, a=0.08, b=0.9, variance=np.zeros((n, length)),
-                loglik=np.zeros(n))  # fmt: skip
+    return {
+        "returns": rng.normal(size=(n, length)) * 0.01,
+        "omega": 1e-6,
+        "a": 0.08,
+        "b": 0.9,
+        "variance": np.zeros((n, length)),
+        "loglik": np.zeros(n),
+    }
 
 
 def tree_data(rng, n, steps):
-    return dict(S=rng.random(n) * 50 + 75, K=np.full(n, 100.0), r=0.03, sigma=rng.random(n) * 0.3 + 0.1,
-                T=rng.random(n) + 0.2, steps=steps, price=np.zeros(n))  # fmt: skip
+    return {
+        "S": rng.random(n) * 50 + 75,
+        "K": np.full(n, 100.0),
+        "r": 0.03,
+        "sigma": rng.random(n) * 0.3 + 0.1,
+        "T": rng.random(n) + 0.2,
+        "steps": steps,
+        "price": np.zeros(n),
+    }
 
 
 def asian_data(rng, paths, steps):
-    return dict(S0=100.0, strike=100.0, rate=0.02, sigma=0.2, dt=1 / steps, steps=steps, paths=paths, seed=7,
-                payoff=st.accumulator(0.0))  # fmt: skip
+    return {
+        "S0": 100.0,
+        "strike": 100.0,
+        "rate": 0.02,
+        "sigma": 0.2,
+        "dt": 1 / steps,
+        "steps": steps,
+        "paths": paths,
+        "seed": 7,
+        "payoff": st.accumulator(0.0),
+    }
 
 
 def lorenz_data(rng, n, steps):
-    return dict(state=rng.normal(size=(n, 3)), sigma=10.0, rho=28.0, beta=8 / 3, dt=0.01, steps=steps)
+    return {"state": rng.normal(size=(n, 3)), "sigma": 10.0, "rho": 28.0, "beta": 8 / 3, "dt": 0.01, "steps": steps}
 
 
 def neurons_data(rng, n, steps):
     r = rng.random(n)
-    return dict(v=np.full(n, -65.0), u=np.full(n, -13.0), a=0.02 + 0.08 * r, b=0.25 - 0.05 * r, c=-65 + 15 * r**2,
-                d=8 - 6 * r**2, weights=rng.normal(size=(n, n)), current=rng.normal(size=(steps, n)) * 5 + 5,
-                fired=np.zeros((steps + 1, n), bool), steps=steps)  # fmt: skip
+    return {
+        "v": np.full(n, -65.0),
+        "u": np.full(n, -13.0),
+        "a": 0.02 + 0.08 * r,
+        "b": 0.25 - 0.05 * r,
+        "c": -65 + 15 * r**2,
+        "d": 8 - 6 * r**2,
+        "weights": rng.normal(size=(n, n)),
+        "current": rng.normal(size=(steps, n)) * 5 + 5,
+        "fired": np.zeros((steps + 1, n), bool),
+        "steps": steps,
+    }
 
 
 def prefix_data(rng, n):
-    return dict(x=rng.normal(size=n), s=np.zeros(n))
+    return {"x": rng.normal(size=n), "s": np.zeros(n)}
 
 
 LOOPS = (
     CorpusLoop(nbody, nbody_data, (12,), (1500,), nbody_hand),
-    CorpusLoop(nbody_pairs, nbody_data, (12,), (1500,)),
+    CorpusLoop(nbody_pairs, nbody_data, (12,), (1500,), refused="reads force[i]"),
     CorpusLoop(ising, spins_data, (9, 8), (1000, 1000)),
     CorpusLoop(ising_checkerboard, spins_data, (9, 8), (1000, 1000)),
     CorpusLoop(exponential_smoothing, smoothing_data, (7, 20), (5000, 300)),
-    CorpusLoop(holt_winters, winters_data, (7, 30), (5000, 300)),
+    CorpusLoop(holt_winters, winters_data, (7, 30), (5000, 300), refused="w.sum() / len(w)"),
     CorpusLoop(arima_residuals, arima_data, (7, 20, 2, 2), (2000, 300, 3, 2)),
-    CorpusLoop(garch, garch_data, (7, 20), (2000, 300)),
+    CorpusLoop(garch, garch_data, (7, 20), (2000, 300), refused="np.var"),
     CorpusLoop(binomial_tree, tree_data, (7, 10), (300, 200)),
     CorpusLoop(asian_option, asian_data, (20, 10), (10_000, 100)),
-    CorpusLoop(lorenz, lorenz_data, (7, 10), (2000, 200), tolerance=1e-8),
+    CorpusLoop(lorenz, lorenz_data, (7, 10), (2000, 200), tolerance=1e-8, refused="a function inside the loop"),
     CorpusLoop(izhikevich, neurons_data, (9, 20), (300, 200)),
-    CorpusLoop(prefix_sum, prefix_data, (20,), (3_000_000,)),
+    CorpusLoop(prefix_sum, prefix_data, (20,), (3_000_000,), refused="only names are assigned between the loops"),
 )

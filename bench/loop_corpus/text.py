@@ -6,7 +6,7 @@ import numpy as np
 
 import stretto as st
 
-from .entry import CorpusLoop
+from .entry import CorpusLoop, inspected
 
 
 def skipgram(words, contexts, negatives, U, V, lr):
@@ -107,6 +107,27 @@ def lda_gibbs(document, word, topic, by_document, by_word, totals, alpha, beta, 
         totals[z] += 1
 
 
+def lda_gibbs_buffered(document, word, topic, by_document, by_word, totals, dd, dw, dt, alpha, beta, t):
+    """The same with its counts in buffers; AD-LDA."""
+    vocabulary, k = by_word.shape
+    for n in range(len(word)):
+        d, w, z = document[n], word[n], topic[n]
+        dd[d, z] -= 1
+        dw[w, z] -= 1
+        dt[z] -= 1
+        p = (by_document[d] + alpha) * (by_word[w] + beta) / (totals + vocabulary * beta)
+        u = st.uniform(t, n) * p.sum()
+        z = 0
+        s = p[0]
+        while s < u and z < k - 1:
+            z += 1
+            s += p[z]
+        topic[n] = z
+        dd[d, z] += 1
+        dw[w, z] += 1
+        dt[z] += 1
+
+
 def count_sketch(keys, a, b, prime, sketch):
     """A count sketch: every row of it hashes a key to a column and a sign."""
     depth, width = sketch.shape
@@ -134,9 +155,14 @@ def cooccurrence(tokens, window, counts):
 
 
 def skipgram_data(rng, vocabulary, count, width, negatives):
-    return dict(words=rng.integers(0, vocabulary, count), contexts=rng.integers(0, vocabulary, count),
-                negatives=rng.integers(0, vocabulary, (count, negatives)), U=rng.normal(size=(vocabulary, width)) * 0.1,
-                V=rng.normal(size=(vocabulary, width)) * 0.1, lr=0.05)  # fmt: skip
+    return {
+        "words": rng.integers(0, vocabulary, count),
+        "contexts": rng.integers(0, vocabulary, count),
+        "negatives": rng.integers(0, vocabulary, (count, negatives)),
+        "U": rng.normal(size=(vocabulary, width)) * 0.1,
+        "V": rng.normal(size=(vocabulary, width)) * 0.1,
+        "lr": 0.05,
+    }
 
 
 def glove_data(rng, vocabulary, count, width):
@@ -144,8 +170,20 @@ def glove_data(rng, vocabulary, count, width):
     counts = st.Data.from_arrays(rows, cols, rng.exponential(20, count) + 1, (vocabulary, vocabulary))
     W, C = (rng.normal(size=(vocabulary, width)) * 0.1 for _ in range(2))
     one, ones = np.ones(vocabulary), np.ones((vocabulary, width))
-    return dict(counts=counts, W=W, C=C, bw=one * 0, bc=one * 0, GW=ones, GC=ones.copy(), gbw=one, gbc=one.copy(),
-                lr=0.05, xmax=100.0, alpha=0.75)  # fmt: skip
+    return {
+        "counts": counts,
+        "W": W,
+        "C": C,
+        "bw": one * 0,
+        "bc": one * 0,
+        "GW": ones,
+        "GC": ones.copy(),
+        "gbw": one,
+        "gbc": one.copy(),
+        "lr": 0.05,
+        "xmax": 100.0,
+        "alpha": 0.75,
+    }
 
 
 def topics_data(rng, documents, vocabulary, tokens, topics):
@@ -154,29 +192,103 @@ def topics_data(rng, documents, vocabulary, tokens, topics):
     by_document, by_word = np.zeros((documents, topics), np.int64), np.zeros((vocabulary, topics), np.int64)
     np.add.at(by_document, (document, topic), 1)
     np.add.at(by_word, (word, topic), 1)
-    return dict(document=document, word=word, topic=topic, by_document=by_document, by_word=by_word,
-                totals=np.bincount(topic, minlength=topics), alpha=0.1, beta=0.01, t=0)  # fmt: skip
+    return {
+        "document": document,
+        "word": word,
+        "topic": topic,
+        "by_document": by_document,
+        "by_word": by_word,
+        "totals": np.bincount(topic, minlength=topics),
+        "alpha": 0.1,
+        "beta": 0.01,
+        "t": 0,
+    }
+
+
+def topics_buffered_data(rng, documents, vocabulary, tokens, topics):
+    made = topics_data(rng, documents, vocabulary, tokens, topics)
+    counts = {name: made[name] for name in ("by_document", "by_word", "totals")}
+    first = {name: made[name] for name in ("document", "word", "topic")} | counts
+    return (
+        first
+        | {short: st.buffer(made[name]) for short, name in zip(("dd", "dw", "dt"), counts, strict=True)}
+        | {"alpha": 0.1, "beta": 0.01, "t": 0}
+    )
 
 
 def sketch_data(rng, count, depth, width):
     prime = 2_147_483_647
-    return dict(keys=rng.integers(0, 1000, count), a=rng.integers(1, prime, depth), b=rng.integers(0, prime, depth),
-                prime=prime, sketch=st.accumulator(np.zeros((depth, width), np.int64)))  # fmt: skip
+    return {
+        "keys": rng.integers(0, 1000, count),
+        "a": rng.integers(1, prime, depth),
+        "b": rng.integers(0, prime, depth),
+        "prime": prime,
+        "sketch": st.accumulator(np.zeros((depth, width), np.int64)),
+    }
 
 
 def histogram_data(rng, count, bins):
-    return dict(x=rng.normal(size=count), low=-2.0, high=2.0, counts=np.zeros(bins, np.int64))
+    return {"x": rng.normal(size=count), "low": -2.0, "high": 2.0, "counts": np.zeros(bins, np.int64)}
+
+
+def histogram_sums_data(rng, count, bins):
+    return histogram_data(rng, count, bins) | {"counts": st.accumulator(np.zeros(bins, np.int64))}
+
+
+def cooccurrence_sums_data(rng, vocabulary, count, window):
+    made = cooccurrence_data(rng, vocabulary, count, window)
+    return made | {"counts": st.accumulator(np.zeros((vocabulary, vocabulary)))}
 
 
 def cooccurrence_data(rng, vocabulary, count, window):
-    return dict(tokens=rng.integers(0, vocabulary, count), window=window, counts=np.zeros((vocabulary, vocabulary)))
+    return {
+        "tokens": rng.integers(0, vocabulary, count),
+        "window": window,
+        "counts": np.zeros((vocabulary, vocabulary)),
+    }
 
 
+WORDS = CorpusLoop(
+    skipgram,
+    skipgram_data,
+    (120, 30, 4, 2),
+    (50_000, 100_000, 32, 5),
+    skipgram_hand,
+    refused="inspect=True",
+    instead="skipgram, inspected",
+)
 LOOPS = (
-    CorpusLoop(skipgram, skipgram_data, (12, 30, 4, 2), (5000, 100_000, 32, 5), skipgram_hand),
+    WORDS,
+    inspected(WORDS),
     CorpusLoop(glove, glove_data, (12, 50, 4), (3000, 300_000, 32), glove_hand),
-    CorpusLoop(lda_gibbs, topics_data, (5, 9, 60, 4), (500, 2000, 200_000, 20)),
+    CorpusLoop(
+        lda_gibbs,
+        topics_data,
+        (5, 9, 60, 4),
+        (500, 2000, 200_000, 20),
+        refused="st.buffer(by_word)",
+        instead="lda_gibbs_buffered",
+    ),
+    CorpusLoop(lda_gibbs_buffered, topics_buffered_data, (5, 9, 60, 4), (500, 2000, 200_000, 20), follows=True),
     CorpusLoop(count_sketch, sketch_data, (40, 3, 8), (500_000, 5, 1000)),
-    CorpusLoop(histogram, histogram_data, (50, 7), (3_000_000, 100)),
-    CorpusLoop(cooccurrence, cooccurrence_data, (6, 30, 3), (1000, 300_000, 5)),
+    CorpusLoop(
+        histogram, histogram_data, (50, 7), (3_000_000, 100), refused="make it a sum", instead="histogram, accumulated"
+    ),
+    CorpusLoop(histogram, histogram_sums_data, (50, 7), (3_000_000, 100), follows=True, title="histogram, accumulated"),
+    CorpusLoop(
+        cooccurrence,
+        cooccurrence_data,
+        (6, 30, 3),
+        (1000, 300_000, 5),
+        refused="make it a sum",
+        instead="cooccurrence, accumulated",
+    ),
+    CorpusLoop(
+        cooccurrence,
+        cooccurrence_sums_data,
+        (6, 30, 3),
+        (1000, 300_000, 5),
+        follows=True,
+        title="cooccurrence, accumulated",
+    ),
 )

@@ -116,6 +116,7 @@ def lower(
     names = ", ".join(parameter(what, name) for what, name in arguments)
     sheet.write(f"def visit_worker(pass_, worker, out, fault, ids, {names}):")
     sheet.depth += 1
+    held.shapes()
     claim_visits(sheet, body, writer)
     held.begin()
     writer.begin_accumulators()
