@@ -28,10 +28,10 @@ def cases() -> list[Any]:
     return [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in LOOPS]
 
 
-def planned(entry: CorpusLoop) -> LoopPlan | None:
+def planned(entry: CorpusLoop, arguments: dict[str, Any]) -> LoopPlan | None:
     """The plan of a loop; None for one that is refused."""
     try:
-        plan: LoopPlan = entry.loop().plan(**entry.arguments(entry.small))
+        plan: LoopPlan = entry.loop().plan(**arguments)
     except LoopError:
         return None
     return plan
@@ -69,11 +69,11 @@ def test_loops_are_accepted_or_refused_with_advice(name: str) -> None:
 def test_results_are_those_of_the_reference_and_of_plain_python(name: str) -> None:
     """1, 2 and 4 workers have the bits of the interpreter; plain Python over the order of the plan has the values."""
     entry = LOOPS[name]
-    plan = planned(entry)
+    arguments = entry.arguments(entry.small)
+    plan = planned(entry, arguments)
     if plan is None:
         assert entry.refused
         return
-    arguments = entry.arguments(entry.small)
     found = results(three_ways(entry.loop(), arguments, threads=(1, 2, 4)))
     if not entry.serial:
         return
