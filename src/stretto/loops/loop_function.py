@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import types
 from collections.abc import Callable, Mapping
@@ -46,12 +47,19 @@ class LoopFunction:
             )
         self.plain = fn
         self._signature = inspect.signature(fn)
+        self.parameters = tuple(self._signature.parameters)
+        self.defaults = {
+            name: each.default for name, each in self._signature.parameters.items() if each.default is not each.empty
+        }
         self._around: dict[str, Any] = {}  # values that its tree depends on, besides its source
+        self._inlined: dict[str, Any] = {}  # the same of the functions that are inlined
 
     @cached_property
     def tree(self) -> source.Function:
         """The function's loop tree."""
-        return parse(self.plain)
+        tree = parse(self.plain)
+        self._inlined = _inlined_values(tree)
+        return tree
 
     def _bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, partial: bool) -> BoundValues:
         self._notice()
@@ -65,16 +73,19 @@ class LoopFunction:
             for name in self._signature.parameters:
                 if name not in arguments:
                     arguments[name] = self._stand_in(name)
-        return bind(arguments, self._captured())
+        return bind(arguments, self.captured())
 
     def _notice(self) -> None:
         """Clear the caches if a value in the tree has changed, as happens in notebooks.
 
         Such values are functions that the loop calls, modules, and numbers in modules (`settings.rate`).
         """
-        now = {name: value for name, value in around(self.plain).items() if is_function(value) or _in_tree(name, value)}
+        now = _values(self.plain)
         before, self._around = self._around, now
-        if now.keys() != before.keys() or any(_differ(now[name], before[name]) for name in now):
+        changed = _changed(now, before)
+        if not changed and "tree" in vars(self):
+            changed = _changed(_inlined_values(self.tree), self._inlined)
+        if changed:
             self._forget()
 
     def _forget(self) -> None:
@@ -101,14 +112,17 @@ class LoopFunction:
             )
             problem.args = (f"{problem}\n({', '.join(floats)} {was} if that is wrong)",)
 
-    def _captured(self) -> dict[str, Any]:
+    def captured(self) -> dict[str, Any]:
+        """Values from around the function that its loops use, by name."""
         found = {}
-        cells = dict(zip(self.plain.__code__.co_freevars, self.plain.__closure__ or (), strict=True))
+        inlined = {name: (function, own) for name, function, own in self.tree.around}
         for name in self.tree.captured:
-            if name in cells:
-                found[name] = cells[name].cell_contents
-            elif name in self.plain.__globals__:
-                found[name] = self.plain.__globals__[name]
+            function, own = inlined.get(name, (self.plain, name))
+            cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+            if own in cells:
+                found[name] = cells[own].cell_contents
+            elif own in function.__globals__:
+                found[name] = function.__globals__[own]
             else:
                 remedy = "assign it above the function, or pass it as a parameter"
                 raise LoopError(
@@ -116,25 +130,21 @@ class LoopFunction:
                 )
         return found
 
-    def _set_up(
-        self,
-        step: source.Setup,
-        held: BoundValues,
-        args: tuple[Any, ...],
-        kwargs: Mapping[str, Any],
-        known: dict[str, Any],
-    ) -> None:
-        """Run a statement between the loops, on the driver, and store the numbers it assigns."""
-        names: dict[str, Any] = {
-            **held.arrays,
-            **held.numbers,
-            **held.accumulators,
-            **held.buffers,
-            **held.data,
-            **known,
-        }
+    def set_up(self, step: source.Setup, values: Mapping[str, Any], known: dict[str, Any]) -> None:
+        """Run a statement between the loops, on the driver, and store the numbers it assigns in `known`.
+
+        Parameters
+        ----------
+        step : Setup
+            The statement.
+        values : mapping
+            The arguments of the call, by name.
+        known : dict
+            Numbers that earlier statements have assigned.
+        """
+        names: dict[str, Any] = {**values, **known}
         try:
-            exec(step.code, {**self.plain.__globals__, **self._captured()}, names)
+            exec(_compiled(step.code), {**self.plain.__globals__, **self.captured()}, names)
         except Exception as problem:
             raise refuse(self.tree, step.line, f"this statement failed: {problem}") from problem
         for name in step.names:
@@ -150,6 +160,26 @@ class LoopFunction:
                     f"{name} is a {type(value).__name__}; statements between loops make numbers",
                     "make arrays outside and pass them as arguments",
                 )
+
+
+@functools.lru_cache(maxsize=256)
+def _compiled(code: str) -> types.CodeType:
+    return compile(code, "<string>", "exec")
+
+
+def _values(function: Callable[..., Any]) -> dict[str, Any]:
+    """Values around a function that the loop tree depends on."""
+    found = around(function).items()
+    return {name: value for name, value in found if is_function(value) or _in_tree(name, value)}
+
+
+def _inlined_values(tree: source.Function) -> dict[str, Any]:
+    """The same of the functions that are inlined."""
+    return {f"{k}: {name}": value for k, fn in enumerate(tree.inlined) for name, value in _values(fn).items()}
+
+
+def _changed(now: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
+    return now.keys() != before.keys() or any(_differ(now[name], before[name]) for name in now)
 
 
 def _in_tree(name: str, value: Any) -> bool:

@@ -86,9 +86,12 @@ def remedy(value: object) -> str:
         return _hints()[id(value)]
     if _package(value) == "random" or str(getattr(value, "__module__", "")).startswith("numpy.random"):
         return RANDOM
-    if is_plain(value):
-        return "decorate it with numba.njit"
-    return "write it with arithmetic, or put it in a function of your own decorated with numba.njit"
+    return "write it with arithmetic, in a function of your own if it is long"
+
+
+def has_hint(value: object) -> bool:
+    """Whether there is advice on what to write instead of a function."""
+    return id(value) in _hints()
 
 
 def dtype_name(value: object) -> str | None:

@@ -43,7 +43,7 @@ class Name:
 
 @dataclass(frozen=True, slots=True)
 class Unary:
-    """op: '-', '+', 'not', '~'."""
+    """op: '-', '+', 'not', '~'; 'own' is the value itself, or a copy of a row."""
 
     line: int
     op: str
@@ -138,7 +138,17 @@ class LocalArray:
     dtype: str  # NumPy's short name, such as 'f8'
 
 
-Expr: TypeAlias = Number | Name | Unary | Binary | Compare | BoolOp | IfExp | Call | Item | Shape | LocalArray
+@dataclass(frozen=True, slots=True)
+class Inlined:
+    """A call of the user's plain Python function: its statements run first, then `values` are its results."""
+
+    line: int
+    label: str  # name of the function
+    steps: tuple[Stmt, ...]
+    values: tuple[Name, ...]
+
+
+Expr: TypeAlias = Number | Name | Unary | Binary | Compare | BoolOp | IfExp | Call | Item | Shape | LocalArray | Inlined
 Target: TypeAlias = Name | Item
 
 
@@ -239,11 +249,16 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class LoopNest:
-    """A parallel loop: `levels` outermost first, then the body of the innermost."""
+    """A parallel loop: `levels` outermost first, then the body of the innermost.
+
+    Bounds of the levels of `deeper` may depend on outer indices; its body begins with the test that an iteration of the
+    box around them is in the nest.
+    """
 
     line: int
     levels: tuple[Level, ...]
     body: tuple[Stmt, ...]
+    deeper: LoopNest | None = None  # the loop with more of its nest as levels
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,3 +281,5 @@ class Function:
     steps: tuple[LoopNest | Setup, ...]  # loops and statements between them
     captured: tuple[str, ...]  # names read from enclosing scopes that are data, not functions
     lines: tuple[str, ...]  # the source, lines[0] is line `line` of the file
+    inlined: tuple[Any, ...] = ()  # the plain Python functions that it calls
+    around: tuple[tuple[str, Any, str], ...] = ()  # captured names of inlined functions: name, function, name in it

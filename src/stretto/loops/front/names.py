@@ -9,16 +9,33 @@ from __future__ import annotations
 
 import ast
 import builtins
+import itertools
 import types
 from collections import ChainMap
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from stretto.errors import LoopError
 from stretto.loops.front.refusals import not_compiled, refuse_node
 from stretto.loops.front.source_text import FunctionSource, parameters
 
 UNKNOWN = object()  # the value of a name that is not defined or depends on the call
+
+
+@dataclass(eq=False)
+class InlinedCalls:
+    """What the inlined calls of one loop function have in common; see `inline`.
+
+    The parsers are here because they call `inline`, which calls them.
+    """
+
+    expression: Callable[[ast.expr, NameScope], Any]  # parses an expression
+    block: Callable[[list[ast.stmt], NameScope], tuple[Any, ...]]  # parses statements
+    counter: Iterator[int] = field(default_factory=lambda: itertools.count(1))  # numbers the calls
+    names: set[str] = field(default_factory=set)  # their local names
+    captured: dict[str, tuple[types.FunctionType, str]] = field(default_factory=dict)  # name → function, name in it
+    functions: list[types.FunctionType] = field(default_factory=list)  # that are inlined
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +47,8 @@ class NameScope:
     outside: Mapping[str, object]  # values of the enclosing scopes
     indices: frozenset[str] = frozenset()  # loop indices, which may not be assigned
     inner: bool = False  # whether the statement is in an inner loop, which `break` may leave
+    stack: tuple[types.FunctionType, ...] = ()  # functions that are being inlined, the innermost last
+    calls: InlinedCalls | None = None  # inlined calls of the loop function
 
     def within(self, indices: frozenset[str], inner: bool) -> NameScope:
         """The names in the body of a loop."""

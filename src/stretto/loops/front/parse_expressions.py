@@ -8,7 +8,8 @@ import types
 import numpy as np
 
 from stretto.loops.front import loop_tree
-from stretto.loops.front.functions import ATTRIBUTES, METHODS, USAGE, dtype_name, is_plain, known, remedy
+from stretto.loops.front.functions import ATTRIBUTES, METHODS, USAGE, dtype_name, has_hint, is_plain, known, remedy
+from stretto.loops.front.inline import Own, can_inline, inline
 from stretto.loops.front.names import UNKNOWN, NameScope, is_function
 from stretto.loops.front.refusals import shorten
 
@@ -19,7 +20,7 @@ OPERATORS: dict[type[ast.operator], str] = {
 _COMPARE: dict[type[ast.cmpop], str] = {
     ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!=",
 }  # fmt: skip
-_UNARY: dict[type[ast.unaryop], str] = {ast.USub: "-", ast.UAdd: "+", ast.Not: "not", ast.Invert: "~"}
+_UNARY: dict[type[ast.unaryop], str] = {ast.USub: "-", ast.UAdd: "+", ast.Not: "not", ast.Invert: "~", Own: "own"}
 
 
 def expression(node: ast.expr, names: NameScope) -> loop_tree.Expr:
@@ -237,6 +238,8 @@ def _call(node: ast.Call, names: NameScope) -> loop_tree.Expr:
         if hasattr(value, "py_func"):
             label = getattr(value, "__name__", spelled)
             return loop_tree.Call(node.lineno, "user", _arguments(node, spelled, names), target=value, label=label)
+        if can_inline(value) and not has_hint(value):
+            return inline(node, value, names)
         problem = f"{spelled} is plain Python and" if is_plain(value) else spelled
         raise names.refuse(node, f"{problem} cannot be called in a loop", remedy(value))
     if not function.least <= len(node.args) + len(node.keywords) <= function.most:

@@ -7,7 +7,8 @@ import ast
 import numpy as np
 
 from stretto.loops.front import loop_tree
-from stretto.loops.front.functions import USAGE, known, remedy
+from stretto.loops.front.functions import USAGE, has_hint, known, remedy
+from stretto.loops.front.inline import can_inline, inline
 from stretto.loops.front.names import UNKNOWN, NameScope
 from stretto.loops.front.parse_expressions import OPERATORS, data_name, expression, item
 from stretto.loops.front.refusals import shorten
@@ -58,6 +59,8 @@ def _statement(node: ast.stmt, names: NameScope) -> tuple[loop_tree.Stmt, ...]:
             return (loop_tree.LoopExit(line, "break"),)
         case ast.Return(value=None):
             raise names.refuse(node, "a return inside a loop cannot be compiled", "write continue to end one iteration")
+        case ast.Expr(ast.Call() as call) if can_inline(_callee(call, names)):
+            return inline(call, _callee(call, names), names, results=0).steps
         case ast.Expr():
             raise _bare_expression(node.value, names)
     raise names.not_compiled(node)
@@ -79,6 +82,11 @@ def _assign(node: ast.Assign, names: NameScope) -> tuple[loop_tree.Stmt, ...]:
     target = node.targets[0]
     if (summed := _summed(node, names)) is not None:
         return block(summed, names)
+    if isinstance(node.value, ast.Call) and can_inline(_callee(node.value, names)):
+        targets = tuple(target.elts) if isinstance(target, ast.Tuple | ast.List) else (target,)
+        count = len(targets)
+        call = inline(node.value, _callee(node.value, names), names, results=count)
+        return (*call.steps, loop_tree.Assign(line, tuple(_target(part, names) for part in targets), call.values))
     if not isinstance(target, ast.Tuple | ast.List):
         return (loop_tree.Assign(line, (_target(target, names),), (expression(node.value, names),)),)
     if not isinstance(node.value, ast.Tuple):
@@ -88,6 +96,12 @@ def _assign(node: ast.Assign, names: NameScope) -> tuple[loop_tree.Stmt, ...]:
         raise names.refuse(node, f"the two sides of the assignment differ in length: {counts}", "make them equal")
     values = tuple(expression(value, names) for value in node.value.elts)
     return (loop_tree.Assign(line, tuple(_target(part, names) for part in target.elts), values),)
+
+
+def _callee(node: ast.Call, names: NameScope) -> object:
+    """The function that is called; UNKNOWN for those of a body's own and for methods."""
+    value = names.value(node.func)
+    return UNKNOWN if value is UNKNOWN or known(value) is not None or has_hint(value) else value
 
 
 def _summed(node: ast.Assign, names: NameScope) -> list[ast.stmt] | None:

@@ -14,6 +14,21 @@ from typing import Protocol
 from stretto.errors import LoopError, PlanError
 
 
+class InlinedLine(int):
+    """A line of the user's loop that calls an inlined function, with the line of that function."""
+
+    text: SourceLines  # source of the inlined function
+    inner: int  # line in its file
+
+    def __new__(cls, line: int, text: SourceLines, inner: int) -> InlinedLine:
+        made = super().__new__(cls, line)
+        made.text, made.inner = text, inner
+        return made
+
+    def __reduce__(self) -> tuple[type[int], tuple[int]]:
+        return int, (int(self),)
+
+
 class SourceLines(Protocol):
     """An object with the lines of a function: `source_text.FunctionSource` or `loop_tree.Function`."""
 
@@ -32,6 +47,8 @@ def refuse(
 
     columns: first character to mark and the one after the last; None marks the whole line.
     """
+    if isinstance(line, InlinedLine):
+        text, line = line.text, line.inner
     row = line - text.line
     if not 0 <= row < len(text.lines):
         return LoopError(text.file, line, problem, remedy)
@@ -50,11 +67,12 @@ def placed(text: SourceLines, problem: PlanError) -> PlanError:
 
 def refuse_node(text: SourceLines, node: ast.expr | ast.stmt, problem: str, remedy: str = "") -> LoopError:
     """Create the error for a node of Python's syntax tree; its line numbers are those of the file."""
-    row, stop = node.lineno - text.line, node.end_col_offset
+    at = node.lineno.inner if isinstance(node.lineno, InlinedLine) else node.lineno
+    row, stop = at - text.line, node.end_col_offset
     if not 0 <= row < len(text.lines):
         return refuse(text, node.lineno, problem, remedy)
     line = text.lines[row]
-    ends_here = node.end_lineno == node.lineno and stop is not None
+    ends_here = node.end_lineno == at and stop is not None
     columns = (_characters(line, node.col_offset), _characters(line, stop or 0) if ends_here else len(line.rstrip()))
     return refuse(text, node.lineno, problem, remedy, columns)
 
@@ -81,14 +99,14 @@ _LOOP = "write a for loop over range(...)"
 _SUM = "write s = sum(… for k, x in entries) on a line of its own, or a for loop"
 _NAMES = "give each value a name of its own, or use a small array: np.zeros(n)"
 _OUTSIDE = "do it in the caller, before or after the loop"
-_NJIT = "write a function outside and decorate it with numba.njit"
+_FUNCTION = "write a function with def outside the loop function, and call it"
 
 CONSTRUCTS: dict[type[ast.AST], tuple[str, str]] = {
     ast.ListComp: ("a list comprehension", _LOOP),
     ast.SetComp: ("a set comprehension", _LOOP),
     ast.DictComp: ("a dict comprehension", _LOOP),
     ast.GeneratorExp: ("a generator expression", _SUM),
-    ast.Lambda: ("a lambda", _NJIT),
+    ast.Lambda: ("a lambda", _FUNCTION),
     ast.NamedExpr: ("an assignment inside an expression", "assign on a line of its own"),
     ast.JoinedStr: ("an f-string", _OUTSIDE),
     ast.Dict: ("a dict", _NAMES),
@@ -106,8 +124,8 @@ CONSTRUCTS: dict[type[ast.AST], tuple[str, str]] = {
     ast.With: ("a with statement", _OUTSIDE),
     ast.AsyncWith: ("a with statement", _OUTSIDE),
     ast.AsyncFor: ("an async for", "write a plain for"),
-    ast.FunctionDef: ("a function inside the loop", _NJIT),
-    ast.AsyncFunctionDef: ("an async function", _NJIT),
+    ast.FunctionDef: ("a function inside the loop", _FUNCTION),
+    ast.AsyncFunctionDef: ("an async function", _FUNCTION),
     ast.ClassDef: ("a class", "define it outside: a loop works on numbers and arrays"),
     ast.Return: ("a return inside a loop", "store the value in an array, or in a variable made by st.accumulator"),
     ast.Delete: ("del", "drop the line: local variables end with the iteration"),

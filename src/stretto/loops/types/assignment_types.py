@@ -49,7 +49,6 @@ class Assignments(Expressions):
         self.counts = assigned(body)
         self.subscripted = subscripted(body)
         self.folded: set[str] = set()
-        self.pinned = 0
 
     def writable(self, name: str, line: int) -> None:
         """Refuse names that a body must not rebind."""
@@ -106,6 +105,9 @@ class Assignments(Expressions):
         if views_swapped(x, self.axes, self.root):
             raise refuse_swap(self.function, x)
         values = [self.expr(value) for value in x.values]
+        for target, given, value in zip(x.targets, x.values, values, strict=True):
+            if isinstance(target, loop_tree.Name) and isinstance(given, loop_tree.Unary) and given.op == "own":
+                self.returned(target.name, value)
         places: list[t.Place] = []
         stored: list[Scalar | Row] = []
         for target, value in zip(x.targets, values, strict=True):
@@ -115,6 +117,13 @@ class Assignments(Expressions):
                 stored.append(self.fit(x.line, place, value))
         if places:
             steps.append(t.Store(x.line, tuple(places), tuple(stored)))
+
+    def returned(self, name: str, value: Scalar | Row) -> None:
+        """Note that a function with several returns gave a copy of a row that Python would not copy."""
+        inner = value.x if isinstance(value, t.RowCast) else value
+        whose = inner.array if isinstance(inner, t.RowLoad) else inner.name if isinstance(inner, t.RowLocal) else ""
+        if whose and not ("." in whose and (whose in self.locals or whose in self.registers)):
+            self.copied.add(name)
 
     def axes(self, name: str) -> int:
         """Number of axes of a name: 0 for a number."""
@@ -195,8 +204,7 @@ class Assignments(Expressions):
         def kept(x: Scalar) -> Scalar:
             if self.steady(x):
                 return x
-            name = f"at.{self.pinned}"
-            self.pinned += 1
+            name = self.temporary()
             self.scope.ranges[name] = self.scope.of(x)
             steps.append(t.Store(row.line, (t.VarPlace(INT, name),), (x,)))
             return t.Var(INT, name)
@@ -251,6 +259,7 @@ class Assignments(Expressions):
 
     def writable_array(self, array: str, line: int) -> None:
         """Refuse to write to a captured array, by its own name or through a view."""
+        self.unheard(array, line)
         info = self.infos.get(array)
         if array not in self.locals and isinstance(info, ArrayInfo) and info.role == "captured":
             name = array.partition(".")[0]
@@ -291,6 +300,8 @@ class Assignments(Expressions):
         old = self.expr(x.target)
         if isinstance(old, t.Element | t.RowLoad):
             self.writable_array(old.array, x.line)
+        if isinstance(old, t.RowLocal):
+            self.unheard(old.name, x.line)
         right = self.expr(x.value)
         if t.is_row(old):
             self.in_place(x, old, right)

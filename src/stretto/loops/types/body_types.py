@@ -8,6 +8,7 @@ In `z = 0.0` followed by `z += W[k] * x`, z is float32 if W is, as it would be i
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from stretto.loops.analyse.space import Space
@@ -19,7 +20,7 @@ from . import typed_tree as t
 from .assignment_types import Assignments
 from .promote import whole
 from .scope import assigned, names_in
-from .typed_tree import INT, ScalarType
+from .typed_tree import BOOL, INT, ScalarType
 
 _WALKS = 24  # the most passes: kinds only become wider, along a chain shorter than this
 
@@ -65,6 +66,7 @@ class Statements(Assignments):
 
     def block(self, statements: tuple[loop_tree.Stmt, ...]) -> tuple[t.Step, ...]:
         steps: list[t.Step] = []
+        outer, self.before = self.before, steps
         for statement in statements:
             match statement:
                 case loop_tree.Assign():
@@ -75,12 +77,17 @@ class Statements(Assignments):
                     self.branch(statement, steps)
                 case loop_tree.While(line=line, test=test, body=body):
                     self.unsettle(body)
-                    condition = self.truth(test)
-                    steps.append(t.WhileLoop(line, condition, self.inside(body)))
+                    first, condition = self.aside(partial(self.truth, test))
+                    inner = self.inside(body)
+                    if first:  # what the test needs runs before every iteration
+                        leave = t.Branch(line, condition, (), (t.Jump(line, "break"),))
+                        condition, inner = t.Const(BOOL, True), (*first, leave, *inner)
+                    steps.append(t.WhileLoop(line, condition, inner))
                 case loop_tree.For():
                     self.inner(statement, steps)
                 case loop_tree.LoopExit(line=line, kind=kind):
                     steps.append(t.Jump(line, kind))
+        self.before = outer
         return tuple(steps)
 
     def inside(self, body: tuple[loop_tree.Stmt, ...]) -> tuple[t.Step, ...]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from functools import partial
+
 from stretto.loops.front import loop_tree
 
 from . import promote
@@ -39,10 +42,13 @@ class Expressions(Integers):
                 return self.compare(x.line, op, self.expr(left), self.expr(right))
             case loop_tree.BoolOp():
                 return self.logic(x)
-            case loop_tree.IfExp(test=test, yes=yes, no=no):
-                a, b = self.scalar(yes), self.scalar(no)
-                kind = self.holding(x.line, a, b)
-                return t.Select(kind, self.truth(test), cast(kind, a), cast(kind, b))
+            case loop_tree.IfExp():
+                return self.choice(x)
+            case loop_tree.Inlined(label=label, steps=steps, values=(value, *_)):
+                outer, self.quiet = self.quiet, label
+                self.before += self.block(steps)
+                self.quiet = outer
+                return self.expr(value)
             case loop_tree.Call():
                 return self.call(x)
             case loop_tree.LocalArray():
@@ -50,6 +56,26 @@ class Expressions(Integers):
                     x.line, "a fresh array must be given a name of its own", "write p = np.zeros(n) on a line alone"
                 )
         raise AssertionError(x)
+
+    @abstractmethod
+    def block(self, statements: tuple[loop_tree.Stmt, ...]) -> tuple[t.Step, ...]:
+        """The typed form of statements."""
+
+    def choice(self, x: loop_tree.IfExp) -> Scalar:
+        """a if test else b; where a side needs statements, they run only if it is chosen."""
+        test = self.truth(x.test)
+        (yes_steps, a), (no_steps, b) = (self.aside(partial(self.scalar, side)) for side in (x.yes, x.no))
+        kind = self.holding(x.line, a, b)
+        a, b = cast(kind, a), cast(kind, b)
+        if not yes_steps and not no_steps:
+            return t.Select(kind, test, a, b)
+        name = self.temporary()
+        sides = [
+            (*steps, t.Store(x.line, (t.VarPlace(kind, name),), (value,)))
+            for steps, value in ((yes_steps, a), (no_steps, b))
+        ]
+        self.before.append(t.Branch(x.line, test, sides[0], sides[1]))
+        return t.Var(kind, name)
 
     def literal(self, line: int, value: int | float | bool) -> Const:
         """A literal; integers that only uint64 holds have that type."""
@@ -61,14 +87,15 @@ class Expressions(Integers):
 
     def logic(self, x: loop_tree.BoolOp) -> Scalar:
         """`and` and `or` as a value: Python returns one of the operands, so all of them must be bools."""
-        values = [self.scalar(value) for value in x.values]
+        parts = [self.aside(partial(self.scalar, value)) for value in x.values]
+        values = [value for _, value in parts]
         if any(value.type.dtype != "b1" for value in values):
             self.no(
                 x.line,
                 f"{x.op!r} of numbers gives one of them in Python, not True or False",
                 f"write {'b if a else a' if x.op == 'and' else 'a if a else b'}, or compare: a != 0 {x.op} b != 0",
             )
-        return t.Logic(BOOL if all(value.type.weak for value in values) else ScalarType("b1"), x.op, tuple(values))
+        return self.chained(x.line, BOOL if all(v.type.weak for v in values) else ScalarType("b1"), x.op, parts)
 
     def unary(self, x: loop_tree.Unary) -> Scalar | Row:
         if x.op == "not":
@@ -80,8 +107,10 @@ class Expressions(Integers):
             self.no(x.line, "~ of a float")
         if x.op == "~" and isinstance(value, t.Logic) and len({arg.type for arg in value.args}) > 1:
             self.no(x.line, "~ of True or False depends on whose bool it is, Python's or NumPy's", "write not")
+        if x.op == "own" and not t.is_row(value):
+            return value
         if t.is_row(value):
-            if x.op == "+":
+            if x.op in ("+", "own"):
                 return t.RowCast(value.dtype, value.length, value)
             return row_op({"-": "neg", "~": "~"}[x.op], value)
         kind = INT if value.type == BOOL else value.type
@@ -297,7 +326,9 @@ class Expressions(Integers):
             value = self.expr(arg)
             if t.is_row(value):
                 self.no(
-                    x.line, f"a row is given to {x.label}", "give it numbers, or write the row expression in the loop"
+                    x.line,
+                    f"a row is given to {x.label}",
+                    f"leave numba.njit out: a plain function is inlined, and takes rows; or give {x.label} numbers",
                 )
             args.append(value)
         from stretto.loops.front.user_functions import result_kind

@@ -6,7 +6,8 @@ Every subscript becomes one integer for each axis, proven to be in range or mark
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NoReturn
 
 from stretto.loops.analyse.space import Space
@@ -48,6 +49,10 @@ class NameResolver(ABC):
         self.defined: set[str] = set()
         self.numbers: dict[str, ScalarType] = {}  # arguments that are used
         self.arrays: dict[str, BodyArray] = {}  # arguments that are used
+        self.before: list[t.Step] = []  # receives what an expression needs to run before its statement
+        self.copied: set[str] = set()  # results of inlined functions that are copies of one of several rows
+        self.quiet = ""  # the inlined function inside an expression, which must not change what the expression reads
+        self.temporaries = 0  # number of generated variables and arrays so far
         self.fields = dict(space.field_kinds)
         self.ragged = {item.name: item for item in space.ragged_kinds}
         self.indices = {dim.name for dim in space.dims}
@@ -60,6 +65,30 @@ class NameResolver(ABC):
                 self.scope.ranges[name] = int(column.values.min()), int(column.values.max())
 
     # --- helpers ---
+
+    def temporary(self) -> str:
+        """A name for a variable or array that the body does not have."""
+        self.temporaries += 1
+        return f"at.{self.temporaries}"
+
+    def unheard(self, name: str, line: int) -> None:
+        """Refuse that a function inside an expression changes what is not its own: the order would matter."""
+        if name in self.copied:
+            self.no(line, "a row that a function chose among several is changed, and it is a copy here",
+                    "let the function return a number that says which, or change the row in the function")  # fmt: skip
+        if self.quiet and not ("." in name and (name in self.locals or name in self.registers)):
+            self.no(line, f"{self.quiet} changes {name} in the middle of an expression",
+                    f"call it on a line of its own: t = {self.quiet}(…)")  # fmt: skip
+
+    def keep(self, x: Scalar, line: int) -> Scalar:
+        """A value as a variable or constant, computed once before the statement."""
+        if isinstance(x, Const | t.Var):
+            return x
+        name = self.temporary()
+        if whole(x.type):
+            self.scope.ranges[name] = self.scope.of(x)
+        self.before.append(t.Store(line, (t.VarPlace(x.type, name),), (x,)))
+        return t.Var(x.type, name)
 
     def no(self, line: int, problem: str, remedy: str = "") -> NoReturn:
         raise refuse(self.function, line, problem, remedy)
@@ -129,10 +158,35 @@ class NameResolver(ABC):
             self.no(x.line, "a whole row stands where one number is needed", "subscript it, or use @, sum, min or max")
         return found
 
+    def aside(self, make: Callable[[], Scalar]) -> tuple[tuple[t.Step, ...], Scalar]:
+        """The steps that an expression needs before it, without writing them, and its typed form."""
+        outer, self.before = self.before, []
+        defined, views = set(self.defined), dict(self.views)
+        made = make()
+        steps, self.before = tuple(self.before), outer
+        if steps:  # they may not run
+            self.defined, self.views = defined, views
+        return steps, made
+
+    def chained(self, line: int, kind: ScalarType, op: str, parts: list[tuple[tuple[t.Step, ...], Scalar]]) -> Scalar:
+        """`and` or `or` of values with the steps that each needs: they run only if the value is reached."""
+        self.before += parts[0][0]
+        if not any(steps for steps, _ in parts[1:]):
+            return t.Logic(kind, op, tuple(value for _, value in parts))
+        name = self.temporary()
+        place, held = t.VarPlace(kind, name), t.Var(kind, name)
+        more = t.Logic(BOOL, "not", (held,)) if op == "or" else held
+        self.before.append(t.Store(line, (place,), (cast(kind, parts[0][1]),)))
+        tests = self.before
+        for steps, value in parts[1:]:
+            inner = [*steps, t.Store(line, (place,), (cast(kind, value),))]
+            tests.append(t.Branch(line, more, tuple(inner), ()))
+        return held
+
     def truth(self, x: loop_tree.Expr) -> Scalar:
         """A condition."""
         if isinstance(x, loop_tree.BoolOp):
-            return t.Logic(BOOL, x.op, tuple(self.truth(value) for value in x.values))
+            return self.chained(x.line, BOOL, x.op, [self.aside(partial(self.truth, value)) for value in x.values])
         found = self.scalar(x)
         if found.type.dtype == "b1":
             return found

@@ -7,9 +7,9 @@ range of the array needs no check at run time; any other subscript is checked.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import TypeAlias
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Any, TypeAlias
 
 from stretto.loops.front import loop_tree
 
@@ -98,6 +98,8 @@ def assigned(body: tuple[loop_tree.Stmt, ...]) -> Mapping[str, int]:
 
     def visit(statements: tuple[loop_tree.Stmt, ...]) -> None:
         for statement in statements:
+            for call in inlined(statement):
+                visit(call.steps)
             match statement:
                 case loop_tree.Assign(targets=targets):
                     for target in targets:
@@ -126,55 +128,39 @@ def names_in(pattern: loop_tree.Pattern) -> tuple[str, ...]:
     return tuple(name for part in pattern for name in names_in(part))
 
 
+def inlined(statement: loop_tree.Stmt) -> Iterator[loop_tree.Inlined]:
+    """Inlined calls in the expressions of a statement; not those inside other inlined calls, or in nested blocks."""
+    waiting = [getattr(statement, part.name) for part in fields(statement) if part.name not in ("body", "orelse")]
+    while waiting:
+        x = waiting.pop()
+        if isinstance(x, loop_tree.Inlined):
+            yield x
+        elif isinstance(x, tuple):
+            waiting += x
+        elif is_dataclass(x):
+            waiting += [getattr(x, part.name) for part in fields(x) if part.name != "target"]
+
+
 def subscripted(body: tuple[loop_tree.Stmt, ...]) -> frozenset[str]:
-    """Names that occur with a subscript anywhere in the body."""
+    """Names that occur with a subscript anywhere in the body, themselves or under another name for their row."""
     found: set[str] = set()
-
-    def expr(x: object) -> None:
-        match x:
-            case loop_tree.Item(base=base, index=index):
-                found.add(base)
-                for part in index:
-                    expr(part)
-            case loop_tree.Span(start=start, stop=stop):
-                expr(start)
-                expr(stop)
-            case loop_tree.Unary(operand=a):
-                expr(a)
-            case loop_tree.Binary(left=a, right=b) | loop_tree.Compare(left=a, right=b):
-                expr(a)
-                expr(b)
-            case loop_tree.BoolOp(values=values):
-                for value in values:
-                    expr(value)
-            case loop_tree.IfExp(test=a, yes=b, no=c):
-                for value in (a, b, c):
-                    expr(value)
-            case loop_tree.Call(args=args):
-                for value in args:
-                    expr(value)
-
-    def visit(statements: tuple[loop_tree.Stmt, ...]) -> None:
-        for statement in statements:
-            match statement:
-                case loop_tree.Assign(targets=targets, values=values):
-                    for part in (*targets, *values):
-                        expr(part)
-                case loop_tree.AugAssign(target=target, value=value):
-                    expr(target)
-                    expr(value)
-                case loop_tree.If(test=test, body=yes, orelse=no):
-                    expr(test)
-                    visit(yes)
-                    visit(no)
-                case loop_tree.While(test=test, body=inner):
-                    expr(test)
-                    visit(inner)
-                case loop_tree.For(over=over, body=inner):
-                    if isinstance(over, loop_tree.Range):
-                        for part in (over.start, over.stop, over.step):
-                            expr(part)
-                    visit(inner)
-
-    visit(body)
+    aliases: list[tuple[str, str]] = []  # names and what they are assigned
+    waiting: list[Any] = [body]
+    while waiting:
+        x = waiting.pop()
+        if isinstance(x, tuple):
+            waiting += x
+        elif is_dataclass(x):
+            if isinstance(x, loop_tree.Item):
+                found.add(x.base)
+            if isinstance(x, loop_tree.Assign):
+                aliases += [
+                    (target.name, value.name)
+                    for target, value in zip(x.targets, x.values, strict=True)
+                    if isinstance(target, loop_tree.Name) and isinstance(value, loop_tree.Name)
+                ]
+            skipped = "target" if isinstance(x, loop_tree.Call) else ""
+            waiting += [getattr(x, part.name) for part in fields(x) if part.name != skipped]
+    while more := {name for alias, name in aliases if alias in found} - found:
+        found |= more
     return frozenset(found)
