@@ -233,6 +233,8 @@ def _hints() -> dict[int, str]:
         (np.argmin, "go through the row with a for loop and keep the smallest value so far and where it was"),
         (np.argmax, "go through the row with a for loop and keep the largest value so far and where it was"),
         (np.mean, "write w.sum() / len(w)"),
+        (complex, "keep real and imaginary parts apart"),
+        (np.linalg.solve, "solve it by elimination, in a function of your own"),
         (np.linalg.norm, "write math.sqrt(w @ w)"),
         (math.log2, "write math.log(x) / math.log(2)"),
         (math.log10, "write math.log(x) / math.log(10)"),
