@@ -321,15 +321,18 @@ def grid_data(rng, n, m, labels):
 FORD = CorpusLoop(
     bellman_ford, edges_data, (50, 2, 4), (50_000, 8, 5), refused="inspect=True", instead="bellman_ford, inspected"
 )
+LABELS = CorpusLoop(
+    label_propagation, labels_data, (200, 1, 3), (100_000, 3, 10), refused="inspect=True",
+    instead="label_propagation, inspected",
+)
 LOOPS = (
+    LABELS,
+    inspected(LABELS),
     CorpusLoop(
         pagerank_push, push_data, (20, 4), (200_000, 8), refused="st.buffer(residual)", instead="pagerank_push_buffered"
     ),
     CorpusLoop(pagerank_push_buffered, push_buffered_data, (20, 4), (200_000, 8), follows=True),
     CorpusLoop(hits, links_data, (20, 4), (200_000, 8)),
-    CorpusLoop(
-        label_propagation, labels_data, (20, 4, 3), (100_000, 8, 10), refused="go through the row with a for loop"
-    ),
     CorpusLoop(soft_labels, soft_data, (20, 4, 3), (50_000, 8, 16), soft_labels_hand),
     CorpusLoop(floyd_warshall, paths_data, (12,), (400,)),
     FORD,

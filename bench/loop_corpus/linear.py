@@ -138,6 +138,32 @@ def als_exact(rows, U, V, lam):
         U[u] = np.linalg.solve(A, b)
 
 
+def als_elimination(rows, U, V, lam):
+    """The same with an elimination written out."""
+    for u, entries in rows:
+        k = V.shape[1]
+        A = np.zeros((k, k))
+        b = np.zeros(k)
+        for p in range(k):
+            A[p, p] = lam
+        for i, r in entries:
+            for p in range(k):
+                b[p] += r * V[i, p]
+                for q in range(k):
+                    A[p, q] += V[i, p] * V[i, q]
+        for p in range(k):
+            for q in range(p + 1, k):
+                f = A[q, p] / A[p, p]
+                for c in range(p, k):
+                    A[q, c] -= f * A[p, c]
+                b[q] -= f * b[p]
+        for p in range(k - 1, -1, -1):
+            s = b[p]
+            for q in range(p + 1, k):
+                s -= A[p, q] * U[u, q]
+            U[u, p] = s / A[p, p]
+
+
 def sparse_matvec(data, indices, indptr, x, y):
     """A matrix of compressed rows times a vector."""
     for i in range(len(y)):
@@ -248,6 +274,7 @@ LOOPS = (
     CorpusLoop(nmf_columns, nmf_data, (9, 8, 3), (200, 150, 8), refused="a whole column is not a row"),
     CorpusLoop(als_gradient, factors_data, (12, 9, 50, 3), (5000, 3000, 300_000, 16), als_gradient_hand),
     CorpusLoop(als_exact, exact_data, (12, 9, 50, 3), (5000, 3000, 300_000, 16), refused="np.eye"),
+    CorpusLoop(als_elimination, exact_data, (12, 9, 50, 3), (5000, 3000, 300_000, 16), follows=True),
     CorpusLoop(sparse_matvec, matvec_data, (20, 4), (200_000, 10)),
     CorpusLoop(thomas, thomas_data, (5, 12), (2000, 200)),
 )

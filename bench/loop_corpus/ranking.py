@@ -167,6 +167,21 @@ def contrastive_hashing(left, right, same, X, P, lr, margin):
         P -= lr * (np.outer(g * (1 - u * u), x) - np.outer(g * (1 - v * v), z))
 
 
+def hashing_buffered(left, right, same, X, P, dP, lr, margin):
+    """The same with its steps in a buffer."""
+    for t in range(len(same)):
+        x, z = X[left[t]], X[right[t]]
+        u, v = np.tanh(P @ x), np.tanh(P @ z)
+        d = u - v
+        if same[t]:
+            g = d
+        elif np.sum(d * d) < margin:
+            g = -d
+        else:
+            continue
+        dP -= lr * (np.outer(g * (1 - u * u), x) - np.outer(g * (1 - v * v), z))
+
+
 def contrastive_hashing_hand(left, right, same, X, P, lr, margin):
     bits = len(P)
     u, v = np.zeros(bits), np.zeros(bits)
@@ -260,6 +275,12 @@ def hashing_data(rng, items, features, bits, count):
     }
 
 
+def hashing_buffered_data(rng, items, features, bits, count):
+    made = hashing_data(rng, items, features, bits, count)
+    first = {name: made[name] for name in ("left", "right", "same", "X", "P")}
+    return first | {"dP": st.buffer(made["P"]), "lr": 0.001, "margin": 2.0}
+
+
 BPR = CorpusLoop(
     bpr,
     bpr_data,
@@ -269,6 +290,7 @@ BPR = CorpusLoop(
     refused="sigmoid is plain Python",
 )
 LOOPS = (
+    CorpusLoop(hashing_buffered, hashing_buffered_data, (12, 6, 4, 30), (2000, 64, 16, 20_000), follows=True),
     BPR,
     inspected(BPR, refused="sigmoid is plain Python"),
     CorpusLoop(

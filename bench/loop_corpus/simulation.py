@@ -181,6 +181,26 @@ def lorenz(state, sigma, rho, beta, dt, steps):
         state[k] = x, y, z
 
 
+def lorenz_slope(x, y, z, sigma, rho, beta):
+    return sigma * (y - x), x * (rho - z) - y, x * y - beta * z
+
+
+def lorenz_outside(state, sigma, rho, beta, dt, steps):
+    """The same with its function outside, and elements one by one."""
+    for k in range(len(state)):
+        x, y, z = state[k, 0], state[k, 1], state[k, 2]
+        for _ in range(steps):
+            h = dt / 2
+            a1, b1, c1 = lorenz_slope(x, y, z, sigma, rho, beta)
+            a2, b2, c2 = lorenz_slope(x + h * a1, y + h * b1, z + h * c1, sigma, rho, beta)
+            a3, b3, c3 = lorenz_slope(x + h * a2, y + h * b2, z + h * c2, sigma, rho, beta)
+            a4, b4, c4 = lorenz_slope(x + dt * a3, y + dt * b3, z + dt * c3, sigma, rho, beta)
+            x += dt / 6 * (a1 + 2 * a2 + 2 * a3 + a4)
+            y += dt / 6 * (b1 + 2 * b2 + 2 * b3 + b4)
+            z += dt / 6 * (c1 + 2 * c2 + 2 * c3 + c4)
+        state[k, 0], state[k, 1], state[k, 2] = x, y, z
+
+
 def izhikevich(v, u, a, b, c, d, weights, current, fired, steps):
     """Spiking neurons; spikes of one step reach the others in the next."""
     n = len(v)
@@ -302,6 +322,7 @@ LOOPS = (
     CorpusLoop(binomial_tree, tree_data, (7, 10), (300, 200)),
     CorpusLoop(asian_option, asian_data, (20, 10), (10_000, 100)),
     CorpusLoop(lorenz, lorenz_data, (7, 10), (2000, 200), tolerance=1e-8, refused="a function inside the loop"),
+    CorpusLoop(lorenz_outside, lorenz_data, (7, 10), (2000, 200), tolerance=1e-8, follows=True),
     CorpusLoop(izhikevich, neurons_data, (9, 20), (300, 200)),
     CorpusLoop(prefix_sum, prefix_data, (20,), (3_000_000,), refused="only names are assigned between the loops"),
 )
