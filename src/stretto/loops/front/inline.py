@@ -200,7 +200,7 @@ class _Lines(ast.NodeTransformer):
         self.line, self.text = line, text
 
     def visit(self, node: ast.AST) -> Any:
-        if isinstance(getattr(node, "lineno", None), int) and not isinstance(node.lineno, InlinedLine):  # type: ignore[attr-defined]
+        if isinstance(node, ast.stmt | ast.expr) and not isinstance(node.lineno, InlinedLine):
             node.lineno = InlinedLine(self.line, self.text, node.lineno)
         return super().generic_visit(node)
 
