@@ -12,6 +12,9 @@ states up. "last state" is the same fit with `average_every=0`. tomotopy has no 
 state after every tenth pass of one run. With two threads Stretto's counts are compared with those of one thread, bit
 for bit, and not judged again.
 
+WarpLDA takes part where $WARPLDA names the folder of its programs, with the same priors and its default, one step of
+Metropolis-Hastings for each kind of proposal; it is judged after 100, 200, 400 and 800 passes.
+
 Corpora: AP, the first 10,000 documents of IMDB, the 20 newsgroups without words in more than a tenth or fewer than ten
 of the documents, and two generated ones by Zipf's law: 10,000 documents of 80 tokens with 50 planted topics, and 2,500
 of 300 tokens with 150. `BENCH_SETS`, `BENCH_TOPICS`, `BENCH_THREADS`, `BENCH_PASSES` choose. Programs run one after the
@@ -29,7 +32,7 @@ import numpy as np
 
 import stretto as st
 
-from . import lda, lda_peers, lda_sets, report, sets
+from . import lda, lda_peers, lda_sets, lda_warplda, report, sets
 from .lda_peers import Point
 from .lda_sets import Floats, Held
 
@@ -38,6 +41,7 @@ HELD = 400  # documents; the judge takes longer than training for more
 ITERATIONS = 50
 FITS = (20, 30, 40, 50, 60, 70, 80, 100)  # passes of our fits
 EVERY = 10  # passes between two states of tomotopy that are judged
+WARPLDA_PASSES = (100, 200, 400, 800)  # each is a run of its own
 TITLES = {
     "ap": "AP",
     "imdb": "IMDB, 10,000 documents",
@@ -158,6 +162,14 @@ def theirs(train: Any, held: Held, topics: int, threads: int, passes: int) -> li
     return points
 
 
+def warplda(train: Any, held: Held, topics: int, threads: int) -> list[Point]:
+    """Points of WarpLDA, each of a run of its own; none where it is not installed."""
+    if lda_warplda.folder() is None:
+        return []
+    made = lda_warplda.points(train, topics, threads, WARPLDA_PASSES, alpha=ALPHA, beta=BETA)
+    return [Point(seconds, passes, judged(counts, held)) for seconds, passes, counts in made]
+
+
 def first_at(points: list[Point], target: float) -> Point | None:
     """The first point with the target's perplexity or a lower one."""
     return next((point for point in points if point.score <= target), None)
@@ -165,6 +177,8 @@ def first_at(points: list[Point], target: float) -> Point | None:
 
 def shown(point: Point | None, points: list[Point]) -> str:
     """Seconds and passes to a target."""
+    if not points:
+        return "not measured"
     if point is None:
         return f"> {points[-1].seconds:.2f} s ({points[-1].passes:.0f})"
     return f"{point.seconds:.2f} s ({point.passes:.0f})"
@@ -174,13 +188,15 @@ def row(name: str, topics: int, threads: int, passes: int) -> list[object]:
     """One row of the table: both programs on one corpus."""
     train, held = lda_sets.split(load(name), most=HELD)
     ready, mean, last = ours(name, train, held, topics, threads)
-    peer = theirs(train, held, topics, threads, passes)
+    peer, other = theirs(train, held, topics, threads, passes), warplda(train, held, topics, threads)
     best = [min(point.score for point in points) for points in (mean, last, peer)]
     target = 1.01 * best[2]
     at = [first_at(points, target) for points in (mean, last, peer)]
+    warp = first_at(other, target)
     rate = [int(train.sum()) * points[-1].passes / points[-1].seconds / 1e6 for points in (last, peer)]
     cells = [f"{target:.0f}", *(shown(point, points) for point, points in zip(at, (mean, last, peer), strict=True))]
-    cells += [faster(at[0], at[2]), faster(at[1], at[2]), *(f"{score:.0f}" for score in best)]
+    cells += [faster(at[0], at[2]), faster(at[1], at[2]), shown(warp, other), faster(at[0], warp)]
+    cells += [f"{score:.0f}" for score in best]
     found = [TITLES[name], topics, threads, *cells, f"{rate[0]:.1f} M", f"{rate[1]:.1f} M", f"{ready:.2f} s"]
     print(found, flush=True)
     return found
@@ -201,7 +217,15 @@ def main() -> None:
         for threads in lda.listed("BENCH_THREADS", "1,2")
     ]
     columns = ["corpus", "K", "threads", "target", "Stretto (passes)", "last state (passes)", "tomotopy (passes)"]
-    columns += ["faster", "last state: faster", "best", "best last state", "tomotopy's best"]
+    columns += [
+        "faster",
+        "last state: faster",
+        "WarpLDA (passes)",
+        "faster than WarpLDA",
+        "best",
+        "best last state",
+        "tomotopy's best",
+    ]
     columns += ["tokens/s", "tomotopy's tokens/s", "layout"]
     body = report.table(columns, rows)
     report.save("lda_perplexity", "Topic models: time to a perplexity", report.text(__doc__), body, ("tomotopy",))

@@ -23,13 +23,30 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from . import report, same_objective, scoreboard_jobs, scoreboard_linear, scoreboard_pages, scoreboard_sets
+from . import (
+    report,
+    same_objective,
+    scoreboard_jobs,
+    scoreboard_pages,
+    scoreboard_programs,
+    scoreboard_sets,
+    scoreboard_summary,
+)
 from .same_objective import Finish
 from .scoreboard_fixed import fixed_costs
 from .scoreboard_rows import OURS, Options, Row, linear_rows, pairs
 
 STORE = report.RESULTS / "scoreboard.json"
-PACKAGES = ("scikit-learn", "skglm", "celer", "adelie", "snapml", "scikit-learn-intelex")
+PACKAGES = (
+    "scikit-learn",
+    "skglm",
+    "celer",
+    "adelie",
+    "python-glmnet",
+    "liblinear-multicore",
+    "snapml",
+    "scikit-learn-intelex",
+)
 
 
 def _shown(finish: Finish) -> str:
@@ -60,24 +77,9 @@ COLUMNS = [
 ]
 
 
-def summary(rows: Sequence[Row]) -> str:
-    """How many cells each kind of problem wins in each half."""
-    lines = []
-    for work in dict.fromkeys(row.work for row in rows):
-        for half in (scoreboard_sets.FIRST, scoreboard_sets.SECOND):
-            ratios = sorted(
-                row.ratio for row in rows if row.work == work and row.half == half and row.ratio is not None
-            )
-            if ratios:
-                least = f"{ratios[0]:.2f}"
-                won, twice = (sum(ratio >= bar for ratio in ratios) for bar in (1.0, 2.0))
-                lines.append([work, half, len(ratios), won, twice, f"{ratios[len(ratios) // 2]:.2f}", least])
-    return report.table(["work", "half", "cells", "ratio ≥ 1", "ratio ≥ 2", "median", "least"], lines)
-
-
 def page(rows: Sequence[Row], fixed: str, absent: Sequence[str]) -> str:
     """The body of the page."""
-    parts = [summary(rows)]
+    parts = [scoreboard_summary.summary(rows)]
     if absent:
         parts.append(f"Peers that could not be imported: {', '.join(absent)}.")
     for half, about in (
@@ -117,7 +119,7 @@ def _rows(options: Options, jobs: int) -> Iterator[Row]:
         yield from linear_rows(options)
         return
     numbers = ["--threads", str(options.threads), "--limit", str(options.limit)]
-    parts = [["--only", f"{work} / {name}", *numbers] for name, work in pairs(options)]
+    parts = [["--only", f"={work} / {name}", *numbers] for name, work in pairs(options)]
     yield from map(row_of, scoreboard_jobs.run(parts, jobs, options.threads))
 
 
@@ -128,17 +130,25 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--threads", type=int, default=1, help="threads of every program that can use them")
     parser.add_argument("--limit", type=float, default=20.0, metavar="SECONDS", help="for a program to reach the bar")
     parser.add_argument("--jobs", type=int, default=1, help="parts at a time, each on cores of its own")
+    parser.add_argument("--page", action="store_true", help="write the page and README's table of the kept rows alone")
+    parser.add_argument("--gate", action="store_true", help="exit with 1 if kept rows are below what a release asks")
     asked = parser.parse_args(argv)
+    if asked.gate:
+        found = scoreboard_summary.failures(list(stored().values()))
+        print("\n".join(found) or "every cell is fast enough")
+        raise SystemExit(1 if found else 0)
     options = Options(tuple(asked.only), asked.threads, asked.limit)
     if not pairs(options):
         parser.error(f"--only {' '.join(options.only)}: no cell has this in its name; names are WORK / SET")
     warnings.simplefilter("ignore")
     began = time.perf_counter()
-    for row in _rows(options, asked.jobs):
+    for row in () if asked.page else _rows(options, asked.jobs):
         store(stored() | {row.key: row})
         print(f"{time.perf_counter() - began:6.0f} s  " + " | ".join(cells(row)), flush=True)
     command = " ".join(["scoreboard", *(f'--only "{part}"' for part in options.only)])
     command += f" --threads {options.threads} --limit {options.limit:g} --jobs {asked.jobs}"
     about = report.text(__doc__) + same_objective.CAUTION * same_objective.SHARED
-    body = page([row for _, row in sorted(stored().items())], fixed_costs(), scoreboard_linear.missing())
+    rows = [row for _, row in sorted(stored().items())]
+    scoreboard_summary.write_readme(rows)
+    body = page(rows, fixed_costs(), scoreboard_programs.missing())
     report.save("scoreboard", "Scoreboard", about, body, PACKAGES, command)

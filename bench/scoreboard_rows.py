@@ -9,13 +9,13 @@ from functools import partial
 
 from threadpoolctl import threadpool_limits
 
-from . import same_objective, scoreboard_linear, scoreboard_sets
+from . import same_objective, scoreboard_linear, scoreboard_programs, scoreboard_sets
 from .peak_memory import growth_of_a_call
 from .same_objective import Finish, Race
 
 CLOSE, EXACT = 1e-4, 1e-7
 DIVISORS = (10, 100)
-OURS = scoreboard_linear.OURS
+OURS = scoreboard_programs.OURS
 
 
 @dataclass(frozen=True)
@@ -27,9 +27,9 @@ class Options:
     limit: float = 20.0  # seconds for each program's search of its tolerance
 
     def wants(self, *names: str) -> bool:
-        """Whether a cell with these names was asked for."""
+        """Whether a cell with these names was asked for; "=work / set" stands for one work and one set alone."""
         label = " / ".join(names)
-        return not self.only or any(part in label for part in self.only)
+        return not self.only or any(part in f"={label}" for part in self.only)
 
 
 @dataclass(frozen=True)
@@ -86,16 +86,16 @@ def linear_rows(options: Options) -> Iterator[Row]:
             problem = scoreboard_linear.LinearProblem(work, data, divisor)
             if (key := (work, problem.sparse)) not in compiled:
                 compiled.add(key)
-                for fit in scoreboard_linear.programs(scoreboard_linear.tiny(*key), options.threads).values():
+                for fit in scoreboard_programs.programs(scoreboard_linear.tiny(*key), options.threads).values():
                     fit(1e-3)
             yield _measured(problem, name, options)
 
 
 def _measured(problem: scoreboard_linear.LinearProblem, name: str, options: Options) -> Row:
-    programs = scoreboard_linear.programs(problem, options.threads)
+    programs = scoreboard_programs.programs(problem, options.threads)
     with threadpool_limits(options.threads):
         least = problem.objective(programs[OURS](EXACT))
-    settings = dict.fromkeys(programs, scoreboard_linear.LOOSE_TO_TIGHT)
+    settings = dict.fromkeys(programs, scoreboard_programs.LOOSE_TO_TIGHT)
     finishes = Race(problem.objective, programs, settings, options.threads, options.limit).run(least, CLOSE)
     least = min(least, *(one.objective for one in finishes.values()))
     half = scoreboard_sets.half(name)

@@ -19,7 +19,7 @@ from .peers import Fit, Floats, Problem
 
 DIVISORS = (10, 100)
 LIMIT = 60.0
-PACKAGES = ("liblinear-official", "skglm", "celer", "scikit-learn")
+PACKAGES = ("liblinear-multicore", "skglm", "celer", "scikit-learn")
 
 load = sparse_sets.load_classes
 

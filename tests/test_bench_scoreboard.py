@@ -6,11 +6,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from bench import scoreboard, scoreboard_jobs, scoreboard_linear, scoreboard_sets
+from bench import (
+    scoreboard,
+    scoreboard_jobs,
+    scoreboard_linear,
+    scoreboard_programs,
+    scoreboard_sets,
+    scoreboard_summary,
+)
 from bench.peak_memory import growth_of_a_call
 from bench.same_objective import Finish
 from bench.scoreboard_pages import PAGES, Page, number, other_rows
-from bench.scoreboard_rows import OURS, Row
+from bench.scoreboard_rows import OURS, Options, Row
 
 
 def _row(ours: float, *peers: float | None, reached: bool = True) -> Row:
@@ -38,7 +45,35 @@ def test_cells_below_one_are_marked() -> None:
 def test_the_page_names_missing_peers_and_counts_wins_by_half() -> None:
     body = scoreboard.page([_row(2.0, 1.0), _row(1.0, 3.0)], "", ["celer"])
     assert "could not be imported: celer" in body
-    assert f"| lasso | {scoreboard_sets.SECOND} | 2 | 1 | 1 | 3.00 | 0.50 |" in body
+    assert f"| lasso | 1 | {scoreboard_sets.SECOND} | 2 | 1 | 1 | 3.00 | 0.50 |" in body
+
+
+def test_the_table_of_the_readme_is_that_of_the_kept_rows() -> None:
+    rows = [row for _, row in sorted(scoreboard.stored().items())]
+    text = scoreboard_summary.README.read_text(encoding="utf-8")
+    table = text.split(scoreboard_summary.BEGIN)[1].split(scoreboard_summary.END)[0]
+    assert table.strip() == scoreboard_summary.readme_table(rows)
+
+
+def test_the_table_of_the_readme_is_replaced(tmp_path: Path) -> None:
+    file = tmp_path / "README.md"
+    file.write_text(f"a\n{scoreboard_summary.BEGIN}\nold\n{scoreboard_summary.END}\nb\n", encoding="utf-8")
+    scoreboard_summary.write_readme([_row(1.0, 3.0), _row(1.0, 0.5)], file)
+    text = file.read_text(encoding="utf-8")
+    assert "| lasso | 1 | 2 | 1 | 1 | 3.00 | 0.50 |" in text
+    assert "old" not in text
+    assert text.startswith("a\n")
+    assert text.endswith("\nb\n")
+
+
+def test_the_gate_names_slow_cells_and_a_share_that_is_too_small() -> None:
+    assert scoreboard_summary.failures([_row(1.0, 3.0), _row(2.0, None)]) == []
+    found = scoreboard_summary.failures([_row(2.0, 1.0), _row(1.0, 3.0)])
+    assert "0.50 of the speed of peer 0" in found[0]
+    assert found[1].startswith("1 of 2 cells")
+    with pytest.raises(SystemExit) as ended:
+        scoreboard.main(["--gate"])
+    assert ended.value.code == (1 if scoreboard_summary.failures(list(scoreboard.stored().values())) else 0)
 
 
 def test_a_run_replaces_the_rows_it_measures(tmp_path: Path) -> None:
@@ -48,6 +83,13 @@ def test_a_run_replaces_the_rows_it_measures(tmp_path: Path) -> None:
     kept = scoreboard.stored(file)
     assert kept == {old.key: old}
     assert kept | {new.key: new} == {old.key: new}
+
+
+def test_a_part_of_a_name_stands_for_all_cells_that_have_it_and_an_equals_sign_for_one() -> None:
+    assert Options(("elastic / a9a",)).wants("logistic-elastic", "a9a")
+    assert not Options(("=elastic / a9a",)).wants("logistic-elastic", "a9a")
+    assert Options(("=elastic / a9a",)).wants("elastic", "a9a")
+    assert Options().wants("lasso", "a9a")
 
 
 def test_halves_are_of_equal_size_and_both_hold_every_use() -> None:
@@ -63,7 +105,7 @@ def test_halves_are_of_equal_size_and_both_hold_every_use() -> None:
 @pytest.mark.parametrize("sparse", [False, True])
 def test_our_solution_is_a_minimum_of_the_objective(work: str, sparse: bool) -> None:
     problem = scoreboard_linear.tiny(work, sparse)
-    coef, intercept = scoreboard_linear.stretto(problem, 1)(1e-9)
+    coef, intercept = scoreboard_programs.stretto(problem, 1)(1e-9)
     least = problem.objective((coef, intercept))
     rng = np.random.default_rng(1)
     for _ in range(20):

@@ -108,6 +108,13 @@ def skewed(x: Any, y: Any) -> None:
             x[i, j] = x[i - 1, j + 1] + x[i, j - 1]
 
 
+def paths(x: Any, y: Any) -> None:
+    for k in range(12):
+        for i in range(12):
+            for j in range(12):
+                x[i, j] = min(x[i, j], x[i, k] + x[k, j])
+
+
 def by_subscript(x: Any, y: Any) -> None:
     for i in range(60):
         x[y[i]] += 1.0
@@ -129,12 +136,14 @@ SERVED: dict[str, tuple[Any, Callable[[], tuple[Any, Any]], dict[str, Any]]] = {
     "buffers": (buffered, lambda: (np.ones(60), st.buffer(np.zeros(60))), {}),
     "`schedule=`": (independent, lambda: (np.ones(60), np.ones(60)), {"schedule": st.schedule.cyclic(4)}),
     "`2d transformed`": (skewed, lambda: (np.ones((30, 30)), np.ones(60)), {}),
+    "`stepped`": (paths, lambda: (np.random.default_rng(1).random((12, 12)), np.ones(60)), {"blocks": 3}),
     "`inspected`": (by_subscript, lambda: (np.ones(4000), RANDOM), {"inspect": True}),
     "`chain`": (overwriting, lambda: (np.ones(60), np.ones(60)), {}),
     "neighbouring indices": (neighbours, lambda: (np.ones((30, 30)), np.ones(30)), {}),
 }
 
 
+@pytest.mark.filterwarnings("ignore::stretto.errors.SerialWarning")
 @pytest.mark.parametrize("name", SERVED)
 def test_loops_whose_arrays_are_served(name: str) -> None:
     body, make, options = SERVED[name]

@@ -119,6 +119,8 @@ PROGRAMS: dict[str, tuple[tuple[str, ...], Callable[[Any], Any]]] = {
         ("sweep5", "sweep9"),
         lambda module: [module.solve(sweep, 65, sweeps=1) for sweep in (module.sweep5, module.sweep9)],
     ),
+    "shortest_paths": (("shortest_paths",), lambda module: module.shortest_paths(module.generate(60))),
+    "tensors": (("cp_epoch",), lambda module: module.cp(module.generate(3000, (40, 30, 20)), epochs=1)),
     "gbt": (("histograms", "cuts"), lambda module: module.Boosted(trees=1).fit(*module.generate(2000))),
     "skipgram": (("epoch",), lambda module: module.train(module.pairs_of(module.generate(200))[0], width=8, epochs=1)),
     "pagerank": (("sweep",), lambda module: module.pagerank(module.generate(20_000, 2000), sweeps=1)),

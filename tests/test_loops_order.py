@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import random
+import textwrap
 import warnings
 from typing import Any
 
@@ -17,7 +18,7 @@ import pytest
 import stretto as st
 from loop_bodies import fresh, function, three_ways
 from loop_plain import Nest, Writer, compare
-from stretto.errors import LoopError, OrderWarning, PlanError
+from stretto.errors import LoopError, OrderWarning, PlanError, SerialWarning
 from stretto.loops.parallel import Loop
 from stretto.testing.loops import reference
 
@@ -43,7 +44,7 @@ NESTS: dict[str, tuple[str, dict[str, Any], str | None]] = {
                         D[i, j] = min(D[i, j], D[i, k] + D[k, j])
         """,
         {"D": draw(24, 24), "n": 24},
-        "chain",
+        "stepped",
     ),
     "Gauss-Seidel": (
         """
@@ -149,6 +150,120 @@ NESTS: dict[str, tuple[str, dict[str, Any], str | None]] = {
         },
         "2d ordered",
     ),
+    "Smith-Waterman": (
+        """
+        def loop(S, a, b, n, m):
+            for i in range(1, n):
+                for j in range(1, m):
+                    match = 3 if a[i - 1] == b[j - 1] else -3
+                    S[i, j] = max(0, S[i - 1, j - 1] + match, S[i - 1, j] - 2, S[i, j - 1] - 2)
+        """,
+        {
+            "S": np.zeros((31, 26), np.int64),
+            "a": np.arange(30) ** 2 % 5,
+            "b": np.arange(25) ** 3 % 4,
+            "n": 31,
+            "m": 26,
+        },
+        "2d ordered",
+    ),
+    "Cholesky": (
+        """
+        def loop(A, n):
+            for k in range(n):
+                for i in range(k, n):
+                    if i == k:
+                        A[k, k] = A[k, k] ** 0.5
+                    if i > k:
+                        A[i, k] = A[i, k] / A[k, k]
+                        for j in range(k + 1, i + 1):
+                            A[i, j] -= A[i, k] * A[j, k]
+        """,
+        {"A": draw(20, 20) @ draw(20, 20).T + 20 * np.eye(20), "n": 20},
+        "2d ordered",
+    ),
+    "the upper triangle, backwards": (
+        """
+        def loop(A, n):
+            for i in range(n - 2, -1, -1):
+                for j in range(n - 1, i, -1):
+                    A[i, j] = A[i + 1, j] + A[i, j - 1] - A[i + 1, j - 1]
+        """,
+        {"A": draw(24, 24), "n": 24},
+        "2d transformed",
+    ),
+    "palindromes, from short to long": (
+        """
+        def loop(P, n):
+            for l in range(1, n):
+                for i in range(n - l):
+                    P[i, i + l] = max(P[i + 1, i + l], P[i, i + l - 1]) + (i * l) % 3
+        """,
+        {"P": np.zeros((24, 24), np.int64), "n": 24},
+        "2d transformed",
+    ),
+    "a matrix in one dimension": (
+        """
+        def loop(a, n, m):
+            for i in range(n):
+                for j in range(1, m):
+                    a[i * m + j] += a[i * m + j - 1]
+        """,
+        {"a": draw(20 * 13), "n": 20, "m": 13},
+        "1d",
+    ),
+    "red and black": (
+        """
+        def loop(a, n):
+            for i in range(n):
+                a[2 * i + 1] = (a[2 * i] + a[2 * i + 2]) / 2
+        """,
+        {"a": draw(61), "n": 30},
+        "independent",
+    ),
+    "mirrored": (
+        """
+        def loop(a, b, n):
+            for i in range(n // 2):
+                a[n - 1 - i] = 2 * a[i]
+                b[i] = a[i] + b[n - 1 - i]
+        """,
+        {"a": draw(40), "b": draw(40, seed=1), "n": 40},
+        "independent",
+    ),
+    "anti-diagonals": (
+        """
+        def loop(s, A, n):
+            for i in range(n):
+                for j in range(n):
+                    s[i + j] += A[i, j] * s[i + j]
+        """,
+        {"s": draw(39), "A": draw(20, 20), "n": 20},
+        "2d transformed",
+    ),
+    "four ranges": (
+        """
+        def loop(U, T, n):
+            for t in range(T):
+                for i in range(1, n - 1):
+                    for j in range(1, n - 1):
+                        for k in range(1, n - 1):
+                            U[t + 1, i, j, k] = U[t, i - 1, j, k] + U[t, i + 1, j, k] - U[t, i, j - 1, k - 1]
+        """,
+        {"U": draw(5, 8, 8, 8), "T": 4, "n": 8},
+        "2d ordered",
+    ),
+    "rows one after the other": (
+        """
+        def loop(U, T, n):
+            for t in range(1, T):
+                for i in range(1, n - 9):
+                    for j in range(9, 50):
+                        U[t, i, j] = U[t, i - 1, j - 9] + U[t, i - 1, j + 9] - U[t - 1, i + 9, j + 9]
+        """,
+        {"U": draw(4, 24, 60), "T": 4, "n": 24},
+        "stepped",
+    ),
     "knapsack": (
         """
         def loop(V, w, v, n, W):
@@ -170,7 +285,7 @@ NESTS: dict[str, tuple[str, dict[str, Any], str | None]] = {
                         x[i] = x[i] / L[i, i]
         """,
         {"L": np.tril(draw(30, 30)) + 5 * np.eye(30), "x": draw(30), "n": 30},
-        None,
+        "2d ordered",
     ),
     "LU": (
         """
@@ -182,7 +297,7 @@ NESTS: dict[str, tuple[str, dict[str, Any], str | None]] = {
                         A[i, j] -= A[i, k] * A[k, j]
         """,
         {"A": draw(20, 20) + 20 * np.eye(20), "n": 20},
-        None,
+        "2d ordered",
     ),
     "matrix chain": (
         """
@@ -194,7 +309,7 @@ NESTS: dict[str, tuple[str, dict[str, Any], str | None]] = {
                             M[i, i + l] = min(M[i, i + l], M[i, k] + M[k + 1, i + l] + p[i] * p[k + 1] * p[i + l + 1])
         """,
         {"M": np.where(np.eye(10) > 0, 0.0, 1e18), "p": np.arange(11.0) % 4 + 1, "n": 10},
-        None,
+        "2d transformed",
     ),
     "matrix product": (
         """
@@ -231,6 +346,7 @@ NESTS: dict[str, tuple[str, dict[str, Any], str | None]] = {
 }
 
 
+@pytest.mark.filterwarnings("ignore::stretto.errors.SerialWarning")
 @pytest.mark.parametrize("name", NESTS)
 def test_nests_keep_their_order(name: str) -> None:
     """On any number of threads, cut finely: what plain Python computes; or the loop is refused."""
@@ -332,6 +448,7 @@ def test_steps_that_build_on_what_they_find_do_not_warn() -> None:
     )
 
 
+@pytest.mark.filterwarnings("ignore::stretto.errors.SerialWarning")
 @pytest.mark.parametrize(
     ("source", "strategy"),
     [
@@ -375,8 +492,51 @@ def test_plan_order_wants_data() -> None:
     with pytest.raises(PlanError, match="its loops run over d; pass that"):
         plan.order(None)
     source, arguments, _ = NESTS["Gauss-Seidel"]
-    with pytest.raises(PlanError, match="its loops run over ranges, as they are written"):
-        st.parallel(function(source)).plan(**fresh(arguments)).order(None)
+    with pytest.raises(PlanError, match="its loops run over ranges; pass no data"):
+        st.parallel(function(source)).plan(**fresh(arguments)).order(ratings())
+    two = "def loop(a, b):\n    for i in range(9):\n        a[i] = i\n    for i in range(4):\n        b[i] = i\n"
+    plan = st.parallel(function(two)).plan(np.zeros(9), np.zeros(9))
+    with pytest.raises(PlanError, match="several loops run over ranges; say which with loop=0, 1"):
+        plan.order()
+    assert [*plan.order(loop=1)] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("ordered", [None, False])
+@pytest.mark.parametrize("name", [name for name, (_, _, strategy) in NESTS.items() if strategy])
+def test_the_order_of_ranges_is_that_of_the_plan(name: str, ordered: bool | None) -> None:
+    """`plan.order()` has every iteration once; a serial run of the body in it gives what the plan computes."""
+    source, arguments, _ = NESTS[name]
+    plan = st.parallel(blocks=5, ordered=ordered)(function(source)).plan(**fresh(arguments))
+    indices = [dim.name for dim in plan.parts[0].prepared.analysis.space.dims]
+    lines = textwrap.dedent(source).strip().splitlines()
+    over = ", ".join(indices)
+    body = [f"    for {over} in points:", *(line[4 * (len(indices) - 1) :] for line in lines[1 + len(indices) :])]
+    points = [*plan.order()]
+    plain = fresh(arguments)
+    function("\n".join([lines[0].replace("loop(", "loop(points, "), *body]) + "\n")(points, **plain)
+    found = reference(plan).arrays
+    assert len(set(points)) == len(points)
+    for key in arguments:
+        if isinstance(plain[key], np.ndarray):
+            np.testing.assert_array_equal(found[key], plain[key], err_msg=key)
+    if ordered is None:
+        wanted = fresh(arguments)
+        function(source)(**wanted)
+        for key, value in wanted.items():
+            np.testing.assert_array_equal(plain[key], value, err_msg=key)
+
+
+def test_a_chain_warns_that_it_is_serial() -> None:
+    source, arguments, _ = NESTS["the last one wins"]
+    loop = st.parallel(function(source))
+    with pytest.warns(
+        SerialWarning, match=r"<loop body \d+>:3: the iterations of this loop run one after the other, on"
+    ):
+        loop(**fresh(arguments))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        loop(**fresh(arguments))  # once is enough
+    assert "warning     the iterations of this loop run one after the other" in loop.explain(**fresh(arguments))
 
 
 # --- bounds and steps ------------------------------------------------------------------------------------------------

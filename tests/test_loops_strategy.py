@@ -270,10 +270,16 @@ def test_a_recurrence_is_refused_with_both_lines() -> None:
         plan(accesses, LINE)
 
 
-ROUND = [access("write", "A", index(0), index(1), index(2), line=3)] + [
-    access("read", "A", index(0, a), index(1, b), index(2, c), line=3)
-    for a, b, c in ((-1, 9, 0), (-1, 0, 9), (0, -1, 0), (0, 0, -1))
-]  # a step back, far to the right of either axis: no small skew helps
+def cube(*offsets: tuple[int, int, int]) -> list[Access]:
+    """A[i, j, k] from other elements, in place."""
+    reads = [access("read", "A", index(0, a), index(1, b), index(2, c), line=3) for a, b, c in offsets]
+    return [access("write", "A", index(0), index(1), index(2), line=3), *reads]
+
+
+# A step back, far to the right of either axis: no small skew helps.
+FAR = cube((-1, 9, 0), (-1, 0, 9), (0, -1, 0), (0, 0, -1))
+# Within a step, neither of the inner indices goes forward with the other.
+ROUND = cube((-1, 9, 0), (0, -1, 1), (0, 0, -1))
 CUBE = tuple(Dim(name, 0, 50) for name in "ijk")
 
 
@@ -286,12 +292,37 @@ def test_ranges_keep_their_order_unless_told_otherwise() -> None:
 
 @pytest.mark.parametrize("ordered", [None, True])
 def test_where_no_cut_keeps_the_order_the_visits_follow_one_another(ordered: bool | None) -> None:
-    assert (plan(ROUND, CUBE).name, set(plan(ROUND, CUBE).dims)) == ("2d unordered", {1, 2})
+    assert (plan(ROUND, CUBE).name, set(plan(ROUND, CUBE).dims)) == ("2d unordered", {0, 2})
     found = plan(ROUND, CUBE, ordered=ordered)
     assert (found.name, found.dims) == ("chain", (0,))
     assert "with ordered=False, in another one, it runs as 2d unordered" in found.why
     with pytest.raises(PlanError, match=r"2d unordered: .* keeps? .*the order of the loop"):
-        plan(ROUND, CUBE, ordered=ordered, prefer=(1, 2))
+        plan(ROUND, CUBE, ordered=ordered, prefer=(0, 2))
+
+
+def test_inner_indices_run_in_blocks_within_the_steps_of_outer_ones() -> None:
+    found = plan(FAR, CUBE, ordered=None)
+    assert (found.name, found.dims, found.outer, found.tiled) == ("stepped", (1, 2), 1, True)
+    assert found.why == "within one value of i, j and k are ≥ 0 in every vector"
+    # A step that needs elements above and to the left of its own waits for the whole step before it.
+    waits = plan([*FAR, *cube((-1, 9, 9))], CUBE, ordered=None)
+    assert (waits.name, waits.tiled) == ("stepped", False)
+    rows = plan(cube((-1, 9, 9), (0, -1, -9), (0, -1, 9)), CUBE, ordered=None)
+    assert (rows.name, rows.dims, rows.outer) == ("stepped", (2,), 2)
+
+
+# for (i, j, k), x in data: A[i], B[j], C[k] = ...
+FACTORS_OF_THREE = [access("update", name, index(d), WHOLE, line=3, text=f"{name}[…]") for d, name in enumerate("ABC")]
+
+
+def test_three_factors_rotate_together() -> None:
+    found = plan(FACTORS_OF_THREE, CUBE, kind="sparse", ordered=None)
+    assert (found.name, found.dims) == ("nd unordered", (0, 1, 2))
+    assert plan(FACTORS_OF_THREE[:2], CUBE, kind="sparse", ordered=None).name == "2d unordered"
+    four = (*CUBE, Dim("l", 0, 50))
+    accesses = [*FACTORS_OF_THREE, access("update", "D", index(3), WHOLE, line=3, text="D[…]")]
+    assert plan(accesses, four, kind="sparse", ordered=None).dims == (0, 1, 2, 3)
+    assert "a rotation does not" in why_not(plan(FACTORS_OF_THREE, CUBE, ordered=None))["nd unordered"]
 
 
 def test_three_ranges_may_be_skewed_along_two_of_them() -> None:
@@ -357,12 +388,20 @@ def check(draw: random.Random) -> str:
         elif found.name == "2d unordered":
             assert ordered is False
             assert near[0] == far[0] or near[1] == far[1]
+        elif found.name == "nd unordered":
+            assert any(x == y for x, y in zip(near, far, strict=True))
+        elif found.name == "stepped":
+            step, later = p[: found.outer], q[: found.outer]
+            if step == later:
+                assert all(x <= y for x, y in zip(near, far, strict=True))
+            elif found.tiled:
+                assert any(x <= y for x, y in zip(near, far, strict=True))
         elif found.name == "2d ordered":
             assert near[0] <= far[0]
             assert near[1] <= far[1]
         elif found.name == "2d transformed":
-            (time, space), (later, place) = apply(found.transform, near), apply(found.transform, far)
-            assert (time <= later and space <= place) if found.tiled else (time < later or near == far)
+            (time, space), (then, place) = apply(found.transform, near), apply(found.transform, far)
+            assert (time <= then and space <= place) if found.tiled else (time < then or near == far)
         elif found.name == "chain":
             assert found.dims == (0,)  # so that the visits are in the order of the loop
         else:

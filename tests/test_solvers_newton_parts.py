@@ -11,7 +11,9 @@ import stretto as st
 from stretto.data.design.design import Design
 from stretto.kernels.linear import sample_losses
 from stretto.kernels.newton import row_space
+from stretto.runtime.blocks.step import make_step
 from stretto.runtime.runtimes import Threads
+from stretto.schedule.orders.rotation import independent
 from stretto.solvers.linear.columns import ColumnPasses
 from stretto.solvers.linear.gram import Gram
 from stretto.solvers.linear.loss import Logistic
@@ -98,16 +100,30 @@ def test_the_intercept_of_predictions_of_zero_is_the_log_odds() -> None:
 # --- wide data --------------------------------------------------------------------------------------------------------
 
 
+def row_products(X: Floats, unit: Floats, size: int) -> Floats:
+    """The products of rows, with several parts of the columns and two panels of rows."""
+    p = X.shape[1]
+    bounds = np.array([0, p // 2, p], np.int64)
+    panels = np.unique(np.array([0, 16, size], np.int64))
+    parts = np.zeros((2, size, size))
+    count = 2 * (len(panels) - 1)
+    args = (bounds, panels, np.ascontiguousarray(X.T), unit, parts)
+    step = make_step("products", row_space.products_worker, independent(count), np.ones(count, np.int64), *args)
+    with Threads(2).open() as crew:
+        crew.run_pass(step, "exact", 1 << 30)
+    row_space.add_parts(parts)
+    made: Floats = parts[0]
+    return made
+
+
 @pytest.mark.parametrize(("n", "p"), [(1, 9), (33, 70), (50, 400)])
 def test_products_of_rows_and_their_factor(n: int, p: int) -> None:
     X, unit = matrix(n, p), np.linspace(0.5, 2.0, p)
     X[n // 2] = X[0]  # the rank is less than n
     size = -(-n // row_space.WIDTH) * row_space.WIDTH
-    P = np.empty((p, size))
-    row_space.scale_columns(np.ascontiguousarray(X.T), unit, P)
-    np.testing.assert_array_equal(P[:, :n], (X / unit).T)
-    assert not P[:, n:].any()
-    K = np.zeros((size, size))
+    K = row_products(X, unit, size)
+    np.testing.assert_allclose(np.tril(K[:n, :n]), np.tril((X / unit) @ (X / unit).T), rtol=1e-12, atol=1e-12)
+    assert not np.tril(K)[n:].any()
     K[:n, :n] = (X / unit) @ (X / unit).T
     pivot, L = np.empty(n, np.int64), np.zeros((n, n))
     rank = row_space.factor(K, n, 1e-13, np.empty(n), pivot, L)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from stretto.data.records.dense import dense
     from stretto.data.records.ids import IdMap
     from stretto.data.records.samples import samples
+    from stretto.data.records.sparse import sparse
     from stretto.data.write import write
     from stretto.entry import run
     from stretto.keyed import integers, normal, uniform
@@ -119,6 +120,7 @@ _SHELF = {
     "schedule": "stretto:schedule",
     "seq": "stretto.tasks.front:seq",
     "source": "stretto.tasks.arguments:source",
+    "sparse": "stretto.data.records.sparse:sparse",
     "sparse_rows": "stretto.state.make:sparse_rows",
     "split": "stretto.models.factorization.cross_validation:split",
     "stalls": "stretto.tasks.front:stalls",
@@ -194,6 +196,7 @@ __all__ = [
     "schedule",
     "seq",
     "source",
+    "sparse",
     "sparse_rows",
     "split",
     "stalls",

@@ -244,6 +244,17 @@ class OrderWarning(UserWarning):
     """
 
 
+class SerialWarning(UserWarning):
+    """A loop under `st.parallel` runs on one worker, because no strategy runs it in parallel with the same result.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> from stretto.errors import SerialWarning
+    >>> warnings.filterwarnings("ignore", category=SerialWarning)  # where a loop is known to be serial
+    """
+
+
 class CheckpointError(StrettoError):
     """A checkpoint is missing, damaged, or cannot be used here.
 

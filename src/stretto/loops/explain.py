@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from stretto.loops.analyse.strategy import cut_names
+from stretto.loops.analyse.strategy import cut_names, in_words
 from stretto.plan import explain as words
 from stretto.plan.plan import Plan
 from stretto.text import WIDE, counted, fact_lines, show_bytes
@@ -37,8 +37,10 @@ _MEANING = {
     "independent": "no iteration needs another: all blocks may run at once",
     "1d": "blocks of {0} never touch what another one writes: all may run at once",
     "2d unordered": "blocks that differ in both {0} and {1} run together",
+    "nd unordered": "blocks that differ in all of {all} run together",
     "2d ordered": "a block waits for those before it along {0} and {1}: dependent iterations keep their order",
     "2d transformed": "a block waits for those before it along {0} and {1}: dependent iterations keep their order",
+    "stepped": "the values of {outer} one after the other; in each of them, blocks of {all} as they depend on others",
     "buffered": "the records are cut as they come; a visit does not see what others of its wave write",
     "chain": "one visit after the other, in the order of the loop: no faster than one worker",
     "inspected": "the data were inspected: iterations that meet nowhere run together",
@@ -67,8 +69,9 @@ def _facts(plan: PlannedCall, part: PlannedLoop, made: Plan) -> Iterator[Fact]:
     if part.prepared.analysis.options.schedule is not None:
         yield from _schedule(plan, part)
     yield "result", serial_order.in_words(part.prepared.analysis)
-    if message := serial_order.warning(part.prepared.analysis):
-        yield "warning", message.partition(": ")[2]
+    for message in (serial_order.warning(part.prepared.analysis), serial_order.runs_serially(part.prepared.analysis)):
+        if message:
+            yield "warning", message.partition(": ")[2]
     yield from words.promise(made)
     yield "space", space_text(part.prepared.analysis.space)
     yield from _accesses(part)
@@ -108,8 +111,9 @@ def _strategy(part: PlannedLoop) -> Iterator[Fact]:
     analysis = part.prepared.analysis
     strategy = analysis.strategy
     names = cut_names(analysis)
-    meaning = _MEANING[strategy.name] if strategy.tiled else _STEPS
-    yield "strategy", f"{strategy.name}: {meaning.format(*names)}"
+    meaning = _STEPS if strategy.name == "2d transformed" and not strategy.tiled else _MEANING[strategy.name]
+    outer = " and ".join(dim.name for dim in analysis.space.dims[: strategy.outer])
+    yield "strategy", f"{strategy.name}: {meaning.format(*names, all=' and '.join(names), outer=outer)}"
     if strategy.waves and strategy.name not in ("buffered", "scheduled buffered"):
         yield "", "in waves, because some writes are buffered: a visit does not see what others of its wave write"
     yield "because", strategy.why
@@ -206,6 +210,13 @@ def subscript_text(subscript: Subscript, dims: tuple[Dim, ...], axes: int = 1) -
             offset = subscript.offset
             shift = f" {'-' if offset < 0 else '+'} {abs(offset)}" if offset else ""
             return f"{dims[subscript.dim].name}{shift}, exact"
+        case "affine":
+            assert subscript.form is not None
+            factors = dict(subscript.form.terms)
+            text = in_words([factors.get(d, 0) for d in range(len(dims))], [dim.name for dim in dims])
+            offset = subscript.form.constant
+            shift = f" {'-' if offset < 0 else '+'} {abs(offset)}" if offset else ""
+            return f"{text}{shift}, exact"
         case "number":
             return f"always {subscript.offset}"
         case "span":
@@ -345,7 +356,7 @@ def _waiting(part: PlannedLoop) -> str:
         return "all iterations in one"
     if strategy.name == "chain":
         return "each waits for the one before it"
-    if strategy.name.startswith("2d"):
+    if strategy.name.startswith(("2d", "nd")) or (strategy.name == "stepped" and strategy.tiled):
         return "no barrier; a visit waits for the earlier visits of its two blocks"
     return "none waits for another"
 

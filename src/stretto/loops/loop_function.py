@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import types
 from collections.abc import Callable, Mapping
@@ -46,6 +47,10 @@ class LoopFunction:
             )
         self.plain = fn
         self._signature = inspect.signature(fn)
+        self.parameters = tuple(self._signature.parameters)
+        self.defaults = {
+            name: each.default for name, each in self._signature.parameters.items() if each.default is not each.empty
+        }
         self._around: dict[str, Any] = {}  # values that its tree depends on, besides its source
         self._inlined: dict[str, Any] = {}  # the same of the functions that are inlined
 
@@ -68,7 +73,7 @@ class LoopFunction:
             for name in self._signature.parameters:
                 if name not in arguments:
                     arguments[name] = self._stand_in(name)
-        return bind(arguments, self._captured())
+        return bind(arguments, self.captured())
 
     def _notice(self) -> None:
         """Clear the caches if a value in the tree has changed, as happens in notebooks.
@@ -107,7 +112,8 @@ class LoopFunction:
             )
             problem.args = (f"{problem}\n({', '.join(floats)} {was} if that is wrong)",)
 
-    def _captured(self) -> dict[str, Any]:
+    def captured(self) -> dict[str, Any]:
+        """Values from around the function that its loops use, by name."""
         found = {}
         inlined = {name: (function, own) for name, function, own in self.tree.around}
         for name in self.tree.captured:
@@ -124,25 +130,21 @@ class LoopFunction:
                 )
         return found
 
-    def _set_up(
-        self,
-        step: source.Setup,
-        held: BoundValues,
-        args: tuple[Any, ...],
-        kwargs: Mapping[str, Any],
-        known: dict[str, Any],
-    ) -> None:
-        """Run a statement between the loops, on the driver, and store the numbers it assigns."""
-        names: dict[str, Any] = {
-            **held.arrays,
-            **held.numbers,
-            **held.accumulators,
-            **held.buffers,
-            **held.data,
-            **known,
-        }
+    def set_up(self, step: source.Setup, values: Mapping[str, Any], known: dict[str, Any]) -> None:
+        """Run a statement between the loops, on the driver, and store the numbers it assigns in `known`.
+
+        Parameters
+        ----------
+        step : Setup
+            The statement.
+        values : mapping
+            The arguments of the call, by name.
+        known : dict
+            Numbers that earlier statements have assigned.
+        """
+        names: dict[str, Any] = {**values, **known}
         try:
-            exec(step.code, {**self.plain.__globals__, **self._captured()}, names)
+            exec(_compiled(step.code), {**self.plain.__globals__, **self.captured()}, names)
         except Exception as problem:
             raise refuse(self.tree, step.line, f"this statement failed: {problem}") from problem
         for name in step.names:
@@ -158,6 +160,11 @@ class LoopFunction:
                     f"{name} is a {type(value).__name__}; statements between loops make numbers",
                     "make arrays outside and pass them as arguments",
                 )
+
+
+@functools.lru_cache(maxsize=256)
+def _compiled(code: str) -> types.CodeType:
+    return compile(code, "<string>", "exec")
 
 
 def _values(function: Callable[..., Any]) -> dict[str, Any]:

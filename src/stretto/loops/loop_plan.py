@@ -58,30 +58,37 @@ class LoopPlan(PlannedCall):
         """Everything that was found and decided, in words."""
         return explain(self)
 
-    def order(self, data: Any, loop: int | None = None) -> Iterator[Any]:
-        """The records of `data` in the order of the plan's visits: what a serial run of the undecorated function gets.
+    def order(self, data: Any = None, loop: int | None = None) -> Iterator[Any]:
+        """The iterations in the order of the plan's visits: a serial run in this order gives the plan's result.
+
+        Records of `data` are what the undecorated function takes in place of `data`. For a loop over ranges the
+        iterations are the values of its indices: `for i, j in plan.order():` and the body of the loop after it.
 
         Buffers are driven as the plan drives them: a visit sees the state as of the start of its wave.
 
         Parameters
         ----------
-        data : object
-            Data that a loop of the plan runs over.
+        data : object, default None
+            Data that a loop of the plan runs over; None for a loop over ranges.
         loop : int or None, default None
-            Number of the loop; needed if several loops run over the data.
+            Number of the loop among those over the data, or over ranges; needed if there are several.
         """
         known = self.held.data
         sources = [part.prepared.analysis.space.source for part in self.parts]
-        fitting = [part for part, source in zip(self.parts, sources, strict=True) if source and known[source] is data]
+        fitting = [
+            part
+            for part, source in zip(self.parts, sources, strict=True)
+            if (known[source] is data if source else data is None)
+        ]
         if not fitting:
             named = ", ".join(dict.fromkeys(source for source in sources if source))
-            over = (
-                f"its loops run over {named}; pass that" if named else "its loops run over ranges, as they are written"
-            )
+            over = f"its loops run over {named}; pass that" if named else "its loops run over ranges; pass no data"
             raise PlanError(f"plan.order: none of the loops of this plan runs over these data; {over}")
         if len(fitting) > 1 and loop is None:
-            raise PlanError("plan.order: several loops run over these data; say which with loop=0, 1, …")
-        return in_order(fitting[loop or 0].prepared, self.held)
+            over = "ranges" if data is None else "these data"
+            raise PlanError(f"plan.order: several loops run over {over}; say which with loop=0, 1, …")
+        part = fitting[loop or 0]
+        return in_order(part.prepared, self.held, part.known)
 
 
 def recorded(plan: LoopPlan, rounds: Sequence[Ints]) -> LoopPlan:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from stretto.cached import cached_property
 from stretto.checks import number
-from stretto.errors import OrderWarning, PlanError
+from stretto.errors import OrderWarning, PlanError, SerialWarning
 from stretto.plan.planned import refuse_changed
 from stretto.runtime import loop_calls
 from stretto.runtime.chosen import BLOCKS, chosen, here, one_memory
@@ -39,6 +39,7 @@ from .front.bind import (
 from .loop_function import LoopFunction
 from .options import checked_options
 from .prepared_loops import CachedLoop, prepared_loop
+from .ready_call import ReadyCall, key_of, ready_call
 
 if TYPE_CHECKING:
     from stretto.runtime.blocks.crew_pool import CrewPool
@@ -47,6 +48,9 @@ if TYPE_CHECKING:
     from stretto.schedule.orders.order import Ints
 
     from .loop_plan import LoopPlan
+
+
+_READY = 8  # sets of arguments whose next call skips binding
 
 
 class Loop(LoopFunction):
@@ -85,6 +89,7 @@ class Loop(LoopFunction):
         self.options, self.runtime = options, runtime
         self._kept: dict[Any, CachedLoop] = {}
         self._warned: set[int] = set()  # lines of loops whose order was checked
+        self._ready: dict[tuple[Any, ...], ReadyCall] = {}  # calls that were made before, by their arguments
         self.seconds = 0.0  # of the last call: the passes alone, without analysis and layout
         self.rounds: list[Ints] = []  # of the last call, with a schedule: the iterations of each round, in order
         self.choices: tuple[Decision, ...] = ()
@@ -109,9 +114,36 @@ class Loop(LoopFunction):
 
     def __call__(self, *args: Any, **kwargs: Any) -> None:
         try:
-            self._run(args, kwargs)
+            if not self._run_ready(args, kwargs):
+                self._run(args, kwargs)
         except PlanError as problem:
             raise problem.with_traceback(None) from None  # hide the frames of Stretto, which do not help the user
+
+    def _run_ready(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+        """Run a call like one before; False if there is none, and nothing was run."""
+        if not self._ready or loop_calls.watcher.get() is not None:
+            return False
+        values = self._values(args, kwargs)
+        ready = None if values is None else self._ready.get(key_of(values))
+        if ready is None:
+            return False
+        assert values is not None
+        seconds = ready.run(self, values, self._crews)
+        if seconds is None:
+            return False
+        self.seconds = seconds
+        return True
+
+    def _values(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...] | None:
+        """The values of all parameters; None if some are missing or too many."""
+        names = self.parameters
+        if len(args) == len(names) and not kwargs:
+            return args
+        later = names[len(args) :]
+        given = {**self.defaults, **kwargs}
+        if len(args) > len(names) or not set(kwargs) <= set(later) or not all(name in given for name in later):
+            return None
+        return (*args, *(given[name] for name in later))
 
     def _run(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], runtime: Runtime | None = None) -> None:
         from .execute.rounds import progress_of, run_rounds
@@ -126,15 +158,20 @@ class Loop(LoopFunction):
         with self._crews.open(runtime or self._runtime()) as crew:
             known: dict[str, Any] = {}
             self.seconds = 0.0
+            steps: list[Any] = []  # each setup statement, or prepared loop
             for step in self.tree.steps:
                 if isinstance(step, source.Setup):
-                    self._set_up(step, held, args, kwargs, known)
+                    self.set_up(step, held.values, known)
+                    steps.append(step)
                     continue
                 prepared = prepared_loop(self._kept, self.tree, step, self.options, held, known, crew)
+                steps.append(prepared)
                 if step.line not in self._warned:
                     self._warned.add(step.line)
                     if message := serial_order.warning(prepared.analysis):
                         warnings.warn(message, OrderWarning, stacklevel=3)
+                    if message := serial_order.runs_serially(prepared.analysis):
+                        warnings.warn(message, SerialWarning, stacklevel=3)
                 if self.options.schedule is None:
                     self.seconds += run(prepared, held, known, crew)
                 else:
@@ -146,6 +183,17 @@ class Loop(LoopFunction):
                     for choice in self.choices[len(before) :]:
                         for listener in listeners:
                             listener(choice)
+        values = self._values(args, kwargs)
+        if runtime is None and self.options.schedule is None and values is not None:
+            self._remember(values, ready_call(self, held, values, steps, known, self._runtime()))
+
+    def _remember(self, values: tuple[Any, ...], ready: ReadyCall | None) -> None:
+        """Keep a call for the next one with the same arguments."""
+        if ready is None:
+            return
+        for oldest in list(self._ready)[: 1 - _READY]:
+            self._ready.pop(oldest, None)  # another thread may have been faster
+        self._ready[key_of(values)] = ready
 
     def _objective(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Callable[[], float] | None:
         """A function that evaluates the objective of a call; None without one."""
@@ -198,7 +246,7 @@ class Loop(LoopFunction):
             with self._crews.open(where) if one_memory(where) else here(where).open() as crew:
                 for step in self.tree.steps:
                     if isinstance(step, source.Setup):
-                        self._set_up(step, held, args, kwargs, known)
+                        self.set_up(step, held.values, known)
                     else:
                         prepared = prepared_loop(self._kept, self.tree, step, self.options, held, dict(known), crew)
                         if self.options.schedule is not None and len(prepared.analysis.space):
@@ -280,6 +328,7 @@ class Loop(LoopFunction):
     def _forget(self) -> None:
         super()._forget()
         self._kept.clear()
+        self._ready.clear()
         self._warned.clear()
 
     def _runtime(self) -> Runtime:

@@ -132,6 +132,7 @@ def _regress(kind: str, dtype: str) -> None:
     import numpy as np
     import scipy.sparse
 
+    import stretto as st
     from stretto.models.linear.lasso import Lasso
     from stretto.models.linear.logistic import LogisticRegression
 
@@ -150,6 +151,11 @@ def _regress(kind: str, dtype: str) -> None:
             Lasso(1e-4 if large else 0.01, max_iter=6).fit(matrix, target)
             if not large:
                 LogisticRegression(l1_ratio=1.0).fit(matrix, target > np.median(target))
+                if kind == "sparse":
+                    LogisticRegression(l1_ratio=1.0, schedule=st.schedule.working_sets()).fit(
+                        matrix, target > np.median(target)
+                    )
+                    LogisticRegression(l1_ratio=0.5, warm_start=True).fit(matrix, target > 0).fit(matrix, target > 0)
             elif kind == "sparse":  # conjugate gradients, too
                 LogisticRegression(100.0, max_iter=20, l1_ratio=1.0).fit(matrix, target > np.median(target))
             else:  # conjugate gradients without an L1 penalty
@@ -159,7 +165,8 @@ def _regress(kind: str, dtype: str) -> None:
             # The logistic cases above are too small for working sets. Those with few samples or few columns differ.
             wide, tall = np.tile(X, (1, 4)), np.tile(X[:, :8], (2500, 1))
             wide += _samples(len(wide), wide.shape[1], dtype)[0]
-            for matrix in (wide, wide[:16], tall):
+            # A set of more columns and samples than one compiled call solves.
+            for matrix in (wide, wide[:16], tall, np.tile(wide, (10, 1))):
                 target = np.resize(y, len(matrix))
                 for ratio in (0.0, 1.0):
                     LogisticRegression(l1_ratio=ratio).fit(matrix, target > np.median(target))

@@ -98,10 +98,28 @@ class Pass:
         self.control: Ints = self.words[:CONTROL_SLOTS]
         self.words[_ROW_BLOCK : _ROW_BLOCK + len(sizes)] = begins
         self.words[_ROWS], self.words[_SCRIPTED] = parts["row_done"].size, parts["script"].size
-        for name, begin, size in zip(self.PARTS, begins, sizes, strict=True):
-            view = self.words[begin : begin + size].reshape(parts[name].shape)
-            view[...] = parts[name]
-            setattr(self, name, view)
+        self._places = {
+            name: (begin, size, parts[name].shape) for name, begin, size in zip(self.PARTS, begins, sizes, strict=True)
+        }
+        for name in self.PARTS:
+            getattr(self, name)[...] = parts[name]
+
+    def __getattr__(self, name: str) -> Ints:
+        """Return the view of a part; made when it is first used, because most passes use few of them."""
+        if name not in self.PARTS:
+            raise AttributeError(name)
+        begin, size, shape = self._places[name]
+        view = self.words[begin : begin + size].reshape(shape)
+        setattr(self, name, view)
+        return view
+
+    def copy(self) -> Pass:
+        """Return a pass in the same state, with memory of its own."""
+        made = object.__new__(Pass)
+        made.words = self.words.copy()
+        made.control = made.words[:CONTROL_SLOTS]
+        made._places = self._places
+        return made
 
 
 def stopped() -> Ints:

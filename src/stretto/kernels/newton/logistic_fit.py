@@ -18,39 +18,45 @@ import math
 import numpy as np
 
 from stretto.kernels.core.compile import inner, kernel
-from stretto.kernels.linear.sample_losses import added, entropy_of, evaluated, log_odds, settled
 from stretto.kernels.numeric.vector import add, cast, fma, load, load_part, mul, splat, store, store_part, total
 
 from .block_products import ROWS, fill, multiply, set_roots
+from .logistic_step import (
+    BEFORE,
+    CLOSE,
+    COUNT,
+    GAP,
+    H_B,
+    INVERSE,
+    KNOWN,
+    L1,
+    LEAN,
+    MASS,
+    PULL,
+    STALLED,
+    STEP,
+    STEPS,
+    UNIT,
+    WAY,
+    WORK,
+    B,
+    D,
+    Q,
+    V,
+    Z,
+    choose,
+    ended,
+    enough_products,
+    evaluate,
+    evaluate_zero,
+    find_step,
+    load_model,
+    search_line,
+    worst_violation,
+)
 from .small_model import minimise
 
-# Rows of `vectors` [VECTORS, n]: predictions without intercept, −∂loss/∂z, ∂²loss/∂z², the step's predictions,
-# those after it, and scratch.
-Z, V, D, WAY, THERE, COST = range(6)
-VECTORS = 6
-# Rows of `small` [SMALL, width]: gradients −∂loss/∂β; then, of the chosen columns: coefficients, linear term, penalty,
-# unit of a violation, product with H, inverse pivots, step, and Σ d x.
-PULL, B, Q, L1, UNIT, H_B, INVERSE, STEP, LEAN = range(9)
-SMALL = 9
-# Slots of `numbers`: intercept of the centred columns, loss, and the best dual value so far (in and out); results.
-# KNOWN: whether the gradients in `small` are those at the start. BEFORE: the gap before the last step, 0 if its
-# products cannot be used again; COUNT, MASS: their number of columns, and Σ d. IDLE: steps since the last progress;
-# WIDE, HIGH: gap and objective then.
-INTERCEPT, VALUE, DUAL, KNOWN, BEFORE, COUNT, MASS, IDLE, WIDE, HIGH, OBJECTIVE, GAP, STEPS, WORK, STALLED = range(15)
-NUMBERS = 15
 _ZERO = np.float64(0.0)
-_NEAR = 0.9  # share of l1 from which on a gradient's column is in the model
-_FEW = 16  # columns that are all in the model
-_CLOSE = 5e-2  # violation of the model's minimum, as a share of the violation at its start
-_DECREASE = 1e-4  # share of the predicted decrease that a step must achieve
-_HALVINGS = 30
-# Steps without progress after which the fit ends. Progress halves the gap, or lowers the objective by a share of it.
-_IDLE, _SHARE = 10, 0.1
-_MANY = 12  # columns whose products take longer than the other passes of a step
-# A Newton step with a relative change ρ of the curvature leaves ρ/2 of the error, and one more with the old curvature ρ
-# of that: the gap after it is at most the last one times four times the last reduction.
-_AGAIN = 4.0
-_DOWN = 1.0 - 2.0**-50  # rounds the scale of the dual point, so that rounding violates no constraint
 
 
 @inner
@@ -113,29 +119,8 @@ def prepare(XT, y, weight, intercept, mean, norm, vectors, small, pair, numbers)
     XT [p, n]: columns of X as rows. The means are 0 without an intercept. pair [6, 2]: scratch.
     """
     p, n = XT.shape
-    z, v, d, cost = vectors[Z], vectors[V], vectors[D], vectors[COST]
-    # All samples of a class have the same loss per weight: two samples, with the weights of the classes, stand for all.
-    sign, none, both = pair[0], pair[1], pair[2]
-    sign[0], sign[1] = 1.0, -1.0
-    for c in range(2):
-        for i in range(n):
-            cost[i] = weight[i] if y[i] == sign[c] else 0.0
-        none[c], both[c] = 0.0, added(cost)
-    mass = both[0] + both[1]
-    b = 0.0
-    if intercept:
-        b = log_odds(sign, both, pair[5])
-        b, value, _ = settled(sign, none, both, b, pair[3], pair[4], pair[5], False, 0.0)
-    else:
-        value, _, _ = evaluated(sign, none, both, b, pair[3], pair[4], pair[5])
-    for k in range(3, 5):
-        for c in range(2):
-            pair[k, c] = pair[k, c] / both[c] if both[c] > 0.0 else 0.0
-    up, down, bent, bent_down = pair[3, 0], pair[3, 1], pair[4, 0], pair[4, 1]
-    for i in range(n):
-        z[i] = 0.0
-        v[i] = weight[i] * (up if y[i] > 0.0 else down)
-        d[i] = weight[i] * (bent if y[i] > 0.0 else bent_down)
+    mass = evaluate_zero(y, weight, intercept, vectors, pair, numbers)
+    v = vectors[V]
     for j in range(p):
         mean[j] = _dot(XT, j * n, n, 0.0, weight) / mass if intercept else 0.0
         rest, square, small[PULL, j] = _sums(XT, j * n, n, mean[j], weight, v)
@@ -145,7 +130,6 @@ def prepare(XT, y, weight, intercept, mean, norm, vectors, small, pair, numbers)
             mean[j] += rest
             square = max(0.0, square - mass * rest * rest)
         norm[j] = math.sqrt(square)
-    numbers[INTERCEPT], numbers[VALUE], numbers[KNOWN] = b, value, 1.0
     return mass
 
 
@@ -153,85 +137,13 @@ def prepare(XT, y, weight, intercept, mean, norm, vectors, small, pair, numbers)
 def predict(XT, y, weight, intercept, mean, coef, vectors, numbers):
     """Evaluate the loss at β = coef, with the optimal intercept; the search for it starts at numbers[INTERCEPT]."""
     n = XT.shape[1]
-    z, v, d, cost = vectors[Z], vectors[V], vectors[D], vectors[COST]
+    z = vectors[Z]
     for i in range(n):
         z[i] = 0.0
     for j in range(XT.shape[0]):
         if coef[j] != 0.0:
             _add_column(XT, j * n, n, mean[j], coef[j], z, 0)
-    b = numbers[INTERCEPT]
-    if intercept:
-        b, value, _ = settled(y, z, weight, b, v, d, cost, False, 0.0)
-    else:
-        value, _, _ = evaluated(y, z, weight, b, v, d, cost)
-    numbers[INTERCEPT], numbers[VALUE] = b, value
-
-
-@inner(apart=True)
-def _measure(y, weight, l1, l2, coef, vectors, small, numbers):
-    """Write the objective, the best dual value and the gap to `numbers`, given the gradients.
-
-    One dual point is c·v at the largest c ≤ 1 that satisfies every constraint. With l2, constraints are penalties, and
-    c = 1 is another.
-    """
-    p, n = coef.shape[0], y.shape[0]
-    z, v, cost = vectors[Z], vectors[V], vectors[COST]
-    penalty, beyond, c, hard = 0.0, 0.0, 1.0, False
-    for j in range(p):
-        penalty += l1[j] * abs(coef[j]) + 0.5 * l2[j] * coef[j] * coef[j]
-        size = abs(small[PULL, j])
-        if size > l1[j]:
-            c = min(c, l1[j] / size * _DOWN)
-            if l2[j] > 0.0:
-                beyond += (size - l1[j]) * (size - l1[j]) / (2.0 * l2[j])
-            else:
-                hard = True
-    objective = numbers[VALUE] + penalty
-    dual = 0.0  # of θ = 0
-    if not hard:
-        # Where θ is the gradient, loss and conjugate add up to its product with the predictions: no logarithms.
-        b = numbers[INTERCEPT]
-        s = splat(0.0)
-        i = 0
-        while i < n:
-            rest = min(16, n - i)
-            s = fma(load_part(v, i, rest), add(load_part(z, i, rest), splat(b)), s)
-            i += 16
-        dual = max(dual, numbers[VALUE] + total(s) - beyond)
-    if 0.0 < c < 1.0:
-        dual = max(dual, entropy_of(y, weight, v, c, cost))
-    numbers[OBJECTIVE] = objective
-    numbers[DUAL] = max(numbers[DUAL], dual)
-    gap = objective - numbers[DUAL]
-    # A gap below zero by more than rounding is a contradiction; the true gap is known to this size only.
-    numbers[GAP] = gap if gap >= 0.0 else (0.0 if -gap <= 1e-10 * abs(objective) else -gap)
-
-
-@inner(apart=True)
-def _worst(norm, l1, l2, coef, small):
-    """The largest violation of the optimality conditions, each divided by the norm of its column."""
-    worst = 0.0
-    for j in range(coef.shape[0]):
-        slope = small[PULL, j] - l2[j] * coef[j]
-        if coef[j] != 0.0:
-            violation = abs(slope - (l1[j] if coef[j] > 0.0 else -l1[j]))
-        else:
-            violation = max(0.0, abs(slope) - l1[j])
-        if norm[j] > 0.0:
-            worst = max(worst, violation / norm[j])
-    return worst
-
-
-@inner(apart=True)
-def _choose(norm, l1, l2, coef, small, column):
-    """Fill `column` with the columns of the model, in rising order; return how many."""
-    p, count = coef.shape[0], 0
-    for j in range(p):
-        slope = small[PULL, j] - l2[j] * coef[j]
-        if norm[j] > 0.0 and (p <= _FEW or coef[j] != 0.0 or abs(slope) >= _NEAR * l1[j]):
-            column[count] = j
-            count += 1
-    return count
+    evaluate(y, weight, intercept, vectors, numbers)
 
 
 @inner(apart=True)
@@ -270,44 +182,11 @@ def _build(XT, mean, intercept, l2, vectors, small, column, k, block, products, 
 
 
 @inner(apart=True)
-def _load(norm, l1, l2, coef, small, column, k, H):
-    """Fill the rows of `small` that describe the model at the current point."""
-    for a in range(k):
-        j = column[a]
-        small[B, a], small[L1, a], small[UNIT, a] = coef[j], l1[j], norm[j]
-        small[Q, a] = small[PULL, j] - l2[j] * coef[j]
-    for a in range(k):
-        if small[B, a] != 0.0:
-            x = small[B, a]
-            for c in range(k):
-                small[Q, c] += x * H[a, c]
-
-
-@inner(apart=True)
-def _covered(l1, coef, small, column, k):
-    """Whether the k columns, in rising order, contain all whose gradient is above l1."""
-    c = 0
-    for j in range(coef.shape[0]):
-        if c < k and column[c] == j:
-            c += 1
-        elif abs(small[PULL, j]) > l1[j]:
-            return False
-    return True
-
-
-@inner(apart=True)
 def _advance(XT, y, weight, mean, intercept, l1, l2, mass, coef, vectors, small, column, k, numbers):
     """Move along the line to the model's minimum; return the share of the way, 0 if none decreases the objective."""
     n = XT.shape[1]
-    z, v, d, way, there, cost = vectors[Z], vectors[V], vectors[D], vectors[WAY], vectors[THERE], vectors[COST]
-    step, turn, predicted = small[STEP], 0.0, 0.0
-    moved = False
-    for a in range(k):
-        j = column[a]
-        step[a] = small[B, a] - coef[j]
-        moved = moved or step[a] != 0.0
-        turn -= small[LEAN, a] * step[a] / mass if mass > 0.0 else 0.0
-        predicted += (l2[j] * coef[j] - small[PULL, j]) * step[a] + l1[j] * (abs(small[B, a]) - abs(coef[j]))
+    way, step = vectors[WAY], small[STEP]
+    moved, turn, predicted = find_step(l1, l2, mass, coef, small, column, k)
     if not moved:
         return 0.0
     for first in range(0, n, ROWS):
@@ -318,33 +197,7 @@ def _advance(XT, y, weight, mean, intercept, l1, l2, mass, coef, vectors, small,
             if step[a] != 0.0:
                 j = column[a]
                 _add_column(XT, j * n + first, count, mean[j], step[a], way, first)
-    b, old = numbers[INTERCEPT], numbers[OBJECTIVE]
-    t = 1.0
-    for _ in range(_HALVINGS):
-        for i in range(n):
-            there[i] = z[i] + t * way[i]
-        value, _, _ = evaluated(y, there, weight, b + t * turn, v, d, cost)
-        penalty = 0.0  # columns outside the model have coefficients of 0
-        for a in range(k):
-            j = column[a]
-            x = coef[j] + t * step[a]
-            penalty += l1[j] * abs(x) + 0.5 * l2[j] * x * x
-        # The last term is the rounding error of two equal sums.
-        if value + penalty <= old + _DECREASE * t * predicted + 4e-15 * abs(old):
-            b += t * turn
-            if intercept:
-                b, value, _ = settled(y, there, weight, b, v, d, cost, True, value)
-            for i in range(n):
-                z[i] = there[i]
-            for a in range(k):
-                j = column[a]
-                coef[j] = small[B, a] if t == 1.0 else coef[j] + t * step[a]
-            numbers[INTERCEPT], numbers[VALUE] = b, value
-            return t
-        t *= 0.5
-    # v and d are those of a point that was rejected.
-    value, _, _ = evaluated(y, z, weight, b, v, d, cost)
-    return 0.0
+    return search_line(y, weight, intercept, l1, l2, turn, predicted, coef, vectors, small, column, k, numbers)
 
 
 @kernel
@@ -365,27 +218,19 @@ def fit(
                 small[PULL, j] = _dot(XT, j * n, n, mean[j], vectors[V])
             if norm[j] == 0.0:
                 small[PULL, j] = 0.0
-        numbers[KNOWN] = 1.0
-        _measure(y, weight, l1, l2, coef, vectors, small, numbers)
-        gap, wanted = numbers[GAP], min(goal, max(share * numbers[OBJECTIVE], least))
-        if not gap > wanted or numbers[STEPS] == steps or not math.isfinite(numbers[OBJECTIVE]):
+        done, wanted = ended(y, weight, l1, l2, goal, share, least, steps, coef, vectors, small, numbers)
+        if done:
             return
-        numbers[IDLE] += 1.0
-        if numbers[WIDE] == 0.0 or gap <= 0.5 * numbers[WIDE] or numbers[HIGH] - numbers[OBJECTIVE] >= _SHARE * gap:
-            numbers[IDLE], numbers[WIDE], numbers[HIGH] = 0.0, gap, numbers[OBJECTIVE]
-        if numbers[IDLE] == _IDLE:
-            numbers[STALLED] = 1.0
-            return
-        k = np.int64(numbers[COUNT])
-        again = k >= _MANY and _AGAIN * gap * gap <= wanted * numbers[BEFORE] and _covered(l1, coef, small, column, k)
+        k, gap = np.int64(numbers[COUNT]), numbers[GAP]
+        again = enough_products(l1, coef, small, column, wanted, numbers)
         if not again:
-            k = _choose(norm, l1, l2, coef, small, column)
+            k = choose(norm, l1, l2, coef, small, column)
             numbers[COUNT] = k
             numbers[MASS] = _build(XT, mean, intercept, l2, vectors, small, column, k, block, products, H)
-        _load(norm, l1, l2, coef, small, column, k, H)
+        load_model(norm, l1, l2, coef, small, column, k, H)
         numbers[WORK] += minimise(
-            H, small[Q], small[L1], small[UNIT], k, _CLOSE * _worst(norm, l1, l2, coef, small), small[B], small[H_B], U,
-            small[INVERSE], small[STEP], column[p:],
+            H, small[Q], small[L1], small[UNIT], k, CLOSE * worst_violation(norm, l1, l2, coef, small), small[B],
+            small[H_B], U, small[INVERSE], small[STEP], column[p:],
         )  # fmt: skip
         t = _advance(
             XT, y, weight, mean, intercept, l1, l2, numbers[MASS], coef, vectors, small, column, k, numbers

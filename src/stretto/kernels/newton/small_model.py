@@ -12,6 +12,7 @@ from __future__ import annotations
 from stretto.kernels.core.compile import inner
 from stretto.kernels.linear.quadratic import soft
 
+_TOGETHER = 4  # pivots whose updates of the other rows are made in one pass
 _LOST = 1e-13  # share of its diagonal below which a pivot is rounding error
 _SWEEPS, _FACTORS = 60, 16  # at most
 _FIRST, _REGULARLY = 2, 8  # sweeps before the first factor, and before one although signs change
@@ -22,22 +23,34 @@ def _solve(U, count, inverse, s):
     """Solve U s = s in place; U [count, ·]: upper triangle, becomes its factor. A lost pivot's unknown is 0."""
     for k in range(count):
         inverse[k] = U[k, k]
-    for k in range(count):
-        pivot = U[k, k]
-        if not pivot > _LOST * inverse[k]:
-            inverse[k] = 0.0
-            s[k] = 0.0
-            continue
-        inverse[k] = 1.0 / pivot
-        row = U[k]
-        for i in range(k + 1, count):
-            x = row[i] * inverse[k]
+    for first in range(0, count, _TOGETHER):
+        last = min(first + _TOGETHER, count)
+        for k in range(first, last):
+            pivot = U[k, k]
+            if not pivot > _LOST * inverse[k]:
+                inverse[k] = 0.0
+                s[k] = 0.0
+                continue
+            inverse[k] = 1.0 / pivot
+            row = U[k]
+            for i in range(k + 1, last):
+                x = row[i] * inverse[k]
+                below = U[i]
+                for c in range(i, count):
+                    below[c] -= x * row[c]
+            x = s[k] * inverse[k]
+            for c in range(k + 1, count):
+                s[c] -= x * row[c]
+        if last == count:
+            break
+        # All other rows: four updates while a row is in a register, in the order of the pivots.
+        r0, r1, r2, r3 = U[first], U[first + 1], U[first + 2], U[first + 3]
+        for i in range(last, count):
+            x0, x1 = r0[i] * inverse[first], r1[i] * inverse[first + 1]
+            x2, x3 = r2[i] * inverse[first + 2], r3[i] * inverse[first + 3]
             below = U[i]
             for c in range(i, count):
-                below[c] -= x * row[c]
-        x = s[k] * inverse[k]
-        for c in range(k + 1, count):
-            s[c] -= x * row[c]
+                below[c] = (((below[c] - x0 * r0[c]) - x1 * r1[c]) - x2 * r2[c]) - x3 * r3[c]
     for k in range(count - 1, -1, -1):
         row = U[k]
         rest = s[k]

@@ -1,20 +1,22 @@
 """Array accesses of a loop body: the elements that every statement reads, writes and buffers, by subscript.
 
-A subscript is exact when it is one index of the loop plus or minus a constant, a constant, or a whole axis; the number
-of a record is unique to its iteration. Any other subscript may be any element, and `why` gives the reason.
+A subscript is exact when it is a linear form of the indices (i, i - 1, 2 * i + j), a constant, or a whole axis; the
+number of a record is unique to its iteration. Any other subscript may be any element, and `why` gives the reason; one
+that counts an inner loop has a form too. Every access carries the bounds and tests around it as far as they are linear.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
 
-from stretto.loops.front.bind import BufferInfo, Info
+from stretto.loops.front.bind import AccumulatorInfo, ArrayInfo, BufferInfo, Info
 from stretto.loops.types import typed_tree as t
 from stretto.loops.types.body import Body
 from stretto.loops.types.typed_tree import Const, Row, Scalar
 
 from .facts import Access, Subscript
+from .forms import Forms
+from .linear import Linear
 
 WHOLE = Subscript("whole")
 
@@ -22,9 +24,13 @@ WHOLE = Subscript("whole")
 class Accesses:
     """Traverses a typed body and collects its references to arrays."""
 
-    def __init__(self, body: Body, infos: Mapping[str, Info], unique: frozenset[str]) -> None:
+    def __init__(
+        self, body: Body, infos: Mapping[str, Info], unique: frozenset[str], numbers: Mapping[str, int]
+    ) -> None:
         self.body, self.infos, self.unique = body, infos, unique
-        self.dims = {name: dim for dim, name in enumerate(body.indices)}
+        shapes = {name: info.shape for name, info in infos.items()
+                  if isinstance(info, ArrayInfo | BufferInfo | AccumulatorInfo)}  # fmt: skip
+        self.forms = Forms(body, shapes, numbers)
         self.shared = {array.name for array in body.arrays if array.role in ("state", "captured")}
         self.origin: dict[str, str] = {}  # why the value of a local variable is unknown, in words
         self.found: dict[Access, None] = {}
@@ -35,13 +41,19 @@ class Accesses:
         return tuple(self.found)
 
     def note(self, array: str, mode: str, line: int, subscripts: tuple[Subscript, ...], text: str) -> None:
-        self.found.setdefault(Access(array, mode, subscripts, line, text))
+        forms = tuple(s.form or Linear(((s.dim, 1),)) for s in subscripts if s.form or s.kind == "index")
+        domain = self.forms.domain(forms) if self.forms.conditions else ()
+        self.found.setdefault(Access(array, mode, subscripts, line, text, domain))
 
     # --- statements ---
 
     def block(self, steps: tuple[t.Step, ...]) -> None:
+        before = list(self.forms.conditions)
         for step in steps:
             self.step(step)
+            if isinstance(step, t.Branch) and step.body and isinstance(step.body[-1], t.Jump) and not step.orelse:
+                self.forms.where(step.test, False)  # the rest runs where the test does not jump away
+        self.forms.leave(before)
 
     def step(self, step: t.Step) -> None:
         match step:
@@ -50,6 +62,7 @@ class Accesses:
                     self.value(value)
                 for place, value in zip(places, values, strict=True):
                     self.place(place, value)
+                    self.forms.assign(place, value)
             case t.Allocate(sizes=sizes):
                 self.values(*sizes)
             case t.Fold(line=line, accumulator=name, index=index, value=value):
@@ -62,8 +75,10 @@ class Accesses:
                 self.note(info.target, "buffer", line, self.filled(index, len(info.shape)), shown(name, index))
             case t.Branch(test=test, body=body, orelse=orelse):
                 self.value(test)
-                self.block(body)
-                self.block(orelse)
+                for holds, steps in ((True, body), (False, orelse)):
+                    before = self.forms.where(test, holds)
+                    self.block(steps)
+                    self.forms.leave(before)
             case t.WhileLoop(test=test, body=body):
                 self.value(test)
                 self.block(body)
@@ -73,7 +88,9 @@ class Accesses:
                 if name.startswith("at.") and start == Const(t.INT, 0) and stride == Const(t.INT, 1):
                     self.full[name] = stop  # generated: the rows of a matrix
                     self.origin[name] = "it is part of a matrix"
+                before = self.forms.enter_range(step)
                 self.block(body)
+                self.forms.leave(before, name)
             case t.RaggedLoop(names=names, ragged=ragged, body=body):
                 self.origin |= {name: f"{name} comes from the data ({ragged})" for name in names}
                 self.block(body)
@@ -134,24 +151,19 @@ class Accesses:
         return self.subscript(k)
 
     def subscript(self, k: Scalar) -> Subscript:
-        match k:
-            case Const(value=value):
-                return Subscript("number", offset=int(value))
-            case t.Var(name=name) if name in self.dims:
-                return Subscript("index", dim=self.dims[name])
-            case t.Var(name=name) if name in self.unique:
-                return Subscript("record")
-            case t.Op(op="+", args=(t.Var() as a, Const(value=value))) | t.Op(op="+", args=(Const(value=value), a)):
-                return self.shifted(a, int(value), k)
-            case t.Op(op="-", args=(t.Var() as a, Const(value=value))):
-                return self.shifted(a, -int(value), k)
-        return Subscript("any", why=self.source(k) or "it is computed")
-
-    def shifted(self, a: Scalar, offset: int, k: Scalar) -> Subscript:
-        base = self.subscript(a)
-        if base.kind == "index":
-            return replace(base, offset=offset)
-        return Subscript("any", why=self.source(k) or "it is computed")
+        if isinstance(k, t.Var) and k.name in self.unique:
+            return Subscript("record")
+        form = self.forms.of(k)
+        if form is None:
+            return Subscript("any", why=self.source(k) or "it is computed")
+        if not form.terms:
+            known = form.constant >= 0 or isinstance(k, Const)
+            return Subscript("number", offset=form.constant) if known else Subscript("any", why="it is below 0")
+        if form.counters:
+            return Subscript("any", why=self.source(k) or "it is computed", form=form)
+        if len(form.terms) == 1 and form.terms[0][1] == 1:
+            return Subscript("index", form.terms[0][0], form.constant)
+        return Subscript("affine", form=form)
 
     def source(self, x: Scalar) -> str:
         """What an unknown subscript depends on, in words; '' if there is no single cause."""
@@ -169,17 +181,7 @@ class Accesses:
         for child in children(x):
             if found := self.source(child) if not t.is_row(child) else "":
                 return found
-        if sum(1 for name in variables(x) if name in self.dims) > 1:
-            return "it combines two indices"
         return ""
-
-
-def variables(x: Scalar | Row) -> Iterator[str]:
-    """Names of the variables in an expression."""
-    if isinstance(x, t.Var):
-        yield x.name
-    for child in children(x):
-        yield from variables(child)
 
 
 def children(x: Scalar | Row) -> tuple[Scalar | Row, ...]:
@@ -213,6 +215,8 @@ def text_of(x: Scalar) -> str:
             return str(value)
         case t.Var(name=name):
             return "…" if name.startswith("at.") else name
+        case t.Op(op="neg", args=(a,)):
+            return f"-({text_of(a)})" if _is_sum(a) else f"-{text_of(a)}"
         case t.Op(op=op, args=(a, b)) if op in ("+", "-", "*", "//", "%"):
             left, right = (text_of(arg) for arg in (a, b))
             if op not in ("+", "-"):

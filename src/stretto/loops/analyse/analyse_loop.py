@@ -12,7 +12,7 @@ import numpy as np
 from stretto.errors import LoopError, PlanError
 from stretto.loops.execute.scheduled import strategy_of
 from stretto.loops.front import loop_tree
-from stretto.loops.front.bind import AccumulatorInfo, ArrayInfo, BufferInfo, Info
+from stretto.loops.front.bind import AccumulatorInfo, ArrayInfo, BufferInfo, Info, NumberInfo
 from stretto.loops.front.refusals import placed, refuse
 from stretto.loops.layout import unchanged_records
 from stretto.loops.types.body_types import fuse
@@ -33,14 +33,48 @@ def analyse(
     known: Mapping[str, Any],
     options: LoopOptions,
 ) -> Analysis:
-    """Analyse a loop for these arguments; raise an error that explains why it cannot run in parallel."""
+    """Analyse a loop for these arguments; raise an error that explains why it cannot run in parallel.
+
+    Ranges whose bounds depend on outer indices run inside an iteration; if the outer indices alone give no parallelism,
+    or `cut=` names the index of such a range, they are indices of the loop.
+    """
+    if loop.deeper is None or options.schedule is not None:
+        return _analyse(function, loop, infos, known, options)
+    names = {str(level.pattern) for level in loop.levels}
+    if not names.issuperset(options.cut):
+        return _analyse(function, loop.deeper, infos, known, options)
+    try:
+        found = _analyse(function, loop, infos, known, options)
+        if found.strategy.name != "chain":
+            return found
+    except LoopError as problem:
+        try:
+            return _analyse(function, loop.deeper, infos, known, options)
+        except PlanError:
+            raise problem from None
+    try:
+        deeper = _analyse(function, loop.deeper, infos, known, options)
+    except PlanError:
+        return found
+    return found if deeper.strategy.name == "chain" else deeper
+
+
+def _analyse(
+    function: loop_tree.Function,
+    loop: loop_tree.LoopNest,
+    infos: Mapping[str, Info],
+    known: Mapping[str, Any],
+    options: LoopOptions,
+) -> Analysis:
     try:
         space = space_of(loop, infos, known)
     except PlanError as problem:
         raise placed(function, problem) from None
     unchanged_records.check(space)
     body, consulted = fuse(function, loop, infos, space, known)
-    accesses = Accesses(body, infos, space.unique).collect()
+    collected = Accesses(body, infos, space.unique, _integers(infos, known))
+    accesses = collected.collect()
+    consulted = {**consulted, **{name: collected.forms.numbers[name] for name in sorted(collected.forms.used)}}
     _refuse_direct_writes(function, accesses, infos)
     shapes = {
         name: info.shape for name, info in infos.items() if isinstance(info, ArrayInfo | BufferInfo | AccumulatorInfo)
@@ -67,6 +101,15 @@ def analyse(
         written=frozenset(access.array for access in accesses if access.writes)
         | {name for info in buffers for name in (info.target, *(() if info.plain else info.helpers))},
     )
+
+
+def _integers(infos: Mapping[str, Info], known: Mapping[str, Any]) -> dict[str, int]:
+    """The numbers of this call that are integers, by name."""
+    given = {name: info.value for name, info in infos.items() if isinstance(info, NumberInfo)} | dict(known)
+    return {
+        name: int(value) for name, value in given.items()
+        if isinstance(value, int | np.integer) and not isinstance(value, bool | np.bool_)
+    }  # fmt: skip
 
 
 def _strategy(

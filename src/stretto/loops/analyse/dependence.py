@@ -3,7 +3,9 @@
 Every pair of references to an array is compared axis by axis, including a reference with itself in another iteration.
 If both subscripts are the same index plus a constant, the distance between the two iterations in that dimension is
 exact. Any other pair of subscripts either proves that the references never access the same element, or gives no
-information; then the distance is ∞, any distance. So vectors are conservative: no dependence is missed.
+information; then the distance is ∞, any distance. Where subscripts are other linear forms of indices (2 i, i + j, two
+different indices), or the tests and bounds around an access bound its iterations, `distances` solves the integer system
+of both. So vectors are conservative: no dependence is missed.
 
     for i in range(1, n):                   line 2 writes A[i]      vector (1), flow
         A[i] = A[i] + A[i - 1]              line 2 reads A[i - 1]
@@ -18,7 +20,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from stretto.loops.analyse.facts import Access, Dim, Subscript, Vector, VectorEntry
+from . import distances
+from .facts import Access, Dim, Subscript, Vector, VectorEntry
 
 EVERY = VectorEntry(-math.inf, math.inf)
 SAME = VectorEntry(0, 0)
@@ -37,17 +40,22 @@ def vectors(
     """
     if any(dim.extent == 0 for dim in dims):
         return ()
-    found: dict[tuple[str, str, tuple[VectorEntry, ...]], Vector] = {}
+    found: dict[tuple[object, ...], Vector] = {}
     for number, first in enumerate(accesses):
         for second in accesses[number:]:
             if first.array != second.array or not (first.writes or second.writes):
                 continue
-            raw = _distance(first, second, dims, shapes[first.array])
-            for vector in () if raw is None else _oriented(raw, first, second):
-                key = (first.array, vector.kind, vector.entries)
+            for vector in _between(first, second, dims, shapes[first.array]):
+                key = (first.array, vector.kind, vector.entries, vector.corners)
                 if key not in found or _lines(vector) < _lines(found[key]):
                     found[key] = vector
-    return tuple(found.values())
+    return _without_repeats(list(found.values()))
+
+
+def _without_repeats(found: list[Vector]) -> tuple[Vector, ...]:
+    """Leave out vectors whose hull is known where another of the array and kind has the same entries without one."""
+    boxes = {(v.first.array, v.kind, v.entries) for v in found if not v.corners}
+    return tuple(v for v in found if not v.corners or (v.first.array, v.kind, v.entries) not in boxes)
 
 
 def conflicts_text(vector: Vector) -> str:
@@ -78,6 +86,19 @@ def positive(raw: tuple[VectorEntry, ...]) -> Iterator[tuple[VectorEntry, ...]]:
             yield (SAME,) * place + (ahead,) + raw[place + 1 :]
         if not entry.low <= 0 <= entry.high:
             return
+
+
+def _between(a: Access, b: Access, dims: tuple[Dim, ...], shape: tuple[int, ...]) -> Iterator[Vector]:
+    """The vectors of a pair of accesses, from the integer system where that may tell more."""
+    raw = _distance(a, b, dims, shape)
+    if raw is None:
+        return
+    if not dims or not distances.worthwhile(a, b):
+        yield from _oriented(raw, a, b)
+        return
+    for part in distances.parts(a, b, dims, shape):
+        first, second = (a, b) if part.forward else (b, a)
+        yield Vector(part.entries, _kind(first, second), first, second, part.corners)
 
 
 def _oriented(raw: tuple[VectorEntry, ...], a: Access, b: Access) -> Iterator[Vector]:

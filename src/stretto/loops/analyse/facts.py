@@ -6,7 +6,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from .linear import Linear
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +32,12 @@ class Subscript:
     """What is known of one position of a subscript. Its kind is one of
 
     'index'   index of dimension `dim` plus `offset`
+    'affine'  the linear form `form` of indices, such as 2 i + j
     'number'  the constant `offset`
     'span'    the constants `offset` to `stop` (exclusive)
     'whole'   every element along this axis
     'record'  the number of the record: no two iterations share it
-    'any'     may be any element
+    'any'     may be any element; with a form that has counters of inner loops, any that it takes
     """
 
     kind: str  # see above
@@ -41,6 +45,7 @@ class Subscript:
     offset: int = 0  # constant
     stop: int = 0  # end of a span
     why: str = ""  # why it is unknown, in words
+    form: Linear | None = None  # the linear form, if it is one of several indices or of counters of inner loops
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +64,7 @@ class Access:
     subscripts: tuple[Subscript, ...]  # one for each axis of the array, missing ones filled up with 'whole'
     line: int  # in the user's file
     text: str  # as the user wrote it
+    domain: tuple[Linear, ...] = ()  # forms that are ≥ 0 wherever it runs: bounds and tests around it
 
     @property
     def reads(self) -> bool:
@@ -104,6 +110,19 @@ class Vector:
     kind: str  # 'flow' (write, then read), 'anti' (read, then write) or 'output' (write, then write)
     first: Access  # of iteration p
     second: Access  # of iteration p + entries
+    corners: tuple[tuple[float, ...], ...] = field(default=(), repr=False)  # of the hull of all distances, if known
+
+    def along(self, dims: Sequence[int], row: Sequence[int]) -> VectorEntry:
+        """Bounds of Σ row[k] · entry dims[k] over all distances."""
+        low = high = 0.0
+        for factor, d in zip(row, dims, strict=True):
+            if factor:  # 0 times ∞ must be 0; floating point gives NaN
+                ends = (factor * self.entries[d].low, factor * self.entries[d].high)
+                low, high = low + min(ends), high + max(ends)
+        if self.corners and sum(map(bool, row)) > 1:
+            values = [sum(factor * corner[d] for factor, d in zip(row, dims, strict=True)) for corner in self.corners]
+            low, high = max(low, math.ceil(min(values) - 1e-6)), min(high, math.floor(max(values) + 1e-6))
+        return VectorEntry(low, high)
 
     def __str__(self) -> str:
         return f"({', '.join(str(entry) for entry in self.entries)})"
@@ -134,12 +153,16 @@ class Strategy:
     numbers, time first and space second. Index x has number (x - start) / step.
     """
 
-    # 'independent', '1d', '2d unordered', '2d ordered', '2d transformed', 'buffered', 'chain' or 'inspected'
+    # 'independent', '1d', '2d unordered', 'nd unordered', '2d ordered', '2d transformed', 'stepped', 'buffered',
+    # 'chain' or 'inspected'
     name: str
     dims: tuple[int, ...]  # dimensions that are cut, space first; () for 'buffered', which cuts records in their order
     why: str  # why it applies, in words
     rejected: tuple[RejectedStrategy, ...] = ()  # strategies that were tried before
     transform: tuple[tuple[int, ...], ...] = ()  # rows of the unimodular matrix of '2d transformed'
-    tiled: bool = True  # whether both new dimensions may be cut; else one value of the first is one time step
+    # Whether the turns of blocks are enough to keep the order. Otherwise, of '2d transformed', one value of the first
+    # new dimension is one time step; of 'stepped' all blocks wait for those before them.
+    tiled: bool = True
     waves: bool = False  # whether visits run in waves because some writes are buffered
+    outer: int = 0  # of 'stepped': number of outer dimensions whose values follow one another
     moved: tuple[tuple[str, int], ...] = ()  # for explain(): (candidate, elements that move between parts in an epoch)

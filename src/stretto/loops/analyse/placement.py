@@ -57,7 +57,11 @@ def moved_by_worker(
     for array, group in by_array(analysis.accesses).items():
         shape = shapes[array]
         size = float(math.prod(shape))
-        at = home(group, dims, strategy.dims[0]) if strategy.dims and strategy.name != "2d transformed" else None
+        at = (
+            home(group, dims, strategy.dims[0])
+            if strategy.dims and strategy.name not in ("2d transformed", "stepped")
+            else None
+        )
         if all(access.mode == "fold" for access in group):
             pass  # one part for each visit, sent back once: its size
         elif any(access.mode == "buffer" for access in group):
@@ -84,7 +88,7 @@ def _placement(strategy: Strategy, accesses: Sequence[Access], dims: tuple[Dim, 
         return "served", "its writes are buffered"
     if all(access.mode == "fold" for access in accesses):
         return "replicated", "an accumulator: every visit folds into its own part"
-    cut = () if strategy.name == "2d transformed" else strategy.dims
+    cut = () if strategy.name in ("2d transformed", "stepped") else strategy.dims
     for d, placement in zip(cut, ("owned", "rotating"), strict=False):
         at = home(accesses, dims, d)
         if at is not None and at[1] == 0:

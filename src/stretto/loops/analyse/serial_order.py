@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def keeps_order(analysis: Analysis) -> bool:
     """Whether dependent iterations run in the order of the loop as it is written."""
     name, kind = analysis.strategy.name, analysis.space.kind
-    if name == "2d unordered":
+    if name.endswith("unordered"):
         return False
     sorted_records = kind == "sparse" and (name == "2d ordered" or bool(analysis.options.ordered))
     return not (sorted_records and analysis.vectors)
@@ -32,7 +32,7 @@ def in_words(analysis: Analysis) -> str:
         return "that of the chosen iterations, one after the other in the order they were chosen"
     if analysis.strategy.waves or name == "buffered":
         return "that of the visits, wave by wave: within a wave none sees what another adds to a buffer"
-    if name == "2d unordered":
+    if name.endswith("unordered"):
         other = "the iterations" if kind == "grid" else f"{analysis.space.source}"
         said = "" if ordered is None else ", as ordered=False allows"
         keep = "; ordered=True keeps the order of the indices" if ordered is None else ""
@@ -59,10 +59,24 @@ def warning(analysis: Analysis) -> str | None:
     access = overwritten(analysis)
     if access is None:
         return None
-    file = analysis.function.file.replace("\\", "/").rpartition("/")[2]
     data = analysis.space.source
     return (
-        f"{file}:{access.line}: {access.text} is overwritten, and {data} is visited in the order of the plan, not in "
-        f"its own, so that another record may be the last to write it; pass ordered=True to visit {data} in the order "
-        "of its indices, or ordered=False if any order will do"
+        f"{_file(analysis)}:{access.line}: {access.text} is overwritten, and {data} is visited in the order of the "
+        "plan, not in its own, so that another record may be the last to write it; pass ordered=True to visit "
+        f"{data} in the order of its indices, or ordered=False if any order will do"
     )
+
+
+def runs_serially(analysis: Analysis) -> str | None:
+    """The warning for a loop whose visits run one after the other; None if no warning is needed."""
+    if analysis.strategy.name != "chain" or len(analysis.space) < 2:
+        return None
+    return (
+        f"{_file(analysis)}:{analysis.loop.line}: the iterations of this loop run one after the other, on one worker: "
+        f"{analysis.strategy.why}; explain() says what stands in the way of each strategy, and .plain is the function "
+        "as it is written"
+    )
+
+
+def _file(analysis: Analysis) -> str:
+    return analysis.function.file.replace("\\", "/").rpartition("/")[2]

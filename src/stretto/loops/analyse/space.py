@@ -8,7 +8,8 @@ for i in range(1, n - 1):             dimensions i and j of a grid, no fields
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import operator
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,18 +78,61 @@ def space_of(loop: loop_tree.LoopNest, infos: Mapping[str, Info], known: Mapping
             )
             raise PlanError(f"line {first.line}: the loop runs over {first.over.name}, which is {what}; {hint}")
         return _of_records(first, info)
-    dims = []
+    dims: list[Dim] = []
     for level in loop.levels:
         assert isinstance(level.over, loop_tree.Range)
         if not isinstance(level.pattern, str):
             raise PlanError(f"line {level.line}: range gives one number; write `for i in range(...)`")
-        start, stop, step = (
-            _number(expr, infos, known) for expr in (level.over.start, level.over.stop, level.over.step)
-        )
+        step = _number(level.over.step, infos, known)
         if step == 0:
             raise PlanError(f"line {level.line}: the step of a range cannot be 0")
-        dims.append(Dim(level.pattern, start, stop, step))
+        outer = {dim.name: dim for dim in dims}
+        start, stop = (_values(end, infos, known, outer) for end in (level.over.start, level.over.stop))
+        dims.append(Dim(level.pattern, *((start[0], stop[1]) if step > 0 else (start[1], stop[0])), step))
     return Space("grid", tuple(dims))
+
+
+def inside(loop: loop_tree.LoopNest, infos: Mapping[str, Info], known: Mapping[str, Any], point: Sequence[int]) -> bool:
+    """Whether a point of the space is an iteration: the space is a box around ranges that depend on outer indices."""
+    here = dict(known)
+    for level, value in zip(loop.levels, point, strict=True):
+        assert isinstance(level.over, loop_tree.Range)
+        ends = (level.over.start, level.over.stop, level.over.step)
+        if value not in range(*(_number(end, infos, here) for end in ends)):
+            return False
+        here[str(level.pattern)] = value
+    return True
+
+
+def _values(
+    expr: loop_tree.Expr, infos: Mapping[str, Info], known: Mapping[str, Any], outer: Mapping[str, Dim]
+) -> tuple[int, int]:
+    """The least and the largest value of a bound, over the box of the outer indices."""
+    match expr:
+        case loop_tree.Name(name=name) if name in outer:
+            dim = outer[name]
+            ends = (dim.start, dim.start + max(0, dim.extent - 1) * dim.step)
+            return min(ends), max(ends)
+        case loop_tree.Unary(op="-", operand=operand):
+            low, high = _values(operand, infos, known, outer)
+            return -high, -low
+        case loop_tree.Binary(op=op, left=left, right=right) if op in ("+", "-", "*", "//"):
+            (a, b), (c, d) = (_values(part, infos, known, outer) for part in (left, right))
+            if op == "//" and c <= 0 <= d:
+                raise PlanError(f"line {expr.line}: a bound of the loop is divided by 0")
+            values = [_OPERATORS[op](x, y) for x in (a, b) for y in (c, d)]
+            return min(values), max(values)
+        case loop_tree.Call(function=function, args=args) if function in ("min", "max") and args:
+            each = [_values(arg, infos, known, outer) for arg in args]
+            best = min if function == "min" else max
+            return best(low for low, _ in each), best(high for _, high in each)
+    value = _number(expr, infos, known)
+    return value, value
+
+
+_OPERATORS: dict[str, Callable[[int, int], int]] = {
+    "+": operator.add, "-": operator.sub, "*": operator.mul, "//": operator.floordiv, "%": operator.mod
+}  # fmt: skip
 
 
 def _of_records(level: loop_tree.Level, info: DataInfo) -> Space:
@@ -160,7 +204,9 @@ def _number(expr: loop_tree.Expr, infos: Mapping[str, Info], known: Mapping[str,
             a, b = _number(left, infos, known), _number(right, infos, known)
             if op in ("//", "%") and b == 0:
                 raise PlanError(f"line {expr.line}: a bound of the loop is divided by 0")
-            return {"+": a + b, "-": a - b, "*": a * b, "//": a // (b or 1), "%": a % (b or 1)}[op]
+            return _OPERATORS[op](a, b)
+        case loop_tree.Call(function=function, args=args) if function in ("min", "max") and args:
+            return (min if function == "min" else max)(_number(arg, infos, known) for arg in args)
         case _:
             value = None
     if not isinstance(value, int | np.integer):

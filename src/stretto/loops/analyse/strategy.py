@@ -6,8 +6,10 @@ Strategies are tried in a fixed order, from the least to the most restricted:
     independent     no vectors: cut any dimension
     1d              a dimension that is 0 in every vector: its blocks never conflict
     2d unordered    two dimensions, one of them 0 in every vector: blocks that differ in both run together (rotation)
+    nd unordered    three dimensions or more, one of them 0 in every vector: blocks that differ in all run together
     2d ordered      two dimensions that are ≥ 0 in every vector: block (a, b) waits for (a - 1, b) and (a, b - 1)
     2d transformed  the same after a unimodular transformation
+    stepped         the values of outer dimensions one after the other; within one value, `1d` or `2d ordered`
     inspected       inspect=True, and only subscripts known at run time prevent the strategies above
     chain           visits follow one another in the order of the loop: if only stores over stores conflict, or if the
                     order must be kept and only another order would run in parallel
@@ -15,7 +17,7 @@ Strategies are tried in a fixed order, from the least to the most restricted:
 Iterations inside a visit keep the order of the loop. So a vector within a block is never an obstacle, and a dimension
 that is not cut needs no proof.
 
-Nested ranges keep their order unless the user passes ordered=False: all strategies but `2d unordered` keep it for
+Nested ranges keep their order unless the user passes ordered=False: all strategies but the unordered ones keep it for
 iterations that depend on each other. The order of records has no meaning by default, so loops over data use the least
 restricted strategy.
 
@@ -29,12 +31,13 @@ import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeAlias
 
 from stretto.errors import PlanError
 from stretto.loops.analyse.analysis import Analysis
 from stretto.loops.analyse.dependence import accesses_text, conflicts_text
-from stretto.loops.analyse.facts import Access, ArrayExtent, Dim, RejectedStrategy, Strategy, Vector
+from stretto.loops.analyse.facts import Access, ArrayExtent, Dim, RejectedStrategy, Strategy, Vector, VectorEntry
 from stretto.loops.analyse.placement import moved, placements
 from stretto.loops.analyse.unimodular import Matrix, search
 
@@ -77,6 +80,8 @@ class _LoopFacts:
     def cost(self, space: tuple[int, ...], parts: int, steps: int = 1) -> int:
         return moved(self.accesses, self.dims, self.extents, space, parts, math.ceil(parts * steps / self.width))
 
+
+MOST_STEPS = 2**17  # of outer indices: each is some visits
 
 Answer: TypeAlias = "Strategy | str"  # a strategy, or in words why it does not apply
 
@@ -150,9 +155,13 @@ def _static(question: _LoopFacts, vectors: Sequence[Vector]) -> tuple[Strategy |
         ("independent", _independent),
         ("1d", _one),
         ("2d unordered", _rotation),
+        ("nd unordered", _rotation_of_several),
         ("2d ordered", _wavefront),
         ("2d transformed", _transformed),
+        ("stepped", _stepped),
     ]
+    if len(question.dims) < 3:
+        attempts = [attempt for attempt in attempts if attempt[0] not in ("nd unordered", "stepped")]
     if question.buffered and question.prefer is None:
         attempts.insert(0, ("buffered", _buffered))
     found: Strategy | None = None
@@ -208,6 +217,21 @@ def _rotation(question: _LoopFacts, vectors: Sequence[Vector]) -> Answer:
     )
 
 
+def _rotation_of_several(question: _LoopFacts, vectors: Sequence[Vector]) -> Answer:
+    if question.ordered:
+        return "the order of the loop is kept; a rotation does not"
+    if question.prefer is not None:
+        return f"cut= asks for {len(question.prefer)} of the indices"
+    long = [d for d, dim in enumerate(question.dims) if dim.extent > 1]
+    for count in range(3, len(long) + 1):
+        cuts = [cut for cut in itertools.combinations(long, count)
+                if all(any(v.entries[d].zero for d in cut) for v in vectors)]  # fmt: skip
+        if cuts:
+            best = max(cuts, key=lambda cut: min(question.dims[d].extent for d in cut))
+            return Strategy("nd unordered", best, f"{question.names(best)}: one of them is 0 in every vector")
+    return f"no three or more indices have a 0 in {vectors[0]}: {accesses_text(vectors[0])}"
+
+
 def _wavefront(question: _LoopFacts, vectors: Sequence[Vector]) -> Answer:
     def obstacle(cut: tuple[int, ...]) -> Vector | None:
         return next((v for v in vectors if not all(v.entries[d].low >= 0 for d in cut)), None)
@@ -221,7 +245,7 @@ def _transformed(question: _LoopFacts, vectors: Sequence[Vector]) -> Answer:
     pairs = sorted({tuple(sorted(pair)) for pair in question.pairs()})
     best: tuple[bool, tuple[int, ...], Matrix] | None = None
     for pair in pairs:
-        found = search([tuple(v.entries[d] for d in pair) for v in vectors])
+        found = search([tuple(v.entries[d] for d in pair) for v in vectors], partial(_along, vectors, pair))
         if found is not None and (best is None or found[1] > best[0]):
             best = (found[1], pair, found[0])
     if best is None:
@@ -238,6 +262,42 @@ def _transformed(question: _LoopFacts, vectors: Sequence[Vector]) -> Answer:
     # No array is subscripted by the new indices, so nothing is owned.
     cost = ((f"time {time}, space {space}", question.cost((), question.parts(pair[1]), question.parts(pair[0]))),)
     return Strategy("2d transformed", pair, why, transform=matrix, tiled=tiled, moved=cost)
+
+
+def _along(vectors: Sequence[Vector], pair: tuple[int, ...], row: Sequence[int], k: int) -> VectorEntry:
+    return vectors[k].along(pair, row)
+
+
+def _stepped(question: _LoopFacts, vectors: Sequence[Vector]) -> Answer:
+    """Outer dimensions one value after the other; within them, one dimension or two in blocks."""
+    if question.kind not in ("grid", "dense"):
+        return "records have no places in between; write it over range(...)"
+    if question.prefer is not None or question.buffered:
+        return (
+            "writes are buffered" if question.buffered else f"cut= asks for {len(question.prefer or ())} of the indices"
+        )
+    long = [d for d, dim in enumerate(question.dims) if dim.extent > 1]
+    for outer in range(1, len(question.dims)):
+        steps = math.prod(dim.extent for dim in question.dims[:outer])
+        inside = [v for v in vectors if all(entry.zero for entry in v.entries[:outer])]
+        carried = [v for v in vectors if v not in inside]
+        free = [d for d in long if d >= outer]
+        if steps > MOST_STEPS:
+            return f"{steps:,} values of {question.names(tuple(range(outer)))}, one after the other, are too many"
+        ones = [(d,) for d in free if all(v.entries[d].zero for v in inside)]
+        pairs = [
+            pair for pair in itertools.combinations(free, 2) if all(v.entries[d].low >= 0 for v in inside for d in pair)
+        ]
+        # Blocks of two dimensions pass their turns on to the next value, so that none has to wait for all the others.
+        passing = [pair for pair in pairs if all(any(v.entries[d].low >= 0 for d in pair) for v in carried)]
+        for cuts, turns in ((passing, True), (ones, False), (pairs, False)):
+            if cuts:
+                best = max(cuts, key=lambda cut: (min(question.dims[d].extent for d in cut), cut))
+                what = f"{question.names(best)} {'is 0' if cuts is ones else 'are ≥ 0'}"
+                why = f"within one value of {question.names(tuple(range(outer)))}, {what} in every vector"
+                return Strategy("stepped", best, why, tiled=turns, outer=outer)
+    last = min(vectors, key=lambda v: [not entry.zero for entry in v.entries])
+    return f"within one value of the outer indices, {accesses_text(last)}: {last}"
 
 
 def _inspected(question: _LoopFacts, vectors: Sequence[Vector]) -> Answer:

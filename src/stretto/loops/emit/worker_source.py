@@ -17,8 +17,8 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -29,7 +29,9 @@ from stretto.loops.types.body import Body
 from stretto.loops.types.inventory import nodes
 
 from .buffers import Buffers
+from .compiled_statements import CompiledStatements
 from .scalars import NUMPY, Site, SourceBuilder, own
+from .skewed import skewed
 from .statements import StatementWriter
 
 AHEAD = 8  # iterations between a prefetch and the use
@@ -65,7 +67,7 @@ class VisitForm:
     """How a visit iterates."""
 
     kind: str  # 'entries', 'range', 'grid', 'skewed' or 'picked', see above
-    steps: tuple[int, ...] = ()  # of a grid's dimensions
+    steps: tuple[int, ...] = ()  # of the dimensions of a grid, skewed or not
     inverse: tuple[tuple[int, ...], ...] = ()  # matrix of the inverse transformation
     dense: bool = False  # whether records are the elements of an array: their positions follow from the indices
     pair: tuple[int, ...] = (0, 1)  # the dimensions that are transformed
@@ -80,11 +82,16 @@ class WorkerSource:
     merges: tuple[tuple[str, tuple[tuple[str, str], ...]], ...]  # buffer → arguments of its merge worker
     sites: tuple[Site, ...]  # subscripts that are checked
     users: tuple[Any, ...]  # functions of the user's that it calls
+    canonical: Callable[[], str] = str  # makes the canonical form of the module
 
     @property
     def identity(self) -> str:
-        """Hash of what is computed, for the fingerprint: independent of where the helpers of the source are stored."""
-        source = self.source
+        """Hash of what is computed, for the fingerprint.
+
+        It is that of the canonical form: where the helpers of the source are stored, and faster ways to write the same
+        arithmetic, change no result and no fingerprint.
+        """
+        source = self.canonical()
         for name, first in _FIRST_NAMES.items():
             source = source.replace(name, first)
         return hashlib.sha256(source.encode()).hexdigest()[:16]
@@ -98,6 +105,7 @@ def lower(
     operators: Mapping[str, tuple[str, Any]],
     buffers: Mapping[str, BufferInfo],
     applies: Mapping[str, Any],
+    canonical: Body | None = None,
 ) -> WorkerSource:
     """Generate the source of a worker.
 
@@ -107,11 +115,33 @@ def lower(
         Of each accumulator: the name ('+', 'max', …, 'user') and function of its operator.
     applies : mapping
         Functions of the buffers.
+    canonical : Body or None
+        The body as it was typed, where `body` has fewer checks; None for `body`.
     """
+    made = _module(body, form, where, operators, buffers, applies)
+    first = body if canonical is None else canonical
+
+    def identity() -> str:
+        return _module(first, form, where, operators, buffers, applies, canonical=True).source
+
+    return replace(made, canonical=identity)
+
+
+def _module(
+    body: Body,
+    form: VisitForm,
+    where: str,
+    operators: Mapping[str, tuple[str, Any]],
+    buffers: Mapping[str, BufferInfo],
+    applies: Mapping[str, Any],
+    *,
+    canonical: bool = False,
+) -> WorkerSource:
+    """The source in the form that is compiled, or in the canonical one, which fingerprints are made of."""
     sheet = SourceBuilder()
     used = {name: info for name, info in buffers.items() if any(a.name == name for a in body.arrays)}
     held = Buffers(sheet, body, used, applies)
-    writer = StatementWriter(sheet, body, operators, held)
+    writer = (StatementWriter if canonical else CompiledStatements)(sheet, body, operators, held)
     arguments = arguments_of(body, form, held)
     names = ", ".join(parameter(what, name) for what, name in arguments)
     sheet.write(f"def visit_worker(pass_, worker, out, fault, ids, {names}):")
@@ -120,7 +150,7 @@ def lower(
     held.begin()
     writer.begin_accumulators()
     depth = sheet.depth
-    iterate(sheet, body, form)
+    iterate(sheet, body, form, canonical=canonical)
     if sheet.sites or _may_fail(body):
         sheet.write("if bad[0] != 0:")
         sheet.write("    break")
@@ -202,7 +232,7 @@ def claim_visits(sheet: SourceBuilder, body: Body, writer: StatementWriter) -> N
     sheet.write("g = ids[v]")
 
 
-def iterate(sheet: SourceBuilder, body: Body, form: VisitForm) -> None:
+def iterate(sheet: SourceBuilder, body: Body, form: VisitForm, *, canonical: bool = False) -> None:
     """Generate the loops over a visit's iterations, and variables for the indices and fields."""
     indices = [own(name) for name in body.indices]
     place = "t"
@@ -230,7 +260,7 @@ def iterate(sheet: SourceBuilder, body: Body, form: VisitForm) -> None:
         sheet.write("t = vx.get(picked, q)")
         sheet.write(f"{indices[0]} = start0 + step0 * t")
     else:
-        _skewed(sheet, indices, form)
+        (_skewed if canonical or not form.steps else skewed)(sheet, indices, form)
     if form.dense:
         place = indices[0]
         for d, index in enumerate(indices[1:], 1):

@@ -15,9 +15,24 @@ from stretto.loops.emit.worker_source import WorkerSource
 from stretto.loops.layout.loop_visits import LoopVisits
 from stretto.loops.layout.unchanged_records import RecordChecks
 from stretto.plan.arrays import StepSpec
+from stretto.runtime.blocks.pass_control import UnstartedPass
 from stretto.schedule.orders.order import Ints, Order, part_of
 
 from .buffers import BufferArrays
+
+
+@dataclass(frozen=True, eq=False)
+class LoopPass:
+    """A pass of a loop: some of its visits, in an order of their own."""
+
+    visits: Ints  # numbers of the visits
+    order: Order  # of them
+    weight: Ints  # work of each
+
+    @cached_property
+    def unstarted(self) -> UnstartedPass:
+        """What each execution copies its pass from."""
+        return UnstartedPass(self.order, self.weight)
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,9 +56,9 @@ class PreparedLoop:
         return self.kernels["visit_worker"]
 
     @cached_property
-    def passes(self) -> tuple[tuple[Ints, Order], ...]:
-        """The passes of one execution: the visits of each and their order; a single pass without waves."""
+    def passes(self) -> tuple[LoopPass, ...]:
+        """The passes of one execution; a single pass without waves."""
         visits = self.visits
         if not visits.waves:
-            return ((np.arange(len(visits), dtype=np.int64), visits.order),)
-        return tuple((wave, part_of(visits.order, wave)) for wave in visits.waves)
+            return (LoopPass(np.arange(len(visits), dtype=np.int64), visits.order, visits.weight),)
+        return tuple(LoopPass(wave, part_of(visits.order, wave), visits.weight[wave]) for wave in visits.waves)

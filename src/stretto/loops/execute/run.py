@@ -19,6 +19,7 @@ from stretto.kernels.core import merge as merge_kernels
 from stretto.kernels.core.compile import Kernel
 from stretto.kernels.core.guard import EXTENT, SITE, SLOTS, SUBSCRIPT
 from stretto.loops.analyse.analysis import Analysis
+from stretto.loops.emit.proofs import proven
 from stretto.loops.emit.scalars import CHOICES, SIZE, own
 from stretto.loops.emit.worker_source import WorkerSource, lower
 from stretto.loops.front.bind import BoundValues, BufferInfo
@@ -29,6 +30,7 @@ from stretto.loops.layout.unchanged_records import watch
 from stretto.loops.layout.visits import lay
 from stretto.plan.arrays import StepSpec
 from stretto.runtime.blocks.crew import Crew
+from stretto.runtime.blocks.pass_control import UnstartedPass
 from stretto.runtime.blocks.step import BlockStep
 from stretto.schedule.orders.order import Ints, Order
 from stretto.schedule.orders.rotation import independent
@@ -55,7 +57,10 @@ def compiled(analysis: Analysis, visits: LoopVisits, held: BoundValues) -> tuple
     applies = {name: _compiled_function(held.buffers[name].apply) for name, info in buffers.items() if not info.plain}
     function = analysis.function
     where = f"{function.name}, line {analysis.loop.line}"
-    made = lower(analysis.body, visits.form, where, operators=operators, buffers=buffers, applies=applies)
+    body = proven(analysis.body, analysis.space, held.infos)
+    made = lower(
+        body, visits.form, where, operators=operators, buffers=buffers, applies=applies, canonical=analysis.body
+    )
     return made, generated.load(made.source, made.users, [digest(user) for user in made.users])
 
 
@@ -89,19 +94,27 @@ class Execution:
     fault: Ints  # where a visit that fails stores the reason
     args: tuple[Any, ...]  # of the kernel
 
-    def step(self, visits: Ints, order: Order, weight: Ints, spec: StepSpec | None = None) -> BlockStep:
+    def step(
+        self,
+        visits: Ints,
+        order: Order,
+        weight: Ints,
+        spec: StepSpec | None = None,
+        unstarted: UnstartedPass | None = None,
+    ) -> BlockStep:
         """One pass over some of the visits."""
         args = (self.fault, visits, *self.args)
         which = visits if spec is not None and spec.waves is not None else None
+        out = np.zeros(len(visits))
         return BlockStep(
-            "visit", self.prepared.worker, order, weight, args, np.zeros(len(visits)), visits=which, spec=spec
+            "visit", self.prepared.worker, order, weight, args, out, visits=which, spec=spec, unstarted=unstarted
         )
 
     def check(self, failed: int | None) -> None:
         """Raise RunError if a visit has failed."""
         if failed is not None:
             aliasing.give_back(self.borrowed)
-            raise _out_of_range(self.prepared, self.fault)
+            raise out_of_range(self.prepared, self.fault)
 
     def merge(self, slots: int, crew: Crew) -> float:
         """Merge the buffered writes of a wave into the arrays; return the seconds it took."""
@@ -159,18 +172,18 @@ def begin(
 
 def run(prepared: PreparedLoop, held: BoundValues, known: dict[str, Any], crew: Crew) -> float:
     """Run the loop once; return the seconds its passes took."""
-    analysis, visits = prepared.analysis, prepared.visits
+    analysis = prepared.analysis
     if not len(analysis.space):
         return 0.0
     spec = spec_for(prepared, held, known, crew) if crew.needs_spec else None
     call = begin(prepared, held, known)
     seconds = 0.0
-    for wave, order in prepared.passes:
-        step = call.step(wave, order, visits.weight[wave], spec)
+    for one in prepared.passes:
+        step = call.step(one.visits, one.order, one.weight, spec, one.unstarted)
         with compiling(analysis):
             done = crew.run(step, analysis.options.profile, again=call.again)
         call.check(done.failed)
-        seconds += done.seconds + call.merge(len(wave), crew)
+        seconds += done.seconds + call.merge(len(one.visits), crew)
     crew.gather()
     call.fold()
     call.end()
@@ -253,7 +266,7 @@ def compiling(analysis: Analysis) -> Iterator[None]:
         ) from problem
 
 
-def _out_of_range(prepared: PreparedLoop, fault: Ints) -> RunError:
+def out_of_range(prepared: PreparedLoop, fault: Ints) -> RunError:
     """The error for a subscript out of range."""
     site = prepared.lowered.sites[int(fault[SITE]) - 1]
     function = prepared.analysis.function

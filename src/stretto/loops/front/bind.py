@@ -94,6 +94,11 @@ class BoundValues:
     data: dict[str, Any] = field(default_factory=dict)  # data that loops iterate over
     overlaps: list[tuple[str, str]] = field(default_factory=list)  # names of arrays that share memory
 
+    @property
+    def values(self) -> dict[str, Any]:
+        """All of them, by name."""
+        return {**self.arrays, **self.numbers, **self.accumulators, **self.buffers, **self.data}
+
 
 def kind_of(value: Any) -> ScalarType:
     """The kind of a number as an argument: plain Python numbers are weak."""
@@ -175,14 +180,14 @@ def _instead(name: str, value: Any) -> str:
     return "give it Data, a State or NumPy array, a number, an accumulator or a buffer"
 
 
-_OPERATORS = {np.add: "+", np.multiply: "*", np.maximum: "max", np.minimum: "min", np.bitwise_or: "|",
+OPERATORS = {np.add: "+", np.multiply: "*", np.maximum: "max", np.minimum: "min", np.bitwise_or: "|",
               np.bitwise_and: "&", np.bitwise_xor: "^"}  # fmt: skip
 
 
 def operator_of(name: str, op: Any) -> str:
     """The internal name of an accumulator's operator; 'user' for a user's function."""
-    if op in _OPERATORS:
-        return _OPERATORS[op]
+    if op in OPERATORS:
+        return OPERATORS[op]
     if isinstance(op, np.ufunc):
         raise PlanError(f"{name}: a loop cannot fold with {op.__name__}; give a function of two numbers instead")
     return "user"

@@ -256,11 +256,16 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class LoopNest:
-    """A parallel loop: `levels` outermost first, then the body of the innermost."""
+    """A parallel loop: `levels` outermost first, then the body of the innermost.
+
+    Bounds of the levels of `deeper` may depend on outer indices; its body begins with the test that an iteration of the
+    box around them is in the nest.
+    """
 
     line: int
     levels: tuple[Level, ...]
     body: tuple[Stmt, ...]
+    deeper: LoopNest | None = None  # the loop with more of its nest as levels
 
 
 @dataclass(frozen=True, slots=True)

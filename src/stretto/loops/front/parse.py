@@ -174,7 +174,64 @@ def _loop(node: ast.For, names: NameScope) -> loop_tree.LoopNest:
         more = _levels(next_, within)
         levels, inner = (*levels, *more), next_
         within = within.within(_indices(more), inner=False)
-    return loop_tree.LoopNest(node.lineno, levels, block(inner.body, within))
+    made = loop_tree.LoopNest(node.lineno, levels, block(inner.body, within))
+    if not all(isinstance(level.over, loop_tree.Range) for level in levels):
+        return made
+    deeper = _deeper(node, inner, levels, within, rebound, changed)
+    return made if deeper is None else dataclasses.replace(made, deeper=deeper)
+
+
+def _deeper(
+    node: ast.For,
+    inner: ast.For,
+    levels: tuple[loop_tree.Level, ...],
+    within: NameScope,
+    rebound: frozenset[str],
+    changed: frozenset[str],
+) -> loop_tree.LoopNest | None:
+    """The nest with the inner ranges that depend on outer indices as levels too; None if there is none."""
+    tests: list[loop_tree.Expr] = []
+    while next_ := _only_loop(inner):
+        outer = frozenset(str(level.pattern) for level in levels)
+        if not _may_merge(next_, within, rebound - outer, changed - outer) or not isinstance(next_.target, ast.Name):
+            break
+        (more,) = _levels(next_, within)
+        if not isinstance(more.over, loop_tree.Range):
+            break
+        tested = _inside(more, outer)
+        if tested is None:
+            break
+        tests += tested
+        levels, inner = (*levels, more), next_
+        within = within.within(_indices((more,)), inner=False)
+    if not tests:
+        return None
+    test = tests[0] if len(tests) == 1 else loop_tree.BoolOp(node.lineno, "and", tuple(tests))
+    return loop_tree.LoopNest(node.lineno, levels, (loop_tree.If(inner.lineno, test, block(inner.body, within), ()),))
+
+
+def _inside(level: loop_tree.Level, outer: frozenset[str]) -> list[loop_tree.Expr] | None:
+    """Tests that hold where an index of the box is in its range; None if the range cannot be a level."""
+    over, line = level.over, level.line
+    assert isinstance(over, loop_tree.Range)
+    match over.step:
+        case loop_tree.Number(value=int(step)) if step:
+            pass
+        case loop_tree.Unary(op="-", operand=loop_tree.Number(value=int(back))) if back:
+            step = -back
+        case _:
+            return None
+    first, past = (">=", "<") if step > 0 else ("<=", ">")
+    index = loop_tree.Name(line, str(level.pattern))
+    starts, stops = (not outer.isdisjoint(read_names(end)) for end in (over.start, over.stop))
+    if starts and abs(step) != 1:
+        return None  # which values the range has depends on where it starts
+    tests: list[loop_tree.Expr] = []
+    if starts:
+        tests.append(loop_tree.Compare(line, first, index, over.start))
+    if stops:
+        tests.append(loop_tree.Compare(line, past, index, over.stop))
+    return tests
 
 
 def _levels(node: ast.For, names: NameScope) -> tuple[loop_tree.Level, ...]:

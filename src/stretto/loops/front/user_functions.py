@@ -82,7 +82,7 @@ def _described(target: Any) -> tuple[str, tuple[Any, ...]]:
 
 def around(plain: Any) -> dict[str, Any]:
     """Values that a function and its nested functions read: globals, closure, and attributes of modules."""
-    names = _names(plain.__code__)
+    names = names_of(plain.__code__)
     found: dict[str, Any] = {name: plain.__globals__[name] for name in names if name in plain.__globals__}
     for name, cell in zip(plain.__code__.co_freevars, plain.__closure__ or (), strict=True):
         with contextlib.suppress(ValueError):  # no value yet
@@ -95,8 +95,9 @@ def around(plain: Any) -> dict[str, Any]:
     return found
 
 
-def _names(code: types.CodeType) -> set[str]:
-    inside = [_names(x) for x in code.co_consts if isinstance(x, types.CodeType)]
+def names_of(code: types.CodeType) -> set[str]:
+    """Names of globals and attributes that a code object and those inside it use."""
+    inside = [names_of(x) for x in code.co_consts if isinstance(x, types.CodeType)]
     return {*code.co_names}.union(*inside)
 
 

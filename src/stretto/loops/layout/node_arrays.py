@@ -108,7 +108,7 @@ def _cut(analysis: Analysis, visits: LoopVisits, name: str, group: Sequence[Acce
     strategy, dims, written = analysis.strategy, analysis.space.dims, name in analysis.written
     # Blocks of a transformed loop are not ranges of an index, all visits of a chain are in one row block, and the
     # iterations of a visit of a scheduled loop change from round to round.
-    blockless = strategy.name in ("2d transformed", "chain") or visits.form.kind == "picked"
+    blockless = strategy.name in ("2d transformed", "stepped", "chain") or visits.form.kind == "picked"
     cut = () if blockless else strategy.dims
     for d, make, blocks in zip(cut, (by_rows, by_cols), (visits.rows, visits.cols), strict=False):
         found = home(group, dims, d) if group else None

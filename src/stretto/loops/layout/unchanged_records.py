@@ -42,7 +42,7 @@ class RecordChecks:
     copied: tuple[tuple[NDArray[Any], bytes], ...] = ()  # (array, checksum)
     ranges: tuple[tuple[NDArray[Any], int, int], ...] = ()  # (array, smallest, largest value)
 
-    def unchanged(self, crew: Crew) -> bool:
+    def unchanged(self, crew: Crew | None) -> bool:
         """Whether the preparation is still valid."""
         return all(low <= values.min() and values.max() <= high for values, low, high in self.ranges) and all(
             summed(array, crew) == before for array, before in self.copied

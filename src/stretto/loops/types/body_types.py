@@ -65,9 +65,8 @@ class Statements(Assignments):
     """One pass over a body: its branches and inner loops."""
 
     def block(self, statements: tuple[loop_tree.Stmt, ...]) -> tuple[t.Step, ...]:
-        outer = self.before
         steps: list[t.Step] = []
-        self.before = steps
+        outer, self.before = self.before, steps
         for statement in statements:
             match statement:
                 case loop_tree.Assign():

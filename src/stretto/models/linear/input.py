@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 from stretto.data.convert.sparse_structure import is_sparse
 from stretto.data.design.design import LARGEST, Design, for_kernels, refuse_unbounded
 from stretto.data.design.design_files import DesignFiles, names_files
+from stretto.data.design.row_design import RowDesign
 from stretto.errors import DataError
 from stretto.models import checks
 from stretto.models.sklearn_base import check_sample_weight, compute_class_weight, validate_data
-from stretto.solvers.linear.few_features.choice import suits_newton
+from stretto.solvers.linear.few_features.choice import suits_newton, suits_sparse_newton
 from stretto.solvers.linear.moments.choice import suits_moments
 from stretto.solvers.linear.regression import AnyDesign, Fit, PenaltySolver, RegressionProblem, uniform
 
@@ -55,16 +56,22 @@ def read(estimator: Any, X: Any, y: Any, sample_weight: Any, *, numeric: bool, b
     return converted(taken(estimator, X, y, sample_weight, numeric=numeric), by_moments=by_moments)
 
 
-def converted(given: LinearInput, *, by_moments: bool = False, by_newton: bool = False) -> LinearInput:
+def converted(
+    given: LinearInput, *, by_moments: bool = False, by_newton: bool = False, by_rows: bool = False
+) -> LinearInput:
     """The input with a design, if X is in memory; `laid_out` handles files. by_moments: see `read`.
 
-    by_newton : X of a shape that suits Newton steps is read by `FewFeaturesSolver` alone, which finds NaN and infinity
+    by_newton : X that suits Newton steps is read by `FewFeaturesSolver` alone, which finds NaN and infinity in dense X
+    by_rows : sparse X that suits Newton steps is stored by rows
     """
     if isinstance(given.X, DesignFiles):
         return given
     # Moments do not contain values of samples that weigh nothing.
     later = by_moments and uniform(given.weight) and suits_moments(*given.shape)
-    later = not is_sparse(given.X) and (later or (by_newton and suits_newton(*given.shape)))
+    if is_sparse(given.X):
+        by_rows = by_rows and suits_sparse_newton(*given.shape, given.X.nnz)
+        return replace(given, design=RowDesign.of(given.X) if by_rows else Design.of(given.X, checked=True))
+    later = later or (by_newton and suits_newton(*given.shape))
     return replace(given, design=Design.of(given.X, checked=True, bounded=later))
 
 
@@ -80,8 +87,9 @@ def laid_out(given: LinearInput, crew: Crew) -> LinearInput:
 
     if isinstance(given.X, DesignFiles):
         return replace(given, design=NodeDesign.read(given.X, parts))
-    assert isinstance(given.design, Design)
-    return replace(given, design=NodeDesign.sent(given.design, parts))
+    design = given.design.columns if isinstance(given.design, RowDesign) else given.design
+    assert isinstance(design, Design)
+    return replace(given, design=NodeDesign.sent(design, parts))
 
 
 def taken(estimator: Any, X: Any, y: Any, sample_weight: Any, *, numeric: bool = False) -> LinearInput:

@@ -306,7 +306,9 @@ class LogisticRegression(LinearClassifier):
                 fit_rows(self, sitting, problem, units, last)
             return self
         few = self.schedule is None and not self.standardize
-        with self._sitting(converted(given, by_newton=few), plan, where, session) as sitting:
+        with self._sitting(
+            converted(given, by_newton=few, by_rows=self.schedule is None), plan, where, session
+        ) as sitting:
             fit_separate(self, sitting, which, weight, last)
         return self
 

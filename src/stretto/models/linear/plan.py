@@ -15,7 +15,7 @@ from stretto.plan.cost import Cost
 from stretto.plan.job import JobPlan
 from stretto.plan.plan import Physical
 from stretto.runtime.chosen import here, name_of
-from stretto.solvers.linear.few_features.choice import suits_newton
+from stretto.solvers.linear.few_features.choice import suits_newton, suits_sparse_newton
 from stretto.solvers.linear.moments.choice import suits_moments
 from stretto.solvers.linear.regression import uniform
 from stretto.text import show_bytes
@@ -152,7 +152,8 @@ def solver_words(model: PlannedModel, samples: int, features: int, entries: int 
     if model.schedule is None:
         if model._squared:
             return MOMENTS if suits_moments(samples, features, entries) else WORKING_SETS
-        return NEWTON if entries is None and suits_newton(samples, features) else WORKING_SETS
+        few = suits_newton(samples, features) if entries is None else suits_sparse_newton(samples, features, entries)
+        return NEWTON if few else WORKING_SETS
     return str(model.schedule.explain())
 
 

@@ -152,13 +152,7 @@ class Crew:
         again: bool = False,
     ) -> StepOutcome:
         """Make the visits of a step, or those of them in `only`."""
-        script = None
-        if self.serial:
-            every = np.arange(len(step.order)) if only is None else only
-            script = np.setdiff1d(every, finished if finished is not None else [])
-        pass_ = pass_control.start(
-            step.order, step.order.tails(step.weight), finished=finished, script=script, only=only
-        )
+        pass_ = self._pass_of(step, finished, only)
         compiled = step.kernel[profile]
         self._running = pass_ if drain or seconds is not None else None
         if not again:
@@ -208,6 +202,18 @@ class Crew:
             finished=None if whole else np.sort(made),
             failed=failed - 1 if failed else None,
             interrupted=interrupted,
+        )
+
+    def _pass_of(self, step: BlockStep, finished: Ints | None, only: Ints | None) -> claims.Pass:
+        """A pass over the visits of a step that are to be made."""
+        if step.unstarted is not None and finished is None and only is None:
+            return step.unstarted.copy(serial=self.serial)
+        script = None
+        if self.serial:
+            every = np.arange(len(step.order)) if only is None else only
+            script = np.setdiff1d(every, finished if finished is not None else [])
+        return pass_control.start(
+            step.order, step.order.tails(step.weight), finished=finished, script=script, only=only
         )
 
     def stream(self, disk: Disk) -> None:

@@ -71,6 +71,30 @@ def start(
     return made
 
 
+class UnstartedPass:
+    """Makes passes over all visits of an order, by copying one.
+
+    Parameters
+    ----------
+    order : Order
+        The visits and their dependencies.
+    weight : [V] array
+        Work of each visit.
+    """
+
+    def __init__(self, order: Order, weight: Ints) -> None:
+        self._order, self._weight = order, weight
+        self._made: dict[bool, claims.Pass] = {}
+
+    def copy(self, *, serial: bool) -> claims.Pass:
+        """A pass that no worker has begun. serial: one worker makes the visits in their numbering."""
+        found = self._made.get(serial)
+        if found is None:
+            script = np.arange(len(self._order)) if serial else None
+            found = self._made[serial] = start(self._order, self._order.tails(self._weight), script=script)
+        return found.copy()
+
+
 @lru_cache(maxsize=64)
 def _unstarted(order: Order) -> Ints:
     return start(order, np.zeros(len(order), np.int64)).words

@@ -16,6 +16,8 @@ from stretto.schedule.orders.order import Ints, Order
 if TYPE_CHECKING:
     from stretto.plan.arrays import StepSpec
 
+    from .pass_control import UnstartedPass
+
 
 @dataclass(frozen=True, eq=False)
 class BlockStep:
@@ -31,6 +33,7 @@ class BlockStep:
     after: Callable[[], None] | None = None  # called when all visits are made
     visits: Ints | None = None  # [V] the plan's numbers of these visits, if the step makes only some of the plan's
     spec: StepSpec | None = None  # roles of the arguments, by name; None: the step runs in this process only
+    unstarted: UnstartedPass | None = None  # to copy a pass over all visits from; None: it is made from `order`
     gathers: bool = False  # whether `before` or `after` use what is learned, so that it has to be gathered first
 
     @property
@@ -67,7 +70,9 @@ def make_step(
 ) -> BlockStep:
     """Create a step with a new `out` array."""
     weight = np.ascontiguousarray(weight, dtype=np.int64)
-    return BlockStep(name, kernel, order, weight, args, np.zeros(len(order)), before, after, None, spec, gathers)
+    return BlockStep(
+        name, kernel, order, weight, args, np.zeros(len(order)), before, after, None, spec, gathers=gathers
+    )
 
 
 def parts(n: int, at_most: int, least: int = 65536) -> Ints:

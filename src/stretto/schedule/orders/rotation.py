@@ -23,7 +23,7 @@ import numpy as np
 
 from stretto.errors import PlanError
 
-from .order import Order
+from .order import Ints, Order
 
 PATTERNS = ("exchange", "ring")
 
@@ -47,6 +47,33 @@ def rotation(blocks: int, pattern: str = "exchange") -> Order:
     else:
         raise PlanError(f"rotation pattern {pattern!r} is not one of {', '.join(PATTERNS)}")
     return Order(f"rotation/{pattern}", blocks, blocks, row, col)
+
+
+def several(blocks: int, axes: int) -> tuple[Order, Ints]:
+    """A rotation along several axes: every combination of blocks once, and no two visits at a time share a block.
+
+    The order has row blocks (axis 0) and column blocks (axis 1); the blocks of other axes follow from it. In one pass
+    of a ring, row block r meets column blocks r, r + 1, … and keeps block r + s of axis 2. It begins the next pass with
+    the column block that row block r + 1 ended with. So r + 1 has then finished with block r + s + 1 of axis 2, which
+    r needs next.
+
+    Returns
+    -------
+    Order
+        blocks ** axes visits.
+    ndarray of int64, shape (visits, axes)
+        The block of every visit along each axis.
+
+    >>> order, block = several(2, 3)
+    >>> block.tolist()
+    [[0, 0, 0], [1, 1, 1], [0, 1, 0], [1, 0, 1], [0, 0, 1], [1, 1, 0], [0, 1, 1], [1, 0, 0]]
+    """
+    if blocks < 1 or axes < 2:
+        raise PlanError(f"a rotation along several axes needs a block and two axes, got {blocks} and {axes}")
+    digits = np.unravel_index(np.arange(blocks**axes, dtype=np.int64), (blocks,) * axes)  # slowest first; last: the row
+    row, shifts = digits[-1], digits[-2::-1]
+    block = np.stack([row, *((row + shift) % blocks for shift in shifts)], axis=1)
+    return Order(f"rotation/ring, {axes} axes", blocks, blocks, block[:, 0].copy(), block[:, 1].copy()), block
 
 
 def panels(blocks: int, count: int) -> Order:

@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 
 from stretto.kernels.linear import sample_losses
 
+from .few_features.working_set import solve_compiled, suits_compiled
 from .gram import Gram
 from .loss import Logistic
 from .point import LinearPoint, PreparedProblem, inside
@@ -50,6 +51,8 @@ _ARMIJO = 1e-3  # share of the predicted decrease that a step must reach
 _SHORTEST = 2.0**-6  # shortest step; below that the model is of no use
 _FIRST, _LESS, _MOST = 2.0**-10, 4.0, 8.0  # first damping share; factor by which it falls; most by which it grows
 _REACH = 8.0  # predicted changes of the intercept beyond this are ignored
+# The gap to which a small set is solved: these shares of the requested gap, and of that of the current point.
+_SHARE_OF_GOAL, _SHARE_LEFT = 0.5, 0.03
 _FAITHFUL = 0.75  # share of the predicted decrease from which on damping is reduced
 
 
@@ -96,15 +99,21 @@ class SetSolver:
         *,
         once: bool = False,
         gap: float = 0.0,
+        left: float = 0.0,
     ) -> int:
         """Minimise over the chosen columns, to violations of `tolerance`; return the sweeps and Newton steps made.
 
         once : take one Newton step; no effect with the squared loss, which needs no more
         gap : the duality gap of the fit; between Newton steps it may permit larger violations than `tolerance`
+        left : the gap of the current point
         """
         if not once:
             self.setting.columns.need(chosen)  # otherwise there may be very many, few of which are close to moving
         if not self.setting.loss.quadratic:
+            if not once and gap > 0.0 and suits_compiled(self.setting, chosen):
+                enough = max(_SHARE_OF_GOAL * gap, _SHARE_LEFT * left)
+                if made := solve_compiled(self.setting, point, chosen, l1, l2, enough):
+                    return made
             return self._newton(point, chosen, l1, l2, tolerance, once, gap)
         setting = self.setting
         done = self._model(point, chosen, l1, l2, setting.problem.weight, setting.mean, tolerance)

@@ -171,7 +171,7 @@ class WorkingSetSolver:
                 break
             tolerance = at.strict * self._tolerance(point, pull, pool, chosen, l1, l2, left, goal)
             before = point.coef[chosen]
-            made = self._sets.solve(point, chosen, l1, l2, tolerance, once=self._whole, gap=at.strict * goal)
+            made = self._sets.solve(point, chosen, l1, l2, tolerance, once=self._whole, gap=at.strict * goal, left=left)
             at.epochs += made
             at.idle = at.idle + 1 if np.array_equal(point.coef[chosen], before) else 0
             # A set that already met its tolerance must be solved more closely, whatever the estimate.

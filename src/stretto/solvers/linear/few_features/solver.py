@@ -1,6 +1,7 @@
-"""Penalised logistic regression of few dense features: the solver behind `LogisticRegression` with small data.
+"""Penalised logistic regression of few features: the solver behind `LogisticRegression` with small data.
 
-A fit is one call of `kernels/newton/logistic_fit.py`, which makes Newton steps until the duality gap is small enough.
+A fit is one call of `kernels/newton/logistic_fit.py`, or of `sparse_fit.py` where X is sparse, which makes Newton steps
+until the duality gap is small enough.
 It runs in the calling thread. With callbacks or checkpoints, each step is a call of its own, with the same results.
 Where the steps make no more progress, working sets continue from their solution.
 """
@@ -15,15 +16,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stretto.data.design.design import LARGEST, Design
+from stretto.data.design.row_design import RowDesign
 from stretto.errors import RunError
-from stretto.kernels.linear.column_statistics import clear_constant
-from stretto.kernels.newton import logistic_fit as kernels
-from stretto.kernels.newton.block_products import ROWS
+from stretto.kernels.newton import logistic_step as kernels
 from stretto.runtime.blocks.crew import Crew
 
 from ..regression import Fit, RegressionProblem, uniform
 from ..working_sets import WorkingSetSolver
+from .storage import storage_of
 
 Floats = NDArray[np.float64]
 
@@ -49,34 +49,13 @@ class FewFeaturesSolver:
         if uniform(problem.weight):
             problem = replace(problem, weight=np.array(problem.weight))
         self.problem, self.crew, self.profile = problem, crew, profile
-        given = problem.design
-        n, p = given.shape
-        # Columns on nodes are copied here: the data are small.
-        design = given if isinstance(given, Design) else given.pick(np.arange(p, dtype=np.int64))
+        n, p = problem.design.shape
         self._scale = np.ones(p) if problem.scale is None else problem.scale
-        self._data = (design.parts[0], problem.y, problem.weight)
-        self.mean, self.norm = np.empty(p), np.empty(p)
-        width = (p + 4) // 4 * 4  # of all columns and the intercept
-        self._small = np.empty((kernels.SMALL, p))
-        self._scratch = (
-            self._small,
-            np.empty(2 * p, np.int64),
-            np.empty((width + 1) * ROWS),
-            np.empty(width * width),
-            np.empty((p, p)),
-            np.empty((p, p)),
-        )
+        self._X = storage_of(problem)
         self._zero = np.empty((kernels.VECTORS, n)), np.zeros(kernels.NUMBERS)
-        mass = kernels.prepare[profile](
-            *self._data, problem.intercept, self.mean, self.norm, self._zero[0], self._small, np.empty((6, 2)),
-            self._zero[1],
-        )  # fmt: skip
-        # |x| ≤ |mean| + norm / √weight; where that is no proof, search for values that are refused.
-        with np.errstate(divide="ignore", invalid="ignore"):
-            if not np.max(np.abs(self.mean) + self.norm / np.sqrt(problem.weight.min()), initial=0.0) <= LARGEST:
-                design.refuse_unbounded_values()
-        clear_constant(self.norm, self.mean, mass)
-        self._pulls = np.where(self.norm > 0.0, self._small[kernels.PULL], 0.0)
+        self._X.prepare(profile, *self._zero)
+        self._handed_out = False  # whether a fit has changed the vectors of `_zero`
+        self._pulls = np.where(self._X.norm > 0.0, self._X.small[kernels.PULL], 0.0)
         self._last: tuple[Fit, _Progress] | None = None
         self._now: _Progress | None = None  # of the running fit, or of a restored one
         self._sets: WorkingSetSolver | None = None  # for fits in which Newton steps make no more progress
@@ -119,8 +98,13 @@ class FewFeaturesSolver:
         """The initial state of a fit."""
         vectors, numbers = self._zero
         if start is None:
-            self._small[kernels.PULL] = self._pulls
-            return _Progress(np.zeros(len(self._scale)), vectors.copy(), numbers.copy())
+            self._X.small[kernels.PULL] = self._pulls
+            if not self._handed_out:  # copying takes as long as a step of a small fit
+                self._handed_out = True
+                return _Progress(np.zeros(len(self._scale)), vectors, numbers.copy())
+            fresh = np.empty_like(vectors), np.zeros(kernels.NUMBERS)
+            self._X.prepare(self.profile, *fresh)
+            return _Progress(np.zeros(len(self._scale)), *fresh)
         if self._last is not None and self._last[0] is start:
             last = self._last[1]
             if np.array_equal(last.coef, start.coef):
@@ -128,9 +112,9 @@ class FewFeaturesSolver:
                 again = np.zeros(kernels.NUMBERS)
                 again[: kernels.DUAL] = last.numbers[: kernels.DUAL]
                 return _Progress(last.coef.copy(), last.vectors.copy(), again)
-        at = _Progress(np.where(self.norm > 0.0, start.coef, 0.0), np.empty_like(vectors), np.zeros(kernels.NUMBERS))
-        at.numbers[kernels.INTERCEPT] = start.intercept + float(np.sum(self.mean * at.coef))
-        kernels.predict[self.profile](*self._data, self.problem.intercept, self.mean, at.coef, at.vectors, at.numbers)
+        at = _Progress(np.where(self._X.norm > 0.0, start.coef, 0.0), np.empty_like(vectors), np.zeros(kernels.NUMBERS))
+        at.numbers[kernels.INTERCEPT] = start.intercept + float(np.sum(self._X.shift * at.coef))
+        self._X.predict(self.profile, at.coef, at.vectors, at.numbers)
         return at
 
     def _rounds(
@@ -170,10 +154,9 @@ class FewFeaturesSolver:
 
     def _step(self, at: _Progress, l1: float, l2: float, gap: float, share: float, steps: int) -> None:
         """Make Newton steps until the gap is reached, at most `steps`."""
-        kernels.fit[self.profile](
-            *self._data, self.mean, self.norm, self.problem.intercept, l1 * self._scale, l2 * self._scale**2,
-            float(gap), float(share), self._least, steps, at.coef, at.vectors, *self._scratch, at.numbers,
-        )  # fmt: skip
+        goals = float(gap), float(share), self._least
+        penalties = l1 * self._scale, l2 * self._scale**2
+        self._X.step(self.profile, *penalties, goals, steps, at.coef, at.vectors, at.numbers)
 
     @property
     def _least(self) -> float:
@@ -186,7 +169,7 @@ class FewFeaturesSolver:
             raise RunError("the objective is not finite; standardize=True may help, or look for huge values in X")
         intercept = float(at.numbers[kernels.INTERCEPT])
         if self.problem.intercept:
-            intercept -= float(np.sum(self.mean * at.coef))
+            intercept -= float(np.sum(self._X.shift * at.coef))
         goal = min(gap, max(share * objective, self._least))
         rounds = min(at.number, max_rounds)
         return Fit(at.coef.copy(), intercept, left, objective, rounds, at.epochs, left <= goal, goal)
@@ -203,7 +186,10 @@ class FewFeaturesSolver:
     ) -> Fit:
         """Continue by working sets. Nothing is saved meanwhile."""
         if self._sets is None:
-            self._sets = WorkingSetSolver(self.problem, self.crew, profile=self.profile)
+            design = self.problem.design
+            by_columns = design.columns if isinstance(design, RowDesign) else design
+            problem = replace(self.problem, design=by_columns)
+            self._sets = WorkingSetSolver(problem, self.crew, profile=self.profile)
         before = found.rounds
 
         def later(state: dict[str, Any]) -> bool:
@@ -218,7 +204,7 @@ class FewFeaturesSolver:
         if (at := self._now) is not None:
             counts = np.array([at.epochs, at.number], np.int64)
             found = {"coef": at.coef, "vectors": at.vectors[: kernels.D + 1], "running": at.numbers, "counts": counts}
-            return found | {"small": self._small, "column": self._scratch[1], "H": self._scratch[4]}
+            return found | {"small": self._X.small, "column": self._X.column, "H": self._X.H}
         if self._last is None:
             return {}
         fit, at = self._last
@@ -242,7 +228,7 @@ class FewFeaturesSolver:
         at = _Progress(np.array(state.get("reached", coef)), vectors, np.array(state["running"]))
         if "numbers" not in state:
             at.epochs, at.number = counts
-            for to, name in ((self._small, "small"), (self._scratch[1], "column"), (self._scratch[4], "H")):
+            for to, name in ((self._X.small, "small"), (self._X.column, "column"), (self._X.H, "H")):
                 to[:] = state[name]
             self._now = at
             return None

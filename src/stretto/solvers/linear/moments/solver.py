@@ -24,7 +24,7 @@ from stretto.runtime.blocks.crew import Crew
 from stretto.schedule.spec import Schedule
 from stretto.schedule.working_sets import WorkingSets
 
-from ..few_features.choice import suits_newton
+from ..few_features.choice import suits_newton, suits_sparse_newton
 from ..few_features.solver import FewFeaturesSolver
 from ..newton import permitted
 from ..regression import Fit, PenaltySolver, RegressionProblem
@@ -247,10 +247,12 @@ def solver_of(
 ) -> PenaltySolver:
     """The solver of a problem: with a schedule, working sets; else what costs least for the loss and the shape."""
     samples, features = problem.design.shape
-    newton = problem.loss == "logistic" and not problem.positive and not problem.design.sparse
-    if schedule is None and newton and suits_newton(samples, features):
+    newton = problem.loss == "logistic" and not problem.positive
+    entries = problem.design.nnz if problem.design.sparse else None
+    few = suits_newton(samples, features) if entries is None else suits_sparse_newton(samples, features, entries)
+    if schedule is None and newton and few:
         return FewFeaturesSolver(problem, crew, profile=profile)
-    few = suits_moments(samples, features, problem.design.nnz if problem.design.sparse else None)
+    few = suits_moments(samples, features, entries)
     if schedule is None and problem.loss == "squared" and few:
         return MomentSolver(problem, crew, profile=profile)
     sets = schedule if isinstance(schedule, WorkingSets) else None

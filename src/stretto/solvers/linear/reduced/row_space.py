@@ -15,11 +15,15 @@ from numpy.typing import NDArray
 
 from stretto.data.design.design import Design
 from stretto.kernels.newton import row_space as kernels
+from stretto.runtime.blocks.step import make_step, parts
+from stretto.schedule.orders.rotation import independent
 from stretto.solvers.linear.point import PreparedProblem
 from stretto.solvers.linear.regression import Fit, RegressionProblem
 
 Floats = NDArray[np.float64]
 
+_PARTS, _COLUMNS = 16, 1024  # parts of the features, at most; features of a part, at least
+_PANEL = 256  # rows of a visit
 _ROWS = 1024  # samples up to which products of all pairs take less time than passes over the columns
 _WIDER = 2  # features for each sample, at least
 _TOLERANCE = 1e-13  # of the largest squared norm of a row: what is left of the others is rounding
@@ -39,12 +43,17 @@ def reduced_start(setting: PreparedProblem, solve: Callable[[RegressionProblem],
     columns, problem = setting.columns, setting.problem
     n, p = problem.design.shape
     size = -(-n // kernels.WIDTH) * kernels.WIDTH
-    P, K = np.empty((p, size)), np.zeros((size, size))
-    kernels.scale_columns[setting.profile](*columns.parts, setting.scale, P)
-    bounds = np.arange(0, size + 1, 16)
-    columns.run("products", kernels.products_worker, bounds, P, K, work=p * size * size // 32)
+    bounds, panels = parts(p, _PARTS, _COLUMNS), np.unique([*range(0, size, _PANEL), size])
+    K = np.zeros((len(bounds) - 1, size, size))
+    count = (len(bounds) - 1) * (len(panels) - 1)
+    step = make_step(
+        "products", kernels.products_worker, independent(count), np.ones(count, np.int64), bounds, panels,
+        *columns.parts, setting.scale, K,
+    )  # fmt: skip
+    columns.crew.run_pass(step, setting.profile, p * size * size // 32)
+    kernels.add_parts[setting.profile](K)
     L, pivot = np.zeros((n, n)), np.empty(n, np.int64)
-    rank = kernels.factor[setting.profile](K, n, _TOLERANCE, np.empty(n), pivot, L)
+    rank = kernels.factor[setting.profile](K[0], n, _TOLERANCE, np.empty(n), pivot, L)
     design = Design((n, rank), dense=np.asfortranarray(L[:, :rank]))
     found = solve(replace(problem, design=design, scale=None))
     alpha = np.zeros(n)

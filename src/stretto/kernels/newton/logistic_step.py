@@ -1,0 +1,253 @@
+"""Newton steps of penalised logistic regression: what does not depend on how X is stored.
+
+The callers (`logistic_fit`, `sparse_fit`) compute gradients, products and predictions.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from stretto.kernels.core.compile import inner
+from stretto.kernels.linear.sample_losses import added, entropy_of, evaluated, log_odds, settled
+from stretto.kernels.numeric.vector import add, fma, load_part, splat, total
+
+# Rows of `vectors` [VECTORS, n]: predictions without intercept, −∂loss/∂z, ∂²loss/∂z², the step's predictions,
+# those after it, and scratch.
+Z, V, D, WAY, THERE, COST = range(6)
+VECTORS = 6
+# Rows of `small` [SMALL, width]: gradients −∂loss/∂β; then, of the chosen columns: coefficients, linear term, penalty,
+# unit of a violation, product with H, inverse pivots, step, and Σ d x.
+PULL, B, Q, L1, UNIT, H_B, INVERSE, STEP, LEAN = range(9)
+SMALL = 9
+# Slots of `numbers`: intercept of the centred columns, loss, and the best dual value so far (in and out); results.
+# KNOWN: whether the gradients in `small` are those at the start. BEFORE: the gap before the last step, 0 if its
+# products cannot be used again; COUNT, MASS: their number of columns, and Σ d. IDLE: steps since the last progress;
+# WIDE, HIGH: gap and objective then.
+INTERCEPT, VALUE, DUAL, KNOWN, BEFORE, COUNT, MASS, IDLE, WIDE, HIGH, OBJECTIVE, GAP, STEPS, WORK, STALLED = range(15)
+NUMBERS = 15
+
+_NEAR = 0.9  # share of l1 from which on a gradient's column is in the model
+_FEW = 16  # columns that are all in the model
+CLOSE = 5e-2  # violation of the model's minimum, as a share of the violation at its start
+_DECREASE = 1e-4  # share of the predicted decrease that a step must achieve
+_HALVINGS = 30
+# Steps without progress after which the fit ends. Progress halves the gap, or lowers the objective by a share of it.
+_IDLE, _SHARE = 10, 0.1
+_MANY = 12  # columns whose products take longer than the other passes of a step
+# A Newton step with a relative change ρ of the curvature leaves ρ/2 of the error, and one more with the old curvature ρ
+# of that: the gap after it is at most the last one times four times the last reduction.
+_AGAIN = 4.0
+_DOWN = 1.0 - 2.0**-50  # rounds the scale of the dual point, so that rounding violates no constraint
+
+
+@inner(apart=True)
+def evaluate_zero(y, weight, intercept, vectors, pair, numbers):
+    """The loss at β = 0, with the optimal intercept; return Σ weight. pair [6, 2]: scratch."""
+    n = y.shape[0]
+    z, v, d, cost = vectors[Z], vectors[V], vectors[D], vectors[COST]
+    # All samples of a class have the same loss per weight: two samples, with the weights of the classes, stand for all.
+    sign, none, both = pair[0], pair[1], pair[2]
+    sign[0], sign[1] = 1.0, -1.0
+    for c in range(2):
+        for i in range(n):
+            cost[i] = weight[i] if y[i] == sign[c] else 0.0
+        none[c], both[c] = 0.0, added(cost)
+    b = 0.0
+    if intercept:
+        b = log_odds(sign, both, pair[5])
+        b, value, _ = settled(sign, none, both, b, pair[3], pair[4], pair[5], False, 0.0)
+    else:
+        value, _, _ = evaluated(sign, none, both, b, pair[3], pair[4], pair[5])
+    for k in range(3, 5):
+        for c in range(2):
+            pair[k, c] = pair[k, c] / both[c] if both[c] > 0.0 else 0.0
+    up, down, bent, bent_down = pair[3, 0], pair[3, 1], pair[4, 0], pair[4, 1]
+    for i in range(n):
+        z[i] = 0.0
+        v[i] = weight[i] * (up if y[i] > 0.0 else down)
+        d[i] = weight[i] * (bent if y[i] > 0.0 else bent_down)
+    numbers[INTERCEPT], numbers[VALUE], numbers[KNOWN] = b, value, 1.0
+    return both[0] + both[1]
+
+
+@inner(apart=True)
+def evaluate(y, weight, intercept, vectors, numbers):
+    """The loss at the predictions, with the optimal intercept; the search for it starts at numbers[INTERCEPT]."""
+    z, v, d, cost = vectors[Z], vectors[V], vectors[D], vectors[COST]
+    b = numbers[INTERCEPT]
+    if intercept:
+        b, value, _ = settled(y, z, weight, b, v, d, cost, False, 0.0)
+    else:
+        value, _, _ = evaluated(y, z, weight, b, v, d, cost)
+    numbers[INTERCEPT], numbers[VALUE] = b, value
+
+
+@inner(apart=True)
+def _measure(y, weight, l1, l2, coef, vectors, small, numbers):
+    """Write the objective, the best dual value and the gap to `numbers`, given the gradients.
+
+    One dual point is c·v at the largest c ≤ 1 that satisfies every constraint. With l2, constraints are penalties, and
+    c = 1 is another.
+    """
+    p, n = coef.shape[0], y.shape[0]
+    z, v, cost = vectors[Z], vectors[V], vectors[COST]
+    penalty, beyond, c, hard = 0.0, 0.0, 1.0, False
+    for j in range(p):
+        penalty += l1[j] * abs(coef[j]) + 0.5 * l2[j] * coef[j] * coef[j]
+        size = abs(small[PULL, j])
+        if size > l1[j]:
+            c = min(c, l1[j] / size * _DOWN)
+            if l2[j] > 0.0:
+                beyond += (size - l1[j]) * (size - l1[j]) / (2.0 * l2[j])
+            else:
+                hard = True
+    objective = numbers[VALUE] + penalty
+    dual = 0.0  # of θ = 0
+    if not hard:
+        # Where θ is the gradient, loss and conjugate add up to its product with the predictions: no logarithms.
+        b = numbers[INTERCEPT]
+        s = splat(0.0)
+        i = 0
+        while i < n:
+            rest = min(16, n - i)
+            s = fma(load_part(v, i, rest), add(load_part(z, i, rest), splat(b)), s)
+            i += 16
+        dual = max(dual, numbers[VALUE] + total(s) - beyond)
+    if 0.0 < c < 1.0:
+        dual = max(dual, entropy_of(y, weight, v, c, cost))
+    numbers[OBJECTIVE] = objective
+    numbers[DUAL] = max(numbers[DUAL], dual)
+    gap = objective - numbers[DUAL]
+    # A gap below zero by more than rounding is a contradiction; the true gap is known to this size only.
+    numbers[GAP] = gap if gap >= 0.0 else (0.0 if -gap <= 1e-10 * abs(objective) else -gap)
+
+
+@inner(apart=True)
+def worst_violation(norm, l1, l2, coef, small):
+    """The largest violation of the optimality conditions, each divided by the norm of its column."""
+    worst = 0.0
+    for j in range(coef.shape[0]):
+        slope = small[PULL, j] - l2[j] * coef[j]
+        if coef[j] != 0.0:
+            violation = abs(slope - (l1[j] if coef[j] > 0.0 else -l1[j]))
+        else:
+            violation = max(0.0, abs(slope) - l1[j])
+        if norm[j] > 0.0:
+            worst = max(worst, violation / norm[j])
+    return worst
+
+
+@inner(apart=True)
+def choose(norm, l1, l2, coef, small, column):
+    """Fill `column` with the columns of the model, in rising order; return how many."""
+    p, count = coef.shape[0], 0
+    for j in range(p):
+        slope = small[PULL, j] - l2[j] * coef[j]
+        if norm[j] > 0.0 and (p <= _FEW or coef[j] != 0.0 or abs(slope) >= _NEAR * l1[j]):
+            column[count] = j
+            count += 1
+    return count
+
+
+@inner(apart=True)
+def ended(y, weight, l1, l2, goal, share, least, steps, coef, vectors, small, numbers):
+    """Compute the gap from the gradients; return whether the fit ends here, and the gap that is wanted."""
+    numbers[KNOWN] = 1.0
+    _measure(y, weight, l1, l2, coef, vectors, small, numbers)
+    gap, wanted = numbers[GAP], min(goal, max(share * numbers[OBJECTIVE], least))
+    if not gap > wanted or numbers[STEPS] == steps or not math.isfinite(numbers[OBJECTIVE]):
+        return True, wanted
+    numbers[IDLE] += 1.0
+    if numbers[WIDE] == 0.0 or gap <= 0.5 * numbers[WIDE] or numbers[HIGH] - numbers[OBJECTIVE] >= _SHARE * gap:
+        numbers[IDLE], numbers[WIDE], numbers[HIGH] = 0.0, gap, numbers[OBJECTIVE]
+    if numbers[IDLE] == _IDLE:
+        numbers[STALLED] = 1.0
+        return True, wanted
+    return False, wanted
+
+
+@inner(apart=True)
+def enough_products(l1, coef, small, column, wanted, numbers):
+    """Whether one more step with the products of the last one should reach the gap that is wanted."""
+    k, gap = np.int64(numbers[COUNT]), numbers[GAP]
+    return k >= _MANY and _AGAIN * gap * gap <= wanted * numbers[BEFORE] and _covered(l1, coef, small, column, k)
+
+
+@inner(apart=True)
+def load_model(norm, l1, l2, coef, small, column, k, H):
+    """Fill the rows of `small` that describe the model at the current point."""
+    for a in range(k):
+        j = column[a]
+        small[B, a], small[L1, a], small[UNIT, a] = coef[j], l1[j], norm[j]
+        small[Q, a] = small[PULL, j] - l2[j] * coef[j]
+    for a in range(k):
+        if small[B, a] != 0.0:
+            x = small[B, a]
+            for c in range(k):
+                small[Q, c] += x * H[a, c]
+
+
+@inner(apart=True)
+def _covered(l1, coef, small, column, k):
+    """Whether the k columns, in rising order, contain all whose gradient is above l1."""
+    c = 0
+    for j in range(coef.shape[0]):
+        if c < k and column[c] == j:
+            c += 1
+        elif abs(small[PULL, j]) > l1[j]:
+            return False
+    return True
+
+
+@inner(apart=True)
+def find_step(l1, l2, mass, coef, small, column, k):
+    """The step to the model's minimum, in small[STEP].
+
+    Return whether a coefficient moves, the step of the intercept, and the predicted change of the objective.
+    """
+    step, turn, predicted = small[STEP], 0.0, 0.0
+    moved = False
+    for a in range(k):
+        j = column[a]
+        step[a] = small[B, a] - coef[j]
+        moved = moved or step[a] != 0.0
+        turn -= small[LEAN, a] * step[a] / mass if mass > 0.0 else 0.0
+        predicted += (l2[j] * coef[j] - small[PULL, j]) * step[a] + l1[j] * (abs(small[B, a]) - abs(coef[j]))
+    return moved, turn, predicted
+
+
+@inner(apart=True)
+def search_line(y, weight, intercept, l1, l2, turn, predicted, coef, vectors, small, column, k, numbers):
+    """Move along `vectors[WAY]`; return the share of the step, 0 if none decreases the objective."""
+    n = y.shape[0]
+    z, v, d, way, there, cost = vectors[Z], vectors[V], vectors[D], vectors[WAY], vectors[THERE], vectors[COST]
+    step = small[STEP]
+    b, old = numbers[INTERCEPT], numbers[OBJECTIVE]
+    t = 1.0
+    for _ in range(_HALVINGS):
+        for i in range(n):
+            there[i] = z[i] + t * way[i]
+        value, _, _ = evaluated(y, there, weight, b + t * turn, v, d, cost)
+        penalty = 0.0  # columns outside the model have coefficients of 0
+        for a in range(k):
+            j = column[a]
+            x = coef[j] + t * step[a]
+            penalty += l1[j] * abs(x) + 0.5 * l2[j] * x * x
+        # The last term is the rounding error of two equal sums.
+        if value + penalty <= old + _DECREASE * t * predicted + 4e-15 * abs(old):
+            b += t * turn
+            if intercept:
+                b, value, _ = settled(y, there, weight, b, v, d, cost, True, value)
+            for i in range(n):
+                z[i] = there[i]
+            for a in range(k):
+                j = column[a]
+                coef[j] = small[B, a] if t == 1.0 else coef[j] + t * step[a]
+            numbers[INTERCEPT], numbers[VALUE] = b, value
+            return t
+        t *= 0.5
+    # v and d are those of a point that was rejected.
+    value, _, _ = evaluated(y, z, weight, b, v, d, cost)
+    return 0.0

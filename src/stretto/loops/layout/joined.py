@@ -1,0 +1,85 @@
+"""Larger visits for a single worker: neighbouring blocks joined, in an order that keeps every dependence.
+
+Blocks are small so that several workers find some that are ready. A worker on its own gains nothing from that, and
+pays for each block: rows that end after some hundred elements are computed and fetched more slowly than long ones.
+Where iterations that depend on each other keep their order and nothing is folded block by block, joining blocks of a
+row of blocks changes no result.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.loops.analyse.analysis import Analysis
+from stretto.loops.analyse.unimodular import transformed
+from stretto.schedule.orders.order import Ints
+from stretto.schedule.orders.wavefront import chain
+
+from .loop_visits import LoopVisits
+
+# Iterations of the innermost loop. Independent ones become vector instructions, and long loops are fast. Where each
+# waits for the one before, a processor works on the next row meanwhile, if the end of the row is near.
+LONG, SHORT = 1 << 12, 1 << 6
+
+
+def joined(analysis: Analysis, visits: LoopVisits) -> LoopVisits | None:
+    """The same iterations in fewer visits, to be made in their numbering; None where that may change a result.
+
+    Parameters
+    ----------
+    analysis : Analysis
+        Of a loop that folds into no accumulator and whose subscripts are all proven.
+    visits : LoopVisits
+        Its visits.
+    """
+    tiled = analysis.strategy.name in ("2d ordered", "2d transformed") and analysis.strategy.tiled
+    form = visits.form
+    if not tiled or visits.waves or form.kind not in ("grid", "skewed") or len(form.steps) != 2 or form.dense:
+        return None
+    if form.kind == "grid" and (min(form.steps) < 0 or tuple(analysis.strategy.dims) != (0, 1)):
+        return None
+    lo, hi = visits.arrays["lo", ""], visits.arrays["hi", ""]
+    rows, cols = visits.order.row_block, visits.order.col_block
+    begin, end = _table(lo, rows, cols, visits), _table(hi, rows, cols, visits)
+    if begin is None or end is None or not (begin[:, 1:, 1] == end[:, :-1, 1]).all():
+        return None
+    each = max(1, -(-(SHORT if _carried(analysis) else LONG) // max(1, int((end[0, :, 1] - begin[0, :, 1]).max()))))
+    firsts = np.arange(0, begin.shape[1], each)
+    lasts = np.minimum(firsts + each, begin.shape[1]) - 1
+    first, last = begin[:, firsts].reshape(-1, 2), end[:, lasts].reshape(-1, 2)
+    arrays = {**visits.arrays, ("lo", ""): first, ("hi", ""): last}
+    weight = np.add.reduceat(_weights(visits, rows, cols), firsts, axis=1).reshape(-1)
+    return LoopVisits(chain(len(first)), weight, form, visits.rows, visits.cols, arrays)
+
+
+def _carried(analysis: Analysis) -> bool:
+    """Whether an iteration of the innermost loop may depend on the one before."""
+    rows = analysis.strategy.transform or ((1, 0), (0, 1))
+    for vector in analysis.vectors:
+        pair = tuple(vector.entries[d] for d in analysis.strategy.dims)
+        if not all(entry.zero for entry in pair) and transformed(rows[:1], pair)[0].low <= 0:
+            return True
+    return False
+
+
+def _table(values: NDArray[Any], rows: Ints, cols: Ints, visits: LoopVisits) -> NDArray[np.int64] | None:
+    """[R, C, 2] bounds by row and column of blocks; None if some block has no visit, or several."""
+    shape = visits.order.rows, visits.order.cols
+    if len(values) != shape[0] * shape[1] or values.shape[1] != 2:
+        return None
+    seen = np.zeros(shape, np.int64)
+    np.add.at(seen, (rows, cols), 1)
+    if not (seen == 1).all():
+        return None
+    found = np.zeros((*shape, 2), np.int64)
+    found[rows, cols] = values
+    return found
+
+
+def _weights(visits: LoopVisits, rows: Ints, cols: Ints) -> Ints:
+    found = np.zeros((visits.order.rows, visits.order.cols), np.int64)
+    found[rows, cols] = visits.weight
+    return found

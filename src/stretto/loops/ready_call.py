@@ -1,0 +1,353 @@
+"""`ReadyCall`: a call that was made before with the same arguments, so that nothing has to be bound or analysed again.
+
+The first call with some arguments binds, analyses and compiles. Calls with the same arrays and data, in which only
+numbers or accumulators differ, check what the preparation depends on and run it: some tens of microseconds, most of
+them for the arrays of the pass. A pass that took less time than waking threads runs in the calling thread. Anything
+unusual (buffers, schedules, structs, arrays that have to be copied, nodes) goes the long way of `Loop`.
+
+    call = ready_call(loop, held, steps)        after a call that was made the long way; None if it is unusual
+    if call.run(loop, values, crews): …         False: something has changed since, and nothing was run
+"""
+
+from __future__ import annotations
+
+import time
+import types
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.kernels.core import claims
+from stretto.kernels.core.guard import SLOTS
+from stretto.runtime.blocks.step import BlockStep
+from stretto.runtime.runtimes import Runtime, Serial, Threads
+from stretto.state.accumulator import Accumulator
+from stretto.state.state import State
+
+from .front import loop_tree
+from .front.bind import OPERATORS, BoundValues
+from .front.user_functions import around, names_of
+from .layout.joined import joined
+
+if TYPE_CHECKING:
+    from stretto.runtime.blocks.crew import Crew
+    from stretto.runtime.blocks.crew_pool import CrewPool
+
+    from .execute.prepared import LoopPass, PreparedLoop
+    from .loop_function import LoopFunction
+
+NUMBERS = bool | int | float | np.generic
+# Seconds up to which a pass runs in the calling thread: alone (Ctrl-C can wait for it), and where others could help.
+_ALONE, _SHORT = 4e-3, 60e-6
+_LARGE = 1 << 20  # words of records whose checksums are computed by several threads
+
+
+def key_of(values: Sequence[Any]) -> tuple[Any, ...]:
+    """The key of a call: identities of arrays and data, types of numbers, kinds of accumulators."""
+    found: list[Any] = []
+    for value in values:
+        if isinstance(value, NUMBERS):
+            found.append(type(value))
+        elif isinstance(value, Accumulator):
+            found.append((value.op, value.array.dtype, value.array.shape))
+        else:
+            found.append(id(value))
+    return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class _Array:
+    """An array as it was: its object, and what could change of it in place."""
+
+    owner: weakref.ref[Any]  # the argument, a State or an array
+    array: weakref.ref[NDArray[Any]]
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: np.dtype[Any]
+    writeable: bool
+
+    @classmethod
+    def of(cls, value: Any) -> _Array | None:
+        """None for what a loop does not take as it is."""
+        array = value.array if isinstance(value, State) else value
+        usual = type(array) is np.ndarray and array.ndim and array.size and array.dtype.names is None
+        if not usual or not array.flags.c_contiguous or not array.flags.aligned:
+            return None
+        shape, strides = array.shape, array.strides
+        return cls(weakref.ref(value), weakref.ref(array), shape, strides, array.dtype, array.flags.writeable)
+
+    def now(self, value: Any) -> NDArray[Any] | None:
+        """The array of the same argument, None if it has changed."""
+        if self.owner() is not value:
+            return None
+        array: Any = value.array if isinstance(value, State) else value
+        if array is None or self.array() is not array:
+            return None
+        same = array.shape == self.shape and array.strides == self.strides
+        return array if same and array.dtype == self.dtype and array.flags.writeable == self.writeable else None
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """One loop of the function."""
+
+    prepared: PreparedLoop
+    numbers: tuple[tuple[str, Any], ...]  # that its preparation depends on
+    fixed: tuple[Any, ...]  # arguments of the worker, None for those of a call
+    given: tuple[tuple[int, str], ...]  # position among them, and name, of arrays and numbers of a call
+    partial: tuple[tuple[int, str], ...]  # the same of accumulators
+    joined: LoopPass | None  # the visits of a single worker, with `joined_fixed` in the place of `fixed`
+    joined_fixed: tuple[Any, ...]
+    large: bool  # whether checking its records needs other threads
+    seconds: list[float] = field(default_factory=lambda: [float("inf")])  # of its last execution
+
+    @property
+    def relies_on_arrays(self) -> bool:
+        """Whether the content of arrays decides how it runs."""
+        return bool(self.prepared.visits.relied.arrays)
+
+    def unchanged(self, values: Mapping[str, Any], crew: Crew | None) -> bool:
+        """Whether its preparation is still valid."""
+        relied = self.prepared.visits.relied.arrays
+        return (
+            all(values[name] == value for name, value in self.numbers)
+            and all(np.array_equal(values[name], value) for name, value in relied.items())
+            and self.prepared.watched.unchanged(crew)
+        )
+
+    def run(self, values: Mapping[str, Any], crew: Crew | None, *, single: bool) -> float:
+        """Run the loop; return the seconds that its passes took. single: one worker makes all visits."""
+        from .execute.run import compiling, out_of_range
+
+        prepared = self.prepared
+        profile, visits = prepared.analysis.options.profile, prepared.visits
+        if not len(prepared.analysis.space):
+            return 0.0
+        passes, args = prepared.passes, list(self.fixed)
+        if single and self.joined is not None:
+            passes, args = (self.joined,), list(self.joined_fixed)
+        for at, name in self.given:
+            args[at] = values[name]
+        for at, name in self.partial:
+            args[at] = values[name].blank(len(visits))
+        fault = np.zeros(SLOTS, np.int64)
+        seconds = 0.0
+        for one in passes:
+            out = np.zeros(len(one.visits))
+            if crew is None:
+                pass_ = one.unstarted.copy(serial=False)
+                began = time.perf_counter()
+                prepared.worker[profile](pass_.words, 0, out, fault, one.visits, *args)
+                seconds += time.perf_counter() - began
+                failed = pass_.words[claims.FAILED]
+            else:
+                step = BlockStep("visit", prepared.worker, one.order, one.weight, (fault, one.visits, *args), out,
+                                 unstarted=one.unstarted)  # fmt: skip
+                with compiling(prepared.analysis):
+                    done = crew.run(step, profile, again=True)
+                seconds += done.seconds
+                failed = done.failed is not None
+            if failed:
+                raise out_of_range(prepared, fault)
+        for at, name in self.partial:
+            values[name].fold(args[at])
+        self.seconds[0] = seconds
+        return seconds
+
+
+@dataclass(frozen=True, eq=False)
+class ReadyCall:
+    """A call, prepared for arguments that it was made with."""
+
+    runtime: Runtime
+    names: tuple[str, ...]  # of the parameters
+    arrays: tuple[tuple[int, _Array], ...]  # parameters that are arrays
+    data: tuple[tuple[int, weakref.ref[Any]], ...]  # parameters that are data
+    captured: tuple[tuple[str, Any], ...]  # arrays and numbers from around the function that the loops use
+    around: tuple[tuple[Mapping[str, Any], str, Any], ...]  # (namespace, name, value) of all names from around it
+    cells: tuple[tuple[Any, Any], ...]  # the same of its closure
+    steps: tuple[loop_tree.Setup | _Part, ...]
+    known: Mapping[str, Any]  # numbers that the lines between the loops have made
+
+    def run(self, function: LoopFunction, values: Sequence[Any], crews: CrewPool) -> float | None:
+        """Run the call; return the seconds that its passes took, None if something has changed and nothing was run."""
+        now = dict(zip(self.names, values, strict=True))
+        if not self._same(values, now):
+            return None
+        known: dict[str, Any] = {}
+        for step in self.steps:
+            if isinstance(step, loop_tree.Setup):
+                function.set_up(step, now, known)
+        if not _equal(known, self.known):
+            return None
+        now |= known
+        parts = [step for step in self.steps if isinstance(step, _Part)]
+        width = self.runtime.workers
+        most = _ALONE if width == 1 else _SHORT
+        if all(part.seconds[0] < most and not part.large for part in parts):
+            return self._run(parts, now, None)
+        with crews.open(self.runtime) as crew:
+            return self._run(parts, now, crew, single=width == 1)
+
+    @staticmethod
+    def _run(parts: list[_Part], now: Mapping[str, Any], crew: Crew | None, *, single: bool = True) -> float | None:
+        if not all(part.unchanged(now, crew) for part in parts):
+            return None
+        return sum(part.run(now, crew, single=single) for part in parts)
+
+    def _same(self, values: Sequence[Any], now: dict[str, Any]) -> bool:
+        """Whether arguments and surroundings are the same; in `now`, states become their arrays."""
+        for namespace, name, value in self.around:
+            if namespace.get(name, MISSING) is not value:
+                return False
+        for cell, value in self.cells:
+            if cell.cell_contents is not value:
+                return False
+        for at, kept in self.arrays:
+            array = kept.now(values[at])
+            if array is None:
+                return False
+            now[self.names[at]] = array
+        for at, reference in self.data:
+            if reference() is not values[at]:
+                return False
+        for value in values:
+            if type(value) is int and value.bit_length() > 63:
+                return False
+        for name, kept in self.captured:
+            if isinstance(kept, _Array):
+                array = kept.now(kept.owner())
+                if array is None:
+                    return False
+                now[name] = array
+            else:
+                now[name] = kept
+        return True
+
+
+MISSING = object()
+
+
+def _equal(now: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
+    return now.keys() == before.keys() and all(
+        type(value) is type(before[name]) and value == before[name] for name, value in now.items()
+    )
+
+
+def ready_call(
+    function: LoopFunction, held: BoundValues, values: Sequence[Any], steps: Sequence[Any], known: Mapping[str, Any],
+    runtime: Runtime,
+) -> ReadyCall | None:  # fmt: skip
+    """What a call that was just made leaves for the next one; None if it is unusual.
+
+    Parameters
+    ----------
+    steps : sequence
+        Of each step of the function: the setup statement, or the prepared loop.
+    """
+    if type(runtime) not in (Serial, Threads) or held.buffers:
+        return None
+    names = tuple(function.parameters)
+    arrays, data = [], []
+    for at, (name, value) in enumerate(zip(names, values, strict=True)):
+        if isinstance(value, State | np.ndarray):
+            kept = _Array.of(value)
+            if kept is None:
+                return None
+            arrays.append((at, kept))
+        elif name in held.data:
+            data.append((at, weakref.ref(value)))
+        elif isinstance(value, Accumulator):
+            if value.op not in OPERATORS:
+                return None
+        elif not isinstance(value, NUMBERS):
+            return None
+    captured: list[tuple[str, Any]] = []
+    for name, value in function.captured().items():
+        if isinstance(value, NUMBERS):
+            captured.append((name, value))
+            continue
+        kept = _Array.of(value) if isinstance(value, State | np.ndarray) else None
+        if kept is None:
+            return None
+        captured.append((name, kept))
+    parts = [step if isinstance(step, loop_tree.Setup) else _part(step, held, known) for step in steps]
+    setups = [isinstance(step, loop_tree.Setup) for step in steps]
+    if setups != sorted(setups, reverse=True):
+        return None  # a statement between two loops may read what the first one wrote
+    if setups.count(False) > 1 and any(isinstance(part, _Part) and part.relies_on_arrays for part in parts):
+        return None
+    surroundings = _surroundings(function.plain)
+    if surroundings is None:
+        return None
+    return ReadyCall(
+        runtime, names, tuple(arrays), tuple(data), tuple(captured), *surroundings,
+        tuple(parts), dict(known),
+    )  # fmt: skip
+
+
+def _part(prepared: PreparedLoop, held: BoundValues, known: Mapping[str, Any]) -> _Part:
+    from .execute.prepared import LoopPass
+
+    analysis, visits = prepared.analysis, prepared.visits
+    numbers = {**held.numbers, **known}
+    relied = {**analysis.consulted, **visits.relied.numbers}
+    relied |= {name: numbers[name] for name in _bounds(analysis.loop) if name in numbers}
+    fixed, given, partial = [], [], []
+    for at, (what, name) in enumerate(prepared.lowered.arguments):
+        if what in ("array", "number"):
+            given.append((at, name))
+        elif what == "partial":
+            partial.append((at, name))
+        fixed.append(visits.arrays.get((what, name)))
+    visits_of_one = None if partial or prepared.lowered.sites else joined(analysis, visits)
+    alone, alone_fixed = None, tuple(fixed)
+    if visits_of_one is not None:
+        count = np.arange(len(visits_of_one), dtype=np.int64)
+        alone = LoopPass(count, visits_of_one.order, visits_of_one.weight)
+        alone_fixed = tuple(visits_of_one.arrays.get(argument) for argument in prepared.lowered.arguments)
+    large = sum(array.nbytes for array, _ in prepared.watched.copied) >= 8 * _LARGE
+    return _Part(prepared, tuple(relied.items()), tuple(fixed), tuple(given), tuple(partial), alone, alone_fixed, large)
+
+
+def _bounds(loop: loop_tree.LoopNest) -> Iterator[str]:
+    """Names in the bounds of the ranges of a loop."""
+    waiting: list[Any] = [level.over for level in loop.levels]
+    while waiting:
+        match waiting.pop():
+            case loop_tree.Range(start=start, stop=stop, step=step):
+                waiting += [start, stop, step]
+            case loop_tree.Name(name=name):
+                yield name
+            case loop_tree.Unary(operand=operand):
+                waiting.append(operand)
+            case loop_tree.Binary(left=left, right=right):
+                waiting += [left, right]
+
+
+def _surroundings(plain: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]] | None:
+    """Names from around a function and plain functions that it calls, with their values; cells likewise."""
+    places: dict[tuple[int, str], tuple[Mapping[str, Any], str, Any]] = {}
+    cells: list[tuple[Any, Any]] = []
+    waiting, met = [plain], {id(plain)}
+    while waiting:
+        function = waiting.pop()
+        values = around(function)
+        try:
+            cells += [(cell, cell.cell_contents) for cell in function.__closure__ or ()]
+        except ValueError:  # no value yet
+            return None
+        modules = {id(value): vars(value) for value in values.values() if isinstance(value, types.ModuleType)}
+        names = names_of(function.__code__)
+        for space in (function.__globals__, *modules.values()):
+            places |= {(id(space), name): (space, name, space.get(name, MISSING)) for name in names}
+        for value in values.values():
+            library = (getattr(value, "__module__", None) or "").partition(".")[0] in ("numpy", "numba", "stretto")
+            if isinstance(value, types.FunctionType) and not library and id(value) not in met:
+                met.add(id(value))
+                waiting.append(value)
+    return tuple(places.values()), tuple(cells)

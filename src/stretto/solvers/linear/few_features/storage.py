@@ -1,0 +1,130 @@
+"""X as the kernels of `FewFeaturesSolver` take it: dense columns, or sparse rows."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.data.design.design import LARGEST, Design
+from stretto.data.design.row_design import RowDesign
+from stretto.kernels.linear.column_statistics import clear_constant
+from stretto.kernels.newton import logistic_fit, logistic_step, sparse_fit
+from stretto.kernels.newton.block_products import ROWS
+
+from ..regression import RegressionProblem
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+class Storage(Protocol):
+    """What the solver needs of X."""
+
+    norm: Floats  # [p] norms of the columns about their means; 0 for a constant column
+    shift: Floats  # [p] the kernels' intercept is b + shift·β
+    small: Floats  # [SMALL, p] gradients, and what describes the quadratic model
+    column: Ints  # the columns of the model
+    H: Floats  # [p, p] products of the model
+
+    def prepare(self, profile: str, vectors: Floats, numbers: Floats) -> None:
+        """Evaluate the loss at β = 0, and compute means and norms; DataError for NaN, infinity and huge values."""
+
+    def predict(self, profile: str, coef: Floats, vectors: Floats, numbers: Floats) -> None:
+        """Evaluate the loss at β = coef."""
+
+    def step(
+        self, profile: str, l1: Floats, l2: Floats, goals: tuple[float, float, float], steps: int, coef: Floats,
+        vectors: Floats, numbers: Floats,
+    ) -> None:  # fmt: skip
+        """Make Newton steps. goals: the gap, the share of the objective, and the least gap."""
+
+
+def storage_of(problem: RegressionProblem) -> Storage:
+    """X of a problem, by columns if it is dense, else by rows."""
+    return SparseRows(problem) if problem.design.sparse else DenseColumns(problem)
+
+
+class DenseColumns:
+    """Dense columns, centred about their means."""
+
+    def __init__(self, problem: RegressionProblem) -> None:
+        given = problem.design
+        p = given.shape[1]
+        # Columns on nodes are copied here: the data are small.
+        self._design = given if isinstance(given, Design) else given.pick(np.arange(p, dtype=np.int64))
+        self._data = (self._design.parts[0], problem.y, problem.weight)
+        self._intercept = problem.intercept
+        self.shift, self.norm = np.empty(p), np.empty(p)
+        self.small, self.column, self.H = (
+            np.empty((logistic_step.SMALL, p)),
+            np.empty(2 * p, np.int64),
+            np.empty((p, p)),
+        )
+        width = (p + 4) // 4 * 4  # of all columns and the intercept
+        self._block, self._products = np.empty((width + 1) * ROWS), np.empty(width * width)
+        self._factor = np.empty((p, p))
+
+    def prepare(self, profile: str, vectors: Floats, numbers: Floats) -> None:
+        weight = self._data[2]
+        mass = logistic_fit.prepare[profile](
+            *self._data, self._intercept, self.shift, self.norm, vectors, self.small, np.empty((6, 2)), numbers
+        )
+        # |x| ≤ |mean| + norm / √weight; where that is no proof, search for values that are refused.
+        with np.errstate(divide="ignore", invalid="ignore"):
+            if not np.max(np.abs(self.shift) + self.norm / np.sqrt(weight.min()), initial=0.0) <= LARGEST:
+                self._design.refuse_unbounded_values()
+        clear_constant(self.norm, self.shift, mass)
+
+    def predict(self, profile: str, coef: Floats, vectors: Floats, numbers: Floats) -> None:
+        logistic_fit.predict[profile](*self._data, self._intercept, self.shift, coef, vectors, numbers)
+
+    def step(
+        self, profile: str, l1: Floats, l2: Floats, goals: tuple[float, float, float], steps: int, coef: Floats,
+        vectors: Floats, numbers: Floats,
+    ) -> None:  # fmt: skip
+        logistic_fit.fit[profile](
+            *self._data, self.shift, self.norm, self._intercept, l1, l2, *goals, steps, coef, vectors, self.small,
+            self.column, self._block, self._products, self.H, self._factor, numbers,
+        )  # fmt: skip
+
+
+class SparseRows:
+    """Sparse rows, in rising order of their columns."""
+
+    def __init__(self, problem: RegressionProblem) -> None:
+        given = problem.design
+        p = given.shape[1]
+        if not isinstance(given, RowDesign):
+            design = given if isinstance(given, Design) else given.pick(np.arange(p, dtype=np.int64))
+            given = RowDesign.of(design.matrix)
+        self._data = (*given.rows, problem.y, problem.weight)
+        self._intercept = problem.intercept
+        self.shift, self.norm, self._mean = np.zeros(p), np.empty(p), np.empty(p)
+        self.small, self.column, self.H = (
+            np.empty((logistic_step.SMALL, p)),
+            np.empty(3 * p, np.int64),
+            np.empty((p, p)),
+        )
+        longest = int(np.max(np.diff(given.rows[0]), initial=0)) + 1
+        self._row = np.empty(longest, np.int64), np.empty(longest)
+        self._change, self._factor = np.empty(p), np.empty((p, p))
+
+    def prepare(self, profile: str, vectors: Floats, numbers: Floats) -> None:
+        mass = sparse_fit.prepare[profile](
+            *self._data, self._intercept, self._mean, self.norm, vectors, self.small, np.empty((6, 2)), numbers
+        )
+        clear_constant(self.norm, self._mean, mass)
+
+    def predict(self, profile: str, coef: Floats, vectors: Floats, numbers: Floats) -> None:
+        sparse_fit.predict[profile](*self._data, self._intercept, coef, vectors, numbers)
+
+    def step(
+        self, profile: str, l1: Floats, l2: Floats, goals: tuple[float, float, float], steps: int, coef: Floats,
+        vectors: Floats, numbers: Floats,
+    ) -> None:  # fmt: skip
+        sparse_fit.fit[profile](
+            *self._data, self._mean, self.norm, self._intercept, l1, l2, *goals, steps, coef, vectors, self.small,
+            self.column, *self._row, self._change, self.H, self._factor, numbers,
+        )  # fmt: skip
