@@ -63,6 +63,7 @@ BODIES = {
     "Python's sum": "X[i] = sum(A[i]) + sum(S)",
     "eye": "P = 0.5 * np.eye(4)\nP += np.outer(Y[i], Y[i])\nY[i] = P @ Y[i]",
     "column": "w = A[i, :, 2]\nout[i] = w @ Y[i] + S[:, 1] @ Y[i] + S[1:3, 2].sum()",
+    "columns": "A[i, :, 1] = Y[i] * 2\nA[i, :, 0] += A[i, 0:4, 1]\nA[i, 1:3, 3] = 0.5\nA[i, :, 2] *= A[i, :, 1]",
     "filled": "D = np.full((2, 3), 0.25)\nE = np.ones((2, 3))\nF = D + E\nG = F\nG[1, 1] = 7\n"
     "out[i] = F.sum() + D[0, 0]",
     "two at once": "a, b = np.zeros(3), np.ones(2)\nout[i] = a[0] + b[1]",

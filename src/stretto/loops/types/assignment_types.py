@@ -100,6 +100,15 @@ class Assignments(MatrixAssignments):
             for target, fresh in zip(x.targets, x.values, strict=True):
                 self.assign(loop_tree.Assign(x.line, (target,), (fresh,)), steps)
             return
+        first = x.targets[0]
+        if (
+            isinstance(first, loop_tree.Item)
+            and len(x.targets) == 1
+            and self.dims(first) == 1
+            and self.is_column(first)
+        ):
+            self.store_column(x.line, first, x.values[0])
+            return
         if self.of_matrices(x):
             self.assign_matrix(x.line, x.targets[0], x.values[0])
             return
@@ -280,6 +289,9 @@ class Assignments(MatrixAssignments):
             return
         if self.dims(x.target) == 2:
             self.update_matrix(x)
+            return
+        if self.column_target(x.target):
+            self.update_column(x)
             return
         if x.op == "@":
             self.no(x.line, "@= is not supported", "write A[...] = A @ B, or w[:] = A @ w")

@@ -182,27 +182,30 @@ class Matrices(Reductions):
 
     def column(self, x: loop_tree.Item) -> Row:
         """W[:, j], copied into a local array."""
-        at = next(k for k, part in enumerate(x.index) if isinstance(part, loop_tree.Span))
-        span = x.index[at]
-        assert isinstance(span, loop_tree.Span)
-        name = f"{x.base}.{x.field}" if x.field else x.base
-        if name in self.views:
-            self.no(x.line, f"a column of {x.base}", "give it the array itself, not a part of it")
-        start = _ZERO if span.start is None else self.integer(span.start)
-        stop = self.extent(name, at, x.line) if span.stop is None else self.integer(span.stop)
-        count = self.keep(simple("-", stop, start), x.line)
+        at, start, count = self.ends_of_column(x)
         first = loop_tree.Item(
             x.line, x.base, (*x.index[:at], loop_tree.Number(x.line, 0), *x.index[at + 1 :]), x.field
         )
         kind = kind_of(self.expr(first))
         array = self.local(kind.dtype, (count,), x.line)
-        start = self.keep(start, x.line)
         with self.rows(x.line, count) as k, self.binding(x.line, simple("+", start, k)) as place:
             index = (*x.index[:at], place, *x.index[at + 1 :])
             value = self.expr(loop_tree.Item(x.line, x.base, index, x.field))
             assert not t.is_row(value)
             self.put(x.line, t.ElementPlace(kind.dtype, x.line, array.name, (k,), (False,)), value)
         return self.whole(array, x.line)
+
+    def ends_of_column(self, x: loop_tree.Item) -> tuple[int, Scalar, Scalar]:
+        """The axis of the slice of a column, where it starts and its length."""
+        at = next(k for k, part in enumerate(x.index) if isinstance(part, loop_tree.Span))
+        span = x.index[at]
+        assert isinstance(span, loop_tree.Span)
+        name = f"{x.base}.{x.field}" if x.field else x.base
+        if name in self.views:
+            self.no(x.line, f"a column of {x.base}, which is part of an array", "subscript the array itself")
+        start = _ZERO if span.start is None else self.keep(self.integer(span.start), x.line)
+        stop = self.extent(name, at, x.line) if span.stop is None else self.integer(span.stop)
+        return at, start, self.keep(simple("-", stop, start), x.line)
 
     # --- matrices ---
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,8 +16,12 @@ from . import typed_tree as t
 from .matrices import Matrices
 from .matrix_values import Matrix, MatrixView, reads, sized
 from .promote import NAMES, floating
-from .typed_nodes import cast_row, row_op
+from .reductions import kind_of
+from .typed_nodes import cast_row, row_op, simple
 from .typed_tree import INT, Const, Row, Scalar, ScalarType
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeIs
 
 
 class MatrixAssignments(Matrices):
@@ -83,6 +88,32 @@ class MatrixAssignments(Matrices):
         self.defined.add(name)
         self.store_matrix(line, self.view_of(array, (), line), value)
 
+    def column_target(self, x: loop_tree.Target) -> TypeIs[loop_tree.Item]:
+        """Whether a target is a column of an array."""
+        return isinstance(x, loop_tree.Item) and self.dims(x) == 1 and self.is_column(x)
+
+    def store_column(self, line: int, x: loop_tree.Item, given: loop_tree.Expr) -> None:
+        """W[:, j] = row or number, element by element."""
+        value = self.operand(line, given)
+        if not isinstance(value, t.RowLoad) and self.dims(given) > 1:
+            self.no(line, "a matrix is assigned to a column", "subscript it, or leave out a subscript")
+        at, start, count = self.ends_of_column(x)
+        if isinstance(value, t.RowLoad):
+            self.same(line, count, value.length)
+            if value.array == x.base:
+                value = self.copied_row(line, value)
+        with self.rows(line, count) as k, self.binding(line, simple("+", start, k)) as place:
+            element = self.item_place(replace(x, index=(*x.index[:at], place, *x.index[at + 1 :])))
+            part = self.element(value, k) if isinstance(value, t.RowLoad) else value
+            assert not isinstance(part, Matrix)
+            self.put(line, element, self.fit(line, element, part))
+
+    def copied_row(self, line: int, row: t.RowLoad) -> t.RowLoad:
+        """A copy of a row in a generated array."""
+        copy = self.local(row.dtype, (row.length,), line)
+        self.put(line, self.place_of(copy, (), line), row)
+        return self.array_row(line, self.whole(copy, line))
+
     def operand(self, line: int, x: loop_tree.Expr) -> Scalar | t.RowLoad | Matrix:
         """What is stored into a matrix: a matrix, or a row or a number for every row."""
         if self.dims(x) == 2:
@@ -106,9 +137,7 @@ class MatrixAssignments(Matrices):
         elif isinstance(value, t.RowLoad):
             self.same(line, view.columns, value.length)
             if value.array == view.array:
-                copy = self.local(value.dtype, (value.length,), line)
-                self.put(line, self.place_of(copy, (), line), value)
-                value = self.array_row(line, self.whole(copy, line))
+                value = self.copied_row(line, value)
         with self.rows(line, view.rows) as k:
             row = view.row(k)
             assert isinstance(row, t.RowLoad)
@@ -117,6 +146,16 @@ class MatrixAssignments(Matrices):
             if t.is_row(part):
                 part = sized(part, target.length)
             self.put(line, target, self.fit(line, target, part))
+
+    def update_column(self, x: loop_tree.AugAssign) -> None:
+        """W[:, j] op= row or number."""
+        assert isinstance(x.target, loop_tree.Item)
+        made = loop_tree.Binary(x.line, x.op, x.target, x.value)
+        old, new = kind_of(self.expr(x.target)).dtype, kind_of(self.expr(made)).dtype
+        if not np.can_cast(new, old, "same_kind"):
+            self.no(x.line, f"{x.op}= makes {NAMES[new]} of a column of {NAMES[old]}, which keeps its type",
+                    f"use an array of {NAMES[new]}")  # fmt: skip
+        self.store_column(x.line, x.target, made)
 
     def update_matrix(self, x: loop_tree.AugAssign) -> None:
         """matrix op= matrix, row or number."""
