@@ -184,7 +184,7 @@ def source_of(sheet: SourceBuilder, where: str) -> str:
 
 def _may_fail(body: Body) -> bool:
     """Whether any subscript is checked at run time."""
-    return any(any(getattr(node, "checked", ())) for node in nodes(body.steps))
+    return any(any(getattr(n, "checked", ())) or isinstance(n, t.Allocate) for n in nodes(body.steps))
 
 
 def parameter(what: str, name: str) -> str:
@@ -225,7 +225,7 @@ def claim_visits(sheet: SourceBuilder, body: Body, writer: StatementWriter) -> N
     sheet.write("bad = zeros(3, np.int64)")
     for array in body.arrays:
         if array.role == "local":
-            sizes = ", ".join(writer.scalar(size) for size in array.sizes)
+            sizes = ", ".join("0" if array.allocated else writer.scalar(size) for size in array.sizes)
             sheet.write(f"{own(array.name)} = np.empty(({sizes},), {NUMPY[array.dtype]})")
     sheet.write("v = next_visit(pass_, worker)")
     sheet.write("while v >= 0:")
