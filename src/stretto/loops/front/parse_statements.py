@@ -13,7 +13,6 @@ from stretto.loops.front.names import UNKNOWN, NameScope
 from stretto.loops.front.parse_expressions import OPERATORS, data_name, expression, item
 from stretto.loops.front.refusals import shorten
 
-
 _FRESH = ("zeros", "empty", "ones", "full", "eye")  # make local arrays
 
 

@@ -143,4 +143,5 @@ def _too_little(
 
 
 def _exempt(array: str) -> str:
-    return f"exempt the writes to {array}: pass d{array} = st.buffer({array}) as one more argument and write d{array}[...] += …"
+    given = f"pass d{array} = st.buffer({array}) as one more argument and write d{array}[...] += …"
+    return f"exempt the writes to {array}: {given}"
