@@ -6,12 +6,8 @@ along the innermost loop is computed before it, and steps are constants, so that
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from .scalars import SourceBuilder
-
-if TYPE_CHECKING:
-    from .worker_source import VisitForm
+from .visit_form import VisitForm
 
 
 def skewed(sheet: SourceBuilder, indices: list[str], form: VisitForm) -> None:

@@ -23,7 +23,8 @@ from stretto.loops.types.typed_tree import Scalar
 from .buffers import Buffers
 from .compiled_statements import CompiledStatements
 from .scalars import NUMPY, SourceBuilder, own
-from .worker_source import VisitForm, WorkerSource, arguments_of, iterate, may_fail, parameter, source_of
+from .visit_form import VisitForm
+from .worker_source import WorkerSource, arguments_of, iterate, may_fail, parameter, source_of
 
 _IMPORT = "from stretto.kernels.core.waves import claim, meet, merge, over"
 _STOPPED = "from stretto.kernels.core.claims import is_stopped"
