@@ -130,6 +130,7 @@ def _module(
     names = ", ".join(parameter(what, name) for what, name in arguments)
     sheet.write(f"def visit_worker(pass_, worker, out, fault, ids, {names}):")
     sheet.depth += 1
+    held.shapes()
     claim_visits(sheet, body, writer)
     held.begin()
     writer.begin_accumulators()
@@ -167,7 +168,7 @@ def source_of(sheet: SourceBuilder, where: str) -> str:
 
 def may_fail(body: Body) -> bool:
     """Whether any subscript is checked at run time."""
-    return any(any(getattr(node, "checked", ())) for node in nodes(body.steps))
+    return any(any(getattr(n, "checked", ())) or isinstance(n, t.Allocate) for n in nodes(body.steps))
 
 
 def parameter(what: str, name: str) -> str:

@@ -20,7 +20,7 @@ from stretto.kernels.core.compile import Kernel
 from stretto.kernels.core.guard import EXTENT, SITE, SLOTS, SUBSCRIPT
 from stretto.loops.analyse.analysis import Analysis
 from stretto.loops.emit.proofs import proven
-from stretto.loops.emit.scalars import CHOICES, own
+from stretto.loops.emit.scalars import CHOICES, SIZE, own
 from stretto.loops.emit.wave_worker import applies_to, wave_worker
 from stretto.loops.emit.worker_source import WorkerSource, lower
 from stretto.loops.front.bind import BoundValues, BufferInfo
@@ -331,6 +331,11 @@ def out_of_range(lowered: WorkerSource, analysis: Analysis, fault: Ints) -> RunE
         return RunError(
             f"{name}:{site.line}: st.integers chooses among 1 to {int(fault[EXTENT])} numbers, and was asked for "
             f"{int(fault[SUBSCRIPT]) + 1}; iterations before it have been made\n    {source}"
+        )
+    if site.array == SIZE:
+        return RunError(
+            f"{name}:{site.line}: a local array of {int(fault[SUBSCRIPT])} elements; its size is from 0 to 2**31; "
+            f"iterations before it have been made\n    {source}"
         )
     return RunError(
         f"{name}:{site.line}: subscript {int(fault[SUBSCRIPT])} of {site.array} is outside its axis {site.axis}, which "
