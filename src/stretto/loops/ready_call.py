@@ -82,8 +82,10 @@ class _Array:
         """The array of the same argument, None if it has changed."""
         if self.owner() is not value:
             return None
-        array: Any = getattr(value, "array", value)  # of a State
-        same = self.array() is array and array.shape == self.shape and array.strides == self.strides
+        array = self.array()
+        if array is None or array is not (value.array if isinstance(value, State) else value):
+            return None
+        same = array.shape == self.shape and array.strides == self.strides
         return array if same and array.dtype == self.dtype and array.flags.writeable == self.writeable else None
 
 

@@ -140,8 +140,8 @@ def wave_worker(
     sheet.write("if is_stopped(pass_):")
     sheet.write("    return")
     sheet.write("bad = zeros(3, np.int64)")
-    writer.local_arrays()
     held.open()
+    writer.local_arrays()
     sheet.write("met = True")
     sheet.write("for wave in range(first_of.shape[0] - 1):")
     sheet.depth += 1
