@@ -232,8 +232,13 @@ def iterate(sheet: SourceBuilder, body: Body, form: VisitForm, *, canonical: boo
         sheet.depth += 1
         sheet.write(f"{indices[0]} = t")
     elif form.kind == "grid":
-        for d, (index, step) in enumerate(zip(indices, form.steps, strict=True)):
-            sheet.write(f"for {index} in range(lo[g, {d}], hi[g, {d}], {step}):")
+        bounds = [f"lo[g, {d}], hi[g, {d}]" for d in range(len(indices))]
+        if not canonical:  # read once: the compiler cannot exclude that a store to a state changes them
+            for d, text in enumerate(bounds):
+                sheet.write(f"lo{d}, hi{d} = {text}")
+            bounds = [f"lo{d}, hi{d}" for d in range(len(indices))]
+        for index, ends, step in zip(indices, bounds, form.steps, strict=True):
+            sheet.write(f"for {index} in range({ends}, {step}):")
             sheet.depth += 1
     elif form.kind == "picked":
         sheet.write("start0, step0 = box[0, 0], box[0, 1]")
