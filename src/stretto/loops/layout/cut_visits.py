@@ -15,7 +15,7 @@ from stretto.loops.analyse import unimodular
 from stretto.loops.analyse.analysis import Analysis
 from stretto.loops.analyse.facts import Dim
 from stretto.loops.analyse.space import Space
-from stretto.loops.emit.worker_source import VisitForm
+from stretto.loops.emit.visit_form import VisitForm
 from stretto.runtime.blocks.crew import Crew
 from stretto.runtime.blocks.layout import lay_out, tally
 from stretto.schedule.orders.order import Ints, Order
