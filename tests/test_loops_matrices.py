@@ -77,6 +77,13 @@ BODIES = {
     "    A[i] += np.outer(Y[i], A[i, m])\n    if A[i, 0, 0] > 5: break",
     "only where needed": "x = np.argmax(X[i]) if k[i] > 1 else 7\n"
     "if k[i] > 0 and np.argmin(Y[i]) == 2:\n    x += 10\nk[i] = x",
+    "elements of a row": "for x in A[i, 1]:\n    if x < 0: continue\n    out[i] += x"
+    "\nw = X[i]\nfor x in w:\n    out[i] -= x / 2",
+    "numbered elements": "for m, x in enumerate(X[i]):\n    out[i] += m * x\n"
+    "for x, y in zip(X[i], Y[i]):\n    out[i] += x * y",
+    "of a computed row": "w = X[i] * 2\nfor x in w:\n    out[i] += x\nfor m, x in enumerate(w):\n    out[i] -= m * x",
+    "unpacked": "a, b, c, d = Y[i]\nY[i] = d, c, b, a + 1\nA[i, 0] = Y[i, 0], a, b, c, d\na, b = b, a\nout[i] = a",
+    "dots": "A[i, ...] = A[i] * 2\nX[i, ...] = 0.5 * X[i]\nM = A[i]\nM[...] = M + 1\nw = X[i]\nw[...] = w * 2",
     "accumulated": "acc += A[i] - 0.5 * S\nacc[1] += X[i]",
 }
 
@@ -98,6 +105,14 @@ def test_a_body(body: str, dtype: str) -> None:
         np.testing.assert_allclose(after[name], plain[name], rtol=1e-4 if dtype == "f4" else 1e-12, atol=1e-5)
         changed |= not np.array_equal(plain[name], given[name])
     assert changed
+
+
+def test_an_enumeration_may_be_all_there_is() -> None:
+    made = st.parallel(function("def loop(X, out):\n    for i in range(len(X)):\n        for k, x in enumerate(X[i]):\n"
+                                "            out[i] += k * x\n"))  # fmt: skip
+    given = {"X": arguments()["X"], "out": np.zeros(9)}
+    after = three_ways(made, given)
+    np.testing.assert_allclose(after["out"], given["X"] @ np.arange(5))
 
 
 def test_integers_and_bools_too() -> None:
@@ -174,6 +189,10 @@ REFUSED = {
     "C = np.outer(A[i], X[i])": "np.outer takes two rows",
     "C = np.full(3, lr)": "the type of this array is not known",
     "if A[i]: pass": "a whole matrix stands where",
+    "a, b = X[i]": "a row of 5 elements is unpacked into 2",
+    "X[i] = 1.0, 2.0": "a row of 5 elements is unpacked into 2",
+    "w = X[i] * 2\nfor x in w:\n    w = X[i] * x": "w is assigned in the loop over its elements",
+    "w = X[i]\nfor m, x in enumerate(w):\n    w = X[m]": "a loop cannot go through enumerate",
     "x = max(A[i])": "Python's max of a matrix compares its rows; write np.max",
     "M = A[i]\nx = M[0, 0, 0]": "takes two subscripts",
 }

@@ -172,7 +172,9 @@ def item(node: ast.Subscript, names: NameScope) -> loop_tree.Item:
         if any(isinstance(position, loop_tree.Span) for position in index):
             advice = "write one subscript: W[i, 2 + k] for W[i, 2:5][k]"
             raise names.refuse(node, f"a subscript of a slice cannot be compiled: {shorten(node)}", advice)
-        positions = part.slice.elts if isinstance(part.slice, ast.Tuple) else [part.slice]
+        positions = list(part.slice.elts) if isinstance(part.slice, ast.Tuple) else [part.slice]
+        if positions and isinstance(positions[-1], ast.Constant) and positions[-1].value is ...:
+            positions.pop()  # what is left out is taken whole
         index += [_position(position, part, names) for position in positions]
     return loop_tree.Item(node.lineno, name, tuple(index), field)
 

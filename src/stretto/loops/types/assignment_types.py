@@ -96,6 +96,9 @@ class Assignments(MatrixAssignments):
         return now
 
     def assign(self, x: loop_tree.Assign, steps: list[t.Step]) -> None:
+        if any(isinstance(target, loop_tree.Unpacked) for target in x.targets):
+            targets = (self.unpacked(one) if isinstance(one, loop_tree.Unpacked) else one for one in x.targets)
+            x = replace(x, targets=tuple(targets))
         if len(x.targets) > 1 and all(isinstance(value, loop_tree.LocalArray) for value in x.values):
             for target, fresh in zip(x.targets, x.values, strict=True):
                 self.assign(loop_tree.Assign(x.line, (target,), (fresh,)), steps)
@@ -155,6 +158,7 @@ class Assignments(MatrixAssignments):
         """The place that is assigned; None when the target only becomes a view of an array."""
         if isinstance(target, loop_tree.Item):
             return self.item_place(target)
+        assert isinstance(target, loop_tree.Name)
         name, line = target.name, target.line
         self.writable(name, line)
         if t.is_row(value):
@@ -282,6 +286,7 @@ class Assignments(MatrixAssignments):
 
     def update(self, x: loop_tree.AugAssign, steps: list[t.Step]) -> None:
         """target op= value."""
+        assert not isinstance(x.target, loop_tree.Unpacked)
         base = x.target.name if isinstance(x.target, loop_tree.Name) else x.target.base
         info = self.infos.get(base)
         if isinstance(info, AccumulatorInfo | BufferInfo):

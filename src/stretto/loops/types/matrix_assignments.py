@@ -68,6 +68,7 @@ class MatrixAssignments(Matrices):
                 self.no(line, "a matrix is assigned to a row or a number", "subscript it, or leave out a subscript")
             self.store_matrix(line, self.part_of_matrix(target), self.operand(line, given))
             return
+        assert isinstance(target, loop_tree.Name)
         name = target.name
         self.writable(name, line)
         if name in self.found or name in self.registers:
