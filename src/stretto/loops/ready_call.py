@@ -84,8 +84,8 @@ class _Array:
         """The array of the same argument, None if it has changed."""
         if self.owner() is not value:
             return None
-        array: Any = value.array if isinstance(value, State) else value
-        if array is None or self.array() is not array:
+        array = self.array()
+        if array is None or array is not (value.array if isinstance(value, State) else value):
             return None
         same = array.shape == self.shape and array.strides == self.strides
         return array if same and array.dtype == self.dtype and array.flags.writeable == self.writeable else None
@@ -327,6 +327,8 @@ def _bounds(loop: loop_tree.LoopNest) -> Iterator[str]:
                 waiting.append(operand)
             case loop_tree.Binary(left=left, right=right):
                 waiting += [left, right]
+            case loop_tree.Call(args=args):
+                waiting += args
 
 
 def _surroundings(plain: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]] | None:

@@ -37,7 +37,7 @@ from typing import TypeAlias
 from stretto.errors import PlanError
 from stretto.loops.analyse.analysis import Analysis
 from stretto.loops.analyse.dependence import accesses_text, conflicts_text
-from stretto.loops.analyse.facts import Access, ArrayExtent, Dim, RejectedStrategy, Strategy, Vector, VectorEntry
+from stretto.loops.analyse.facts import Access, ArrayExtent, Dim, RejectedStrategy, Strategy, Vector
 from stretto.loops.analyse.placement import moved, placements
 from stretto.loops.analyse.unimodular import Matrix, search
 
@@ -191,7 +191,8 @@ def _independent(question: _LoopFacts, vectors: Sequence[Vector]) -> Answer:
         return conflicts_text(vectors[0])
     if question.prefer is not None and len(question.prefer) == 2:
         return "cut= asks for two indices"
-    why = "no iteration writes what another one touches"
+    beside = " without a buffer" if question.buffered else ""
+    why = f"no iteration writes{beside} what another one touches"
     cuts = question.singles() or [(d,) for d in range(len(question.dims))]
     return _cheapest(question, "independent", cuts, why) if cuts else Strategy("independent", (), why)
 
@@ -245,7 +246,7 @@ def _transformed(question: _LoopFacts, vectors: Sequence[Vector]) -> Answer:
     pairs = sorted({tuple(sorted(pair)) for pair in question.pairs()})
     best: tuple[bool, tuple[int, ...], Matrix] | None = None
     for pair in pairs:
-        found = search([tuple(v.entries[d] for d in pair) for v in vectors], partial(_along, vectors, pair))
+        found = search([tuple(v.entries[d] for d in pair) for v in vectors], partial(_least, vectors, pair))
         if found is not None and (best is None or found[1] > best[0]):
             best = (found[1], pair, found[0])
     if best is None:
@@ -264,8 +265,8 @@ def _transformed(question: _LoopFacts, vectors: Sequence[Vector]) -> Answer:
     return Strategy("2d transformed", pair, why, transform=matrix, tiled=tiled, moved=cost)
 
 
-def _along(vectors: Sequence[Vector], pair: tuple[int, ...], row: Sequence[int], k: int) -> VectorEntry:
-    return vectors[k].along(pair, row)
+def _least(vectors: Sequence[Vector], pair: tuple[int, ...], row: Sequence[int], k: int) -> float:
+    return vectors[k].least(pair, row)
 
 
 def _stepped(question: _LoopFacts, vectors: Sequence[Vector]) -> Answer:
@@ -357,7 +358,7 @@ def _no_cut(question: _LoopFacts) -> str:
 
 
 def _unknown(vector: Vector) -> bool:
-    return any(s.kind == "any" for access in (vector.first, vector.second) for s in access.subscripts)
+    return any(s.kind in ("any", "affine") for access in (vector.first, vector.second) for s in access.subscripts)
 
 
 def in_words(row: Sequence[int], names: Sequence[str]) -> str:
@@ -442,16 +443,22 @@ def _refusal(question: _LoopFacts, vectors: Sequence[Vector], inspect: bool) -> 
             )
         else:
             ways.append(
-                f"exempt the writes to {name}: pass b = st.buffer({name}) as one more argument and write b[...] += …; "
-                "other visits then see them later"
+                f"exempt the writes to {name}: pass d{name} = st.buffer({name}) as one more argument and write "
+                f"d{name}[...] += …; other visits then see them later"
             )
     for name in arrays:
         if _summed(question, name):
-            ways.insert(0, f"if {name} is only added to: make it a sum, {name} = st.accumulator(np.zeros(...))")
+            made = f"pass st.accumulator({name}) in its place, and read the result with get()"
+            ways.insert(0, f"if {name} is only added to, make it a sum: {made}")
     if not inspect and not isinstance(inspected, str):
         ways.insert(0, "inspect=True: search the data for iterations that do not meet")
     if any(v.first.line != v.second.line for v in core):
         ways.append("split the loop in two, so that the accesses above are in different loops")
+    if question.kind == "grid" and not any("that is serial" in way for way in ways):
+        ways.append(
+            "where iterations do need what those before them wrote, the loop is serial: run the function as it is, "
+            "with .plain, or under numba.njit"
+        )
     return "\n".join([*what, "ways out:", *(f"  {way}" for way in ways)])
 
 
