@@ -53,15 +53,11 @@ def own(w: Any) -> Any:
     return w @ w
 
 
-def pair(x: Any) -> Any:
-    return x, -x
-
-
 @pytest.mark.parametrize("said", ADVICE)
 def test_advice_is_true(said: str) -> None:
     assert any(words in SAID for words in said.split("|")), "no message says this any more"
     body = "".join(f"        {line}\n" for line in ADVICE[said].splitlines())
-    made = st.parallel(function("def loop(W, T, v, n):\n    for i in range(n):\n" + body, own=own, pair=pair))
+    made = st.parallel(function("def loop(W, T, v, n):\n    for i in range(n):\n" + body, own=own))
     arguments = (np.ones((4, 3)), np.ones((4, 3, 3)), np.ones(4), 4)
     if "W[...]" in body:  # accepted, but every iteration needs the one before
         with pytest.raises(LoopError, match="no strategy runs this loop in parallel"):

@@ -99,18 +99,8 @@ class Assignments(MatrixAssignments):
         if any(isinstance(target, loop_tree.Unpacked) for target in x.targets):
             targets = (self.unpacked(one) if isinstance(one, loop_tree.Unpacked) else one for one in x.targets)
             x = replace(x, targets=tuple(targets))
-        if len(x.targets) > 1 and all(isinstance(value, loop_tree.LocalArray) for value in x.values):
-            for target, fresh in zip(x.targets, x.values, strict=True):
-                self.assign(loop_tree.Assign(x.line, (target,), (fresh,)), steps)
-            return
-        first = x.targets[0]
-        if (
-            isinstance(first, loop_tree.Item)
-            and len(x.targets) == 1
-            and self.dims(first) == 1
-            and self.is_column(first)
-        ):
-            self.store_column(x.line, first, x.values[0])
+        if len(x.targets) == 1 and self.column_target(x.targets[0]):
+            self.store_column(x.line, x.targets[0], x.values[0])
             return
         if self.of_matrices(x):
             self.assign_matrix(x.line, x.targets[0], x.values[0])
