@@ -152,7 +152,7 @@ class _Part:
                 seconds += done.seconds
                 failed = done.failed is not None
             if failed:
-                raise out_of_range(prepared, fault)
+                raise out_of_range(prepared.lowered, prepared.analysis, fault)
         for at, name in self.partial:
             values[name].fold(args[at])
         self.seconds[0] = seconds

@@ -100,8 +100,8 @@ def _assign(node: ast.Assign, names: NameScope) -> tuple[loop_tree.Stmt, ...]:
         return (loop_tree.Assign(line, (_target(target, names),), (expression(node.value, names),)),)
     if isinstance(node.value, ast.Subscript) and not isinstance(node.value.value, ast.Attribute):
         row, count = item(node.value, names), len(target.elts)
-        parts = tuple(loop_tree.Unpacked(line, row, place, count) for place in range(count))
-        return (loop_tree.Assign(line, tuple(_target(part, names) for part in target.elts), parts),)
+        elements = tuple(loop_tree.Unpacked(line, row, place, count) for place in range(count))
+        return (loop_tree.Assign(line, tuple(_target(part, names) for part in target.elts), elements),)
     if not isinstance(node.value, ast.Tuple):
         raise names.refuse(node.value, f"this cannot be unpacked here: {shorten(node.value)}", _unpacking(node.value))
     if len(target.elts) != len(node.value.elts):
