@@ -84,6 +84,8 @@ BODIES = {
     "of a computed row": "w = X[i] * 2\nfor x in w:\n    out[i] += x\nfor m, x in enumerate(w):\n    out[i] -= m * x",
     "unpacked": "a, b, c, d = Y[i]\nY[i] = d, c, b, a + 1\nA[i, 0] = Y[i, 0], a, b, c, d\na, b = b, a\nout[i] = a",
     "dots": "A[i, ...] = A[i] * 2\nX[i, ...] = 0.5 * X[i]\nM = A[i]\nM[...] = M + 1\nw = X[i]\nw[...] = w * 2",
+    "sorted": "w = np.sort(X[i])\nout[i] = w[0] + 2 * w[4]\nY[i] = np.sort(A[i] @ X[i]) + np.sort(Y[i])",
+    "sorted at run time": "w = np.sort(X[i, 0:k[i]] * 2)\nout[i] = w.sum() + len(w)",
     "accumulated": "acc += A[i] - 0.5 * S\nacc[1] += X[i]",
 }
 
@@ -133,6 +135,17 @@ def test_integers_and_bools_too() -> None:
         after, plain = three_ways(made, given), copy.deepcopy(given)
         made.plain(**plain)
         assert after["out"].tolist() == plain["out"].tolist()
+
+
+def test_sorted_rows_of_every_length_with_nan() -> None:
+    source = "def loop(R, n):\n    for i in range(len(n)):\n        m = n[i]\n        R[i, 0:m] = np.sort(R[i, 0:m])\n"
+    rng = np.random.default_rng(3)
+    rows = rng.normal(size=(70, 70)).round(1)
+    rows[rng.random(rows.shape) < 0.05] = np.nan
+    given = {"R": rows, "n": np.arange(70)}
+    after = three_ways(st.parallel(function(source)), given)
+    for n, row in enumerate(rows):
+        np.testing.assert_array_equal(after["R"][n], np.concatenate([np.sort(row[:n]), row[n:]]))
 
 
 def test_positions_of_nan_and_of_nothing() -> None:

@@ -234,7 +234,7 @@ def _hints() -> dict[int, str]:
         (enumerate, "write for k, x in enumerate(w) of one row, or for k in range(len(w)) and read w[k]"),
         (zip, "write for x, y in zip(v, w) of rows, or for k in range(len(w)) and read both arrays at k"),
         (reversed, "write range(n - 1, -1, -1)"),
-        (sorted, "sort before the loop"),
+        (sorted, "write np.sort(w) of a row"),
         (round, "write math.floor(x + 0.5), which rounds halves up"),
         (divmod, "write x // y and x % y"),
         (any, row),

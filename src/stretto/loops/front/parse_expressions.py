@@ -20,6 +20,7 @@ from stretto.loops.front.functions import (
     remedy,
 )
 from stretto.loops.front.inline import Own, can_inline, inline
+from stretto.loops.front.library import replaced
 from stretto.loops.front.names import UNKNOWN, NameScope, is_function
 from stretto.loops.front.refusals import shorten
 
@@ -252,8 +253,9 @@ def _call(node: ast.Call, names: NameScope) -> loop_tree.Expr:
         if hasattr(value, "py_func"):
             label = getattr(value, "__name__", spelled)
             return loop_tree.Call(node.lineno, "user", _arguments(node, spelled, names), target=value, label=label)
-        if can_inline(value) and not has_hint(value):
-            return inline(node, value, names)
+        plain = replaced(value)
+        if can_inline(plain) and not has_hint(value):
+            return inline(node, plain, names)
         problem = f"{spelled} is plain Python and" if is_plain(value) else spelled
         raise names.refuse(node, f"{problem} cannot be called in a loop", remedy(value))
     if function.name in ALONG and len(node.args) + len(node.keywords) == 2:

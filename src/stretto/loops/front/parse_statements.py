@@ -10,6 +10,7 @@ import numpy as np
 from stretto.loops.front import loop_tree
 from stretto.loops.front.functions import USAGE, has_hint, known, remedy
 from stretto.loops.front.inline import can_inline, inline
+from stretto.loops.front.library import replaced
 from stretto.loops.front.names import UNKNOWN, NameScope, stored
 from stretto.loops.front.parse_expressions import OPERATORS, data_name, expression, item
 from stretto.loops.front.refusals import shorten
@@ -130,7 +131,7 @@ def _separate(targets: list[ast.expr], values: list[ast.expr], names: NameScope)
 def _callee(node: ast.Call, names: NameScope) -> object:
     """The function that is called; UNKNOWN for those of a body's own and for methods."""
     value = names.value(node.func)
-    return UNKNOWN if value is UNKNOWN or known(value) is not None or has_hint(value) else value
+    return UNKNOWN if value is UNKNOWN or known(value) is not None or has_hint(value) else replaced(value)
 
 
 def _summed(node: ast.Assign, names: NameScope) -> list[ast.stmt] | None:
