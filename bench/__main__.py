@@ -31,6 +31,7 @@ NAMES = {
     "memory_chunks": "models in which single operations are too large: budgets, peaks and seconds with chunks",
     "memory_side_by_side": "parts of these five side by side on one GPU, taking turns: for when its minutes are few",
     "loops": "a user's loop beside the kernel written by hand and plain Numba",
+    "loop_corpus": "loops from textbooks: accepted or refused, milliseconds beside three forms of Numba; has options",
     "loops_speed": "fifteen loops beside kernels by hand and their bodies in plain Numba: run time, compile time",
     "loops_oracle": "dependences and strategies of 20,000 random nests beside the integer set library; has options",
     "orders": "ordered, unordered and buffered loops: time and convergence",
@@ -91,6 +92,7 @@ GATHERED = (
 )  # made of others, or for others, or in need of an option: only when named
 # All that follows their name is theirs.
 OPTIONS = (
+    "loop_corpus",
     "loops_oracle",
     "scoreboard",
     "adaptive",

@@ -31,6 +31,21 @@ def grid(A: Any, B: Any, seed: int) -> None:
             B[i, j] = np.log(1.0 + x * x) / (1.0 + np.sqrt(abs(A[i, j]))) + st.uniform(i, j) - st.integers(7, i, j)
 
 
+def unit(w: Any) -> Any:
+    """A plain function of a row."""
+    return w / np.sqrt(w @ w + 1.0)
+
+
+@st.parallel
+def blocks(A: Any, X: Any, S: Any, out: Any) -> None:
+    for i in range(len(X)):
+        u = unit(X[i])
+        A[i] += np.outer(A[i] @ u, u) - 0.5 * np.tanh(S)
+        C = A[i] @ S.T
+        w = np.ones(np.argmax(u) + 1)
+        out[i] = np.sum(C) + np.mean(A[i]) + np.var(u) + np.sum(w) + np.max(np.sum(A[i], axis=0)) + (S[:, 0] @ C)[1]
+
+
 def results(width: int) -> list[Any]:
     """Every array the loops make from one small problem; rows of `width` numbers."""
     rng = np.random.default_rng(0)
@@ -43,7 +58,10 @@ def results(width: int) -> list[Any]:
             factors(data, W, H, 0.02, loss)
         A, B = st.random((40, 30), seed=3, dtype=dtype), st.zeros((40, 30), dtype)
         grid(A, B, 5)
-        made += [W.array, H.array, loss.array, B.array]
+        A3, X = st.random((20, 3, width), seed=6, dtype=dtype), st.random((20, width), seed=7, dtype=dtype)
+        S, out = st.random((3, width), seed=8, dtype=dtype), st.zeros(20, dtype)
+        blocks(A3, X, S, out)
+        made += [W.array, H.array, loss.array, B.array, A3.array, out.array]
     return made
 
 

@@ -30,6 +30,7 @@ from stretto.testing.arithmetic import same_bits
 from stretto.testing.loops import reference
 
 LENGTHS = (3, 16, 17, 40, 130)
+TALL = 4  # rows of small matrices
 FLOATS, WHOLE = ("f4", "f8"), ("i4", "i8", "u1", "i2", "u4")
 
 
@@ -59,7 +60,51 @@ def adaptive(value: Any, delta: Any, past: Any) -> Any:
     return value + delta / (1 + past), past
 
 
-AROUND: dict[str, Any] = {"math": math, "np": np, "st": st, "squash": squash, "mix": mix}
+SLACK = 0.25
+FACTORS = np.linspace(-1, 1, 11).astype("f4")
+
+
+def reach(w: Any, v: Any) -> Any:
+    """A plain function of rows, with a number of this module."""
+    d = w - v
+    return np.sqrt(d @ d + SLACK)
+
+
+def bounded(w: Any, most: Any = 2.0) -> Any:
+    """A row, from several places, by way of another function."""
+    if reach(w, w * 0.5) < most:
+        return w
+    t = w / (1.0 + abs(np.max(w)))
+    if t[0] > 0:
+        return t * 2.0
+    return np.minimum(t, most)
+
+
+def nudge(w: Any, v: Any, x: Any) -> None:
+    """Changes a row."""
+    w += x * v
+    if w[0] > 1:
+        return
+    w[1] = x
+
+
+def both(x: Any, y: Any) -> Any:
+    if x > y:
+        return x, y
+    y += 1
+    return y, x
+
+
+def above(w: Any, x: Any) -> Any:
+    """Leaves a loop."""
+    for k in range(len(w)):
+        if w[k] * FACTORS[k % 11] > x:
+            return k
+    return -1
+
+
+PLAIN = {f.__name__: f for f in (reach, bounded, nudge, both, above)}
+AROUND: dict[str, Any] = {"math": math, "np": np, "st": st, "squash": squash, "mix": mix, **PLAIN}
 _numbers = itertools.count()
 
 
@@ -174,9 +219,10 @@ class Known:
     ints: list[str] = field(default_factory=list)
     bools: list[str] = field(default_factory=list)
     rows: list[str] = field(default_factory=list)  # names for rows, of the body's length
+    matrices: list[str] = field(default_factory=list)  # names for matrices of TALL rows
 
     def inside(self) -> Known:
-        return Known(list(self.floats), list(self.ints), list(self.bools), list(self.rows))
+        return Known(list(self.floats), list(self.ints), list(self.bools), list(self.rows), list(self.matrices))
 
 
 class Author:
@@ -197,6 +243,7 @@ class Author:
         self.indices: list[str] = []
         self.written: dict[str, str] = {}  # row arrays that may be written → index
         self.vectors: dict[str, str] = {}
+        self.blocks: dict[str, str] = {}  # arrays of matrices that may be written → index
         self.cells: list[str] = []  # two-dimensional arrays written at [i, j]
         self.folds: list[tuple[str, str]] = []
         self.buffered: list[str] = []
@@ -237,7 +284,20 @@ class Author:
         if depth <= 0 or self.chance(30):
             return str(self.pick(leaves))
         a = self.float_(depth - 1)
-        match self.pick(range(24)):
+        match self.pick(range(30)):
+            case 24:
+                return f"reach({self.row(depth - 1)}, {self.row(0)})"
+            case 25:
+                return f"np.{self.pick(('mean', 'var', 'std'))}({self.row(depth - 1)})"
+            case 26:
+                return f"(({self.matrix(depth - 1)} @ {self.row(0)}) @ four)"
+            case 27:
+                return f"np.{self.pick(('sum', 'max', 'min', 'mean'))}({self.matrix(depth - 1)})"
+            case 28:
+                along = f"np.{self.pick(('sum', 'max', 'min', 'mean'))}({self.matrix(1)}, axis=1)"
+                return f"{self.pick(('sum', 'np.max'))}({along})"
+            case 29:
+                return f"tall[:, {self.pick(range(self.length))}] @ four"
             case 20:
                 return f"{self.pick(('np', 'math'))}.{self.pick(('tanh', 'sin', 'cos'))}({a})"
             case 21:
@@ -287,7 +347,13 @@ class Author:
         if depth <= 0 or self.chance(30):
             return str(self.pick(leaves))
         a = self.int_(depth - 1)
-        match self.pick(range(12)):
+        match self.pick(range(15)):
+            case 12:
+                return f"np.{self.pick(('argmax', 'argmin'))}({self.row(depth - 1)})"
+            case 13:
+                return f"above({self.row(0)}, {self.float_(0)})"
+            case 14:
+                return f"np.argmax({self.matrix(0)} @ {self.row(0)})"
             case 0 | 1 | 2:
                 return f"({a} {self.pick('+-*')} {self.int_(depth - 1)})"
             case 3:
@@ -346,7 +412,16 @@ class Author:
         if depth <= 0 or self.chance(35):
             return str(self.pick(leaves))
         a = self.row(depth - 1)
-        match self.pick(range(14)):
+        match self.pick(range(18)):
+            case 14:
+                return f"bounded({a})"
+            case 15:
+                return f"(four @ {self.matrix(depth - 1)})"
+            case 16:
+                return f"np.{self.pick(('sum', 'max', 'min', 'mean'))}({self.matrix(depth - 1)}, axis=0)"
+            case 17:
+                names = self.known.matrices
+                return f"{self.pick(names)}[{self.index(TALL)}]" if names else f"({a} @ np.outer({a}, {self.row(0)}))"
             case 12:
                 return f"np.{self.pick(('tanh', 'sin', 'cos', 'sign', 'square'))}({a})"
             case 13:
@@ -371,6 +446,27 @@ class Author:
             case _:
                 return f"{self.pick(('np.maximum', 'np.minimum'))}({a}, {self.row(depth - 1)})"
 
+    def matrix(self, depth: int) -> str:
+        """Elements of a matrix of TALL rows of the body's length."""
+        leaves = [*self.known.matrices, *(f"{m}[{i}]" for m, i in self.blocks.items()), "tall", "tall"]
+        if depth <= 0 or self.chance(35):
+            return str(self.pick(leaves))
+        a = self.matrix(depth - 1)
+        match self.pick(range(8)):
+            case 0 | 1:
+                return f"({a} {self.pick('+-*')} {self.pick((self.matrix(depth - 1), self.float_(0), self.row(0)))})"
+            case 2 | 3:
+                return f"np.outer(four, {self.row(depth - 1)})"
+            case 4:
+                return f"np.{self.pick(('tanh', 'sin', 'sign', 'square'))}({a})"
+            case 5:
+                test = f"{a} {self.pick(('<', '>='))} {self.float_(0)}"
+                return f"np.where({test}, {a}, {self.pick((self.matrix(0), '0.5'))})"
+            case 6:
+                return f"(({a} @ {self.matrix(0)}.T) @ {self.matrix(0)})"
+            case _:
+                return f"np.{self.pick(('maximum', 'minimum'))}(abs({a}), {self.float_(0)})"
+
     # --- statements ---
 
     def block(self, most: int) -> None:
@@ -389,6 +485,7 @@ class Author:
         choices: list[Callable[[], None]] = [
             self.scalar, self.scalar, self.scalar, self.several, self.augmented, self.store_row, self.store_row,
             self.store_number, self.row_name, self.alias, self.change_row, self.fold, self.fold, self.local_array,
+            self.matrix_name, self.change_matrix, self.store_block, self.store_block, self.own_function, self.allocated,
         ]  # fmt: skip
         if self.depth < 5:
             choices += [self.branch, self.branch]
@@ -494,6 +591,53 @@ class Author:
         if size != "5" and not dtype.endswith("int64"):
             self.known.rows.append(name)
 
+    def matrix_name(self) -> None:
+        name = self.new("m")
+        self.write(f"{name} = {self.pick((f'({self.matrix(1)} * {self.float_(0)})', *self.block_places()))}")
+        self.known.matrices.append(name)
+
+    def block_places(self) -> list[str]:
+        return [f"{m}[{i}]" for m, i in self.blocks.items()]
+
+    def change_matrix(self) -> None:
+        if self.known.matrices:
+            value = self.pick((self.matrix(1), self.row(1), self.float_(1)))
+            part = self.pick(("", "[:]", f"[{self.index(TALL)}]"))
+            if part.startswith("[") and part != "[:]":
+                value = self.pick((self.row(1), self.float_(1)))
+            self.write(f"{self.pick(self.known.matrices)}{part} {self.pick('+-*')}= {value}")
+
+    def store_block(self) -> None:
+        place, op = self.pick(self.block_places()), self.pick(("", "", "+", "-", "*"))
+        match self.pick(range(4)):
+            case 0:
+                self.write(f"{place} {op}= {self.matrix(2)}")
+            case 1:
+                self.write(f"{place} {op}= {self.pick((self.row(1), self.float_(1)))}")
+            case 2:
+                first = self.pick((0, 1, 2))
+                inner = place[:-1]
+                other = self.pick((f"{inner}, 1:3]", f"tall[{first}:{first + 2}]"))
+                self.write(f"{inner}, {first}:{first + 2}] {op}= {other} * {self.float_(1)}")
+            case _:
+                self.write(f"{place[:-1]}, {self.index(TALL)}] {op}= {self.row(1)}")
+
+    def own_function(self) -> None:
+        if self.chance(50):
+            a, b = self.new("x"), self.new("x")
+            self.write(f"{a}, {b} = both({self.float_(1)}, {self.float_(1)})")
+            self.known.floats += [a, b]
+            return
+        rows = [name for name in self.known.rows if name[0] in "gw"]
+        self.write(f"nudge({self.pick((self.place(), *rows))}, {self.row(1)}, {self.float_(1)})")
+
+    def allocated(self) -> None:
+        name = self.new("q")
+        self.write(f"{name} = np.{self.pick(('zeros', 'ones'))}({self.small()} % {self.pick((5, 40))} + 1)")
+        self.write(f"{name}[{self.small()} % len({name})] {self.pick(('', '+'))}= {self.float_(1)}")
+        self.known.floats.append(self.pick((f"{name}[0]", f"np.sum({name})", f"({name} @ {name})")))
+        self.known.ints.append(f"len({name})")
+
     def fold(self) -> None:
         if not self.folds:
             return
@@ -574,6 +718,8 @@ class Author:
         for i in self.indices:
             self.vectors[f"u{i}"] = i
             self.arguments[f"u{i}"] = self.array((sizes[i],), self.pick(("f4", "f8", *WHOLE)))
+            self.blocks[f"M{i}"] = i
+            self.arguments[f"M{i}"] = self.array((sizes[i], TALL, self.length), self.pick(FLOATS))
         if kind in ("grid", "dense"):
             self.cells.append("cell")
             self.arguments["cell"] = self.array((sizes["i"], sizes["j"]), self.pick(("f4", "f8", *WHOLE)))
@@ -595,6 +741,8 @@ class Author:
             "table": self.array((7, self.length), self.pick(FLOATS)),
             "long": self.array((4, self.length + 6), self.pick((*FLOATS, "i4"))),
             "numbers": self.array((11,), self.pick(FLOATS)),
+            "tall": self.array((TALL, self.length), self.pick((*FLOATS, "i4"))),
+            "four": self.array((TALL,), self.pick(FLOATS)),
             "picks": self.array((11,), self.pick(WHOLE)),
             "flags": self.array((11,), "b1"),
             "half": self.pick((0.5, np.float32(0.5), np.float64(0.5))),

@@ -62,15 +62,9 @@ def from_the_end(A):
 
 
 @st.parallel
-def column(W, v):
-    for j in range(W.shape[1]):
-        v[j] = np.sum(W[:, j])
-
-
-@st.parallel
 def whole_matrix(W, V):
     for i in range(len(V)):
-        V[i] = W @ V[i]
+        V[i] = W * V[i]
 
 
 @st.parallel
@@ -171,7 +165,6 @@ CALLS: dict[str, tuple[Any, Any]] = {
     "swapped": (swapped, lambda: (st.zeros((8, 3)),)),
     "moved_index": (moved_index, lambda: (st.zeros(9),)),
     "from_the_end": (from_the_end, lambda: (st.zeros(9),)),
-    "column": (column, lambda: (st.zeros((5, 4)), st.zeros(4))),
     "whole_matrix": (whole_matrix, lambda: (st.zeros((4, 4)), st.zeros((9, 4)))),
     "accumulator_read": (accumulator_read, lambda: (st.zeros(9), st.accumulator(0.0))),
     "captured_written": (captured_written, lambda: (st.zeros(9),)),

@@ -11,7 +11,7 @@ from hypothesis import given, note, settings
 from loop_bodies import Written, bodies, three_ways
 from stretto.errors import LoopError, PlanError
 
-MANY = int(os.environ.get("STRETTO_LOOP_BODIES", "2000"))
+MANY = int(os.environ.get("STRETTO_LOOP_BODIES", "5000"))
 REFUSED_AT_MOST = 0.3
 
 
@@ -34,7 +34,7 @@ def check_all(count: int, *, derandomize: bool = False) -> None:
 
 
 def test_a_few_bodies() -> None:
-    check_all(7, derandomize=True)
+    check_all(8, derandomize=True)
 
 
 @pytest.fixture

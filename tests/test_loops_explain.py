@@ -69,7 +69,7 @@ def test_refusal(name: str) -> None:
 
 
 def test_a_call_is_refused_in_the_words_of_explain() -> None:
-    for name in ("running_sum", "scattered", "column"):
+    for name in ("running_sum", "scattered", "carried"):
         loop, arguments = refused_calls.CALLS[name]
         with pytest.raises(PlanError) as planned:
             loop.explain(*arguments())

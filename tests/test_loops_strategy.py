@@ -232,9 +232,11 @@ def test_data_dependent_subscripts_are_refused_with_the_ways_out() -> None:
         "  line 4 reads w[features[k]], line 6 writes w[features[k]]: iterations p and p + (+∞)",
         "ways out:",
         "  inspect=True: search the data for iterations that do not meet",
-        "  exempt the writes to w: pass b = st.buffer(w) as one more argument and write b[...] += …; "
+        "  exempt the writes to w: pass dw = st.buffer(w) as one more argument and write dw[...] += …; "
         "other visits then see them later",
         "  split the loop in two, so that the accesses above are in different loops",
+        "  where iterations do need what those before them wrote, the loop is serial: run the function as it is, with "
+        ".plain, or under numba.njit",
     ]
 
 
@@ -243,8 +245,8 @@ def test_every_obstacle_is_told_at_once() -> None:
         plan([*SPARSE, access("update", "count", number(0), line=7, text="count[0]")], LINE)
     text = str(caught.value)
     assert "line 7 updates count[0] twice: iterations p and p + (+∞)" in text
-    assert "pass b = st.buffer(w)" in text
-    assert "pass b = st.buffer(count)" in text
+    assert "pass dw = st.buffer(w)" in text
+    assert "pass dcount = st.buffer(count)" in text
     assert "inspect=True" not in text
 
 

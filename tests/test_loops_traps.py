@@ -381,6 +381,53 @@ def add_half(value: Any, delta: Any) -> Any:
     return value + delta / 2
 
 
+def test_lines_between_the_loops_write_elements() -> None:
+    """In the order of the text: before, between and after loops, with names and `if` among them."""
+
+    @st.parallel
+    def loop(x, s, A):  # type: ignore[no-untyped-def]
+        n = len(x)
+        s[0] = x[0]
+        s[n - 1] += 2 * s[0]
+        for i in range(1, n):
+            s[i] += s[0] + x[i]
+        m = n - 2
+        if m > 0:
+            A[0] = s[m]
+        else:
+            A[0, 1] = 7.0
+        A[1, 0] = A[0, 0]
+        for i in range(n):
+            s[i] *= A[1, 0]
+        A[1, 1] = s[0]
+
+    for n in (1, 2, 5, 40):
+        rng = np.random.default_rng(n)
+        arguments = {"x": rng.normal(size=n), "s": np.zeros(n), "A": np.ones((2, 3))}
+        plain = fresh(arguments)
+        loop.plain(**plain)
+        after = three_ways(loop, arguments)
+        for name in ("s", "A"):
+            np.testing.assert_array_equal(plain[name], after[name])
+
+
+def test_a_local_array_is_as_long_as_an_array_behind_a_buffer() -> None:
+    """Its size is read before a visit has a copy of that array; Numba said that a name was not defined."""
+
+    @st.parallel(width=2, blocks=4)
+    def loop(picks, G, dG, out):  # type: ignore[no-untyped-def]
+        for t in range(len(picks)):
+            s = np.zeros(G.shape[0])
+            for p in range(len(G)):
+                s[p] += G[p, picks[t]]
+                dG[p, picks[t]] += s[p]
+            out[t] = s.sum()
+
+    G = np.arange(12.0).reshape(3, 4)
+    after = three_ways(loop, {"picks": np.arange(9) % 4, "G": G, "dG": st.buffer(G), "out": np.zeros(9)})
+    assert after["out"][:4].tolist() == G.sum(axis=0).tolist()
+
+
 @pytest.mark.parametrize("apply", [None, add_half])
 @pytest.mark.parametrize("every", [None, 1, 3])
 def test_continue_counts_as_an_iteration_of_a_buffer(apply: Any, every: int | None) -> None:

@@ -179,6 +179,16 @@ class Environment:
             self.locals[name] = made
         return self.locals[name]
 
+    def allocate(self, step: t.Allocate) -> None:
+        """Make a local array with the sizes of this moment."""
+        sizes = [self.whole(size) for size in step.sizes]
+        for size in sizes:
+            if not 0 <= size < t.MOST_ELEMENTS:
+                raise RunError(f"line {step.line}: a local array of {size} elements; its size is from 0 to 2**31")
+        made = np.empty(sizes, self.declared[step.array].dtype)
+        _spoil(made)
+        self.locals[step.array] = made
+
     def index(self, array: str, node: Subscripted) -> Index:
         """The subscripts of an element, or of a whole row where there is one less than axes."""
         index = tuple(self.whole(k) for k in node.index)

@@ -89,6 +89,8 @@ class Interpreter:
                 values = [self._env.value(value) for value in step.values]
                 for place, value in zip(step.places, values, strict=True):
                     self._put(place, value)
+            case t.Allocate():
+                self._env.allocate(step)
             case t.ZeroFill():
                 self._env.array(step.array)[...] = 0
             case t.Fold():

@@ -34,6 +34,7 @@ class Accesses:
         self.shared = {array.name for array in body.arrays if array.role in ("state", "captured")}
         self.origin: dict[str, str] = {}  # why the value of a local variable is unknown, in words
         self.found: dict[Access, None] = {}
+        self.full: dict[str, Scalar] = {}  # variables of generated loops from 0, and where they end
 
     def collect(self) -> tuple[Access, ...]:
         self.block(self.body.steps)
@@ -62,6 +63,8 @@ class Accesses:
                 for place, value in zip(places, values, strict=True):
                     self.place(place, value)
                     self.forms.assign(place, value)
+            case t.Allocate(sizes=sizes):
+                self.values(*sizes)
             case t.Fold(line=line, accumulator=name, index=index, value=value):
                 self.values(*index, value)
                 self.note(name, "fold", line, self.filled(index, len(self.body.array(name).shape)), shown(name, index))
@@ -82,6 +85,9 @@ class Accesses:
             case t.RangeLoop(name=name, start=start, stop=stop, step=stride, body=body):
                 self.values(start, stop, stride)
                 self.origin[name] = f"{name} counts an inner loop"
+                if name.startswith("at.") and start == Const(t.INT, 0) and stride == Const(t.INT, 1):
+                    self.full[name] = stop  # generated: the rows of a matrix
+                    self.origin[name] = "it is part of a matrix"
                 before = self.forms.enter_range(step)
                 self.block(body)
                 self.forms.leave(before, name)
@@ -97,7 +103,7 @@ class Accesses:
             case t.ElementPlace(line=line, array=array, index=index):
                 self.values(*index)
                 if array in self.shared:
-                    self.note(array, "write", line, self.filled(index, len(index)), shown(array, index))
+                    self.note(array, "write", line, self.filled(index, len(index), array), shown(array, index))
             case t.RowPlace(line=line, array=array, lead=lead):
                 self.values(*lead, place.start)
                 if array in self.shared:
@@ -115,7 +121,7 @@ class Accesses:
             case t.Element(line=line, array=array, index=index):
                 self.values(*index)
                 if array in self.shared:
-                    self.note(array, "read", line, self.filled(index, len(index)), shown(array, index))
+                    self.note(array, "read", line, self.filled(index, len(index), array), shown(array, index))
             case t.RowLoad(line=line, array=array, lead=lead, start=start):
                 self.values(*lead, start)
                 if array in self.shared:
@@ -124,7 +130,7 @@ class Accesses:
                 self.values(*children(x))
 
     def row(self, x: t.RowLoad | t.RowPlace) -> tuple[Subscript, ...]:
-        lead = tuple(self.subscript(k) for k in x.lead)
+        lead = tuple(self.along(x.array, axis, k) for axis, k in enumerate(x.lead))
         if isinstance(x.start, Const) and isinstance(x.length, Const):
             start, size = int(x.start.value), self.body.array(x.array).shape[len(x.lead)]
             length = int(x.length.value)
@@ -132,8 +138,17 @@ class Accesses:
             return (*lead, WHOLE if full else Subscript("span", offset=start, stop=start + length))
         return (*lead, Subscript("any", why="the ends of a slice are computed"))
 
-    def filled(self, index: tuple[Scalar, ...], axes: int) -> tuple[Subscript, ...]:
-        return (*(self.subscript(k) for k in index), *([WHOLE] * (axes - len(index))))
+    def filled(self, index: tuple[Scalar, ...], axes: int, array: str = "") -> tuple[Subscript, ...]:
+        given = (self.along(array, axis, k) for axis, k in enumerate(index))
+        return (*given, *([WHOLE] * (axes - len(index))))
+
+    def along(self, array: str, axis: int, k: Scalar) -> Subscript:
+        """A subscript; every element of an axis if a generated loop covers it."""
+        if array and isinstance(k, t.Var) and k.name in self.full:
+            stop, size = self.full[k.name], self.body.array(array).shape[axis]
+            if stop == t.AxisSize(t.INT, array, axis) or (size is not None and stop == Const(t.INT, size)):
+                return WHOLE
+        return self.subscript(k)
 
     def subscript(self, k: Scalar) -> Subscript:
         if isinstance(k, t.Var) and k.name in self.unique:

@@ -112,6 +112,17 @@ class Slicer:
         match step:
             case t.Store():
                 return self.put(step, env, here)
+            case t.Allocate(array=array, sizes=sizes):
+                kept = self.reads(sizes, env, here)
+                why = next((w for size in sizes if (w := self.why(size, env))), "") or here
+                if why:
+                    env[array] = why
+                else:
+                    env.pop(array, None)
+                if why or array not in self.needed or self.dead:
+                    return kept
+                self.need(*sizes)
+                return [*kept, step]
             case t.ZeroFill(array=array):
                 if not here:
                     env.pop(array, None)

@@ -191,7 +191,8 @@ def _independent(question: _LoopFacts, vectors: Sequence[Vector]) -> Answer:
         return conflicts_text(vectors[0])
     if question.prefer is not None and len(question.prefer) == 2:
         return "cut= asks for two indices"
-    why = "no iteration writes what another one touches"
+    beside = " without a buffer" if question.buffered else ""
+    why = f"no iteration writes{beside} what another one touches"
     cuts = question.singles() or [(d,) for d in range(len(question.dims))]
     return _cheapest(question, "independent", cuts, why) if cuts else Strategy("independent", (), why)
 
@@ -442,16 +443,22 @@ def _refusal(question: _LoopFacts, vectors: Sequence[Vector], inspect: bool) -> 
             )
         else:
             ways.append(
-                f"exempt the writes to {name}: pass b = st.buffer({name}) as one more argument and write b[...] += …; "
-                "other visits then see them later"
+                f"exempt the writes to {name}: pass d{name} = st.buffer({name}) as one more argument and write "
+                f"d{name}[...] += …; other visits then see them later"
             )
     for name in arrays:
         if _summed(question, name):
-            ways.insert(0, f"if {name} is only added to: make it a sum, {name} = st.accumulator(np.zeros(...))")
+            made = f"pass st.accumulator({name}) in its place, and read the result with get()"
+            ways.insert(0, f"if {name} is only added to, make it a sum: {made}")
     if not inspect and not isinstance(inspected, str):
         ways.insert(0, "inspect=True: search the data for iterations that do not meet")
     if any(v.first.line != v.second.line for v in core):
         ways.append("split the loop in two, so that the accesses above are in different loops")
+    if question.kind == "grid" and not any("that is serial" in way for way in ways):
+        ways.append(
+            "where iterations do need what those before them wrote, the loop is serial: run the function as it is, "
+            "with .plain, or under numba.njit"
+        )
     return "\n".join([*what, "ways out:", *(f"  {way}" for way in ways)])
 
 

@@ -19,6 +19,7 @@ from typing import Any
 from stretto.loops.front.bind import BufferInfo
 from stretto.loops.types import typed_tree as t
 from stretto.loops.types.body import Body
+from stretto.loops.types.inventory import nodes
 from stretto.loops.types.promote import whole
 from stretto.loops.types.typed_tree import Scalar
 
@@ -49,6 +50,14 @@ class Buffers:
             else:
                 found += [(what, name) for what in ("pending", "mark", "touched", "keys", "deltas", "seen", "count")]
         return found
+
+    def shapes(self) -> None:
+        """Generate names for arrays whose shape a local array takes its size from, before a visit has copies."""
+        sized = {node.array for array in self.body.arrays for size in array.sizes for node in nodes(size)
+                 if isinstance(node, t.AxisSize)}  # fmt: skip
+        for name in self.private:
+            if name in sized:
+                self.sheet.write(f"{own(name)} = {own(name)}copy[0]")
 
     def begin(self) -> None:
         """Generate the start of a visit: its copies."""

@@ -47,6 +47,7 @@ def in_bits(count: Scalar) -> bool:
 
 
 CHOICES = "st.integers"
+SIZE = "the size of a local array"
 
 
 @dataclass(frozen=True, slots=True)

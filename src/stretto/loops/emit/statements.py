@@ -12,7 +12,7 @@ from stretto.loops.types.typed_tree import Const, Row, Scalar
 
 from .buffers import Buffers
 from .rows import LaneChunk, RowExpressions, chunks, unrolls
-from .scalars import NUMPY, SourceBuilder, own
+from .scalars import NUMPY, SIZE, SourceBuilder, own
 
 
 class StatementWriter(RowExpressions):
@@ -28,6 +28,13 @@ class StatementWriter(RowExpressions):
     def width(self, array: str, axis: int) -> str:
         size = self.body.array(array).shape[axis]
         return f"{own(array)}.shape[{axis}]" if size is None else str(size)
+
+    def local_arrays(self) -> None:
+        """Allocate the arrays that are private to an iteration, once for each worker."""
+        for array in self.body.arrays:
+            if array.role == "local":
+                sizes = ", ".join("0" if array.allocated else self.scalar(size) for size in array.sizes)
+                self.sheet.write(f"{own(array.name)} = np.empty(({sizes},), {NUMPY[array.dtype]})")
 
     def block(self, steps: tuple[t.Step, ...]) -> None:
         if not steps:
@@ -45,6 +52,8 @@ class StatementWriter(RowExpressions):
         match step:
             case t.Store():
                 self.put(step)
+            case t.Allocate():
+                self.allocate(step)
             case t.ZeroFill(array=array):
                 sheet.write(f"{own(array)}[...] = 0")
             case t.Fold():
@@ -80,6 +89,17 @@ class StatementWriter(RowExpressions):
                 sheet.depth -= 1
             case t.Jump(kind=kind):
                 sheet.write(kind)
+
+    def allocate(self, x: t.Allocate) -> None:
+        """Make a local array; after an error, or with a size that is one, it is empty."""
+        site = self.sheet.site(x.line, SIZE, 0)
+        sizes = [self.named(f"at({self.scalar(size)}, {t.MOST_ELEMENTS}, bad, {site})") for size in x.sizes]
+        if len(sizes) == 2:
+            self.sheet.imports.setdefault("from stretto.kernels.core.scratch import empty2")
+        name = "empty" if len(sizes) == 1 else "empty2"
+        kept = ", ".join(f"({size} if bad[0] == 0 else 0)" for size in sizes)
+        dtype = self.body.array(x.array).dtype
+        self.sheet.write(f"{own(x.array)} = {name}({kept}, {NUMPY[dtype]})")
 
     def guard_repeat(self) -> None:
         """Leave a while loop after a bad subscript: its condition may depend on the value that was not read."""

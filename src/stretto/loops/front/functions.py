@@ -117,15 +117,22 @@ def _package(value: object) -> str:
 RANDOM = "write st.uniform(t, i, j), st.integers or st.normal, with keys that say which number is meant"
 
 # Methods of a row or array, and the function each stands for.
-METHODS = {name: KnownFunction(name) for name in ("sum", "max", "min", "copy")} | {"dot": KnownFunction("@", 2, 2)}
+_SINGLE = ("copy", "mean", "var", "std", "argmax", "argmin")
+METHODS = {name: KnownFunction(name) for name in _SINGLE} | {"dot": KnownFunction("@", 2, 2)}
+METHODS |= {name: KnownFunction(f"{name}_all") for name in ("sum", "max", "min")}
 
-_ROW = "work on one row at a time: np.{0}(W[i])"
+ALONG = ("sum_all", "mean", "max_all", "min_all")  # take axis=
+_ROW = "work on one row at a time, np.{0}(W[i]), or along an axis of a matrix, np.{0}(A, axis=0)"
 
 # How to call a function that was called with unsupported arguments.
 USAGE = dict.fromkeys(loop_tree.FUNCTIONS, "pass just that") | {
     "sum": _ROW.format("sum"),
     "max": _ROW.format("max"),
     "min": _ROW.format("min"),
+    "mean": _ROW.format("mean"),
+    "sum_all": _ROW.format("sum"),
+    "max_all": _ROW.format("max"),
+    "min_all": _ROW.format("min"),
     "copy": "write w.copy()",
     "log": "write math.log(x) / math.log(2)",
     "where": "write np.where(test, a, b)",
@@ -133,6 +140,10 @@ USAGE = dict.fromkeys(loop_tree.FUNCTIONS, "pass just that") | {
     "**": "write x ** y",
     "square": "write x * x",
     "@": "write v @ w",
+    "outer": "write np.outer(u, v)",
+    "ones": "write np.ones(n, np.float32)",
+    "full": "write np.full(n, value, np.float32)",
+    "eye": "write np.eye(n)",
     "empty": "write np.empty(n, np.float32)",
     "zeros": "write np.zeros(n, np.float32)",
     "len": "write len(w)",
@@ -146,8 +157,6 @@ ATTRIBUTES = {
     "size": "write len(w), or multiply the entries of A.shape",
     "ndim": "write the number",
     "dtype": "write the type, such as np.float32",
-    "T": "swap the subscripts",
-    "mean": "write w.sum() / len(w)",
     "fill": "write w[:] = value",
     "astype": "write np.float32(w), np.float64(w), np.int32(w) or np.int64(w)",
     "item": "drop it: an element is a number already",
@@ -189,13 +198,15 @@ def _table() -> dict[int, KnownFunction]:
     for name in ("max", "min"):
         rows += [(getattr(builtins, name), KnownFunction(name, 1, MANY))]
         rows += [(getattr(np, f"{name}imum"), KnownFunction(f"{name}imum", 2, 2, after="numpy"))]
-        rows += [(getattr(np, name), KnownFunction(name)), (getattr(np, f"a{name}"), KnownFunction(name))]
+        rows += [(getattr(np, prefix + name), KnownFunction(f"{name}_all")) for prefix in ("", "a")]
     rows += [
         (sum, KnownFunction("sum")),
-        (np.sum, KnownFunction("sum")),
+        (np.sum, KnownFunction("sum_all")),
         (np.where, KnownFunction("where", 3, 3, after="numpy")),
     ]
     rows += [(function, KnownFunction("@", 2, 2)) for function in (np.dot, np.inner, np.matmul)]
+    rows += [(getattr(np, name), KnownFunction(name)) for name in ("mean", "var", "std", "argmax", "argmin")]
+    rows += [(np.outer, KnownFunction("outer", 2, 2))]
     rows += [(getattr(np, name), KnownFunction(name)) for name in ("float32", "float64", "int32", "int64")]
     rows += [
         (np.bool_, KnownFunction("bool")),
@@ -206,6 +217,9 @@ def _table() -> dict[int, KnownFunction]:
     rows += [
         (np.empty, KnownFunction("empty", 1, 2)),
         (np.zeros, KnownFunction("zeros", 1, 2)),
+        (np.ones, KnownFunction("ones", 1, 2)),
+        (np.full, KnownFunction("full", 2, 3)),
+        (np.eye, KnownFunction("eye", 1, 2)),
         (len, KnownFunction("len")),
     ]
     rows += [(range, KnownFunction("range", 1, 3)), (itertools.product, KnownFunction("product", 1, MANY))]
@@ -227,17 +241,12 @@ def _hints() -> dict[int, str]:
         (all, row),
         (np.cumsum, row),
         (np.searchsorted, row),
-        (np.argmax, row),
-        (np.argmin, row),
         (np.prod, row),
-        (np.argmin, "go through the row with a for loop and keep the smallest value so far and where it was"),
-        (np.argmax, "go through the row with a for loop and keep the largest value so far and where it was"),
-        (np.mean, "write w.sum() / len(w)"),
+        (complex, "keep real and imaginary parts apart"),
+        (np.linalg.solve, "solve it by elimination, in a function of your own"),
         (np.linalg.norm, "write math.sqrt(w @ w)"),
         (math.log2, "write math.log(x) / math.log(2)"),
         (math.log10, "write math.log(x) / math.log(10)"),
-        (np.ones, "write w = np.empty(n), then w[:] = 1"),
-        (np.full, "write w = np.empty(n), then w[:] = value"),
         (np.array, "write w = np.empty(n), then set its elements"),
         (np.zeros_like, "write np.zeros(len(w), np.float32), with the type you want"),
         (np.empty_like, "write np.empty(len(w), np.float32), with the type you want"),

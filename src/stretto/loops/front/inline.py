@@ -200,9 +200,8 @@ class _Lines(ast.NodeTransformer):
         self.line, self.text = line, text
 
     def visit(self, node: ast.AST) -> Any:
-        line = getattr(node, "lineno", None)
-        if isinstance(line, int) and not isinstance(line, InlinedLine):
-            node.lineno = InlinedLine(self.line, self.text, line)  # type: ignore[attr-defined]
+        if isinstance(node, ast.stmt | ast.expr) and not isinstance(node.lineno, InlinedLine):
+            node.lineno = InlinedLine(self.line, self.text, node.lineno)
         return super().generic_visit(node)
 
 

@@ -21,6 +21,9 @@ FUNCTIONS = (
     "where", "cos", "erf", "expm1", "lgamma", "log1p", "sin", "tanh",
     "uniform", "integers", "normal",  # random numbers with explicit keys
     "float32", "float64", "int32", "int64", "bool", "float", "int",  # conversions
+    "sum_all", "max_all", "min_all",  # NumPy's, which take matrices too
+    "mean", "var", "std", "argmax", "argmin", "outer",
+    "sum_axis", "mean_axis", "max_axis", "min_axis",  # with the axis as the last argument
     "numpy",  # converts a Python number to a NumPy number of the same size; no effect on rows and NumPy numbers
 )  # fmt: skip
 
@@ -43,7 +46,7 @@ class Name:
 
 @dataclass(frozen=True, slots=True)
 class Unary:
-    """op: '-', '+', 'not', '~'; 'own' is the value itself, or a copy of a row."""
+    """op: '-', '+', 'not', '~', 'T' (transposed); 'own' is the value itself, or a copy of a row."""
 
     line: int
     op: str
@@ -130,12 +133,16 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class LocalArray:
-    """A small local array: np.empty(n), np.zeros(n), np.zeros((n, m), dtype=…). fill: 'empty' or 'zeros'."""
+    """A small local array: np.empty(n), np.zeros(n), np.zeros((n, m), dtype=…).
+
+    fill: 'empty', 'zeros', 'full' (of `value`, also for np.ones) or 'eye'.
+    """
 
     line: int
     fill: str
     shape: tuple[Expr, ...]
     dtype: str  # NumPy's short name, such as 'f8'
+    value: Expr | None = None
 
 
 @dataclass(frozen=True, slots=True)

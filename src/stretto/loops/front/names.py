@@ -27,7 +27,7 @@ UNKNOWN = object()  # the value of a name that is not defined or depends on the 
 class InlinedCalls:
     """What the inlined calls of one loop function have in common; see `inline`.
 
-    The parsers are attributes because they call `inline`, which calls them.
+    It has the parsers, which call `inline`, because `inline` calls them.
     """
 
     expression: Callable[[ast.expr, NameScope], Any]  # parses an expression

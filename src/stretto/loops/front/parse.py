@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import itertools
 import types
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -38,7 +39,7 @@ def parse(fn: Callable[..., Any]) -> loop_tree.Function:
     _check_parameters(text, names)
     steps = tuple(_steps(text, names))
     loops = [step for step in steps if isinstance(step, loop_tree.LoopNest)]
-    if not loops:
+    if not any(isinstance(node, ast.For) for node in _body(text.node)):
         raise names.refuse(text.node, f"{text.node.name} has no for loop", "write one: for (i, j), r in data: …")
     return loop_tree.Function(
         name=text.node.name,
@@ -98,7 +99,7 @@ def _body(node: ast.FunctionDef) -> list[ast.stmt]:
 def _steps(text: FunctionSource, names: NameScope) -> Iterator[loop_tree.LoopNest | loop_tree.Setup]:
     """Loops and the statements between them. A statement may use names assigned between loops, not those of loops."""
     made = set(parameters(text.node))
-    for node in _body(text.node):
+    for node in _with_loops(_body(text.node)):
         if isinstance(node, ast.For):
             yield _loop(node, names)
             continue
@@ -128,6 +129,32 @@ _NOT_IN_SETUP = (
 )
 
 
+def _with_loops(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """The statements of a function, with those that write elements between the loops in a loop of one iteration.
+
+    `s[0] = x[0]` is compiled like any other line, so every runtime knows what it reads and writes.
+    """
+    for writes, group in itertools.groupby(body, _writes_elements):
+        nodes = list(group)
+        if not writes:
+            yield from nodes
+            continue
+        once = ast.parse("for _ in range(1): pass").body[0]
+        assert isinstance(once, ast.For)
+        for part in ast.walk(once):
+            ast.copy_location(part, nodes[0])
+        once.body = nodes
+        yield once
+
+
+def _writes_elements(node: ast.stmt) -> bool:
+    """Whether a statement between the loops assigns elements of arrays, and no names."""
+    if not isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign | ast.If):
+        return False
+    places = [part for part in ast.walk(node) if isinstance(part, ast.Subscript) and isinstance(part.ctx, ast.Store)]
+    return bool(places) and not stored(node)
+
+
 def _setup(node: ast.stmt, names: NameScope) -> loop_tree.Setup:
     """A statement that Python runs: an assignment of names, from any expression."""
     match node:
@@ -153,7 +180,9 @@ def _setup(node: ast.stmt, names: NameScope) -> loop_tree.Setup:
         if isinstance(part, _NOT_IN_SETUP):
             raise names.not_compiled(cast(ast.expr, part))
         if isinstance(part, ast.Subscript | ast.Attribute) and isinstance(part.ctx, ast.Store):
-            advice = "write it inside a loop, or in the caller"
+            advice = "write elements of arrays on a line of their own"
+            if isinstance(part, ast.Attribute):
+                advice = "write it inside a loop, or in the caller"
             raise names.refuse(part, f"only names are assigned between the loops: {shorten(part)}", advice)
     return loop_tree.Setup(node.lineno, tuple(stored(plain)), ast.unparse(plain))
 

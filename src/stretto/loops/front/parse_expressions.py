@@ -8,7 +8,17 @@ import types
 import numpy as np
 
 from stretto.loops.front import loop_tree
-from stretto.loops.front.functions import ATTRIBUTES, METHODS, USAGE, dtype_name, has_hint, is_plain, known, remedy
+from stretto.loops.front.functions import (
+    ALONG,
+    ATTRIBUTES,
+    METHODS,
+    USAGE,
+    dtype_name,
+    has_hint,
+    is_plain,
+    known,
+    remedy,
+)
 from stretto.loops.front.inline import Own, can_inline, inline
 from stretto.loops.front.names import UNKNOWN, NameScope, is_function
 from stretto.loops.front.refusals import shorten
@@ -111,6 +121,8 @@ def _attribute(node: ast.Attribute, names: NameScope) -> loop_tree.Expr:
     if value is not UNKNOWN:
         return _constant(node, value, names)
     root = node.value
+    if node.attr == "T":
+        return loop_tree.Unary(node.lineno, "T", expression(root, names))
     if isinstance(root, ast.Name) and root.id in names.own and node.attr not in ATTRIBUTES:
         advice = f"pass it as a parameter of its own, or name it above the loop: {node.attr} = {shorten(node)}"
     else:
@@ -242,9 +254,11 @@ def _call(node: ast.Call, names: NameScope) -> loop_tree.Expr:
             return inline(node, value, names)
         problem = f"{spelled} is plain Python and" if is_plain(value) else spelled
         raise names.refuse(node, f"{problem} cannot be called in a loop", remedy(value))
+    if function.name in ALONG and len(node.args) + len(node.keywords) == 2:
+        return _along(node, function.name, node.args[0] if node.args else None, node.args[1:], names)
     if not function.least <= len(node.args) + len(node.keywords) <= function.most:
         raise names.refuse(node, f"{spelled} takes {function.arity()} here: {shorten(node)}", USAGE[function.name])
-    if function.name in ("empty", "zeros"):
+    if function.name in ("empty", "zeros", "ones", "full", "eye"):
         return _fresh(node, function.name, names)
     _no_keywords(node, spelled, names)
     match function.name:
@@ -264,12 +278,32 @@ def _method(node: ast.Call, func: ast.Attribute, names: NameScope) -> loop_tree.
     if function is None:
         advice = ATTRIBUTES.get(func.attr, "call a function of numbers and rows instead, such as np.exp(w)")
         raise names.refuse(node, f"the method {spelled} cannot be compiled: {shorten(node)}", advice)
+    if function.name in ALONG and len(node.args) + len(node.keywords) == 1:
+        return _along(node, function.name, func.value, node.args, names)
     args = (expression(func.value, names), *_arguments(node, spelled, names))
     if not function.least <= len(args) <= function.most:
         count = function.most - 1 or "no"
         raise names.refuse(node, f"{spelled} takes {count} argument here: {shorten(node)}", USAGE[function.name])
     # A copy is a value and not a view; +w has the same meaning.
     return loop_tree.Unary(node.lineno, "+", args[0]) if func.attr == "copy" else function.call(node.lineno, args)
+
+
+def _along(node: ast.Call, name: str, array: ast.expr | None, rest: list[ast.expr], names: NameScope) -> loop_tree.Expr:
+    """np.sum(A, axis=0)."""
+    short = name.removesuffix("_all")
+    given = rest[0] if rest else node.keywords[0].value if node.keywords[0].arg == "axis" else None
+    match given:
+        case ast.Constant(value=int() as axis) if not isinstance(axis, bool):
+            pass
+        case ast.UnaryOp(ast.USub(), ast.Constant(value=int() as back)):
+            axis = -back
+        case _:
+            said = f"np.{short} takes a row, or a matrix and axis=0 or 1: {shorten(node)}"
+            raise names.refuse(node, said, USAGE[name])
+    if array is None:
+        raise names.refuse(node, f"this has no array: {shorten(node)}", USAGE[name])
+    args = (expression(array, names), loop_tree.Number(node.lineno, axis))
+    return loop_tree.Call(node.lineno, f"{short}_axis", args)
 
 
 def _arguments(node: ast.Call, spelled: str, names: NameScope) -> tuple[loop_tree.Expr, ...]:
@@ -294,18 +328,28 @@ def _float_of_text(node: ast.Constant, names: NameScope) -> loop_tree.Number:
 
 
 def _fresh(node: ast.Call, fill: str, names: NameScope) -> loop_tree.LocalArray:
-    """np.zeros(n), np.empty((n, m), dtype=np.float32)."""
-    given: dict[str, ast.expr] = dict(zip(("shape", "dtype"), node.args, strict=False))
+    """np.zeros(n), np.empty((n, m), dtype=np.float32), np.full(n, 0.5), np.eye(n)."""
+    order = {"full": ("shape", "fill_value", "dtype"), "eye": ("N", "M")}.get(fill, ("shape", "dtype"))
+    allowed = (*order, "dtype")
+    given: dict[str, ast.expr] = dict(zip(order, node.args, strict=False))
     for keyword in node.keywords:
-        if keyword.arg not in ("shape", "dtype") or keyword.arg in given:
+        if keyword.arg not in allowed or keyword.arg in given:
             raise names.refuse(node, f"np.{fill} takes a shape and a dtype here: {shorten(node)}", USAGE[fill])
         given[keyword.arg] = keyword.value
-    if "shape" not in given:
+    if fill == "eye" and "N" in given:
+        given["shape"] = ast.Tuple([given["N"], given.get("M", given["N"])], ast.Load())
+    if "shape" not in given or (fill == "full" and "fill_value" not in given):
         raise names.refuse(node, f"np.{fill} takes a shape: {shorten(node)}", USAGE[fill])
     shape = given["shape"]
-    sizes = shape.elts if isinstance(shape, ast.Tuple) else [shape]
+    sizes = [expression(size, names) for size in (shape.elts if isinstance(shape, ast.Tuple) else [shape])]
     dtype = _dtype(given["dtype"], names) if "dtype" in given else "f8"
-    return loop_tree.LocalArray(node.lineno, fill, tuple(expression(size, names) for size in sizes), dtype)
+    value: loop_tree.Expr | None = loop_tree.Number(node.lineno, 1) if fill == "ones" else None
+    if fill == "full":
+        value = expression(given["fill_value"], names)
+        if "dtype" not in given and not (isinstance(value, loop_tree.Number) and isinstance(value.value, float)):
+            advice = "write np.full(n, value, np.float64), with the type you want"
+            raise names.refuse(node, f"the type of this array is not known: {shorten(node)}", advice)
+    return loop_tree.LocalArray(node.lineno, "full" if value is not None else fill, tuple(sizes), dtype, value)
 
 
 def _dtype(node: ast.expr, names: NameScope) -> str:

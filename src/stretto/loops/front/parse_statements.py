@@ -13,6 +13,8 @@ from stretto.loops.front.names import UNKNOWN, NameScope
 from stretto.loops.front.parse_expressions import OPERATORS, data_name, expression, item
 from stretto.loops.front.refusals import shorten
 
+_FRESH = ("zeros", "empty", "ones", "full", "eye")  # make local arrays
+
 
 def block(nodes: list[ast.stmt], names: NameScope) -> tuple[loop_tree.Stmt, ...]:
     """The statements of a body, without those that have no effect."""
@@ -94,8 +96,24 @@ def _assign(node: ast.Assign, names: NameScope) -> tuple[loop_tree.Stmt, ...]:
     if len(target.elts) != len(node.value.elts):
         counts = f"{len(target.elts)} on the left, {len(node.value.elts)} on the right"
         raise names.refuse(node, f"the two sides of the assignment differ in length: {counts}", "make them equal")
+    if _separate(target.elts, node.value.elts, names):
+        parts = zip(target.elts, node.value.elts, strict=True)
+        return tuple(loop_tree.Assign(line, (_target(a, names),), (expression(b, names),)) for a, b in parts)
     values = tuple(expression(value, names) for value in node.value.elts)
     return (loop_tree.Assign(line, tuple(_target(part, names) for part in target.elts), values),)
+
+
+def _separate(targets: list[ast.expr], values: list[ast.expr], names: NameScope) -> bool:
+    """Whether `a, b = np.zeros(n), np.zeros(m)` is one assignment after another: no value reads a name it assigns.
+
+    A local array is declared by an assignment of its own.
+    """
+    assigned = {target.id for target in targets if isinstance(target, ast.Name)}
+    read = {part.id for value in values for part in ast.walk(value) if isinstance(part, ast.Name)}
+    if len(assigned) < len(targets) or not assigned.isdisjoint(read):
+        return False
+    functions = [known(names.value(value.func)) for value in values if isinstance(value, ast.Call)]
+    return any(function is not None and function.name in _FRESH for function in functions)
 
 
 def _callee(node: ast.Call, names: NameScope) -> object:

@@ -71,7 +71,7 @@ def lay_inspected(analysis: Analysis, held: BoundValues, known: Mapping[str, Any
         raise refuse(
             analysis.function,
             analysis.loop.line,
-            *_too_little(groups, hottest(given, colouring), recorded, held, width),
+            *_too_little(groups, hottest(given, colouring), recorded, held, width, analysis.space.records is not None),
         )
     waves = tuple(np.arange(lo, hi, dtype=np.int64) for lo, hi in zip(groups.waves[:-1], groups.waves[1:], strict=True))
     place = np.empty(len(given), np.int32)
@@ -122,9 +122,9 @@ def _words(groups: Groups, hot: HottestElement | None, width: int) -> str:
 
 
 def _too_little(
-    groups: Groups, hot: HottestElement | None, recorded: AccessTrace, held: BoundValues, width: int
+    groups: Groups, hot: HottestElement | None, recorded: AccessTrace, held: BoundValues, width: int, records: bool
 ) -> tuple[str, str]:
-    """(problem, remedy) of a loop whose iterations share too many elements."""
+    """(problem, remedy) of a loop whose iterations share too many elements. records: whether it runs over data."""
     found = f"inspect=True finds too little to run together: parallelism {groups.parallelism:.2f} of at most {width}"
     if groups.parallelism < LEAST:
         found += f", and {LEAST} is the least worth having"
@@ -135,7 +135,7 @@ def _too_little(
     array, element = recorded.owner(hot.element)
     index = ", ".join(str(int(k)) for k in np.unravel_index(element, held.arrays[array].shape))
     share = hot.iterations / len(groups.picked)
-    leave = f", or leave {array}[{index}] out of the data (an intercept, say)" if share >= 0.2 else ""
+    leave = f", or leave {array}[{index}] out of the data (an intercept, say)" if share >= 0.2 and records else ""
     shared = (
         f"{array}[{index}] alone is shared by {hot.iterations:,} of {len(groups.picked):,} iterations ({share:.0%})"
     )
@@ -143,4 +143,5 @@ def _too_little(
 
 
 def _exempt(array: str) -> str:
-    return f"exempt the writes to {array}: pass b = st.buffer({array}) as one more argument and write b[...] += …"
+    given = f"pass d{array} = st.buffer({array}) as one more argument and write d{array}[...] += …"
+    return f"exempt the writes to {array}: {given}"

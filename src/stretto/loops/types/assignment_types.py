@@ -20,7 +20,8 @@ from stretto.loops.types.body import BodyArray
 
 from . import promote
 from . import typed_tree as t
-from .expression_types import Expressions
+from .matrix_assignments import MatrixAssignments
+from .matrix_values import MatrixView, sized
 from .promote import NAMES, floating, whole
 from .scope import assigned, subscripted
 from .typed_nodes import cast, cast_row, row_op
@@ -29,7 +30,7 @@ from .typed_tree import INT, Const, Row, Scalar, ScalarType
 _MANY = 128  # the most elements of a local row that is kept in registers
 
 
-class Assignments(Expressions):
+class Assignments(MatrixAssignments):
     """One pass over a body: its assignments."""
 
     def __init__(
@@ -95,6 +96,22 @@ class Assignments(Expressions):
         return now
 
     def assign(self, x: loop_tree.Assign, steps: list[t.Step]) -> None:
+        if len(x.targets) > 1 and all(isinstance(value, loop_tree.LocalArray) for value in x.values):
+            for target, fresh in zip(x.targets, x.values, strict=True):
+                self.assign(loop_tree.Assign(x.line, (target,), (fresh,)), steps)
+            return
+        first = x.targets[0]
+        if (
+            isinstance(first, loop_tree.Item)
+            and len(x.targets) == 1
+            and self.dims(first) == 1
+            and self.is_column(first)
+        ):
+            self.store_column(x.line, first, x.values[0])
+            return
+        if self.of_matrices(x):
+            self.assign_matrix(x.line, x.targets[0], x.values[0])
+            return
         if (
             len(x.targets) == 1
             and isinstance(x.values[0], loop_tree.LocalArray)
@@ -105,14 +122,16 @@ class Assignments(Expressions):
         if views_swapped(x, self.axes, self.root):
             raise refuse_swap(self.function, x)
         values = [self.expr(value) for value in x.values]
-        for target, given, value in zip(x.targets, x.values, values, strict=True):
+        for target, given, found in zip(x.targets, x.values, values, strict=True):
             if isinstance(target, loop_tree.Name) and isinstance(given, loop_tree.Unary) and given.op == "own":
-                self.returned(target.name, value)
+                self.returned(target.name, found)
         places: list[t.Place] = []
         stored: list[Scalar | Row] = []
         for target, value in zip(x.targets, values, strict=True):
             place = self.place(target, value, steps, alone=len(values) == 1)
             if place is not None:
+                if isinstance(place, t.RowPlace) and isinstance(target, loop_tree.Name) and t.is_row(value):
+                    value = sized(value, place.length)
                 places.append(place)
                 stored.append(self.fit(x.line, place, value))
         if places:
@@ -125,19 +144,10 @@ class Assignments(Expressions):
         if whose and not ("." in whose and (whose in self.locals or whose in self.registers)):
             self.copied.add(name)
 
-    def axes(self, name: str) -> int:
-        """Number of axes of a name: 0 for a number."""
-        info = self.infos.get(name)
-        if isinstance(info, ArrayInfo):
-            return len(info.shape)
-        if name in self.locals:
-            return len(self.locals[name].shape)
-        return int(name in self.views or name in self.registers)
-
     def root(self, name: str) -> str:
         """The array that a view is part of."""
         view = self.views.get(name)
-        return view.array if isinstance(view, t.RowLoad) else name
+        return view.array if isinstance(view, t.RowLoad | MatrixView) else name
 
     def place(
         self, target: loop_tree.Target, value: Scalar | Row, steps: list[t.Step], *, alone: bool
@@ -172,16 +182,14 @@ class Assignments(Expressions):
         self.alone(name, line)
         length = self.scope.of(value.length)
         if length is None or length[0] != length[1]:
-            self.no(
-                line,
-                f"the length of {name} is not known before the loop starts",
-                f"allocate it first: {name} = np.empty(n), and assign {name}[:k]",
-            )
+            return self.long_place(name, value, steps, line)
         size = length[0]
         self.views.pop(name, None)
         self.defined.add(name)
         if name in self.subscripted or size > _MANY:
             known = self.locals.get(name)
+            if known is not None and known.allocated:
+                return self.long_place(name, value, steps, line)
             if known is not None and (known.dtype != value.dtype or known.sizes != (Const(INT, size),)):
                 self.no(line, f"{name} is given a row of another type or length", "use two names")
             self.locals[name] = BodyArray(name, value.dtype, (size,), "local", (Const(INT, size),))
@@ -193,7 +201,7 @@ class Assignments(Expressions):
     def alone(self, name: str, line: int) -> None:
         """Refuse a new row for a name while another name is a view of its old row, since both share one array."""
         for other, view in self.views.items():
-            whose = view.array if isinstance(view, t.RowLoad) else view.name if isinstance(view, t.RowLocal) else ""
+            whose = getattr(view, "array", "") or getattr(view, "name", "")
             if other != name and whose == name and (name in self.locals or name in self.registers):
                 self.no(line, f"{name} is given a new row while {other} stands for its old one",
                         f"write .copy() where {other} is assigned")  # fmt: skip
@@ -211,38 +219,24 @@ class Assignments(Expressions):
 
         return replace(row, lead=tuple(kept(x) for x in row.lead), start=kept(row.start), length=kept(row.length))
 
-    def steady(self, x: Scalar) -> bool:
-        match x:
-            case Const() | t.AxisSize() | t.RaggedSize():
-                return True
-            case t.Var(name=name):
-                return self.counts.get(name, 0) <= 1
-            case t.Op(args=args):
-                return all(self.steady(arg) for arg in args)
-            case t.Cast(x=inner):
-                return self.steady(inner)
-        return False
-
     def fresh(self, name: str, x: loop_tree.LocalArray, steps: list[t.Step]) -> None:
         """p = np.zeros(n): an array local to the iteration, allocated once for each worker."""
         self.writable(name, x.line)
         self.alone(name, x.line)
         sizes = tuple(self.integer(size) for size in x.shape)
-        for size in sizes:
-            found = self.scope.of(size)
-            if found is None or found[0] != found[1]:
-                self.no(
-                    x.line,
-                    f"the size of {name} changes from iteration to iteration",
-                    "make it as large as needed, from numbers known before the loop starts",
-                )
-        array = BodyArray(name, x.dtype, (None,) * len(sizes), "local", sizes)
-        if self.locals.setdefault(name, array) != array:
-            self.no(x.line, f"{name} is made twice with different sizes or types", "use two names")
+        array = self.allocated(name, x.dtype, sizes, x.line)
         self.views.pop(name, None)
         self.defined.add(name)
-        if x.fill == "zeros":
-            steps.append(t.ZeroFill(x.line, name))
+        self.fill(array, x)
+
+    def long_place(self, name: str, value: Row, steps: list[t.Step], line: int) -> t.Place:
+        """The place of a row with a name whose length is known only as the loop runs."""
+        if name in self.registers:
+            self.no(line, f"{name} is given a row of another type or length", "use two names")
+        array = self.allocated(name, value.dtype, (value.length,), line)
+        self.views.pop(name, None)
+        self.defined.add(name)
+        return self.place_of(array, (), line)
 
     def item_place(self, x: loop_tree.Item) -> t.Place:
         """A subscripted target of a plain assignment."""
@@ -276,9 +270,9 @@ class Assignments(Expressions):
         if isinstance(place, t.RowPlace | t.RowName):
             if not t.is_row(value):
                 return t.Splat(place.dtype, place.length, cast(ScalarType(place.dtype), value))
-            if value.length != place.length:
+            if not self.equal(value.length, place.length):
                 self.level(line, place.dtype, t.RowLocal(place.dtype, place.length, ""), value)
-            return cast_row(place.dtype, value)
+            return cast_row(place.dtype, sized(value, place.length))
         if t.is_row(value):
             self.no(
                 line, "a whole row is assigned to one element", "subscript the row, or leave out the last subscript"
@@ -293,8 +287,14 @@ class Assignments(Expressions):
         if isinstance(info, AccumulatorInfo | BufferInfo):
             self.folding(x, info, steps)
             return
+        if self.dims(x.target) == 2:
+            self.update_matrix(x)
+            return
+        if self.column_target(x.target):
+            self.update_column(x)
+            return
         if x.op == "@":
-            self.no(x.line, "@= is not supported")
+            self.no(x.line, "@= is not supported", "write A[...] = A @ B, or w[:] = A @ w")
         if isinstance(x.target, loop_tree.Name) and (base in self.known or isinstance(info, NumberInfo)):
             self.writable(base, x.line)  # raises the specific error
         old = self.expr(x.target)
@@ -355,6 +355,9 @@ class Assignments(Expressions):
             if any(isinstance(part, loop_tree.Span) for part in x.target.index):
                 self.no(x.line, f"a slice of {name}", "add to one element, or to a whole row")
             index = tuple(self.integer(part) for part in x.target.index if not isinstance(part, loop_tree.Span))
+        if self.dims(x.value) == 2:
+            self.fold_matrix(x, info, index)
+            return
         value = self.expr(x.value)
         if len(info.shape) - len(index) not in (0, 1):
             self.no(

@@ -23,6 +23,7 @@ class BodyArray:
     shape: tuple[int | None, ...]  # sizes known when compiled; None for an axis that may differ from call to call
     role: str  # see above
     sizes: tuple[Scalar, ...] = ()  # of a local array: its shape, evaluated once
+    allocated: bool = False  # whether `Allocate` makes it, each time with the sizes of that moment
 
 
 @dataclass(frozen=True, slots=True)

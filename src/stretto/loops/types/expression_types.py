@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from dataclasses import replace
 from functools import partial
 
 from stretto.loops.front import loop_tree
@@ -44,10 +45,8 @@ class Expressions(Integers):
                 return self.logic(x)
             case loop_tree.IfExp():
                 return self.choice(x)
-            case loop_tree.Inlined(label=label, steps=steps, values=(value, *_)):
-                outer, self.quiet = self.quiet, label
-                self.before += self.block(steps)
-                self.quiet = outer
+            case loop_tree.Inlined(values=(value, *_)):
+                self.run(x)
                 return self.expr(value)
             case loop_tree.Call():
                 return self.call(x)
@@ -56,6 +55,12 @@ class Expressions(Integers):
                     x.line, "a fresh array must be given a name of its own", "write p = np.zeros(n) on a line alone"
                 )
         raise AssertionError(x)
+
+    def run(self, x: loop_tree.Inlined) -> None:
+        """Type the statements of an inlined call; they run before the statement."""
+        outer, self.quiet = self.quiet, x.label
+        self.before += self.block(x.steps)
+        self.quiet = outer
 
     @abstractmethod
     def block(self, statements: tuple[loop_tree.Stmt, ...]) -> tuple[t.Step, ...]:
@@ -151,9 +156,9 @@ class Expressions(Integers):
 
     def level(self, line: int, dtype: str, *values: Scalar | Row) -> tuple[Row, ...]:
         """Convert values to rows of one dtype and one length; scalars are broadcast."""
-        rows = [value for value in values if t.is_row(value)]
+        rows = sorted((v for v in values if t.is_row(v)), key=lambda row: not isinstance(row.length, Const))
         for other in rows[1:]:
-            if rows[0].length != other.length:
+            if not self.equal(rows[0].length, other.length):
                 self.no(
                     line,
                     f"a row of {_said(rows[0].length)} elements meets one of {_said(other.length)}",
@@ -161,7 +166,9 @@ class Expressions(Integers):
                 )
         length = rows[0].length
         return tuple(
-            cast_row(dtype, value) if t.is_row(value) else t.Splat(dtype, length, cast(ScalarType(dtype), value))
+            cast_row(dtype, value if value.length == length else replace(value, length=length))
+            if t.is_row(value)
+            else t.Splat(dtype, length, cast(ScalarType(dtype), value))
             for value in values
         )
 
@@ -184,6 +191,10 @@ class Expressions(Integers):
             case loop_tree.Number(value=0.5):
                 return self.function_of(x.line, "sqrt", base)
         exponent = self.expr(x.right)
+        if isinstance(base, Const) and isinstance(exponent, Const) and base.type == exponent.type == INT:
+            value = base.value**exponent.value if 0 <= exponent.value < 64 else None
+            if value is not None and abs(value) < 2**63:
+                return Const(INT, value)
         kind = promote.arithmetic("/", _kind(base), _kind(exponent))
         if kind is None or not (floating(_kind(base)) or floating(_kind(exponent))):
             self.no(

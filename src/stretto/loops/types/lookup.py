@@ -44,7 +44,9 @@ class NameResolver(ABC):
         self.found: dict[str, ScalarType] = {}  # of local scalars, in this pass
         self.locals: dict[str, BodyArray] = {}  # local arrays
         self.registers: dict[str, tuple[str, int]] = {}  # local rows: dtype and length
-        self.views: dict[str, Row] = {}  # names for parts of arrays
+        self.views: dict[str, Any] = {}  # names for parts of arrays: rows, and a `MatrixView`
+        self.placed: dict[str, Any] = {}  # names that stand for a typed value: a number, a row or a matrix
+        self.ran: dict[int, loop_tree.Inlined] = {}  # inlined calls whose statements were typed, by identity
         self.moved: set[str] = set()  # views that may now be of another part of an array
         self.defined: set[str] = set()
         self.numbers: dict[str, ScalarType] = {}  # arguments that are used
@@ -119,6 +121,13 @@ class NameResolver(ABC):
             self.arrays[name] = BodyArray(name, info.dtype, shape, info.role)
         return self.arrays[name]
 
+    def equal(self, left: Scalar, right: Scalar) -> bool:
+        """Whether two lengths are known to be the same."""
+        if left == right:
+            return True
+        a, b = self.scope.of(left), self.scope.of(right)
+        return a is not None and b is not None and a[0] == a[1] == b[0] == b[1]
+
     def extent(self, name: str, axis: int, line: int) -> Scalar:
         """array.shape[axis]: a constant except for the first axis."""
         info = self.infos.get(name)
@@ -132,7 +141,7 @@ class NameResolver(ABC):
             if name in self.ragged and axis == 0:
                 return t.RaggedSize(INT, name)
             if name in self.views:
-                return self.views[name].length
+                return self.views[name].length  # type: ignore[no-any-return]
             if name in self.registers:
                 return Const(INT, self.registers[name][1])
             self.no(line, f"the size of {name} is not known here", "take the shape of an array or the length of a row")
@@ -208,7 +217,7 @@ class NameResolver(ABC):
         if name in self.fields:
             return t.Var(self.fields[name], name)
         if name in self.views:
-            return self.views[name]
+            return self.views[name]  # type: ignore[no-any-return]
         if name in self.registers:
             self.need(name, x.line)
             dtype, length = self.registers[name]

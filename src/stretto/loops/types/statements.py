@@ -62,7 +62,7 @@ def assigned(steps: tuple[t.Step, ...], local: set[str]) -> frozenset[str]:
         match step:
             case t.Store(places=places):
                 found |= {target_of(place, local) for place in places} - {""}
-            case t.ZeroFill(array=array):
+            case t.ZeroFill(array=array) | t.Allocate(array=array):
                 found.add(array)
             case t.RangeLoop(name=name):
                 found.add(name)
@@ -74,7 +74,8 @@ def assigned(steps: tuple[t.Step, ...], local: set[str]) -> frozenset[str]:
 def substantive(steps: tuple[t.Step, ...]) -> bool:
     """Whether statements record or compute anything."""
     return any(
-        isinstance(step, t.BufferAdd | t.Store | t.ZeroFill | t.RangeLoop | t.RaggedLoop) for step in every_step(steps)
+        isinstance(step, t.BufferAdd | t.Store | t.Allocate | t.ZeroFill | t.RangeLoop | t.RaggedLoop)
+        for step in every_step(steps)
     )
 
 
@@ -98,6 +99,8 @@ def expressions(step: t.Step) -> tuple[Scalar | Row, ...]:
             return tuple(found)
         case t.BufferAdd(index=index, value=value) | t.Fold(index=index, value=value):
             return (*index, value)
+        case t.Allocate(sizes=sizes):
+            return sizes
         case t.Branch(test=test) | t.WhileLoop(test=test):
             return (test,)
         case t.RangeLoop(start=start, stop=stop, step=stride):
@@ -144,14 +147,14 @@ def pruned(body: Body, steps: tuple[t.Step, ...], behind: Mapping[str, tuple[str
         match step:
             case t.RaggedLoop(ragged=field_):
                 ragged.add(field_)
-            case t.ZeroFill(array=name):
+            case t.ZeroFill(array=name) | t.Allocate(array=name):
                 names.add(name)
             case t.Store(places=places):
                 names |= {place.array for place in places if isinstance(place, t.ElementPlace | t.RowPlace)}
             case t.BufferAdd(buffer=name):
                 records.setdefault(name)
     for array in body.arrays:
-        if array.name in names:
+        if array.name in names and not array.allocated:
             for size in array.sizes:
                 look(size)
     kept = [array for array in body.arrays if array.name in names]

@@ -36,6 +36,7 @@ class ScalarType:
 
 
 INT, FLOAT, BOOL = ScalarType("i8", True), ScalarType("f8", True), ScalarType("b1", True)
+MOST_ELEMENTS = 2**31  # one more than a local array has along an axis at most
 MOST_CHOICES = 2**31  # the most possible values of `st.integers`
 
 # Functions of one number, or of every element of a row: those in `kernels.numeric.elementary`, and others.
@@ -366,6 +367,18 @@ class Store:
 
 
 @dataclass(frozen=True, slots=True)
+class Allocate:
+    """Make the local array `array` anew with these sizes, its elements undefined; a negative size is an error.
+
+    For arrays whose size is known only as the loop runs; the others are made once.
+    """
+
+    line: int
+    array: str
+    sizes: tuple[Scalar, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ZeroFill:
     """Set every element of the local array `array` to zero (for np.zeros)."""
 
@@ -447,4 +460,4 @@ class Jump:
     kind: str
 
 
-Step: TypeAlias = Store | ZeroFill | Fold | BufferAdd | Branch | WhileLoop | RangeLoop | RaggedLoop | Jump
+Step: TypeAlias = Store | Allocate | ZeroFill | Fold | BufferAdd | Branch | WhileLoop | RangeLoop | RaggedLoop | Jump

@@ -1,0 +1,87 @@
+"""`python -m bench loop_corpus`: measure every loop, check its bits and write bench/results/loop_corpus.md."""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+from collections.abc import Iterator
+
+import numpy as np
+
+import stretto as st
+from bench import loop_corpus, report
+from stretto.testing.arithmetic import same_bits
+from stretto.testing.loops import reference
+
+from .entry import CorpusLoop
+from .measure import Measured, arrays_of, measure
+
+COLUMNS = ["loop", "theme", "strategy", "equal bits", "ours, 1 thread", "ours, 2 threads", "strict Numba",
+           "fastmath Numba", "plain Numba", "strict / ours", "plain / ours", "first call: ours, strict",
+           "refused: followed by"]  # fmt: skip
+GOAL = 0.9  # of the speed of strict Numba
+
+
+def equal_bits(entry: CorpusLoop) -> bool:
+    """Whether 1, 2 and 4 workers have the bits of the reference interpreter, on small data."""
+    arguments = entry.arguments(entry.small)
+    wanted = reference(entry.loop().plan(**arguments))
+    for workers in (1, 2, 4):
+        again = entry.arguments(entry.small)
+        entry.loop().using(runtime=st.Threads(workers))(**again)
+        for name, value in again.items():
+            expect = wanted.accumulators.get(name, wanted.arrays.get(name))
+            found = arrays_of(value)
+            if expect is not None and len(found) == 1 and not same_bits(expect, np.asarray(found[0])):
+                return False
+    return True
+
+
+def line(theme: str, entry: CorpusLoop, found: Measured) -> list[str]:
+    """One line of the table."""
+    ms, first = found.milliseconds, found.compiled
+
+    def time(name: str) -> str:
+        return f"{ms[name]:.1f}" if name in ms else ""
+
+    def ratio(name: str) -> str:
+        return f"{ms[name] / ms['ours']:.2f}" if name in ms and "ours" in ms else ""
+
+    bits = ("yes" if equal_bits(entry) else "NO") if found.strategies else ""
+    compiled = ", ".join(f"{first[name]:.1f}" for name in ("ours", "strict") if name in first)
+    times = [time(name) for name in ("ours", "ours 2", "strict", "fast", "plain")]
+    refused = f"{entry.instead or 'none'}: {found.message}" if found.message else ""
+    return [entry.name, theme, " / ".join(found.strategies) or "refused", bits, *times, ratio("strict"), ratio("plain"),
+            compiled, refused.replace("|", "\\|")]  # fmt: skip
+
+
+def summary(measured: dict[str, Measured]) -> Iterator[str]:
+    """What the table says in a few lines."""
+    written = {name: found for name, found in measured.items() if not loop_corpus.corpus()[name].follows}
+    accepted = [name for name, found in written.items() if found.strategies]
+    yield f"- accepted as written: {len(accepted)} of {len(written)}"
+    answered = [name for name, found in written.items() if found.message and loop_corpus.corpus()[name].instead]
+    yield f"- refused, and the advice followed: {len(answered)}"
+    ratios = sorted(found.milliseconds["strict"] / found.milliseconds["ours"] for found in measured.values()
+                    if "ours" in found.milliseconds and "strict" in found.milliseconds)  # fmt: skip
+    fast = sum(ratio >= GOAL for ratio in ratios)
+    spread = f"median {statistics.median(ratios):.2f}, least {ratios[0]:.3f}"
+    yield f"- at least {GOAL} of strict Numba at one thread: {fast} of {len(ratios)}; {spread}"
+
+
+def main(arguments: list[str]) -> None:
+    """Measure every loop and write the table."""
+    parser = argparse.ArgumentParser(prog="python -m bench loop_corpus")
+    parser.add_argument("--only", nargs="*", metavar="NAME", help="loops to print; nothing is written")
+    chosen = parser.parse_args(arguments)
+    rows, measured = [], {}
+    for theme, module in loop_corpus.THEMES.items():
+        for entry in module.LOOPS:
+            if chosen.only is None or entry.name in chosen.only:
+                measured[entry.name] = measure(entry)
+                rows.append(line(theme, entry, measured[entry.name]))
+                print(" | ".join(rows[-1]), flush=True)
+    if chosen.only is not None:
+        return
+    body = "\n".join(summary(measured)) + "\n\n" + report.table(COLUMNS, rows)
+    report.save("loop_corpus", "Loops from textbooks beside Numba", report.text(loop_corpus.__doc__), body)
