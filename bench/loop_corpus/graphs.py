@@ -322,7 +322,11 @@ FORD = CorpusLoop(
     bellman_ford, edges_data, (50, 2, 4), (50_000, 8, 5), refused="inspect=True", instead="bellman_ford, inspected"
 )
 LABELS = CorpusLoop(
-    label_propagation, labels_data, (200, 1, 3), (100_000, 3, 10), refused="inspect=True",
+    label_propagation,
+    labels_data,
+    (200, 1, 3),
+    (100_000, 3, 10),
+    refused="inspect=True",
     instead="label_propagation, inspected",
 )
 LOOPS = (

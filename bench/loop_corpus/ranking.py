@@ -174,7 +174,7 @@ def hashing_buffered(left, right, same, X, P, dP, lr, margin):
         u, v = np.tanh(P @ x), np.tanh(P @ z)
         d = u - v
         if same[t]:
-            g = d
+            g = d.copy()
         elif np.sum(d * d) < margin:
             g = -d
         else:
