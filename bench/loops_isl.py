@@ -18,7 +18,7 @@ from stretto.errors import PlanError
 from stretto.loops.layout.traversal import iterations
 from stretto.testing.loops import reference
 
-from .loops_nests import Form, Loop, Nest, Point, conflicts, nest, value
+from .loops_nests import NAMES, Form, Loop, Nest, Point, conflicts, nest, value
 
 FINEST = (64, 64)  # blocks: more than any of these indices has values, so that every value is a block
 
@@ -174,12 +174,13 @@ def plain_function(source: str, name: str) -> Callable[..., Any]:
     return made
 
 
-def examine(seed: int, *, compiled: bool = False) -> Outcome:
+def examine(seed: int, *, interpreted: bool = False, compiled: bool = False) -> Outcome:
     """Plan the nest of a seed, and check the plan; AssertionError where a dependence is missed or a result differs.
 
-    The vectors contain every distance that the library finds; the plan, cut as finely as possible, runs dependent
-    iterations in their order whatever the timing; the reference interpreter gives what plain Python gives, bit for bit,
-    and so do two threads with `compiled`.
+    The vectors contain every distance that the library finds; the plan, cut as finely as possible, runs every iteration
+    once, and dependent ones in their order whatever the timing; plain Python in the order of the plan gives what it
+    gives in the order of the loop, and so do the reference interpreter with `interpreted` and two threads with
+    `compiled`, bit for bit.
     """
     given = nest(random.Random(seed))
     oracle = Oracle(given)
@@ -196,23 +197,41 @@ def examine(seed: int, *, compiled: bool = False) -> Outcome:
     dims = len(analysis.space.dims)
     if dims == given.depth:
         assert oracle.covered(analysis.vectors), f"a distance is missed in nest {seed}:\n{given.source}"
-    finished, visit = before(visits), {}
-    for v in range(len(visits)):
+    every, visit, points = {point[:dims] for point in given.points()}, {}, []
+    waves = [wave.tolist() for wave in visits.waves] or [list(range(len(visits)))]
+    for v in itertools.chain(*waves):
         for point, _ in iterations(visits, analysis.space, v):
             visit[point] = v
+            points.append(point)
+    inside = [point for point in points if point in every]
+    assert len(inside) == len(every) == len(set(inside)), f"iterations are left out of nest {seed}:\n{given.source}"
+    finished = before(visits)
     for p, q in conflicts(given):
         first, second = visit[p[:dims]], visit[q[:dims]]
         assert first == second or finished[second] >> first & 1, f"{p} and {q} race in nest {seed}:\n{given.source}"
     wanted = _fresh(given)
     plain(**wanted)
-    found = [reference(plan).arrays]
+    found = [_in_order(given, dims, inside, seed)]
+    if interpreted:
+        found.append(reference(plan).arrays)
     if compiled:
         found.append(_fresh(given))
         loop.using(runtime=st.Threads(2))(**found[-1])
     for arrays in found:
-        assert all(np.array_equal(arrays[name], wanted[name]) for name in "AB"), f"nest {seed} differs:\n{given.source}"
+        same = all(np.array_equal(arrays[name], wanted[name]) for name in "AB")
+        assert same, f"nest {seed} differs:\n{given.source}"
     exact = not oracle.dependences.is_empty() or not analysis.vectors
     return Outcome(given.depth, not given.plain_ranges, oracle.parallel(), analysis.strategy.name, exact)
+
+
+def _in_order(given: Nest, dims: int, points: list[Point], seed: int) -> dict[str, Any]:
+    """The arrays after a run of the body in plain Python over the values of the outer `dims` indices, in this order."""
+    head, *lines = given.source.splitlines()
+    body = [line[4 * (dims - 1) :] for line in lines[dims:]]
+    over = [head.replace("loop(", "loop(points, "), f"    for ({', '.join(NAMES[:dims])},) in points:", *body]
+    arrays = _fresh(given)
+    plain_function("\n".join(over) + "\n", f"<nest {seed} in order>")(points, **arrays)
+    return arrays
 
 
 def _fresh(given: Nest) -> dict[str, Any]:

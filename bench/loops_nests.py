@@ -86,11 +86,15 @@ def nest(draw: random.Random) -> Nest:
     axes = {name: draw.choice((1, depth, depth, max(1, depth - 1))) for name in "AB"}
     axes = {name: min(3, count) for name, count in axes.items()}
     raw: list[Reference] = []
+    if crossing := depth > 2 and draw.random() < 0.12:
+        axes["A"] = 2
     texts: list[tuple[Reference, str, list[Reference], tuple[Form, ...]]] = []
     for _ in range(statements):
         test: tuple[Form, ...] = (_test(draw, depth),) if draw.random() < 0.15 and depth > 1 else ()
         target = _reference(draw, depth, "A" if draw.random() < 0.8 else "B", axes, True, test)
         reads = [_reference(draw, depth, draw.choice("AAB"), axes, False, test) for _ in range(draw.choice((1, 1, 2)))]
+        if crossing:
+            target, *reads = _crossing(draw, depth, test)
         sign = draw.choice(("=", "=", "+="))
         raw += [target, *reads, *([Reference(target.array, target.axes, False, test)] if sign == "+=" else [])]
         texts.append((target, sign, reads, test))
@@ -163,6 +167,19 @@ def _reference(
     if draw.random() < 0.6:
         dims = (list(range(depth)) * 3)[:count]
     return Reference(array, tuple(_form(draw, depth, d) for d in dims), write, test)
+
+
+def _crossing(draw: random.Random, depth: int, test: tuple[Form, ...]) -> list[Reference]:
+    """A[i, j] from A[i, k] and A[k, j], as in Floyd and Warshall's loop, for an outer index k; shifted a little."""
+    one, two, outer = depth - 2, depth - 1, draw.randrange(depth - 2)
+
+    def at(dim: int, shift: int = 0) -> Form:
+        return tuple(int(d == dim) for d in range(depth)), shift
+
+    read = [(at(one), at(outer, draw.choice((0, 0, 1)))), (at(outer, draw.choice((0, 0, -1))), at(two))]
+    read += [(at(one, draw.choice((0, -1))), at(two, draw.choice((0, -1))))] * draw.randrange(2)
+    found = [Reference("A", (at(one), at(two)), True, test)]
+    return found + [Reference("A", axes, False, test) for axes in draw.sample(read, draw.choice((1, 2, len(read))))]
 
 
 def _test(draw: random.Random, depth: int) -> Form:

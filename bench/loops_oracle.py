@@ -2,18 +2,24 @@
 
 Subscripts are indices plus constants, and forms such as 2 * i, n - 1 - i, i + j and i * m + j; some ranges count down,
 have steps, or depend on outer indices; some statements are under a test. *Missed* counts nests of which a dependence is
-in none of our vectors, two dependent iterations may run together or in the wrong order, or the result is not that of
-plain Python; the command stops at the first. *Parallel* are nests for which the scheduler of the library finds a
-parallel loop or a permutable band of two loops; *found* are those of them that get a strategy other than `chain` or a
-refusal. *Others found* are nests that run in parallel although that scheduler finds nothing. *Invented* are nests
-without a dependence for which we claim one. `--nests n` and `--first seed` choose the nests; `--no-page` only prints.
+in none of our vectors, two dependent iterations may run together or in the wrong order, or plain Python in the order of
+the plan (for every tenth nest the reference interpreter too) gives other numbers; the command stops at the first.
+*Parallel* are nests for which the scheduler of the library finds a parallel loop or a permutable band of two loops;
+*found* are those of them that get a strategy other than `chain` or a refusal. *Others found* are nests that run in
+parallel although that scheduler finds nothing. *Invented* are nests without a dependence for which we claim one.
+`--nests n` and `--first seed` choose the nests; `--no-page` only prints; `--record FILE` keeps outcomes, and a later run
+goes on with them.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
 
 from . import report
 from .loops_isl import Outcome, examine
@@ -25,8 +31,9 @@ def main(arguments: Sequence[str] = ()) -> None:
     parser.add_argument("--nests", type=int, default=20_000, help="how many")
     parser.add_argument("--first", type=int, default=1_000_000, help="seed of the first")
     parser.add_argument("--no-page", action="store_true", help="only print")
+    parser.add_argument("--record", type=Path, help="keep outcomes in this file, and go on with those it has")
     given = parser.parse_args(arguments)
-    outcomes = [examine(given.first + k) for k in range(given.nests)]
+    outcomes = list(_outcomes(given.first, given.nests, given.record))
     body = "\n\n".join([_shares(outcomes), _strategies(outcomes)])
     if given.no_page:
         print(body)
@@ -34,6 +41,19 @@ def main(arguments: Sequence[str] = ()) -> None:
     about = report.text(__doc__)
     command = f"loops_oracle --nests {given.nests} --first {given.first}"
     report.save("loops_oracle", "Dependences of random loop nests", about, body, ("islpy",), command)
+
+
+def _outcomes(first: int, nests: int, record: Path | None) -> Iterator[Outcome]:
+    """The outcome of every nest, from the record where it has it."""
+    lines = record.read_text().splitlines() if record is not None and record.exists() else []
+    known = {seed: Outcome(**fields) for seed, fields in map(json.loads, lines)}
+    with open(record or os.devnull, "a", encoding="utf-8") as file:
+        for seed in range(first, first + nests):
+            if seed not in known:
+                known[seed] = examine(seed, interpreted=seed % 10 == 0)
+                file.write(json.dumps([seed, asdict(known[seed])]) + "\n")
+                file.flush()
+            yield known[seed]
 
 
 def shares(outcomes: Sequence[Outcome]) -> tuple[int, int]:

@@ -72,13 +72,21 @@ def _error(loss: int, limit: Any, r: Any, p: Any) -> tuple[Any, float]:
     return f4(pull), cost
 
 
-def shrinks(step: Any, lam: Any, ridge: Any, shares: Any, x: int, y: int) -> tuple[Any, Any]:
+def shrinks(steps: Any, lam: Any, ridge: Any, shares: Any, x: int, y: int) -> tuple[Any, Any]:
     """What a step leaves of a row and of a column whose ridge is shared by their ratings."""
     if shares is None:
-        return (f4(f4(1) - f4(step * lam)),) * 2
+        return (f4(f4(1) - f4(steps[0] * lam)),) * 2
     each = (f4(lam + f4(ridge * share)) for share in (shares[0][x], shares[1][y]))
-    left = [max(f4(f4(1) - f4(step * penalty)), f4(0)) for penalty in each]
+    left = [max(f4(f4(1) - f4(step * penalty)), f4(0)) for step, penalty in zip(steps, each, strict=True)]
     return left[0], left[1]
+
+
+def own_steps(step: Any, decay: Any, shares: Any, x: int, y: int) -> tuple[Any, Any]:
+    """The steps of a row and of a column, which shrink with their ratings if decay > 0."""
+    if not decay:
+        return step, step
+    row, col = (f4(step * np.sqrt(f4(share / f4(share + decay)))) for share in (shares[0][x], shares[1][y]))
+    return row, col
 
 
 def sgd(
@@ -94,6 +102,7 @@ def sgd(
     limit: Any,
     ridges: tuple[Any, Any] = (0, 0),
     shares: Any = None,
+    decay: Any = 0,
 ) -> Array:
     """One pass of plain SGD in serial order, in place; the loss of each visit."""
     out = np.zeros(len(blocks.ptr) - 1)
@@ -106,15 +115,16 @@ def sgd(
                 p = f4(p + f4(b[x] + c[y]))
             e, cost = _error(loss, limit, blocks.r[t], p)
             total += cost
-            g = f4(step * e)
+            steps = own_steps(step, decay, shares, x, y)
+            g, k = f4(steps[0] * e), f4(steps[1] * e)
             w, h = W[x].copy(), H[y].copy()
-            shrink_w, shrink_h = shrinks(step, lam, ridges[0], shares, x, y)
+            shrink_w, shrink_h = shrinks(steps, lam, ridges[0], shares, x, y)
             W[x] = fma(g, h, shrink_w * w)
-            H[y] = fma(g, w, shrink_h * h)
+            H[y] = fma(k, w, shrink_h * h)
             if len(b):
-                shrink_b, shrink_c = shrinks(step, lam_bias, ridges[1], shares, x, y)
+                shrink_b, shrink_c = shrinks(steps, lam_bias, ridges[1], shares, x, y)
                 b[x] = f4(f4(shrink_b * b[x]) + g)
-                c[y] = f4(f4(shrink_c * c[y]) + g)
+                c[y] = f4(f4(shrink_c * c[y]) + k)
         out[v] = total
     return out
 

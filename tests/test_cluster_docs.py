@@ -143,7 +143,6 @@ SERVED: dict[str, tuple[Any, Callable[[], tuple[Any, Any]], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.filterwarnings("ignore::stretto.errors.SerialWarning")
 @pytest.mark.parametrize("name", SERVED)
 def test_loops_whose_arrays_are_served(name: str) -> None:
     body, make, options = SERVED[name]

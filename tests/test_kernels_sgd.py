@@ -118,26 +118,30 @@ def test_the_kernel_is_its_twin(optimizer: str, loss: str, biased: bool, limit: 
     np.testing.assert_array_equal(done.step.out, out)
 
 
+@pytest.mark.parametrize("schedule", ["constant", "adaptive"])
 @pytest.mark.parametrize("biased", [True, False], ids=["biases", "no biases"])
-def test_default_penalties_also_count_once_for_each_row_and_column(biased: bool) -> None:
+def test_default_penalties_also_count_once_for_each_row_and_column(biased: bool, schedule: str) -> None:
     """Bit for bit; a step shrinks the factors of a row with few ratings to zero, and not beyond."""
     data = some_ratings(150, 30, 20)
     one, two = (Model(data, 2, 20, biased=biased) for _ in range(2))
-    problem = FactorizationProblem(20, biases=biased, learning_rate=2.0, schedule="constant")
+    problem = FactorizationProblem(20, biases=biased, learning_rate=2.0, schedule=schedule)
+    decay = f4(problem.decay_at(7))
+    assert (decay > 0) == (schedule == "adaptive")
     arrays = (one.blocks.ptr, one.blocks.u, one.blocks.i, one.blocks.r, one.blocks.row_base, one.blocks.col_base)
     with Serial().open() as crew:
         shares = shares_of(problem, survey(InMemory(data), crew), one.rows, one.cols)
-        step = sgd_step(problem, one.order, 0, SCALE, 0.25, arrays, tuple(one.states()), (), shares)
+        step = sgd_step(problem, one.order, 7, SCALE, 0.25, arrays, tuple(one.states()), (), shares)
         crew.run(step, "exact")
-    reg = penalties(problem, SCALE)
+    reg, size = penalties(problem, SCALE), f4(problem.step_at(7))
+    assert size == 2.0 or schedule == "adaptive"
     assert reg.ridge > 0
     assert (reg.bias_ridge > 0) == biased
     counts = np.maximum(np.bincount(data.rows, minlength=30), 1)
     np.testing.assert_array_equal(shares[0][one.rows.place], (1 / counts).astype(f4))
     assert 2.0 * (reg.factors + reg.ridge / counts.min()) > 1
-    tail = (f4(2.0), f4(reg.factors), f4(reg.biases), CODES["squared"], f4(0.25))
+    tail = (size, f4(reg.factors), f4(reg.biases), CODES["squared"], f4(0.25))
     one_pass: Any = sgd_twin.sgd
-    wanted = one_pass(two.blocks, *two.states(), *tail, (f4(reg.ridge), f4(reg.bias_ridge)), shares)
+    wanted = one_pass(two.blocks, *two.states(), *tail, (f4(reg.ridge), f4(reg.bias_ridge)), shares, decay)
     assert np.array_equal(step.out, wanted)
     assert digest(one.states()) == digest(two.states())
 

@@ -346,7 +346,6 @@ NESTS: dict[str, tuple[str, dict[str, Any], str | None]] = {
 }
 
 
-@pytest.mark.filterwarnings("ignore::stretto.errors.SerialWarning")
 @pytest.mark.parametrize("name", NESTS)
 def test_nests_keep_their_order(name: str) -> None:
     """On any number of threads, cut finely: what plain Python computes; or the loop is refused."""
@@ -448,7 +447,6 @@ def test_steps_that_build_on_what_they_find_do_not_warn() -> None:
     )
 
 
-@pytest.mark.filterwarnings("ignore::stretto.errors.SerialWarning")
 @pytest.mark.parametrize(
     ("source", "strategy"),
     [

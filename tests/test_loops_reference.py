@@ -170,7 +170,6 @@ def test_every_strategy_is_there_in_the_order_they_are_tried() -> None:
     assert set(rows) == {name for name in _MEANING if not name.startswith("scheduled")}
 
 
-@pytest.mark.filterwarnings("ignore::stretto.errors.SerialWarning")
 @pytest.mark.parametrize("row", table(section("Strategies")), ids=lambda row: row[0].strip("`"))
 def test_a_strategy_is_what_its_row_says(row: list[str]) -> None:
     name, (_, _, order, cluster) = row[0].strip("`"), row[1:]
@@ -279,7 +278,6 @@ def test_every_row_has_its_case() -> None:
     assert [label(row) for row in supported()] == [*ROWS, *REFUSED]
 
 
-@pytest.mark.filterwarnings("ignore::stretto.errors.SerialWarning")
 @pytest.mark.parametrize("row", [row for row in supported() if label(row) in ROWS], ids=label)
 def test_what_is_supported(row: list[str]) -> None:
     source, arguments, array = ROWS[label(row)]

@@ -571,10 +571,8 @@ def counting(x: Any) -> None:
 
 def test_the_order_of_no_data_is_refused() -> None:
     with pytest.raises(
-        PlanError, match="none of the loops of this plan runs over these data; its loops run over ranges"
+        PlanError, match="none of the loops of this plan runs over these data; its loops run over ranges; pass no data"
     ):
-        counting.plan(np.zeros(10)).order(None)
-    with pytest.raises(PlanError, match="none of the loops of this plan runs over these data"):
         counting.plan(np.zeros(10)).order(COLUMNS)
 
 

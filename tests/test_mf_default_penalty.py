@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import stretto as st
-from stretto.solvers.factorization.penalties import penalties
+from stretto.errors import PlanError
+from stretto.solvers.factorization.penalties import NoiseEstimate, penalties
 from stretto.solvers.factorization.problem import FactorizationProblem
 
 
@@ -73,11 +74,14 @@ def test_schedules() -> None:
         problem = FactorizationProblem(4, epochs=epochs, **settings)
         return [problem.step_at(epoch) for epoch in range(epochs)]
 
-    assert steps(20) == steps(20, schedule="linear") == steps(20, schedule="polynomial")
+    given = {"learning_rate": 0.04}
+    assert steps(20, **given) == steps(20, schedule="linear") == steps(20, schedule="polynomial")
+    assert steps(20) == steps(20, schedule="adaptive") != steps(20, schedule="linear")
     for epochs in (40, 200):
-        assert steps(epochs) == steps(epochs, schedule="polynomial") != steps(epochs, schedule="linear")
-        assert sum(steps(epochs)) == pytest.approx(sum(steps(20)), rel=0.15)
-        assert steps(epochs)[-1] == pytest.approx(0.04 / epochs)
+        assert steps(epochs, **given) == steps(epochs, schedule="polynomial") != steps(epochs, schedule="linear")
+        for settings, least in (({}, 0.06), (given, 0.04)):
+            assert sum(steps(epochs, **settings)) == pytest.approx(sum(steps(20, **settings)), rel=0.15)
+            assert steps(epochs, **settings)[-1] == pytest.approx(least / epochs)
     assert steps(40, optimizer="adagrad") == steps(40, optimizer="adagrad", schedule="linear")
 
 
@@ -105,3 +109,64 @@ def test_partial_fit_counts_penalties_for_each_rating() -> None:
     fitted.partial_fit(second)
     assert not fitted._learned.problem.by_row
     assert penalties(fitted._learned.problem, 1.0).bias_ridge == 0
+
+
+def clear_ratings() -> tuple[st.Data, st.Data]:
+    """(train, test): ratings that factors explain nearly all of."""
+    return st.generate_ratings(60_000, 1_000, 400, rank=4, noise=0.1, seed=2).data.split(0.1, seed=0)
+
+
+def test_penalties_of_factors_follow_the_noise_of_the_ratings() -> None:
+    """Measured in an early epoch, and the same wherever the fit runs; rows are folded in with what was measured."""
+    fitted = {}
+    for name, ratings in (("clear", clear_ratings), ("noisy", dense_ratings)):
+        train, _ = ratings()
+        runs = [st.MatrixFactorization(8, random_state=0, n_jobs=jobs).fit(train) for jobs in (1, 2)]
+        assert runs[0].history_ == runs[1].history_
+        fitted[name] = runs[0]
+        noise = runs[0]._learned.problem.noise
+        assert noise == pytest.approx((runs[0].history_[3]["train_rmse"] / runs[0].scale_) ** 2)
+        reg = penalties(runs[0]._learned.problem, 1.0)
+        assert reg.factors == pytest.approx(0.055 * noise)
+        assert reg.ridge == pytest.approx(5 * noise)
+    clear, noisy = (fitted[name]._learned.problem.noise for name in ("clear", "noisy"))
+    assert clear < 0.2 < 0.4 < noisy
+
+
+def test_ratings_with_little_noise_get_a_weak_penalty() -> None:
+    train, test = clear_ratings()
+    weak, usual = errors(train, test), errors(train, test, schedule="polynomial")
+    assert weak[-1] < 0.95 * usual[-1]
+
+
+def test_an_early_error_cannot_raise_the_penalty() -> None:
+    noise = NoiseEstimate()
+    for epoch, error in enumerate((0.9, 0.8, 0.5, 0.7, 0.1)):
+        noise.add(epoch, error)
+    assert [noise.at(epoch) for epoch in (0, 1, 2, 3, 4, 5, 19)] == [None, None, 0.6, 0.6, 0.5, 0.7, 0.7]
+    assert noise.last() == 0.7
+    assert NoiseEstimate().last() is None
+
+
+def test_rows_with_many_ratings_are_exact_early() -> None:
+    """Equal steps keep the factors of items with a thousand ratings noisy until the last epochs."""
+    train, test = dense_ratings()
+    adaptive, equal = errors(train, test), errors(train, test, schedule="polynomial")
+    assert adaptive[6] < min(equal[:10])
+
+
+def test_adaptive_steps_are_for_plain_sgd() -> None:
+    train, _ = dense_ratings()
+    with pytest.raises(PlanError, match="schedule='adaptive' is for optimizer='sgd'"):
+        st.MatrixFactorization(4, optimizer="adagrad", schedule="adaptive").fit(train)
+
+
+def test_a_saved_model_keeps_the_noise(tmp_path: Any) -> None:
+    train, test = clear_ratings()
+    model = st.MatrixFactorization(4, max_iter=6, random_state=0).fit(train)
+    model.save(tmp_path / "model")
+    loaded = st.MatrixFactorization.load(tmp_path / "model")
+    assert loaded._learned.problem.noise == model._learned.problem.noise is not None
+    np.testing.assert_array_equal(loaded.fold_in(test).factors, model.fold_in(test).factors)
+    again = model.set_params(warm_start=True).fit(train)
+    assert again._learned.problem.noise == loaded._learned.problem.noise

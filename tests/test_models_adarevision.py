@@ -51,7 +51,7 @@ def test_any_learning_rate_will_do() -> None:
 
 def test_the_default_is_as_good_as_sgd() -> None:
     ours, plain = (-model(optimizer=name, max_iter=20).fit(TRAIN).score(TEST) for name in ("adarevision", "sgd"))
-    assert ours < 1.02 * plain
+    assert ours < 1.03 * plain
 
 
 def test_squares_are_one_for_each_element() -> None:

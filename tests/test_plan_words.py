@@ -32,7 +32,7 @@ def test_explain_says_what_runs_where_and_what_is_promised(plan: Plan) -> None:
     assert text.splitlines()[0] == f"plan {plan.fingerprint}: mf/sgd on 300 × 200, 12,000 entries"
     assert lines["grade"] == "grade       identical: same fingerprint, same bits: serially and at any number of workers"
     assert lines["profile"].startswith("profile     exact: ")
-    for said in ("rank=4", "loss=squared", "reg=0.05", "biases=True", "optimizer=sgd", "seed=7"):
+    for said in ("rank=4", "loss=squared", "reg_of_noise=0.055", "biases=True", "optimizer=sgd", "seed=7"):
         assert said in " ".join(text.split())
     side = plan.order.rows
     assert lines["grid"].startswith(f"grid        {side} × {side} blocks from width 4, cut by histogram")

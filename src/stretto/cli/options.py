@@ -27,7 +27,9 @@ class Optimizer(StrEnum):
 
 
 class ScheduleChoice(StrEnum):
+    adaptive = "adaptive"
     linear = "linear"
+    polynomial = "polynomial"
     constant = "constant"
 
 
@@ -209,16 +211,16 @@ RateOption = Annotated[
         "--learning-rate",
         help="First step of sgd, for ratings of spread 1.",
         panel=_SOLVER,
-        show_default="0.04, adagrad 0.1, adarevision 0.08",
+        show_default="0.15 with adaptive steps, else 0.04, adagrad 0.1, adarevision 0.08",
     ),
 ]
 ScheduleOption = Annotated[
     ScheduleChoice | None,
     _option(
         "--schedule",
-        help="The learning rate falls to zero over the epochs, or stays as it is.",
+        help="The learning rate falls to zero over the epochs, also with the ratings of a row, or stays as it is.",
         panel=_SOLVER,
-        show_default="polynomial, adagrad linear, adarevision constant",
+        show_default="adaptive, with a learning rate polynomial, adagrad linear, adarevision constant",
     ),
 ]
 OptimizerOption = Annotated[

@@ -327,6 +327,8 @@ def _bounds(loop: loop_tree.LoopNest) -> Iterator[str]:
                 waiting.append(operand)
             case loop_tree.Binary(left=left, right=right):
                 waiting += [left, right]
+            case loop_tree.Call(args=args):
+                waiting += args
 
 
 def _surroundings(plain: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]] | None:

@@ -30,9 +30,8 @@ class MfRecipe(Recipe):
         from stretto.solvers.factorization.problem import FactorizationProblem
 
         given = {name: self.parameters[name] for name in ("solver", "schedule", "optimizer")}
-        return (
-            given["solver"] == "sgd" and FactorizationProblem(self.parameters["n_components"], **given).fall == "linear"
-        )
+        falls = ("linear", "adaptive")
+        return given["solver"] == "sgd" and FactorizationProblem(self.parameters["n_components"], **given).fall in falls
 
     def data(self) -> Data | str:
         if self.memory is None:

@@ -217,6 +217,8 @@ def _from_sparse(X: Any, checked: bool) -> Design:
     # First, because repeated entries are added up, and small integers would wrap around.
     X = X.astype(dtype, copy=False)
     matrix = X.tocsc()
+    if given.format == "csr" and checked and X.has_canonical_format:
+        matrix.has_canonical_format = True  # SciPy would read all indices to find out
     if not matrix.has_canonical_format:
         matrix = matrix.copy() if matrix is X else matrix
         matrix.sum_duplicates()

@@ -16,7 +16,7 @@ import numpy as np
 
 from stretto.kernels.core.claims import next_visit
 from stretto.kernels.core.compile import inner, kernel
-from stretto.kernels.core.scratch import empty
+from stretto.kernels.core.scratch import empty, zeros
 
 from .grid import ROWS_DEALT
 
@@ -124,36 +124,48 @@ def _order_repeats(words, values, n):
     return repeats
 
 
-@inner(allocates=True)
-def _unpack(words, n, lo, col_bits, u, i, bits):
-    """Write sorted words to positions lo, …, lo + n − 1, with the entries of sixteen rows interleaved, as `grid`."""
-    begin = empty(ROWS_DEALT + 1, np.int64)
+@inner
+def _unpack(words, n, lo, col_bits, u, i, bits, turns, begin):
+    """Write sorted words to positions lo, …, lo + n − 1, with the entries of sixteen rows interleaved, as `grid`.
+
+    turns [n] int32: scratch, the number of each word within its row; begin [n + 1] int64: zeros, and again afterwards.
+    Of sixteen rows the first entries come first, then the second ones: a counting sort by `turns`. Most rows of a
+    sparse block have one or two entries, so a loop over rows would mostly wait for mispredicted branches.
+    """
     to_row = _KEY + np.uint64(col_bits)
     mask = (np.uint64(1) << np.uint64(col_bits)) - np.uint64(1)
     s = 0
-    to = lo
     while s < n:
         held = 0
-        e = s
+        turn = 0
         longest = 0
-        while e < n and held < ROWS_DEALT:
-            begin[held] = e
+        e = s
+        before = ~(words[s] >> to_row)
+        while e < n:
             row = words[e] >> to_row
+            fresh = row != before
+            held += fresh
+            if held > ROWS_DEALT:
+                break
+            turn = 0 if fresh else turn + 1
+            longest = max(longest, turn)
+            turns[e] = turn
+            begin[turn + 1] += 1
+            before = row
             e += 1
-            while e < n and words[e] >> to_row == row:
-                e += 1
-            longest = max(longest, e - begin[held])
-            held += 1
-        begin[held] = e
-        for turn in range(longest):
-            for q in range(held):
-                at = begin[q] + turn
-                if at < begin[q + 1]:
-                    word = words[at]
-                    u[to] = word >> to_row
-                    i[to] = (word >> _KEY) & mask
-                    bits[to] = word & _VALUE
-                    to += 1
+        begin[0] = lo + s
+        for k in range(1, longest + 1):
+            begin[k] += begin[k - 1]
+        for t in range(s, e):
+            word = words[t]
+            turn = turns[t]
+            to = begin[turn]
+            begin[turn] = to + 1
+            u[to] = word >> to_row
+            i[to] = (word >> _KEY) & mask
+            bits[to] = word & _VALUE
+        for k in range(longest + 2):
+            begin[k] = 0
         s = e
 
 
@@ -169,6 +181,8 @@ def unpack_worker(pass_, worker, out, ptr, key_bits, col_bits, words, u, i, bits
         longest = max(longest, ptr[v + 1] - ptr[v])
     other = empty(longest, np.uint64)
     counters = empty(_MOST_DIGITS << _MOST_BITS, np.int32)
+    turns = empty(longest, np.int32)
+    begin = zeros(longest + 1, np.int64)
     v = next_visit(pass_, worker)
     while v >= 0:
         lo, n = ptr[v], ptr[v + 1] - ptr[v]
@@ -176,5 +190,5 @@ def unpack_worker(pass_, worker, out, ptr, key_bits, col_bits, words, u, i, bits
         if _sort_by_key(found, other, n, key_bits, counters):
             found = other
         out[v] = _order_repeats(found, found.view(np.float32), n)
-        _unpack(found, n, lo, col_bits, u, i, bits)
+        _unpack(found, n, lo, col_bits, u, i, bits, turns, begin)
         v = next_visit(pass_, worker, v)

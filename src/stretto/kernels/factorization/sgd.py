@@ -39,6 +39,12 @@ def _shrink(step, lam, ridge, share):
     return max(_ONE - step * (lam + ridge * share), _ZERO)
 
 
+@merged
+def _own_step(step, decay, share):
+    """Return the step of a row with 1 / share ratings: step / √(1 + decay / share)."""
+    return step * np.sqrt(share / (share + decay))
+
+
 @kernel
 def sgd_worker(
     pass_,
@@ -61,18 +67,22 @@ def sgd_worker(
     lam_bias,
     ridge,
     ridge_bias,
+    decay,
     loss,
     limit,
     count,
 ):
-    """SGD with steps of size `step` (float32).
+    """SGD with steps of size `step` (float32), smaller for rows and columns with many ratings if decay > 0.
 
     row_share [rows], col_share [cols] float32: 1 / ratings of the row or column, so that the penalties `ridge` and
-    `ridge_bias` are counted once for each row and column in an epoch; both of length 0 for none.
+    `ridge_bias` are counted once for each row and column in an epoch; both of length 0 for none. decay float32: with n
+    ratings a row or column moves by step / √(1 + n·decay); it needs the shares.
     """
     biased = b.shape[0] > 0
     limited = limit < np.inf
     ridged = row_share.shape[0] > 0
+    own = decay > _ZERO
+    step_w = step_h = step
     sparse = is_sparse(ptr, W, H)
     shrink_w = shrink_h = _ONE - step * lam
     shrink_b = shrink_c = _ONE - step * lam_bias
@@ -98,16 +108,19 @@ def sgd_worker(
             else:
                 e = pull_of(loss, r[t], p)
                 total += cost_of(loss, r[t], p)
-            g = step * e
+            if own:
+                step_w, step_h = _own_step(step, decay, row_share[x]), _own_step(step, decay, col_share[y])
+            g, k = step_w * e, step_h * e
             if ridged:
-                shrink_w, shrink_h = _shrink(step, lam, ridge, row_share[x]), _shrink(step, lam, ridge, col_share[y])
-            pull(W, x, H, y, shrink_w, g, shrink_h, g, count)
+                shrink_w = _shrink(step_w, lam, ridge, row_share[x])
+                shrink_h = _shrink(step_h, lam, ridge, col_share[y])
+            pull(W, x, H, y, shrink_w, g, shrink_h, k, count)
             if biased:
                 if ridged:
-                    shrink_b = _shrink(step, lam_bias, ridge_bias, row_share[x])
-                    shrink_c = _shrink(step, lam_bias, ridge_bias, col_share[y])
+                    shrink_b = _shrink(step_w, lam_bias, ridge_bias, row_share[x])
+                    shrink_c = _shrink(step_h, lam_bias, ridge_bias, col_share[y])
                 b[x] = shrink_b * b[x] + g
-                c[y] = shrink_c * c[y] + g
+                c[y] = shrink_c * c[y] + k
         out[v] = total
         if not np.isfinite(total):
             fail(pass_, v)

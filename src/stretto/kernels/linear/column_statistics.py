@@ -23,7 +23,7 @@ from stretto.kernels.core.claims import next_visit
 from stretto.kernels.core.compile import inner, kernel
 from stretto.kernels.numeric.vector import add, cast, fma, load, load_part, mul, splat, total
 
-from .columns import column_range, dot
+from .columns import column_range, dot, sparse_dot
 
 _ZERO = np.float64(0.0)
 _CONSTANT = 1e-12  # a centred norm² below this share of the uncentred one is rounding error: the column is constant
@@ -89,11 +89,22 @@ def _spread(XT, j, weight, m):
 @inner
 def _spread_sparse(indptr, indices, values, j, weight, mass, m):
     """Σ weight_i (x_ij − m)², where entries that are not stored count as zeros."""
-    held, square = 0.0, 0.0
-    for t in range(indptr[j], indptr[j + 1]):
+    held, square, held_too, square_too = 0.0, 0.0, 0.0, 0.0
+    t, last = indptr[j], indptr[j + 1]
+    while t + 2 <= last:
+        away, other = np.float64(values[t]) - m, np.float64(values[t + 1]) - m
+        w, u = weight[indices[t]], weight[indices[t + 1]]
+        held += w
+        held_too += u
+        square += w * away * away
+        square_too += u * other * other
+        t += 2
+    if t < last:
         away = np.float64(values[t]) - m
         held += weight[indices[t]]
         square += weight[indices[t]] * away * away
+    held += held_too
+    square += square_too
     # Zeros have the weight that the stored entries leave; a difference within rounding error is 0.
     absent = mass - held
     if indptr[j + 1] - indptr[j] == weight.shape[0] or absent <= 1e-12 * mass:
@@ -101,11 +112,49 @@ def _spread_sparse(indptr, indices, values, j, weight, mass, m):
     return square + absent * m * m
 
 
+@inner
+def _entry_sum(values, first, last):
+    """Σ values[t] over the entries first … last − 1."""
+    s0, s1 = splat(0.0), splat(0.0)
+    t = first
+    while t + 32 <= last:
+        s0 = add(s0, cast(load(values, t), _ZERO))
+        s1 = add(s1, cast(load(values, t + 16), _ZERO))
+        t += 32
+    while t < last:
+        s0 = add(s0, cast(load_part(values, t, min(16, last - t)), _ZERO))
+        t += 16
+    return total(add(s0, s1))
+
+
+@inner
+def _entry_spread(values, first, last, m):
+    """Σ (values[t] − m)² over the entries first … last − 1."""
+    away = splat(-m)
+    s0, s1 = splat(0.0), splat(0.0)
+    t = first
+    while t + 32 <= last:
+        x, y = add(cast(load(values, t), _ZERO), away), add(cast(load(values, t + 16), _ZERO), away)
+        s0, s1 = fma(x, x, s0), fma(y, y, s1)
+        t += 32
+    while t + 16 <= last:
+        x = add(cast(load(values, t), _ZERO), away)
+        s0 = fma(x, x, s0)
+        t += 16
+    s = total(add(s0, s1))
+    while t < last:
+        x = np.float64(values[t]) - m
+        s += x * x
+        t += 1
+    return s
+
+
 @kernel
-def survey_dense_worker(pass_, worker, out, bounds, XT, weight, mass, centred, v, mean, norm, product):
+def survey_dense_worker(pass_, worker, out, bounds, XT, weight, alike, mass, centred, v, mean, norm, product):
     """Compute for every column its weighted mean (0 unless centred), √Σ weight (x − mean)², and its product with v.
 
     weight, v [n]; mass = Σ weight; mean, norm, product [p]. out [V]: a sum that is finite if all entries are.
+    alike: the weight of all samples if they have the same one, else −1; sparse columns then need no weights.
     """
     visit = next_visit(pass_, worker)
     while visit >= 0:
@@ -122,22 +171,26 @@ def survey_dense_worker(pass_, worker, out, bounds, XT, weight, mass, centred, v
 
 @kernel
 def survey_sparse_worker(
-    pass_, worker, out, bounds, indptr, indices, values, weight, mass, centred, v, mean, norm, product
+    pass_, worker, out, bounds, indptr, indices, values, weight, alike, mass, centred, v, mean, norm, product
 ):
     """`survey_dense_worker` for sparse columns."""
     visit = next_visit(pass_, worker)
     while visit >= 0:
         seen = 0.0
         for j in range(bounds[visit], bounds[visit + 1]):
-            first, pulled = 0.0, 0.0
-            for t in range(indptr[j], indptr[j + 1]):
-                i, x = indices[t], np.float64(values[t])
-                first += weight[i] * x
-                pulled += x * v[i]
-            m = first / mass if centred else 0.0
+            first, last = indptr[j], indptr[j + 1]
+            m = 0.0
+            if centred and alike >= 0.0:
+                m = alike * _entry_sum(values, first, last) / mass
+            elif centred:
+                m = sparse_dot(indices, values, first, last, weight) / mass
             mean[j] = m
-            norm[j] = np.sqrt(_spread_sparse(indptr, indices, values, j, weight, mass, m))
-            product[j] = pulled
+            if alike >= 0.0:
+                absent = alike * (weight.shape[0] - (last - first))
+                norm[j] = np.sqrt(alike * _entry_spread(values, first, last, m) + absent * m * m)
+            else:
+                norm[j] = np.sqrt(_spread_sparse(indptr, indices, values, j, weight, mass, m))
+            product[j] = sparse_dot(indices, values, first, last, v)
             seen += norm[j]
         out[visit] = seen
         visit = next_visit(pass_, worker, visit)

@@ -15,7 +15,7 @@ from stretto.kernels.core import atomics
 from stretto.kernels.core.claims import next_visit
 from stretto.kernels.core.compile import inner, kernel
 from stretto.kernels.numeric.random import mix
-from stretto.kernels.numeric.vector import add, cast, fma, load, load_part, splat, total
+from stretto.kernels.numeric.vector import add, cast, fma, get, load, load_part, splat, total
 
 _ZERO = np.float64(0.0)
 _KEY_ROW = 106
@@ -42,6 +42,23 @@ def dot(XT, j, v):
 
 
 @inner
+def sparse_dot(indices, values, first, last, v):
+    """Σ values[t] v[indices[t]] over the entries first … last − 1, with four accumulators."""
+    s0, s1, s2, s3 = 0.0, 0.0, 0.0, 0.0
+    t = first
+    while t + 4 <= last:
+        s0 += np.float64(get(values, t)) * get(v, np.int64(get(indices, t)))
+        s1 += np.float64(get(values, t + 1)) * get(v, np.int64(get(indices, t + 1)))
+        s2 += np.float64(get(values, t + 2)) * get(v, np.int64(get(indices, t + 2)))
+        s3 += np.float64(get(values, t + 3)) * get(v, np.int64(get(indices, t + 3)))
+        t += 4
+    while t < last:
+        s0 += np.float64(get(values, t)) * get(v, np.int64(get(indices, t)))
+        t += 1
+    return (s0 + s1) + (s2 + s3)
+
+
+@inner
 def column_range(indptr, rows, j):
     """Return where column j begins and ends in `values`."""
     return (j * rows, (j + 1) * rows) if indptr.shape[0] == 0 else (indptr[j], indptr[j + 1])
@@ -64,10 +81,7 @@ def price_sparse_worker(pass_, worker, out, bounds, which, indptr, indices, valu
     while visit >= 0:
         for at in range(bounds[visit], bounds[visit + 1]):
             j = which[at]
-            pulled = 0.0
-            for t in range(indptr[j], indptr[j + 1]):
-                pulled += np.float64(values[t]) * v[indices[t]]
-            product[j] = pulled
+            product[j] = sparse_dot(indices, values, indptr[j], indptr[j + 1], v)
         visit = next_visit(pass_, worker, visit)
 
 
@@ -106,12 +120,8 @@ def price_both_sparse_worker(pass_, worker, out, bounds, which, indptr, indices,
     while visit >= 0:
         for at in range(bounds[visit], bounds[visit + 1]):
             j = which[at]
-            pulled, bent = 0.0, 0.0
-            for t in range(indptr[j], indptr[j + 1]):
-                x = np.float64(values[t])
-                pulled += x * v[indices[t]]
-                bent += x * d[indices[t]]
-            product[j], other[j] = pulled, bent
+            product[j] = sparse_dot(indices, values, indptr[j], indptr[j + 1], v)
+            other[j] = sparse_dot(indices, values, indptr[j], indptr[j + 1], d)
         visit = next_visit(pass_, worker, visit)
 
 

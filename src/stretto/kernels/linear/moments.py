@@ -45,7 +45,7 @@ _LANES = 16
 _HIGH, _WIDE = 2, 4  # columns of a tile
 _BUFFER = 4096  # numbers of a block: 32 KiB, more where there are many columns
 _LEAST, _MOST = 256, 1024  # rows of a block
-_TOGETHER = 64  # rows of sparse columns that are collected together
+_TOGETHER = 1024  # rows of sparse columns that are collected together
 
 
 @inner
@@ -243,7 +243,7 @@ def sparse_moments_worker(pass_, worker, out, bounds, indptr, indices, values, w
     The entries of a few rows at a time are collected row by row, and those of a row multiplied with each other.
     """
     p = indptr.shape[0] - 1
-    reached, held = empty(p, np.int64), empty(_TOGETHER, np.int64)
+    reached, ahead, held = empty(p, np.int64), empty(p, np.int64), empty(_TOGETHER + 1, np.int64)
     whose, value = empty(_TOGETHER * p, np.int32), empty(_TOGETHER * p, np.float64)
     visit = next_visit(pass_, worker)
     while visit >= 0:
@@ -255,32 +255,41 @@ def sparse_moments_worker(pass_, worker, out, bounds, indptr, indices, values, w
                 product[visit, j, c] = 0.0
         for top in range(first, last, _TOGETHER):
             edge = min(top + _TOGETHER, last)
-            for r in range(edge - top):
+            for r in range(edge - top + 1):
                 held[r] = 0
             for j in range(p):
                 t, stop = reached[j], indptr[j + 1]
-                s, q = 0.0, 0.0
                 while t < stop:
-                    i = np.int64(get(indices, t))
-                    if i >= edge:
+                    r = np.int64(get(indices, t)) - top
+                    if r >= edge - top:
                         break
-                    x, r = np.float64(get(values, t)), i - top
-                    at = r * p + held[r]
+                    held[r + 1] += 1
+                    t += 1
+                ahead[j] = t
+            for r in range(edge - top):
+                held[r + 1] += held[r]
+            # held[r]: where the next entry of row r goes; in the end, where those of the next row begin.
+            for j in range(p):
+                s, q = 0.0, 0.0
+                for t in range(reached[j], ahead[j]):
+                    i, x = np.int64(get(indices, t)), np.float64(get(values, t))
+                    at = held[i - top]
                     whose[at], value[at] = j, x
-                    held[r] += 1
+                    held[i - top] = at + 1
                     s += get(weight, i) * x
                     q += get(v, i) * x
-                    t += 1
-                reached[j] = t
+                reached[j] = ahead[j]
                 linear[visit, j] += s
                 pulled[visit, j] += q
+            begin = 0
             for r in range(edge - top):
-                w, begin = weight[top + r], r * p
-                for a in range(begin, begin + held[r]):
+                w, end = weight[top + r], held[r]
+                for a in range(begin, end):
                     x, row = w * value[a], (visit * p + whose[a]) * p
                     for b in range(begin, a + 1):
                         at = row + np.int64(get(whose, b))
                         put(product, at, get(product, at) + x * get(value, b))
+                begin = end
         visit = next_visit(pass_, worker, visit)
 
 

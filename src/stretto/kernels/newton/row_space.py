@@ -1,7 +1,4 @@
-"""Products of the rows of a wide matrix, and a factor of them.
-
-For X with more columns than rows, K = XXᵀ = LLᵀ: X and L have the same predictions for coefficients of the same norm.
-"""
+"""Products of the rows of a wide matrix, K = XXᵀ."""
 
 from __future__ import annotations
 
@@ -11,7 +8,6 @@ from stretto.kernels.core.claims import next_visit
 from stretto.kernels.core.compile import inner, kernel
 from stretto.kernels.core.scratch import empty
 from stretto.kernels.numeric.tile64 import add_tile
-from stretto.kernels.numeric.vector import fma, load, load_part, splat, total
 
 WIDTH = 32  # rows of X are padded to a multiple of this
 _HIGH = 16  # rows of K computed together
@@ -53,7 +49,7 @@ def products_worker(pass_, worker, out, bounds, rows, XT, unit, parts):
             _fill(XT, unit, first, depth, last, size, block)
             for top in range(rows[panel], rows[panel + 1], _HIGH):
                 for left in range(0, top + _HIGH, WIDTH):
-                    for r in range(top, top + _HIGH, 4):
+                    for r in range(top, min(top + _HIGH, XT.shape[1]), 4):
                         add_tile(
                             parts, (part * size + r) * size + left, size, 1.0, block, r, size, block, left, left + 16,
                             size, depth,
@@ -69,50 +65,3 @@ def add_parts(parts):
         for a in range(size):
             for b in range(a + 1):
                 parts[0, a, b] += parts[v, a, b]
-
-
-@inner
-def _dot(A, a, b, count):
-    """Σ_t A[a + t] A[b + t] over t < count, of a flat A."""
-    s = splat(0.0)
-    t = 0
-    while t + 16 <= count:
-        s = fma(load(A, a + t), load(A, b + t), s)
-        t += 16
-    if t < count:
-        s = fma(load_part(A, a + t, count - t), load_part(A, b + t, count - t), s)
-    return total(s)
-
-
-@kernel
-def factor(K, n, tolerance, left, pivot, L):
-    """Cholesky's factor of the first n rows of K, in the order of the largest remaining diagonal; returns the rank r.
-
-    K : lower triangle
-    tolerance : share of the largest diagonal below which the rest counts as zero
-    left : [n] scratch; the diagonal that is not explained
-    pivot : [n] int64, filled with the r rows of the pivots
-    L : [n, n] zeros; filled in the columns 0 … r − 1. L[pivot[:r], :r] is a lower triangle.
-    """
-    most = 0.0
-    for i in range(n):
-        left[i] = K[i, i]
-        most = max(most, left[i])
-    for m in range(n):
-        best = 0
-        for i in range(1, n):
-            if left[i] > left[best]:
-                best = i
-        if not left[best] > tolerance * most:
-            return m
-        pivot[m] = best
-        root = np.sqrt(left[best])
-        for i in range(n):
-            if left[i] > 0.0 or i == best:
-                product = K[i, best] if i >= best else K[best, i]
-                x = (product - _dot(L, i * n, best * n, m)) / root
-                L[i, m] = x
-                left[i] -= x * x
-        L[best, m] = root
-        left[best] = -1.0  # done
-    return n

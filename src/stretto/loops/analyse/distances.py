@@ -13,6 +13,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from . import integer_system
 from .facts import Access, Dim, Subscript, VectorEntry
@@ -63,13 +64,26 @@ def _tied(a: Access, b: Access) -> bool:
     return False
 
 
-@lru_cache(maxsize=4096)
 def parts(a: Access, b: Access, dims: tuple[Dim, ...], sizes: tuple[int, ...]) -> tuple[Part, ...]:
     """All distances between different iterations at which a and b meet.
 
     sizes: of the axes of the array. Only one orientation for an access and itself: the other is the same.
     """
-    built = _System(a, b, dims, sizes)
+    return _parts(Sides(a.subscripts, a.domain, b.subscripts, b.domain), a == b, dims, sizes)
+
+
+class Sides(NamedTuple):
+    """What the distances of two accesses depend on."""
+
+    one: tuple[Subscript, ...]  # subscripts of the first
+    where: tuple[Linear, ...]  # its domain
+    two: tuple[Subscript, ...]  # of the second
+    there: tuple[Linear, ...]
+
+
+@lru_cache(maxsize=4096)
+def _parts(sides: Sides, same: bool, dims: tuple[Dim, ...], sizes: tuple[int, ...]) -> tuple[Part, ...]:
+    built = _System(sides, dims, sizes)
     solved = integer_system.solve(built.equations, built.size)
     if solved is None:
         return ()
@@ -82,7 +96,7 @@ def parts(a: Access, b: Access, dims: tuple[Dim, ...], sizes: tuple[int, ...]) -
     if projected is None:
         return ()
     found = []
-    for sign in (1,) if a == b else (1, -1):
+    for sign in (1,) if same else (1, -1):
         for level in range(n):
             part = _part(sign, level, base[:n], pivots, projected, dims)
             if part is not None:
@@ -102,9 +116,10 @@ def _substituted(inequality: Inequality, base: Sequence[int], basis: Sequence[Se
 class _System:
     """The equations and inequalities of a pair of accesses."""
 
-    def __init__(self, a: Access, b: Access, dims: tuple[Dim, ...], sizes: tuple[int, ...]) -> None:
+    def __init__(self, sides: Sides, dims: tuple[Dim, ...], sizes: tuple[int, ...]) -> None:
         self.dims = dims
-        counters = [(side, counter) for side, access in enumerate((a, b)) for counter in _counters(access)]
+        each = ((sides.one, sides.where), (sides.two, sides.there))
+        counters = [(side, counter) for side, access in enumerate(each) for counter in _counters(*access)]
         self.place = {key: 2 * len(dims) + k for k, key in enumerate(counters)}
         self.size = 2 * len(dims) + len(counters)
         self.equations: list[Inequality] = []
@@ -118,11 +133,11 @@ class _System:
             ):
                 row = self._row(entries)
                 self.inequalities += [(row, low), (tuple(-x for x in row), -high)]
-        for side, access in enumerate((a, b)):
-            for condition in access.domain:
+        for side, (_, domain) in enumerate(each):
+            for condition in domain:
                 row, constant = self._form(condition, side)
                 self.inequalities.append((row, -constant))
-        for one, two, size in zip(a.subscripts, b.subscripts, sizes, strict=True):
+        for one, two, size in zip(sides.one, sides.two, sizes, strict=True):
             self._axis(one, two, size)
 
     def _axis(self, one: Subscript, two: Subscript, size: int) -> None:
@@ -156,9 +171,9 @@ class _System:
         return tuple(entries.get(k, 0) for k in range(self.size))
 
 
-def _counters(access: Access) -> Iterator[int]:
-    forms = [form for s in access.subscripts if (form := form_of(s)) is not None]
-    yield from dict.fromkeys(counter for form in (*forms, *access.domain) for counter in form.counters)
+def _counters(subscripts: tuple[Subscript, ...], domain: tuple[Linear, ...]) -> Iterator[int]:
+    forms = [form for s in subscripts if (form := form_of(s)) is not None]
+    yield from dict.fromkeys(counter for form in (*forms, *domain) for counter in form.counters)
 
 
 def _part(

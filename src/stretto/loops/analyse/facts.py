@@ -112,17 +112,14 @@ class Vector:
     second: Access  # of iteration p + entries
     corners: tuple[tuple[float, ...], ...] = field(default=(), repr=False)  # of the hull of all distances, if known
 
-    def along(self, dims: Sequence[int], row: Sequence[int]) -> VectorEntry:
-        """Bounds of Σ row[k] · entry dims[k] over all distances."""
-        low = high = 0.0
-        for factor, d in zip(row, dims, strict=True):
-            if factor:  # 0 times ∞ must be 0; floating point gives NaN
-                ends = (factor * self.entries[d].low, factor * self.entries[d].high)
-                low, high = low + min(ends), high + max(ends)
-        if self.corners and sum(map(bool, row)) > 1:
-            values = [sum(factor * corner[d] for factor, d in zip(row, dims, strict=True)) for corner in self.corners]
-            low, high = max(low, math.ceil(min(values) - 1e-6)), min(high, math.floor(max(values) + 1e-6))
-        return VectorEntry(low, high)
+    def least(self, dims: Sequence[int], row: Sequence[int]) -> float:
+        """A lower bound of Σ row[k] · entry dims[k] over all distances, exact over the rationals where corners are."""
+        low, terms = 0.0, [(factor, d) for factor, d in zip(row, dims, strict=True) if factor]
+        for factor, d in terms:  # 0 times ∞ must be 0; floating point gives NaN
+            low += factor * (self.entries[d].low if factor > 0 else self.entries[d].high)
+        if not self.corners or len(terms) < 2:
+            return low
+        return max(low, math.ceil(min(sum(factor * c[d] for factor, d in terms) for c in self.corners) - 1e-6))
 
     def __str__(self) -> str:
         return f"({', '.join(str(entry) for entry in self.entries)})"

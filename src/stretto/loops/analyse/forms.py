@@ -27,12 +27,15 @@ class Forms:
     """Linear forms in a body, with the conditions under which the statement at hand runs."""
 
     def __init__(self, body: Body, shapes: Mapping[str, tuple[int, ...]], numbers: Mapping[str, int]) -> None:
-        self.shapes, self.numbers = shapes, numbers
         self.known = {name: Linear(((dim, 1),)) for dim, name in enumerate(body.indices)}
         self.conditions: list[Linear] = []  # each ≥ 0
         self.used: set[str] = set()  # numbers whose values are in a form
         self.counters = 0
         self.once = Counter(_assigned(body.steps))
+        local = {name for name, _ in body.fields} | self.once.keys()
+        self.numbers = {name: value for name, value in numbers.items() if name not in local}
+        own = {array.name for array in body.arrays if array.role == "local"}
+        self.shapes = {name: shape for name, shape in shapes.items() if name not in own}
 
     def of(self, x: Scalar) -> Linear | None:
         """The form of an integer expression; None if it has none."""

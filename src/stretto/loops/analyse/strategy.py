@@ -37,7 +37,7 @@ from typing import TypeAlias
 from stretto.errors import PlanError
 from stretto.loops.analyse.analysis import Analysis
 from stretto.loops.analyse.dependence import accesses_text, conflicts_text
-from stretto.loops.analyse.facts import Access, ArrayExtent, Dim, RejectedStrategy, Strategy, Vector, VectorEntry
+from stretto.loops.analyse.facts import Access, ArrayExtent, Dim, RejectedStrategy, Strategy, Vector
 from stretto.loops.analyse.placement import moved, placements
 from stretto.loops.analyse.unimodular import Matrix, search
 
@@ -246,7 +246,7 @@ def _transformed(question: _LoopFacts, vectors: Sequence[Vector]) -> Answer:
     pairs = sorted({tuple(sorted(pair)) for pair in question.pairs()})
     best: tuple[bool, tuple[int, ...], Matrix] | None = None
     for pair in pairs:
-        found = search([tuple(v.entries[d] for d in pair) for v in vectors], partial(_along, vectors, pair))
+        found = search([tuple(v.entries[d] for d in pair) for v in vectors], partial(_least, vectors, pair))
         if found is not None and (best is None or found[1] > best[0]):
             best = (found[1], pair, found[0])
     if best is None:
@@ -265,8 +265,8 @@ def _transformed(question: _LoopFacts, vectors: Sequence[Vector]) -> Answer:
     return Strategy("2d transformed", pair, why, transform=matrix, tiled=tiled, moved=cost)
 
 
-def _along(vectors: Sequence[Vector], pair: tuple[int, ...], row: Sequence[int], k: int) -> VectorEntry:
-    return vectors[k].along(pair, row)
+def _least(vectors: Sequence[Vector], pair: tuple[int, ...], row: Sequence[int], k: int) -> float:
+    return vectors[k].least(pair, row)
 
 
 def _stepped(question: _LoopFacts, vectors: Sequence[Vector]) -> Answer:
@@ -358,7 +358,7 @@ def _no_cut(question: _LoopFacts) -> str:
 
 
 def _unknown(vector: Vector) -> bool:
-    return any(s.kind == "any" for access in (vector.first, vector.second) for s in access.subscripts)
+    return any(s.kind in ("any", "affine") for access in (vector.first, vector.second) for s in access.subscripts)
 
 
 def in_words(row: Sequence[int], names: Sequence[str]) -> str:

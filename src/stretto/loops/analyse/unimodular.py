@@ -8,6 +8,7 @@ tries all such matrices with small entries, simplest first.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import TypeAlias
@@ -20,28 +21,39 @@ LARGEST = 3  # entries are from -3 to 3: a larger skew would leave almost empty 
 
 
 def search(
-    vectors: Sequence[tuple[VectorEntry, ...]], along: Callable[[Sequence[int], int], VectorEntry] | None = None
+    vectors: Sequence[tuple[VectorEntry, ...]], least_of: Callable[[Sequence[int], int], float] | None = None
 ) -> tuple[Matrix, bool] | None:
     """The simplest matrix under which all vectors (pairs of entries) point forward, and whether its plane can be tiled.
 
     tiled: every component of every new vector is ≥ 0, so both new dimensions may be cut into ranges. Otherwise the
     first component is > 0, and one value of the first new index is one time step. None where no matrix does either.
     Vectors that are zero in both entries stay within one point and are no obstacle. An entry may be any integer, but
-    then only a coefficient of 0 makes the vector point forward. along(row, k): bounds of row · vector k, where they are
-    known better than from the bounds of its entries.
+    then only a coefficient of 0 makes the vector point forward. least_of(row, k): the least value of row · vector k,
+    where it is known better than from the bounds of its entries.
 
     >>> one, zero = VectorEntry(1, 1), VectorEntry(0, 0)
     >>> search([(one, zero), (zero, one), (one, one), (one, VectorEntry(-1, -1))])
     (((1, 0), (1, 1)), True)
     """
     moving = [k for k, vector in enumerate(vectors) if not all(entry.zero for entry in vector)]
-    if along is None:
-        return search(vectors, lambda row, k: _combination(row, vectors[k]))
-    least = {row: min((along(row, k).low for k in moving), default=1) for row in _rows()}
+    if least_of is None:
+        return search(vectors, lambda row, k: _combination(row, vectors[k]).low)
+    found: dict[tuple[int, ...], float] = {}
+
+    def least(row: tuple[int, ...]) -> float:
+        """The least value of row · vector, or the first one below 0."""
+        if row not in found:
+            found[row] = math.inf
+            for k in moving:
+                found[row] = min(found[row], least_of(row, k))
+                if found[row] < 0:
+                    break
+        return found[row]
+
     for matrix in _matrices():
-        if all(least[row] >= 0 for row in matrix):
+        if all(least(row) >= 0 for row in matrix):
             return matrix, True
-    return next(((matrix, False) for matrix in _matrices() if least[matrix[0]] > 0), None)
+    return next(((matrix, False) for matrix in _matrices() if least(matrix[0]) > 0), None)
 
 
 def transformed(matrix: Matrix, vector: tuple[VectorEntry, ...]) -> tuple[VectorEntry, ...]:
@@ -76,12 +88,6 @@ def _combination(row: Sequence[int], vector: tuple[VectorEntry, ...]) -> VectorE
             ends = (factor * entry.low, factor * entry.high)
             low, high = low + min(ends), high + max(ends)
     return VectorEntry(low, high)
-
-
-@cache
-def _rows() -> tuple[tuple[int, ...], ...]:
-    """Every row of a candidate."""
-    return tuple({row for matrix in _matrices() for row in matrix})
 
 
 @cache

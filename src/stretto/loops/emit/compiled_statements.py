@@ -3,6 +3,7 @@
 `statements` writes the canonical form, which fingerprints are made of. What is overridden here gives the same bits:
 
     folds of rows   whole chunks of sixteen lanes, without a temporary row, and one test of the subscripts for the row
+    exp and log     of sixteen lanes at a time
 """
 
 from __future__ import annotations
@@ -58,6 +59,17 @@ class CompiledStatements(StatementWriter):
         self.each_chunk(row.length, fold)
         if checked:
             self.sheet.depth -= 1
+
+    def chunk(self, row: Row, at: LaneChunk, ready: dict[int, str]) -> str:
+        """One chunk of a prepared row, as an expression."""
+        match row:
+            case t.RowOp(op="exp" | "log" as op, args=(x,)):
+                self.sheet.imports.setdefault("from stretto.kernels.numeric import vector_exp as vl")
+                inner = self.chunk(x, at, ready)
+                if x.dtype == "f8":
+                    return f"vl.{op}({inner})"
+                return f"vx.cast(vl.{op}(vx.cast({inner}, np.float64(0))), {NUMPY[row.dtype]}(0))"
+        return super().chunk(row, at, ready)
 
     @staticmethod
     def lanes(op: str, old: str, value: str, dtype: str) -> str:

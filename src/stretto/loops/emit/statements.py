@@ -29,6 +29,13 @@ class StatementWriter(RowExpressions):
         size = self.body.array(array).shape[axis]
         return f"{own(array)}.shape[{axis}]" if size is None else str(size)
 
+    def local_arrays(self) -> None:
+        """Allocate the arrays that are private to an iteration, once for each worker."""
+        for array in self.body.arrays:
+            if array.role == "local":
+                sizes = ", ".join("0" if array.allocated else self.scalar(size) for size in array.sizes)
+                self.sheet.write(f"{own(array.name)} = np.empty(({sizes},), {NUMPY[array.dtype]})")
+
     def block(self, steps: tuple[t.Step, ...]) -> None:
         if not steps:
             self.sheet.write("pass")

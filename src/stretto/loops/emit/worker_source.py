@@ -152,7 +152,7 @@ def _module(
     writer.begin_accumulators()
     depth = sheet.depth
     iterate(sheet, body, form, canonical=canonical)
-    if sheet.sites or _may_fail(body):
+    if sheet.sites or may_fail(body):
         sheet.write("if bad[0] != 0:")
         sheet.write("    break")
     held.tick()
@@ -182,7 +182,7 @@ def source_of(sheet: SourceBuilder, where: str) -> str:
     return HEADER.format(where=where).rstrip("\n") + f"\n{needed}\n" + "\n".join(sheet.lines) + "\n"
 
 
-def _may_fail(body: Body) -> bool:
+def may_fail(body: Body) -> bool:
     """Whether any subscript is checked at run time."""
     return any(any(getattr(n, "checked", ())) or isinstance(n, t.Allocate) for n in nodes(body.steps))
 
@@ -223,10 +223,7 @@ def arguments_of(body: Body, form: VisitForm, held: Buffers) -> list[tuple[str, 
 def claim_visits(sheet: SourceBuilder, body: Body, writer: StatementWriter) -> None:
     """Write the arrays of a worker and the loop over its visits; what follows is inside the loop."""
     sheet.write("bad = zeros(3, np.int64)")
-    for array in body.arrays:
-        if array.role == "local":
-            sizes = ", ".join("0" if array.allocated else writer.scalar(size) for size in array.sizes)
-            sheet.write(f"{own(array.name)} = np.empty(({sizes},), {NUMPY[array.dtype]})")
+    writer.local_arrays()
     sheet.write("v = next_visit(pass_, worker)")
     sheet.write("while v >= 0:")
     sheet.depth += 1

@@ -57,9 +57,13 @@ class BufferArrays:
 
 def capacity(analysis: Analysis, visits: LoopVisits, name: str, info: BufferInfo) -> int:
     """An upper bound on the number of elements that one visit flushes into a buffer: the capacity of its log."""
-    size = int(np.prod(info.shape, dtype=np.int64))
     if info.every is None:
-        return size
+        return int(np.prod(info.shape, dtype=np.int64))
+    return writes(analysis, visits, name)
+
+
+def writes(analysis: Analysis, visits: LoopVisits, name: str) -> int:
+    """An upper bound on the number of times that one visit writes to an element behind a buffer."""
     fixed, ragged = _writes(analysis.body.steps, name, analysis)
     arrays = visits.arrays
     if visits.form.kind == "picked":  # the iterations are not known yet: assume the longest

@@ -6,12 +6,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stretto.cached import cached_property
 from stretto.kernels.core.compile import Kernel
 from stretto.loops.analyse.analysis import Analysis
 from stretto.loops.analyse.assumptions import Assumptions
 from stretto.loops.emit.worker_source import WorkerSource
+from stretto.loops.layout.joined import few_per_wave, joined
 from stretto.loops.layout.loop_visits import LoopVisits
 from stretto.loops.layout.unchanged_records import RecordChecks
 from stretto.plan.arrays import StepSpec
@@ -19,6 +21,7 @@ from stretto.runtime.blocks.pass_control import UnstartedPass
 from stretto.schedule.orders.order import Ints, Order, part_of
 
 from .buffers import BufferArrays
+from .waves import WaveRunner
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,6 +39,14 @@ class LoopPass:
 
 
 @dataclass(frozen=True, eq=False)
+class Alone:
+    """The execution of a loop by one worker."""
+
+    one: LoopPass  # the only pass
+    arrays: dict[tuple[str, str], NDArray[Any]]  # of its visits, by (what, name)
+
+
+@dataclass(frozen=True, eq=False)
 class PreparedLoop:
     """A loop that is ready to run."""
 
@@ -43,12 +54,14 @@ class PreparedLoop:
     visits: LoopVisits  # how its iterations are cut
     lowered: WorkerSource  # its generated source
     kernels: dict[str, Kernel]  # its compiled workers
+    waves: WaveRunner | None = None  # all waves of a buffered loop in one call; None: each wave is a pass
     idle: list[dict[str, BufferArrays]] = field(
         default_factory=list
     )  # buffer memory of runs that have ended, for reuse
     ahead: dict[Any, Any] = field(default_factory=dict)  # cached lists of `prefetch`
     watched: RecordChecks = field(default_factory=RecordChecks)  # records that the preparation depends on
     progress: dict[Any, Any] = field(default_factory=dict)  # states of schedules, see `rounds`
+    paces: dict[bool, float] = field(default_factory=dict)  # seconds of an execution: by one worker, by `passes`
     described: list[tuple[StepSpec, Assumptions]] = field(default_factory=list)  # `spec`, and the values it depends on
 
     @property
@@ -62,3 +75,28 @@ class PreparedLoop:
         if not visits.waves:
             return (LoopPass(np.arange(len(visits), dtype=np.int64), visits.order, visits.weight),)
         return tuple(LoopPass(wave, part_of(visits.order, wave), visits.weight[wave]) for wave in visits.waves)
+
+    @cached_property
+    def alone(self) -> Alone | None:
+        """How a single worker executes it, with the same result; None where that is the same."""
+        roles = {what for what, _ in self.lowered.arguments}
+        if roles & {"partial", "delta", "pending"} or self.analysis.options.schedule is not None:
+            return None
+        if self.lowered.sites and not self.visits.waves:
+            return None  # another subscript might be the first that is out of range
+        visits = joined(self.analysis, self.visits)
+        if visits is None:
+            return None
+        every = np.arange(len(visits), dtype=np.int64)
+        return Alone(LoopPass(every, visits.order, visits.weight), visits.arrays)
+
+    def execution(self, width: int) -> Alone | None:
+        """What to execute on `width` workers of one process in the place of `passes`; None for `passes`.
+
+        Several workers make waves if that was faster than one worker when both were tried. Results are the same.
+        """
+        if self.alone is None or width == 1 or few_per_wave(self.visits):
+            return self.alone
+        if not self.visits.waves or False not in self.paces:
+            return None
+        return self.alone if self.paces.get(True, 0.0) < self.paces[False] else None

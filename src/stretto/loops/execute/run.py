@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from stretto.kernels.core.guard import EXTENT, SITE, SLOTS, SUBSCRIPT
 from stretto.loops.analyse.analysis import Analysis
 from stretto.loops.emit.proofs import proven
 from stretto.loops.emit.scalars import CHOICES, SIZE, own
+from stretto.loops.emit.wave_worker import applies_to, wave_worker
 from stretto.loops.emit.worker_source import WorkerSource, lower
 from stretto.loops.front.bind import BoundValues, BufferInfo
 from stretto.loops.front.user_functions import digest
@@ -38,21 +40,40 @@ from stretto.schedule.orders.rotation import independent
 from . import aliasing
 from .buffers import BufferArrays, capacity
 from .prepared import PreparedLoop
+from .waves import WaveRunner, wave_values
 
 
 def prepare(analysis: Analysis, held: BoundValues, known: Mapping[str, Any], crew: Crew) -> PreparedLoop:
     """Lay out the iterations of a loop and compile its body."""
     visits = lay(analysis, crew, held, known)
     made = compiled(analysis, visits, held)
-    return PreparedLoop(analysis, visits, *made, watched=watch(analysis, visits, crew))
+    waves = None if crew.needs_spec else _wave_runner(analysis, visits, held)
+    return PreparedLoop(analysis, visits, *made, waves=waves, watched=watch(analysis, visits, crew))
+
+
+def _wave_runner(analysis: Analysis, visits: LoopVisits, held: BoundValues) -> WaveRunner | None:
+    """What runs all waves of a buffered loop in one call, if that is possible."""
+    buffers = {name: info for name, info in held.infos.items() if isinstance(info, BufferInfo)}
+    body = proven(analysis.body, analysis.space, held.infos)
+    if not visits.waves or analysis.options.schedule is not None or not applies_to(body, buffers):
+        return None
+    where = f"{analysis.function.name}, line {analysis.loop.line}"
+    made = wave_worker(body, visits.form, where, _operators(held), buffers)
+    kernels = generated.load(made.source, made.users, [digest(user) for user in made.users])
+    return WaveRunner(analysis, visits, made, kernels["visit_worker"])
+
+
+def _operators(held: BoundValues) -> dict[str, tuple[str, Any]]:
+    """Name and function of the operator of each accumulator."""
+    return {
+        name: (analysis_op, _compiled_function(held.accumulators[name].op) if analysis_op == "user" else None)
+        for name, analysis_op in ((n, getattr(held.infos[n], "op", "")) for n in held.accumulators)
+    }
 
 
 def compiled(analysis: Analysis, visits: LoopVisits, held: BoundValues) -> tuple[WorkerSource, dict[str, Kernel]]:
     """Generate the source of a loop and compile its workers."""
-    operators = {
-        name: (analysis_op, _compiled_function(held.accumulators[name].op) if analysis_op == "user" else None)
-        for name, analysis_op in ((n, getattr(held.infos[n], "op", "")) for n in held.accumulators)
-    }
+    operators = _operators(held)
     buffers = {name: info for name, info in held.infos.items() if isinstance(info, BufferInfo)}
     applies = {name: _compiled_function(held.buffers[name].apply) for name, info in buffers.items() if not info.plain}
     function = analysis.function
@@ -114,7 +135,7 @@ class Execution:
         """Raise RunError if a visit has failed."""
         if failed is not None:
             aliasing.give_back(self.borrowed)
-            raise out_of_range(self.prepared, self.fault)
+            raise out_of_range(self.prepared.lowered, self.prepared.analysis, self.fault)
 
     def merge(self, slots: int, crew: Crew) -> float:
         """Merge the buffered writes of a wave into the arrays; return the seconds it took."""
@@ -176,18 +197,51 @@ def run(prepared: PreparedLoop, held: BoundValues, known: dict[str, Any], crew: 
     if not len(analysis.space):
         return 0.0
     spec = spec_for(prepared, held, known, crew) if crew.needs_spec else None
-    call = begin(prepared, held, known)
+    if prepared.waves is not None and not crew.needs_spec:
+        return _run_waves(prepared, prepared.waves, held, known, crew)
+    alone = None if crew.needs_spec else prepared.execution(crew.width)
+    call = begin(prepared, held, known, None if alone is None else alone.arrays)
     seconds = 0.0
-    for one in prepared.passes:
+    began = time.perf_counter()
+    for one in prepared.passes if alone is None else (alone.one,):
         step = call.step(one.visits, one.order, one.weight, spec, one.unstarted)
         with compiling(analysis):
             done = crew.run(step, analysis.options.profile, again=call.again)
         call.check(done.failed)
         seconds += done.seconds + call.merge(len(one.visits), crew)
+    if call.again or alone is not None:  # otherwise compiling is part of it
+        prepared.paces[alone is not None] = time.perf_counter() - began
     crew.gather()
     call.fold()
     call.end()
     return seconds
+
+
+def _run_waves(
+    prepared: PreparedLoop, runner: WaveRunner, held: BoundValues, known: Mapping[str, Any], crew: Crew
+) -> float:
+    """Run all waves of a buffered loop in one call."""
+    analysis, visits = prepared.analysis, prepared.visits
+    aliasing.check(analysis, held)
+    arrays, borrowed = aliasing.contiguous(held.arrays, analysis.written)
+    partials = {
+        array.name: held.accumulators[array.name].blank(len(visits))
+        for array in analysis.body.arrays
+        if array.role == "accumulator"
+    }
+    fault = np.zeros(SLOTS, np.int64)
+    values = wave_values(held, known, arrays, visits.arrays, partials, runner.lowered.arguments)
+    memory = runner.memory(crew.width, held.infos)
+    with compiling(analysis):
+        done = runner.run(values, fault, memory, crew)
+    if done.failed is not None:
+        aliasing.give_back(borrowed)
+        raise out_of_range(runner.lowered, analysis, fault)
+    for name, parts in partials.items():
+        held.accumulators[name].fold(parts)
+    aliasing.give_back(borrowed)
+    runner.idle.append((crew.width, memory[0]))
+    return float(done.seconds)
 
 
 def _buffer_arrays(
@@ -266,10 +320,10 @@ def compiling(analysis: Analysis) -> Iterator[None]:
         ) from problem
 
 
-def out_of_range(prepared: PreparedLoop, fault: Ints) -> RunError:
+def out_of_range(lowered: WorkerSource, analysis: Analysis, fault: Ints) -> RunError:
     """The error for a subscript out of range."""
-    site = prepared.lowered.sites[int(fault[SITE]) - 1]
-    function = prepared.analysis.function
+    site = lowered.sites[int(fault[SITE]) - 1]
+    function = analysis.function
     row = site.line - function.line
     source = function.lines[row].strip() if 0 <= row < len(function.lines) else ""
     name = function.file.replace("\\", "/").rpartition("/")[2]

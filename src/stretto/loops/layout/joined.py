@@ -23,6 +23,8 @@ from .loop_visits import LoopVisits
 # Iterations of the innermost loop. Independent ones become vector instructions, and long loops are fast. Where each
 # waits for the one before, a processor works on the next row meanwhile, if the end of the row is near.
 LONG, SHORT = 1 << 12, 1 << 6
+PARTS = 32  # visits of a loop that runs in one piece: Ctrl-C is heard between two
+FEW = 1 << 12  # iterations in a wave, on average, below which one worker is faster than waves
 
 
 def joined(analysis: Analysis, visits: LoopVisits) -> LoopVisits | None:
@@ -31,28 +33,58 @@ def joined(analysis: Analysis, visits: LoopVisits) -> LoopVisits | None:
     Parameters
     ----------
     analysis : Analysis
-        Of a loop that folds into no accumulator and whose subscripts are all proven.
+        Of a loop that folds into no accumulator and no buffer, and whose subscripts are all proven.
     visits : LoopVisits
         Its visits.
     """
-    tiled = analysis.strategy.name in ("2d ordered", "2d transformed") and analysis.strategy.tiled
-    form = visits.form
-    if not tiled or visits.waves or form.kind not in ("grid", "skewed") or len(form.steps) != 2 or form.dense:
+    form, name = visits.form, analysis.strategy.name
+    if form.kind not in ("grid", "skewed") or form.dense or len(visits) < 2:
         return None
-    if form.kind == "grid" and (min(form.steps) < 0 or tuple(analysis.strategy.dims) != (0, 1)):
+    if form.kind == "grid" and min(form.steps) < 0:
         return None
+    if name == "stepped" and form.kind == "grid":
+        return _one_after_the_other(visits)
+    if visits.waves:
+        return _one_after_the_other(visits) if name == "2d transformed" and form.kind == "skewed" else None
+    tiled = name in ("2d ordered", "2d transformed") and analysis.strategy.tiled and len(form.steps) == 2
+    if not tiled or (form.kind == "grid" and tuple(analysis.strategy.dims) != (0, 1)):
+        return None
+    return _long_rows(visits, SHORT if _carried(analysis) else LONG)
+
+
+def few_per_wave(visits: LoopVisits) -> bool:
+    """Whether starting a wave takes as long as its iterations."""
+    return bool(visits.waves) and int(visits.weight.sum()) < FEW * len(visits.waves)
+
+
+def _one_after_the_other(visits: LoopVisits) -> LoopVisits:
+    """Parts along the outermost index: in the order of the coordinates of the visits, everything is serial."""
+    lo, hi = visits.arrays["lo", ""], visits.arrays["hi", ""]
+    first, last = lo.min(axis=0), hi.max(axis=0)
+    step = visits.form.steps[0] if visits.form.kind == "grid" else 1
+    count = -(-(int(last[0]) - int(first[0])) // step)
+    bounds = first[0] + step * np.linspace(0, count, min(PARTS, count) + 1).astype(np.int64)
+    begin, end = np.tile(first, (len(bounds) - 1, 1)), np.tile(last, (len(bounds) - 1, 1))
+    begin[:, 0], end[:, 0] = bounds[:-1], np.minimum(bounds[1:], last[0])
+    arrays = {**visits.arrays, ("lo", ""): begin, ("hi", ""): end}
+    weight = np.full(len(begin), -(-int(visits.weight.sum()) // len(begin)), np.int64)
+    return LoopVisits(chain(len(begin)), weight, visits.form, visits.rows, visits.cols, arrays)
+
+
+def _long_rows(visits: LoopVisits, length: int) -> LoopVisits | None:
+    """Neighbouring blocks of a row of blocks joined, until the innermost loop has `length` iterations."""
     lo, hi = visits.arrays["lo", ""], visits.arrays["hi", ""]
     rows, cols = visits.order.row_block, visits.order.col_block
     begin, end = _table(lo, rows, cols, visits), _table(hi, rows, cols, visits)
     if begin is None or end is None or not (begin[:, 1:, 1] == end[:, :-1, 1]).all():
         return None
-    each = max(1, -(-(SHORT if _carried(analysis) else LONG) // max(1, int((end[0, :, 1] - begin[0, :, 1]).max()))))
+    each = max(1, -(-length // max(1, int((end[0, :, 1] - begin[0, :, 1]).max()))))
     firsts = np.arange(0, begin.shape[1], each)
     lasts = np.minimum(firsts + each, begin.shape[1]) - 1
     first, last = begin[:, firsts].reshape(-1, 2), end[:, lasts].reshape(-1, 2)
     arrays = {**visits.arrays, ("lo", ""): first, ("hi", ""): last}
     weight = np.add.reduceat(_weights(visits, rows, cols), firsts, axis=1).reshape(-1)
-    return LoopVisits(chain(len(first)), weight, form, visits.rows, visits.cols, arrays)
+    return LoopVisits(chain(len(first)), weight, visits.form, visits.rows, visits.cols, arrays)
 
 
 def _carried(analysis: Analysis) -> bool:

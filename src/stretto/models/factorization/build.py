@@ -62,6 +62,7 @@ class EarlierFit:
     col_bias: NDArray[np.float32]
     squares: dict[str, NDArray[np.float32]]  # sums of squared gradients
     moments: Moments
+    noise: float | None  # noise of the ratings that the fit has measured
     epochs: int  # epochs trained
     rows: NDArray[Any]  # [m] index in the next fit, −1 for a row that it does not have
     cols: NDArray[Any]  # [n] the same for columns
@@ -192,8 +193,11 @@ def going_on(problem: FactorizationProblem, earlier: EarlierFit, *, joined: bool
     moments = np.array([earlier.moments.mean, earlier.moments.scale, earlier.moments.entries * joined])
     for array in (*factors, *earlier.squares.values(), moments, earlier.rows, earlier.cols):
         digest.update(np.ascontiguousarray(array).tobytes())
+    if earlier.noise is not None:
+        digest.update(np.float64(earlier.noise).tobytes())
     before = earlier.moments if joined else None
-    return replace(problem, epochs_before=earlier.epochs, start=digest.hexdigest(), before=before)
+    start = digest.hexdigest()
+    return replace(problem, epochs_before=earlier.epochs, start=start, before=before, noise=earlier.noise)
 
 
 def put_factors(job: FactorJob, earlier: EarlierFit) -> None:

@@ -44,9 +44,11 @@ class MatrixFactorization(FactorizationPrediction):
         ccd solve "squared".
     l2_regularization : float or None, default None
         Penalty on factors, in the units of the ratings: ratings and penalty multiplied by c give the same model in
-        other units (factors · √c, mean and biases · c). None: 0.05 · `scale_`, so that the unit does not matter; of
-        plain sgd with the squared loss 0.04 · `scale_` for each rating and `scale_` once for each row and column.
-        A very strong penalty leaves mean and biases alone.
+        other units (factors · √c, mean and biases · c). None: 0.05 · `scale_`, so that the unit does not matter. Plain
+        sgd with the squared loss also counts one once for each row and column: with the schedule "adaptive" 0.055 ·
+        noise · `scale_` for each rating and 5 · noise · `scale_` once, where noise is the share of the ratings'
+        variance that a model does not explain, as the training error of an early epoch shows it; with other schedules
+        0.04 · `scale_` and `scale_`. A very strong penalty leaves mean and biases alone.
     bias_l2_regularization : float or None, default None
         Penalty on biases, without unit: b_i is 1 / (1 + bias_l2_regularization) of the mean of what the rest leaves
         over. None: 0.05; of plain sgd with the squared loss 3 once for each row and column, so that b_i is n / (n + 3)
@@ -54,11 +56,14 @@ class MatrixFactorization(FactorizationPrediction):
     max_iter : int, default 20
         Epochs: passes over the ratings.
     learning_rate : float or None, default None
-        Step of sgd for ratings of spread 1; None: 0.04, adagrad 0.1, adarevision 0.08.
-    schedule : {"linear", "polynomial", "constant"} or None, default None
-        How the step falls to zero over the epochs. "polynomial" is "linear" up to 20 epochs; with more it falls faster,
-        so that the sum of the steps stays the same and a longer fit does not overfit. None: "polynomial", adagrad
-        "linear", adarevision "constant".
+        Step of sgd for ratings of spread 1; None: 0.15 with the schedule "adaptive", else 0.04, adagrad 0.1,
+        adarevision 0.08.
+    schedule : {"adaptive", "linear", "polynomial", "constant"} or None, default None
+        How the step falls to zero over the epochs. With "adaptive" it also falls with the ratings of a row or column
+        that were used: rows with many ratings are exact early, those with few learn fast. "polynomial" is "linear" up
+        to 20 epochs; with more it falls faster, so that the sum of the steps stays the same and a longer fit does not
+        overfit, as with "adaptive". None: "adaptive" for the squared loss, and "polynomial" where a learning rate is
+        given or the loss is another one; adagrad "linear", adarevision "constant".
     optimizer : {"sgd", "adagrad", "adarevision"}, default "sgd"
         For solver="sgd". "adagrad" has a step for each row, by the size of its gradients so far. "adarevision" has one
         for each element and bias, without delays (with delays: `st.tables.adarevision` on tables). Its steps shrink by
@@ -78,7 +83,7 @@ class MatrixFactorization(FactorizationPrediction):
         Steps of "cg", or inner sweeps of ccd.
     init_scale : float or None, default None
         The first factors have standard deviation init_scale / √n_components, for ratings of spread 1; None: 0.05 for
-        sgd, 1 for the others.
+        sgd, 0.1 with the schedule "adaptive", 1 for the others.
     early_stopping : bool, default False
         Hold out a part (or give `fit` a validation set) and stop when its error no longer falls.
     validation_fraction : float, default 0.1

@@ -207,6 +207,7 @@ class FactorizationFitting(FactorizationParameters):
             self.item_bias_,
             self.squares_,
             Moments(self.n_ratings_, self.mean_, self.scale_),
+            self._learned.problem.noise,
             self.n_iter_,
             moved(self.user_ids_, feed.row_ids, sizes[0], "row"),
             moved(self.item_ids_, feed.col_ids, sizes[1], "column"),

@@ -91,6 +91,11 @@ class LinearModel(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
         """Whether the rounds of a schedule solve the problem, not working sets."""
         return self.schedule is not None and not isinstance(self.schedule, WorkingSets)
 
+    @property
+    def _smooth(self) -> bool:
+        """Whether there is a logistic loss without an L1 penalty."""
+        return False
+
     def _plan_parameters(self) -> dict[str, Any]:
         """Parameters in the form that the plan and its fingerprint contain."""
         kind: Any = type(self)
@@ -213,7 +218,8 @@ class FitSession:
         """A solver for problems that differ in the penalty alone."""
         from stretto.solvers.linear.moments.solver import solver_of  # here, not above: it imports Numba
 
-        return solver_of(problem, self.crew, profile=self.model.profile, schedule=self.model.schedule)
+        model = self.model
+        return solver_of(problem, self.crew, profile=model.profile, schedule=model.schedule, smooth=model._smooth)
 
     def solve(
         self,

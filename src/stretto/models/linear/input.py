@@ -57,19 +57,25 @@ def read(estimator: Any, X: Any, y: Any, sample_weight: Any, *, numeric: bool, b
 
 
 def converted(
-    given: LinearInput, *, by_moments: bool = False, by_newton: bool = False, by_rows: bool = False
+    given: LinearInput,
+    *,
+    by_moments: bool = False,
+    by_newton: bool = False,
+    by_rows: bool = False,
+    smooth: bool = False,
 ) -> LinearInput:
     """The input with a design, if X is in memory; `laid_out` handles files. by_moments: see `read`.
 
     by_newton : X that suits Newton steps is read by `FewFeaturesSolver` alone, which finds NaN and infinity in dense X
     by_rows : sparse X that suits Newton steps is stored by rows
+    smooth : there is no L1 penalty
     """
     if isinstance(given.X, DesignFiles):
         return given
     # Moments do not contain values of samples that weigh nothing.
     later = by_moments and uniform(given.weight) and suits_moments(*given.shape)
     if is_sparse(given.X):
-        by_rows = by_rows and suits_sparse_newton(*given.shape, given.X.nnz)
+        by_rows = by_rows and suits_sparse_newton(*given.shape, given.X.nnz, smooth=smooth)
         return replace(given, design=RowDesign.of(given.X) if by_rows else Design.of(given.X, checked=True))
     later = later or (by_newton and suits_newton(*given.shape))
     return replace(given, design=Design.of(given.X, checked=True, bounded=later))
@@ -101,13 +107,15 @@ def taken(estimator: Any, X: Any, y: Any, sample_weight: Any, *, numeric: bool =
         vars(estimator).pop("feature_names_in_", None)
         weight = weights(sample_weight, shape_of(files), owner=owner, shared=numeric)
         return LinearInput(files, numbers(y, owner=owner) if numeric else y, Design((0, 0)), weight)
+    if not isinstance(X, np.ndarray):
+        X = checks.plain(X, owner=owner)
     if _plain_arrays(X, y):
-        estimator.n_features_in_ = X.shape[1]
+        estimator.n_features_in_ = int(X.shape[1])
         vars(estimator).pop("feature_names_in_", None)
     else:
         X, y = validate_data(
             estimator,
-            checks.plain(X, owner=owner),
+            checks.plain(X, owner=owner) if isinstance(X, np.ndarray) else X,
             checks.plain(y, owner=owner, name="y"),
             accept_sparse=True,
             dtype="numeric",
@@ -121,11 +129,15 @@ def taken(estimator: Any, X: Any, y: Any, sample_weight: Any, *, numeric: bool =
 
 
 def _plain_arrays(X: Any, y: Any) -> bool:
-    """Whether scikit-learn's validation, which takes as long as a small fit, would find nothing to change or refuse."""
-    if type(X) is not np.ndarray or type(y) is not np.ndarray or X.ndim != 2 or y.ndim != 1:
+    """Whether scikit-learn's validation, which takes as long as a small fit, would find nothing to change or refuse.
+
+    X: an array, or a sparse matrix whose structure was verified
+    """
+    known = type(X) is np.ndarray or (is_sparse(X) and X.format in ("csr", "csc"))
+    if not known or type(y) is not np.ndarray or X.ndim != 2 or y.ndim != 1:
         return False
     kinds = X.dtype in (np.float64, np.float32) and y.dtype in (np.float64, np.float32, np.int64, np.bool_)
-    if not kinds or not X.size or len(X) != len(y) or not y.flags.c_contiguous:
+    if not kinds or not min(X.shape) or X.shape[0] != len(y) or not y.flags.c_contiguous:
         return False
     return y.dtype.kind != "f" or bool(np.isfinite(np.einsum("i,i->", y, y, dtype=np.float64)))
 

@@ -307,7 +307,7 @@ class LogisticRegression(LinearClassifier):
             return self
         few = self.schedule is None and not self.standardize
         with self._sitting(
-            converted(given, by_newton=few, by_rows=self.schedule is None), plan, where, session
+            converted(given, by_newton=few, by_rows=self.schedule is None, smooth=self._smooth), plan, where, session
         ) as sitting:
             fit_separate(self, sitting, which, weight, last)
         return self
@@ -348,6 +348,10 @@ class LogisticRegression(LinearClassifier):
                 why=what if stochastic else "a joint model of several classes takes X in memory",
                 give="use st.Threads(n), or sklearn.multiclass.OneVsRestClassifier, whose fits run on a cluster",
             )
+
+    @property
+    def _smooth(self) -> bool:
+        return float(self.l1_ratio) == 0.0
 
     @property
     def _joint(self) -> bool:

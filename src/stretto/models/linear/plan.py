@@ -50,6 +50,8 @@ class PlannedModel(Protocol):
     fit_intercept: bool
     _squared: bool  # whether the loss is that of least squares
 
+    @property
+    def _smooth(self) -> bool: ...
     def _plan_parameters(self) -> dict[str, Any]: ...
 
 
@@ -152,7 +154,9 @@ def solver_words(model: PlannedModel, samples: int, features: int, entries: int 
     if model.schedule is None:
         if model._squared:
             return MOMENTS if suits_moments(samples, features, entries) else WORKING_SETS
-        few = suits_newton(samples, features) if entries is None else suits_sparse_newton(samples, features, entries)
+        if entries is None:
+            return NEWTON if suits_newton(samples, features) else WORKING_SETS
+        few = suits_sparse_newton(samples, features, entries, smooth=model._smooth)
         return NEWTON if few else WORKING_SETS
     return str(model.schedule.explain())
 

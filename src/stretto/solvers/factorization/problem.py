@@ -48,7 +48,7 @@ _CHOICES: dict[str, tuple[str | None, ...]] = {
     "solver": ("sgd", "als", "ccd"),
     "loss": tuple(CODES),
     "optimizer": ("sgd", "adagrad", "adarevision"),
-    "schedule": (None, "linear", "polynomial", "constant"),
+    "schedule": (None, "adaptive", "linear", "polynomial", "constant"),
     "linear_solver": ("cholesky", "cg"),
 }
 _FINEST = 1e-36  # smaller standard deviations, or their inverses, are not normal float32 numbers
@@ -59,6 +59,12 @@ STANDARD_REG, BIAS_REG = 0.05, 0.05
 RATES = {"sgd": 0.04, "adagrad": 0.1, "adarevision": 0.08}
 # Epochs from which on the steps of plain SGD fall faster than linearly, so that their sum stays the same.
 LINEAR_EPOCHS = 20
+# Schedule "adaptive": the learning rate, and the ratings after which the square of a row's step has halved.
+# docs/decisions/2026-11-18-adaptive-steps.md has the choice.
+ADAPTIVE_RATE, ADAPTIVE_RATINGS = 0.15, 100.0
+# How schedules fall over the epochs: (power at `LINEAR_EPOCHS` epochs plus one, least step times epochs).
+_FALLS = {"linear": (0.0, 1.0), "polynomial": (2.0, 1.0), "adaptive": (3.5, 0.4)}
+_BEGUN = 0.25  # of an epoch: the ratings of a row that count before its first step
 _NUMBERS: dict[str, dict[str, Any]] = {
     "rank": {"least": 1, "whole": True},
     "epochs": {"least": 1, "whole": True},
@@ -135,6 +141,7 @@ class FactorizationProblem:
     start: str = ""  # digest of the factors that a fit continues from
     epochs_before: int = 0  # epochs that those factors were trained for
     before: Moments | None = None  # of earlier ratings, with which those of this fit are combined
+    noise: float | None = None  # mean squared error of standardised ratings in an early epoch; scales penalties
 
     @property
     def unscaled(self) -> bool:
@@ -147,8 +154,8 @@ class FactorizationProblem:
 
         Small for SGD, so that biases are learned first; of expected length one for the other solvers.
         """
-        scale = self.init_scale if self.init_scale is not None else (0.05 if self.solver == "sgd" else 1.0)
-        return scale / math.sqrt(self.rank)
+        default = 1.0 if self.solver != "sgd" else 0.1 if self.fall == "adaptive" else 0.05
+        return (self.init_scale if self.init_scale is not None else default) / math.sqrt(self.rank)
 
     @property
     def by_row(self) -> bool:
@@ -162,25 +169,37 @@ class FactorizationProblem:
     def fall(self) -> str:
         """The learning rate schedule: as requested, else "constant" for AdaRevision, whose steps shrink.
 
-        Else "linear", and "polynomial" for many epochs of plain SGD: the sum of their steps is that of `LINEAR_EPOCHS`,
-        so that more epochs end nearer to the optimum and do not overfit. With ever more epochs it is a decay by
-        exp(−2 / LINEAR_EPOCHS) in each.
+        Else "adaptive" for plain SGD with the squared loss, unless a learning rate is given: that of a row with many
+        ratings would be another one. Else "linear", and "polynomial" for many epochs of plain SGD: the sum of their
+        steps is that of `LINEAR_EPOCHS`, so that more epochs end nearer to the optimum and do not overfit. With ever
+        more epochs it is a decay by exp(−2 / LINEAR_EPOCHS) in each.
         """
         if self.schedule is not None:
             return self.schedule
+        if self.by_row and self.learning_rate is None:
+            return "adaptive"
         many = self.optimizer == "sgd" and self.epochs > LINEAR_EPOCHS
         return "constant" if self.optimizer == "adarevision" else "polynomial" if many else "linear"
 
     def step_at(self, epoch: int) -> float:
         """The learning rate of an epoch, for ratings with standard deviation 1."""
-        rate = self.learning_rate if self.learning_rate is not None else RATES[self.optimizer]
-        if self.fall == "constant":
+        fall = self.fall
+        rate = ADAPTIVE_RATE if fall == "adaptive" else RATES[self.optimizer]
+        rate = self.learning_rate if self.learning_rate is not None else rate
+        if fall == "constant":
             return rate
         left = max(1.0 - (self.epochs_before + epoch) / self.epochs, 0.0)
-        power = max(2.0 * self.epochs / LINEAR_EPOCHS - 1.0, 1.0) if self.fall == "polynomial" else 1.0
+        more, least = _FALLS[fall]
+        power = max(more * self.epochs / LINEAR_EPOCHS - 1.0, 1.0)
         # Twelve digits: the last bits of a power depend on the processor.
         share = left if power == 1.0 else float(f"{math.pow(left, power):.12g}")
-        return float(rate * max(share, 1.0 / self.epochs))
+        return float(rate * max(share, least / self.epochs))
+
+    def decay_at(self, epoch: int) -> float:
+        """How fast the step of a row shrinks with its ratings: by 1 / √(1 + n·decay); 0 for equal steps."""
+        if self.fall != "adaptive":
+            return 0.0
+        return (self.epochs_before + epoch + _BEGUN) / ADAPTIVE_RATINGS
 
     def checked(self) -> FactorizationProblem:
         """The problem with values of built-in types; an error names a wrong parameter and its allowed values."""
@@ -196,6 +215,8 @@ class FactorizationProblem:
             check.optional(parameter_of(name), getattr(self, name), **bounds)
         if self.solver != "sgd" and self.loss != "squared":
             raise PlanError(f"solver={self.solver!r} solves loss='squared' alone, got {self.loss!r}; use solver='sgd'")
+        if self.schedule == "adaptive" and self.optimizer != "sgd":
+            raise PlanError(f"schedule='adaptive' is for optimizer='sgd'; steps of {self.optimizer!r} adapt already")
         if self.implicit and self.solver != "als":
             raise PlanError(f"implicit feedback needs solver='als', got {self.solver!r}")
         # Kernels and fingerprints take built-in Python types, no fractions or 16-bit numbers.

@@ -1,12 +1,14 @@
 """Matrix factorisation by stochastic gradient descent on a rotating schedule.
 
 Ratings are standardised first (mean 0, standard deviation 1), so one learning rate suits stars, percentages and counts;
-`reg` is in the units of the ratings and converted. The step size falls from learning_rate to learning_rate / epochs.
-AdaGrad divides it by the root of each row's accumulated squared gradients. AdaRevision divides by a root for each
-element and needs no decay. A rotating schedule delivers every gradient at once, so AdaRevision's delay corrections
-are zero, and it is AdaGrad by element with initial sum 1 (`kernels/factorization/adarevision_sgd.py`). If ratings are
-more than `OUTLIER` standard deviations from the mean, the gradient of one error is clipped, so that a single count of a
-million does not ruin its row.
+`reg` is in the units of the ratings and converted. The step size falls from learning_rate to learning_rate / epochs. By
+default the step of a row or column also falls with the number n of its ratings that were used, as 1 / √(1 + n / 100):
+the factors of an item with thousands of ratings have converged after one epoch, and steps as large as those of an item
+with ten would keep them noisy. AdaGrad divides it by the root of each row's accumulated squared gradients. AdaRevision
+divides by a root for each element and needs no decay. A rotating schedule delivers every gradient at once, so
+AdaRevision's delay corrections are zero, and it is AdaGrad by element with initial sum 1
+(`kernels/factorization/adarevision_sgd.py`). If ratings are more than `OUTLIER` standard deviations from the mean, the
+gradient of one error is clipped, so that a single count of a million does not ruin its row.
 """
 
 from __future__ import annotations
@@ -39,7 +41,16 @@ from stretto.schedule.orders.order import Ints, Order
 from stretto.schedule.orders.rotation import rotation
 
 from .held_out import HeldOut, mean_cost, named
-from .penalties import NO_SHARES, Shares, penalties, shares_of
+from .penalties import (
+    NO_SHARES,
+    REG_OF_NOISE,
+    RIDGE_OF_NOISE,
+    NoiseEstimate,
+    Shares,
+    follows_noise,
+    penalties,
+    shares_of,
+)
 from .problem import FactorizationProblem, Factors, new_factors, squares_of, units
 
 _FLOAT = 4
@@ -55,6 +66,8 @@ def logical_sgd(problem: FactorizationProblem, seen: Survey, settings: PlanSetti
     names = ["rank", "loss", "reg", "biases", "optimizer", "learning_rate", "schedule", "init_scale"]
     once = penalties(problem, 1.0)
     by_row = (("ridge", once.ridge), ("bias_ridge", once.bias_ridge)) if once.by_row else ()
+    if follows_noise(problem):
+        by_row = (("reg_of_noise", REG_OF_NOISE), ("ridge_of_noise", RIDGE_OF_NOISE), ("bias_ridge", once.bias_ridge))
     return Logical(
         program="mf/sgd",
         parameters=problem.parameters(*names, *([] if problem.fall == "constant" else ["epochs"])) + by_row,
@@ -120,35 +133,47 @@ class SgdJob:
         held: HeldOut | None,
         reader: Reader | None = None,
     ) -> None:
-        self.problem, self.plan, self.blocks, self.factors, self.limit = problem, plan, blocks, factors, limit
-        self.shares = shares
+        self.plan, self.blocks, self.factors, self.limit = plan, blocks, factors, limit
+        self._problem, self.shares = problem, shares
+        measured = follows_noise(problem) and problem.noise is None  # an earlier fit may have done it
+        self._noise = NoiseEstimate() if measured else None
         self.crew, self.held = crew, held
         self.items, self.repeats = len(blocks.r), blocks.repeats
         self.steps_ahead = held is None
         self.spec = plan.steps[0] if reader is None else replace(plan.steps[0], reader=reader)
 
+    @property
+    def problem(self) -> FactorizationProblem:
+        """The problem, with the noise that was measured so far."""
+        return self._problem if self._noise is None else replace(self._problem, noise=self._noise.last())
+
     def steps(self, epoch: int) -> Sequence[BlockStep]:
         """One pass over the grid."""
-        blocks, factors = self.blocks, self.factors
+        blocks, factors, problem = self.blocks, self.factors, self._problem
+        if self._noise is not None:
+            problem = replace(problem, noise=self._noise.at(epoch))
         arrays = (blocks.ptr, blocks.u, blocks.i, blocks.r, blocks.row_base, blocks.col_base)
         states = (factors.W.array, factors.H.array, factors.b.array, factors.c.array)
         squares = tuple(state.array for state in factors.squares.values())
         units_ = (factors.scale, self.limit)
-        step = sgd_step(self.problem, self.plan.order, epoch, *units_, arrays, states, squares, self.shares)
+        step = sgd_step(problem, self.plan.order, epoch, *units_, arrays, states, squares, self.shares)
         return [replace(step, spec=self.spec)]
 
     def report(self, epoch: int, steps: Sequence[BlockStep]) -> EpochReport:
         """The training loss during the epoch, and the held-out error after it."""
-        loss = self.problem.loss
-        cost = mean_cost(steps[0].total(), self.items, loss, self.factors.scale)
+        loss, total = self._problem.loss, steps[0].total()
+        cost = mean_cost(total, self.items, loss, self.factors.scale)
+        if self._noise is not None:
+            self._noise.add(epoch, total / self.items)
         metrics = named("train", cost, loss)
         if self.held is not None:
             metrics |= self.held.metrics(self.factors, loss, self.crew)
         return EpochReport(cost, metrics)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Factors, biases and squared gradients: the live arrays, not copies."""
-        return self.factors.arrays()
+        """Factors, biases, squared gradients and measured noise: the live arrays, not copies."""
+        noise = {} if self._noise is None else {"noise": self._noise.errors}
+        return self.factors.arrays() | noise
 
 
 def sgd_step(
@@ -172,7 +197,9 @@ def sgd_step(
     step, reg = problem.step_at(epoch), penalties(problem, scale)
     # A step shrinks a number at most to zero: a penalty above 1 / step would make it grow.
     lam, lam_bias = (np.float32(min(each, 1.0 / step)) for each in (reg.factors, reg.biases))
-    once = (np.float32(reg.ridge), np.float32(reg.bias_ridge)) if problem.optimizer == "sgd" else ()
+    once: tuple[np.float32, ...] = ()
+    if problem.optimizer == "sgd":
+        once = (np.float32(reg.ridge), np.float32(reg.bias_ridge), np.float32(problem.decay_at(epoch)))
     settings = (np.float32(step), lam, lam_bias, *once, CODES[problem.loss], np.float32(limit))
     name, weight, count = problem.optimizer, np.diff(arrays[0]), unrolled(states[0].shape[1])
     if name == "adagrad":
@@ -209,7 +236,7 @@ def spec_sgd(problem: FactorizationProblem, logical: Logical, weight: Ints) -> S
         *(state(name, axis, bias) for name, axis in (("b", 0), ("c", 1))),
         *(state(name, axis, width) for name, (axis, width) in squares_of(problem).items()),
         *(constant(name) for name in ("row_share", "col_share") if plain),
-        *(number(name) for name in ("step", "lam", "lam_bias", *(("ridge", "ridge_bias") if plain else ()))),
+        *(number(name) for name in ("step", "lam", "lam_bias", *(("ridge", "ridge_bias", "decay") if plain else ()))),
         *(number(name) for name in ("loss", "limit", *more, "count")),
     )
     return StepSpec(problem.optimizer, named_kernel(worker), arguments)

@@ -24,6 +24,7 @@ Ints = NDArray[np.int64]
 
 _VISITS = 256
 _ENTRIES = 1 << 16  # entries of a visit: some tens of microseconds
+_PIECE, _LONG_PIECE = 64, 512  # rows of a visit that adds dense columns, at least
 
 
 def column_bounds(entries: Ints) -> Ints:
@@ -84,7 +85,8 @@ class ColumnPasses:
         """
         mean, norm, product = np.empty(self.p), np.empty(self.p), np.empty(self.p)
         mass = float(weight.sum()) if mass is None else mass
-        args = (*self.parts, weight, mass, centred, v, mean, norm, product)
+        alike = float(weight[0]) if self.sparse and len(weight) and np.all(weight == weight[0]) else -1.0
+        args = (*self.parts, weight, alike, mass, centred, v, mean, norm, product)
         self.run("survey", self._kernels["survey"], column_bounds(self.entries), *args, work=self.nnz)
         return mean, norm, product
 
@@ -129,5 +131,7 @@ class ColumnPasses:
         if self.sparse:
             work = int(self.entries[which].sum())
         else:
-            rows = self._equal_parts(self.n, max(1, _ENTRIES // max(1, len(which))))
+            # A visit reads a piece of each column. Of a short one, only the first line takes long to fetch.
+            least = max(_PIECE, min(_LONG_PIECE, self.n // 4), _ENTRIES // max(1, len(which)))
+            rows = self._equal_parts(self.n, least)
         self.run("add", self._kernels["add"], rows, which, coef, *self.parts, z, work=work)

@@ -111,12 +111,8 @@ class WorkingSetSolver:
         continues from there and ignores `start`.
         """
         if self._now is None and start is None and max_rounds > 0 and suits(self.setting, l1, l2):
-
-            def solve(smaller: RegressionProblem) -> Fit:
-                solver = WorkingSetSolver(smaller, self.crew, profile=self.setting.profile)
-                return solver.fit(l1, l2, gap=0.5 * gap, share=0.5 * share, max_rounds=max_rounds)
-
-            start = reduced_start(self.setting, solve)
+            least = _ROUNDING * self.setting.zero.at.value
+            start = reduced_start(self.setting, l2, float(gap), float(share), least, max_rounds)
         self._now = self._now or self._started(l1, l2, gap, max_rounds, start)
         try:
             found = self._rounds(self._now, l1, l2, gap, share, max_rounds, look, ended)

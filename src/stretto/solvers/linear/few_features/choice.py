@@ -22,19 +22,24 @@ def suits_newton(samples: int, features: int) -> bool:
 
 
 # The same for sparse rows: an entry in the passes over X, a product of two entries of a row, and an entry of a factor.
-_ENTRY, _PAIR, _FACTOR = 4.0, 1.0, 0.1
+_ENTRY, _PAIR, _FACTOR = 4.0, 1.0, 0.06
 _LONGEST_SPARSE = 100e6  # working sets sweep sparse columns in one thread as well
+# What the conjugate gradients of a Newton step with working sets take for each entry.
+_SMOOTH = 16.0
 _MOST_SPARSE = 512  # columns: factors of more would take longer than the passes over usual data
 
 
-def suits_sparse_newton(samples: int, features: int, entries: int) -> bool:
+def suits_sparse_newton(samples: int, features: int, entries: int, *, smooth: bool = False) -> bool:
     """Whether a fit of a sparse matrix of this shape, with so many entries, is short enough.
+
+    smooth : there is no L1 penalty, so that all columns are in every model
 
     >>> suits_sparse_newton(30_000, 123, 400_000), suits_sparse_newton(25_000, 90_000, 3_000_000)
     (True, False)
     """
     if not 0 < features <= _MOST_SPARSE:
         return False
-    pairs = 0.5 * entries * entries / max(1, samples)
-    step = _SAMPLE * samples + _ENTRY * entries + _PAIR * pairs + _FACTOR * features**3
-    return step * _STEPS <= _LONGEST_SPARSE
+    model = _PAIR * 0.5 * entries * entries / max(1, samples) + _FACTOR * features**3
+    if smooth and model > _SMOOTH * entries:
+        return False
+    return (_SAMPLE * samples + _ENTRY * entries + model) * _STEPS <= _LONGEST_SPARSE

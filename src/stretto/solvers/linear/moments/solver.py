@@ -243,13 +243,24 @@ class MomentSolver:
 
 
 def solver_of(
-    problem: RegressionProblem, crew: Crew, *, profile: str, schedule: Schedule | WorkingSets | None = None
+    problem: RegressionProblem,
+    crew: Crew,
+    *,
+    profile: str,
+    schedule: Schedule | WorkingSets | None = None,
+    smooth: bool = False,
 ) -> PenaltySolver:
-    """The solver of a problem: with a schedule, working sets; else what costs least for the loss and the shape."""
+    """The solver of a problem: with a schedule, working sets; else what costs least for the loss and the shape.
+
+    smooth : none of its penalties is L1
+    """
     samples, features = problem.design.shape
     newton = problem.loss == "logistic" and not problem.positive
     entries = problem.design.nnz if problem.design.sparse else None
-    few = suits_newton(samples, features) if entries is None else suits_sparse_newton(samples, features, entries)
+    if entries is None:
+        few = suits_newton(samples, features)
+    else:
+        few = suits_sparse_newton(samples, features, entries, smooth=smooth)
     if schedule is None and newton and few:
         return FewFeaturesSolver(problem, crew, profile=profile)
     few = suits_moments(samples, features, entries)
