@@ -62,6 +62,16 @@ def fuse(
     return body, {name: found[0] for name in sorted(relied) if (found := walk.scope.ranges.get(name))}
 
 
+def leaves(statements: tuple[loop_tree.Stmt, ...]) -> bool:
+    """Whether every way through some statements ends with `continue` or `break`."""
+    match statements[-1:]:
+        case (loop_tree.LoopExit(),):
+            return True
+        case (loop_tree.If(body=body, orelse=orelse),):
+            return leaves(body) and leaves(orelse)
+    return False
+
+
 class Statements(Assignments):
     """One pass over a body: its branches and inner loops."""
 
@@ -114,12 +124,17 @@ class Statements(Assignments):
         after, seen = self.defined, self.views
         self.defined, self.views = set(defined), dict(views)
         no = self.block(x.orelse)
+        steps.append(t.Branch(x.line, test, yes, no))
+        if leaves(x.orelse):  # what follows is reached by the other way alone
+            self.defined, self.views = after, seen
+            return
+        if leaves(x.body):
+            return
         either = self.views.keys() | seen.keys()
         self.views, other = {name: row for name, row in self.views.items() if seen.get(name) == row}, self.defined
         # A name that is a view on one path and a local row on the other is neither afterwards.
         self.defined = {name for name in after & other if name in self.views or name not in either}
         self.moved |= either - self.views.keys()
-        steps.append(t.Branch(x.line, test, yes, no))
 
     def inner(self, x: loop_tree.For, steps: list[t.Step]) -> None:
         names = names_in(x.pattern)
