@@ -7,8 +7,8 @@ the plan (for every tenth nest the reference interpreter too) gives other number
 *Parallel* are nests for which the scheduler of the library finds a parallel loop or a permutable band of two loops;
 *found* are those of them that get a strategy other than `chain` or a refusal. *Others found* are nests that run in
 parallel although that scheduler finds nothing. *Invented* are nests without a dependence for which we claim one.
-`--nests n` and `--first seed` choose the nests; `--no-page` only prints; `--record FILE` keeps outcomes, and a later run
-goes on with them.
+`--nests n` and `--first seed` choose the nests; `--no-page` only prints; `--record FILE` keeps outcomes, and a later
+run goes on with them.
 """
 
 from __future__ import annotations

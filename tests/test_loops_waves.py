@@ -69,7 +69,7 @@ def test_later_calls_reuse_memory_and_begin_with_nothing_written() -> None:
         for loop in calls:
             loop(data, w, st.buffer(w), 0.01, st.accumulator(0.0))
         results.append(w)
-    assert np.array_equal(*results)
+    assert np.array_equal(results[0], results[1])
 
 
 def test_memory_is_that_of_what_visits_write() -> None:

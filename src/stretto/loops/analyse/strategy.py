@@ -457,8 +457,8 @@ def _refusal(question: _LoopFacts, vectors: Sequence[Vector], inspect: bool) -> 
         ways.append("split the loop in two, so that the accesses above are in different loops")
     if question.kind == "grid" and not any("that is serial" in way for way in ways):
         ways.append(
-            "where iterations do need what those before them wrote, the loop is serial: run the function as it is, with "
-            ".plain, or under numba.njit"
+            "where iterations do need what those before them wrote, the loop is serial: run the function as it is, "
+            "with .plain, or under numba.njit"
         )
     return "\n".join([*what, "ways out:", *(f"  {way}" for way in ways)])
 

@@ -337,6 +337,8 @@ class NameResolver(ABC):
 
     def part(self, x: loop_tree.Item, row: t.RowLoad) -> Scalar | Row:
         """w[k] or w[a:b] of a name for part of an array."""
+        if not x.index:
+            return row
         if len(x.index) != 1:
             self.no(x.line, f"{x.base} is a row and takes one subscript")
         index = x.index[0]

@@ -65,7 +65,9 @@ def logical_sgd(problem: FactorizationProblem, seen: Survey, settings: PlanSetti
     blocks, seed = choose_blocks(seen.entries, seen.shape, settings.width), settings.seed
     names = ["rank", "loss", "reg", "biases", "optimizer", "learning_rate", "schedule", "init_scale"]
     once = penalties(problem, 1.0)
-    by_row = (("ridge", once.ridge), ("bias_ridge", once.bias_ridge)) if once.by_row else ()
+    by_row: tuple[tuple[str, float], ...] = (
+        (("ridge", once.ridge), ("bias_ridge", once.bias_ridge)) if once.by_row else ()
+    )
     if follows_noise(problem):
         by_row = (("reg_of_noise", REG_OF_NOISE), ("ridge_of_noise", RIDGE_OF_NOISE), ("bias_ridge", once.bias_ridge))
     return Logical(
