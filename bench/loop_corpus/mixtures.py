@@ -286,6 +286,13 @@ LOOPS = (
         refused="st.buffer(centre)",
         instead="online_kmeans_buffered",
     ),
-    CorpusLoop(online_kmeans_buffered, online_buffered_data, (20, 3, 4), (50_000, 16, 20), follows=True),
+    CorpusLoop(
+        online_kmeans_buffered,
+        online_buffered_data,
+        (20, 3, 4),
+        (50_000, 16, 20),
+        follows=True,
+        hand=online_kmeans_hand,
+    ),
     CorpusLoop(naive_bayes, documents_data, (12, 15, 3), (3000, 500, 20), naive_bayes_hand),
 )

@@ -291,7 +291,14 @@ BPR = CorpusLoop(
     instead="bpr, inspected",
 )
 LOOPS = (
-    CorpusLoop(hashing_buffered, hashing_buffered_data, (12, 6, 4, 30), (2000, 64, 16, 20_000), follows=True),
+    CorpusLoop(
+        hashing_buffered,
+        hashing_buffered_data,
+        (12, 6, 4, 30),
+        (2000, 64, 16, 20_000),
+        follows=True,
+        hand=contrastive_hashing_hand,
+    ),
     BPR,
     inspected(BPR),
     CorpusLoop(
@@ -303,7 +310,9 @@ LOOPS = (
         refused="st.buffer(w)",
         instead="ranknet_buffered",
     ),
-    CorpusLoop(ranknet_buffered, ranknet_buffered_data, (20, 5, 50), (5000, 40, 200_000), follows=True),
+    CorpusLoop(
+        ranknet_buffered, ranknet_buffered_data, (20, 5, 50), (5000, 40, 200_000), follows=True, hand=ranknet_hand
+    ),
     CorpusLoop(
         factorization_machine,
         machine_data,
@@ -313,7 +322,14 @@ LOOPS = (
         refused="st.buffer(V)",
         instead="machine_buffered",
     ),
-    CorpusLoop(machine_buffered, machine_buffered_data, (30, 20, 3), (20_000, 200, 8), follows=True),
+    CorpusLoop(
+        machine_buffered,
+        machine_buffered_data,
+        (30, 20, 3),
+        (20_000, 200, 8),
+        follows=True,
+        hand=factorization_machine_hand,
+    ),
     CorpusLoop(logistic_mf, clicks_data, (15, 12, 90, 4), (5000, 4000, 400_000, 16), logistic_mf_hand),
     CorpusLoop(
         contrastive_hashing,

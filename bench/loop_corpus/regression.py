@@ -271,5 +271,7 @@ LOOPS = (
         refused="st.buffer(W)",
         instead="softmax_buffered",
     ),
-    CorpusLoop(softmax_buffered, softmax_buffered_data, (20, 5, 3), (20_000, 40, 10), follows=True),
+    CorpusLoop(
+        softmax_buffered, softmax_buffered_data, (20, 5, 3), (20_000, 40, 10), follows=True, hand=softmax_sgd_hand
+    ),
 )

@@ -53,6 +53,21 @@ def nbody_pairs(position, mass, force, soft):
             force[j] -= f
 
 
+def nbody_pairs_hand(position, mass, force, soft):
+    n, width = position.shape
+    d = np.zeros(width)
+    for i in range(n):
+        for j in range(i + 1, n):
+            r2 = soft
+            for k in range(width):
+                d[k] = position[j, k] - position[i, k]
+                r2 += d[k] * d[k]
+            q = mass[i] * mass[j] / (r2 * math.sqrt(r2))
+            for k in range(width):
+                force[i, k] += q * d[k]
+                force[j, k] -= q * d[k]
+
+
 def ising(spin, beta, t):
     """A sweep of Gibbs sampling of the Ising model on a torus."""
     n, m = spin.shape
@@ -312,7 +327,7 @@ def prefix_data(rng, n):
 
 LOOPS = (
     CorpusLoop(nbody, nbody_data, (12,), (1500,), nbody_hand),
-    CorpusLoop(nbody_pairs, nbody_data, (12,), (1500,)),
+    CorpusLoop(nbody_pairs, nbody_data, (12,), (1500,), hand=nbody_pairs_hand),
     CorpusLoop(ising, spins_data, (9, 8), (1000, 1000)),
     CorpusLoop(ising_checkerboard, spins_data, (9, 8), (1000, 1000)),
     CorpusLoop(exponential_smoothing, smoothing_data, (7, 20), (5000, 300)),
