@@ -8,7 +8,7 @@ six, three of them for each rating; Surprise's SVD (without implicit feedback, 2
 further setting once it has used 10 s of processor time on a set. LIBMF is measured where `mf-train` is on the path or
 named in MF_TRAIN=label=path,…; the others where they are installed.
 
-The default was chosen on the sets marked "chosen" and others that are not here, and corrected on the others, see
+The default was chosen on the sets marked "chosen" and others that are not in this table, and corrected on the rest, see
 docs/decisions/2026-11-18-adaptive-steps.md. All but MovieLens-1M and Epinions are generated: low rank with decaying
 weights, biases, noise. The last table is the time of a fit of one epoch on the set of 0.4 million ratings, and what of
 it is not the epoch: fingerprint, plan, layout, first factors, factors in the user's order.

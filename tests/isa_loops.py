@@ -43,7 +43,7 @@ def blocks(A: Any, X: Any, S: Any, out: Any) -> None:
         A[i] += np.outer(A[i] @ u, u) - 0.5 * np.tanh(S)
         C = A[i] @ S.T
         w = np.ones(np.argmax(u) + 1)
-        out[i] = np.sum(C) + np.mean(A[i]) + np.var(u) + np.sum(w) + np.max(np.sum(A[i], axis=0)) + (S[:, 0] @ C)[1]
+        out[i] = np.sum(C) + np.mean(A[i]) + np.var(u) + np.sum(w) + np.max(np.sum(A[i], axis=0)) + S[:, 0] @ C[1]
 
 
 def results(width: int) -> list[Any]:

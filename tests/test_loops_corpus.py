@@ -93,5 +93,5 @@ def test_kernels_by_hand_compute_the_same(name: str) -> None:
     assert entry.hand is not None
     body, hand = entry.arguments(entry.small), entry.arguments(entry.small)
     numba.njit(plain(entry.function, body), error_model="numpy")(*flat(body))
-    numba.njit(entry.hand, error_model="numpy")(*flat(hand))
+    numba.njit(entry.hand, error_model="numpy")(*flat(hand, buffers=False))
     close(entry, results(body), results(hand))

@@ -77,6 +77,15 @@ BODIES = {
     "    A[i] += np.outer(Y[i], A[i, m])\n    if A[i, 0, 0] > 5: break",
     "only where needed": "x = np.argmax(X[i]) if k[i] > 1 else 7\n"
     "if k[i] > 0 and np.argmin(Y[i]) == 2:\n    x += 10\nk[i] = x",
+    "elements of a row": "for x in A[i, 1]:\n    if x < 0: continue\n    out[i] += x"
+    "\nw = X[i]\nfor x in w:\n    out[i] -= x / 2",
+    "numbered elements": "for m, x in enumerate(X[i]):\n    out[i] += m * x\n"
+    "for x, y in zip(X[i], Y[i]):\n    out[i] += x * y",
+    "of a computed row": "w = X[i] * 2\nfor x in w:\n    out[i] += x\nfor m, x in enumerate(w):\n    out[i] -= m * x",
+    "unpacked": "a, b, c, d = Y[i]\nY[i] = d, c, b, a + 1\nA[i, 0] = Y[i, 0], a, b, c, d\na, b = b, a\nout[i] = a",
+    "dots": "A[i, ...] = A[i] * 2\nX[i, ...] = 0.5 * X[i]\nM = A[i]\nM[...] = M + 1\nw = X[i]\nw[...] = w * 2",
+    "sorted": "w = np.sort(X[i])\nout[i] = w[0] + 2 * w[4]\nY[i] = np.sort(A[i] @ X[i]) + np.sort(Y[i])",
+    "sorted at run time": "w = np.sort(X[i, 0:k[i]] * 2)\nout[i] = w.sum() + len(w)",
     "accumulated": "acc += A[i] - 0.5 * S\nacc[1] += X[i]",
 }
 
@@ -100,6 +109,14 @@ def test_a_body(body: str, dtype: str) -> None:
     assert changed
 
 
+def test_an_enumeration_may_be_all_there_is() -> None:
+    made = st.parallel(function("def loop(X, out):\n    for i in range(len(X)):\n        for k, x in enumerate(X[i]):\n"
+                                "            out[i] += k * x\n"))  # fmt: skip
+    given = {"X": arguments()["X"], "out": np.zeros(9)}
+    after = three_ways(made, given)
+    np.testing.assert_allclose(after["out"], given["X"] @ np.arange(5))
+
+
 def test_integers_and_bools_too() -> None:
     rng = np.random.default_rng(1)
     source = """
@@ -118,6 +135,17 @@ def test_integers_and_bools_too() -> None:
         after, plain = three_ways(made, given), copy.deepcopy(given)
         made.plain(**plain)
         assert after["out"].tolist() == plain["out"].tolist()
+
+
+def test_sorted_rows_of_every_length_with_nan() -> None:
+    source = "def loop(R, n):\n    for i in range(len(n)):\n        m = n[i]\n        R[i, 0:m] = np.sort(R[i, 0:m])\n"
+    rng = np.random.default_rng(3)
+    rows = rng.normal(size=(70, 70)).round(1)
+    rows[rng.random(rows.shape) < 0.05] = np.nan
+    given = {"R": rows, "n": np.arange(70)}
+    after = three_ways(st.parallel(function(source)), given)
+    for n, row in enumerate(rows):
+        np.testing.assert_array_equal(after["R"][n], np.concatenate([np.sort(row[:n]), row[n:]]))
 
 
 def test_positions_of_nan_and_of_nothing() -> None:
@@ -174,6 +202,10 @@ REFUSED = {
     "C = np.outer(A[i], X[i])": "np.outer takes two rows",
     "C = np.full(3, lr)": "the type of this array is not known",
     "if A[i]: pass": "a whole matrix stands where",
+    "a, b = X[i]": "a row of 5 elements is unpacked into 2",
+    "X[i] = 1.0, 2.0": "a row of 5 elements is unpacked into 2",
+    "w = X[i] * 2\nfor x in w:\n    w = X[i] * x": "w is assigned in the loop over its elements",
+    "w = X[i]\nfor m, x in enumerate(w):\n    w = X[m]": "a loop cannot go through enumerate",
     "x = max(A[i])": "Python's max of a matrix compares its rows; write np.max",
     "M = A[i]\nx = M[0, 0, 0]": "takes two subscripts",
 }

@@ -411,6 +411,37 @@ def test_lines_between_the_loops_write_elements() -> None:
             np.testing.assert_array_equal(plain[name], after[name])
 
 
+def test_a_way_that_leaves_needs_no_values() -> None:
+    """`continue` and `break` end a way through an `if`: what follows sees the values of the others."""
+
+    @st.parallel
+    def loop(x, W, out):  # type: ignore[no-untyped-def]
+        for i in range(len(x)):
+            if x[i] > 0.5:
+                g = x[i] * W[i]
+            elif x[i] > 0:
+                g = -W[i]
+            else:
+                continue
+            total = 0.0
+            for k in range(4):
+                if k == 2:
+                    if x[i] > 0.8:
+                        break
+                    else:
+                        continue
+                else:
+                    f = g[k]
+                total += f
+            out[i] = np.sum(g) + total
+
+    rng = np.random.default_rng(0)
+    arguments = {"x": rng.normal(size=60), "W": rng.normal(size=(60, 5)), "out": np.zeros(60)}
+    plain = fresh(arguments)
+    loop.plain(**plain)
+    np.testing.assert_allclose(three_ways(loop, arguments)["out"], plain["out"], rtol=1e-12)
+
+
 def test_a_local_array_is_as_long_as_an_array_behind_a_buffer() -> None:
     """Its size is read before a visit has a copy of that array; Numba said that a name was not defined."""
 

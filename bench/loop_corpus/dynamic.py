@@ -265,8 +265,8 @@ LOOPS = (
     CorpusLoop(dtw, dtw_data, (14, 11), (3000, 3000)),
     CorpusLoop(search_database, database_data, (8, 12, 7), (2000, 200, 60)),
     CorpusLoop(knapsack, knapsack_data, (9, 30), (1000, 10_000)),
-    CorpusLoop(knapsack_in_place, knapsack_row_data, (9, 30), (1000, 10_000), refused="reads best[c]"),
+    CorpusLoop(knapsack_in_place, knapsack_row_data, (9, 30), (1000, 10_000), refused="the loop is serial"),
     CorpusLoop(viterbi, viterbi_data, (20, 5, 4), (5000, 40, 30)),
-    CorpusLoop(matrix_chain, chain_data, (12,), (400,), refused="reads cost[i, k]"),
-    CorpusLoop(optimal_bst, tree_data, (12,), (400,), refused="reads cost[i, r]"),
+    CorpusLoop(matrix_chain, chain_data, (12,), (400,)),
+    CorpusLoop(optimal_bst, tree_data, (12,), (400,)),
 )

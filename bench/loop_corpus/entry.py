@@ -29,8 +29,8 @@ class CorpusLoop:
     small, large : tuple of int
         Sizes for checking and for timing.
     hand : callable or None
-        The same serial algorithm as a Numba programmer would write it, over `flat(arguments)`; None where it is the
-        body itself.
+        The same serial algorithm as a Numba programmer would write it, over `flat(arguments, buffers=False)`; None
+        where it is the body itself.
     options : dict
         Options of `st.parallel`.
     refused : str
@@ -86,10 +86,11 @@ def inspected(entry: CorpusLoop, **changes: Any) -> CorpusLoop:
     )
 
 
-def flat(arguments: dict[str, Any]) -> list[Any]:
+def flat(arguments: dict[str, Any], buffers: bool = True) -> list[Any]:
     """Arguments as Numba takes them: arrays and numbers; records as their index arrays, then their columns.
 
-    A ragged column is its bounds and then its parts; an accumulator of one number is an array of one element.
+    A ragged column is its bounds and then its parts; an accumulator of one number is an array of one element. Buffers,
+    which kernels by hand do without, are the arrays behind them or left out.
     """
     found: list[Any] = []
     for value in arguments.values():
@@ -101,7 +102,7 @@ def flat(arguments: dict[str, Any]) -> list[Any]:
         elif isinstance(value, Accumulator):
             found.append(value.array.reshape(value.shape or 1))
         elif isinstance(value, Buffer):
-            found.append(value.target)
+            found += [value.target] if buffers else []
         else:
             found.append(value.array if isinstance(value, State) else value)
     return found

@@ -11,6 +11,7 @@ import gc
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numba
@@ -86,13 +87,14 @@ def measure(entry: CorpusLoop) -> Measured:
         strategies = [part.prepared.analysis.strategy.name for part in plan.parts]
         for name, threads in (("ours", 1), ("ours 2", 2)):
             mine = loop.using(runtime=st.Threads(threads))
-            runs[name] = lambda mine=mine: mine(**arguments)
+            runs[name] = partial(mine, **arguments)
     values = flat(arguments)
     body = plain(entry.function, arguments)
     hand = entry.hand or body
+    mine = values if entry.hand is None else flat(arguments, buffers=False)
     strict, fast = numba.njit(hand, error_model="numpy"), numba.njit(hand, error_model="numpy", fastmath=True)
     bare = numba.njit(body)
-    runs |= {"strict": lambda: strict(*values), "fast": lambda: fast(*values), "plain": lambda: bare(*values)}
+    runs |= {"strict": lambda: strict(*mine), "fast": lambda: fast(*mine), "plain": lambda: bare(*values)}
     compiled = {}
     for name, run in list(runs.items()):
         contest.restore()

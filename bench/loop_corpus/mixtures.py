@@ -274,9 +274,7 @@ def documents_data(rng, n, words, classes):
 LOOPS = (
     CorpusLoop(gaussian_expectation, expectation_data, (20, 3, 4), (50_000, 16, 10), gaussian_expectation_hand),
     CorpusLoop(gaussian_maximisation, maximisation_data, (20, 3, 4), (50_000, 16, 10), gaussian_maximisation_hand),
-    CorpusLoop(
-        hmm_forward, forward_data, (20, 4, 5), (20_000, 24, 30), refused="only names are assigned between the loops"
-    ),
+    CorpusLoop(hmm_forward, forward_data, (20, 4, 5), (20_000, 24, 30), refused="that is serial"),
     CorpusLoop(hmm_backward, backward_data, (20, 4, 5), (20_000, 24, 30)),
     CorpusLoop(hmm_many, many_data, (7, 9, 4, 5), (2000, 50, 8, 10)),
     CorpusLoop(
@@ -288,13 +286,13 @@ LOOPS = (
         refused="st.buffer(centre)",
         instead="online_kmeans_buffered",
     ),
-    CorpusLoop(online_kmeans_buffered, online_buffered_data, (20, 3, 4), (50_000, 16, 20), follows=True),
     CorpusLoop(
-        naive_bayes,
-        documents_data,
-        (12, 15, 3),
-        (3000, 500, 20),
-        naive_bayes_hand,
-        refused="go through the row with a for loop",
+        online_kmeans_buffered,
+        online_buffered_data,
+        (20, 3, 4),
+        (50_000, 16, 20),
+        follows=True,
+        hand=online_kmeans_hand,
     ),
+    CorpusLoop(naive_bayes, documents_data, (12, 15, 3), (3000, 500, 20), naive_bayes_hand),
 )

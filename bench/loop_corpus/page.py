@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import statistics
+import warnings
 from collections.abc import Iterator
+from multiprocessing import get_context
 
 import numpy as np
 
@@ -69,19 +71,31 @@ def summary(measured: dict[str, Measured]) -> Iterator[str]:
     yield f"- at least {GOAL} of strict Numba at one thread: {fast} of {len(ratios)}; {spread}"
 
 
+def measured_line(name: str) -> tuple[str, Measured, list[str]]:
+    """Measure one loop, in a process of a pool."""
+    warnings.simplefilter("ignore")
+    entry = loop_corpus.corpus()[name]
+    theme = next(theme for theme, module in loop_corpus.THEMES.items() if entry in module.LOOPS)
+    found = measure(entry)
+    return name, found, line(theme, entry, found)
+
+
 def main(arguments: list[str]) -> None:
     """Measure every loop and write the table."""
     parser = argparse.ArgumentParser(prog="python -m bench loop_corpus")
     parser.add_argument("--only", nargs="*", metavar="NAME", help="loops to print; nothing is written")
+    parser.add_argument("--jobs", type=int, default=1, help="loops to measure at a time; each needs two idle cores")
     chosen = parser.parse_args(arguments)
+    names = [name for name in loop_corpus.corpus() if chosen.only is None or name in chosen.only]
     rows, measured = [], {}
-    for theme, module in loop_corpus.THEMES.items():
-        for entry in module.LOOPS:
-            if chosen.only is None or entry.name in chosen.only:
-                measured[entry.name] = measure(entry)
-                rows.append(line(theme, entry, measured[entry.name]))
-                print(" | ".join(rows[-1]), flush=True)
+    with get_context("spawn").Pool(chosen.jobs) as pool:
+        for name, found, row in pool.imap(measured_line, names):
+            measured[name] = found
+            rows.append(row)
+            print(" | ".join(row), flush=True)
     if chosen.only is not None:
         return
     body = "\n".join(summary(measured)) + "\n\n" + report.table(COLUMNS, rows)
-    report.save("loop_corpus", "Loops from textbooks beside Numba", report.text(loop_corpus.__doc__), body)
+    command = "loop_corpus" + (f" --jobs {chosen.jobs}" if chosen.jobs > 1 else "")
+    title = "Loops from textbooks beside Numba"
+    report.save("loop_corpus", title, report.text(loop_corpus.__doc__), body, command=command)

@@ -23,19 +23,19 @@ from stretto.kernels.numeric.keyed import NORMAL, UNIFORM, absorb, gauss, unit
 from stretto.state.accumulator import Accumulator
 
 
-@numba.njit
+@numba.njit  # type: ignore[untyped-decorator]
 def uniform2(a: int, b: int) -> float:
-    return unit(absorb(absorb(UNIFORM, a), b))
+    return unit(absorb(absorb(UNIFORM, a), b))  # type: ignore[no-any-return]
 
 
-@numba.njit
+@numba.njit  # type: ignore[untyped-decorator]
 def uniform3(a: int, b: int, c: int) -> float:
-    return unit(absorb(absorb(absorb(UNIFORM, a), b), c))
+    return unit(absorb(absorb(absorb(UNIFORM, a), b), c))  # type: ignore[no-any-return]
 
 
-@numba.njit
+@numba.njit  # type: ignore[untyped-decorator]
 def normal3(a: int, b: int, c: int) -> float:
-    return gauss(absorb(absorb(absorb(NORMAL, a), b), c))
+    return gauss(absorb(absorb(absorb(NORMAL, a), b), c))  # type: ignore[no-any-return]
 
 
 _KEYED = {"uniform2": uniform2, "uniform3": uniform3, "normal3": normal3}
@@ -58,7 +58,7 @@ class _Rewriter(ast.NodeTransformer):
             head = self.entry_header(node, prefix, parts, at)
         else:
             return self.generic_visit(node)
-        made = self.generic_visit(node)
+        made: Any = self.generic_visit(node)
         made.body = [*head, *made.body]
         return made
 

@@ -174,7 +174,7 @@ def hashing_buffered(left, right, same, X, P, dP, lr, margin):
         u, v = np.tanh(P @ x), np.tanh(P @ z)
         d = u - v
         if same[t]:
-            g = d
+            g = d.copy()
         elif np.sum(d * d) < margin:
             g = -d
         else:
@@ -287,27 +287,31 @@ BPR = CorpusLoop(
     (90, 120, 60, 4),
     (50_000, 40_000, 400_000, 16),
     bpr_hand,
-    refused="sigmoid is plain Python",
+    refused="inspect=True",
+    instead="bpr, inspected",
 )
 LOOPS = (
-    CorpusLoop(hashing_buffered, hashing_buffered_data, (12, 6, 4, 30), (2000, 64, 16, 20_000), follows=True),
+    CorpusLoop(
+        hashing_buffered,
+        hashing_buffered_data,
+        (12, 6, 4, 30),
+        (2000, 64, 16, 20_000),
+        follows=True,
+        hand=contrastive_hashing_hand,
+    ),
     BPR,
-    inspected(BPR, refused="sigmoid is plain Python"),
+    inspected(BPR),
     CorpusLoop(
         ranknet,
         ranknet_data,
         (20, 5, 50),
         (5000, 40, 200_000),
         ranknet_hand,
-        refused="sigmoid is plain Python",
+        refused="st.buffer(w)",
+        instead="ranknet_buffered",
     ),
     CorpusLoop(
-        ranknet_buffered,
-        ranknet_buffered_data,
-        (20, 5, 50),
-        (5000, 40, 200_000),
-        refused="sigmoid is plain Python",
-        follows=True,
+        ranknet_buffered, ranknet_buffered_data, (20, 5, 50), (5000, 40, 200_000), follows=True, hand=ranknet_hand
     ),
     CorpusLoop(
         factorization_machine,
@@ -318,21 +322,22 @@ LOOPS = (
         refused="st.buffer(V)",
         instead="machine_buffered",
     ),
-    CorpusLoop(machine_buffered, machine_buffered_data, (30, 20, 3), (20_000, 200, 8), follows=True),
     CorpusLoop(
-        logistic_mf,
-        clicks_data,
-        (15, 12, 90, 4),
-        (5000, 4000, 400_000, 16),
-        logistic_mf_hand,
-        refused="sigmoid is plain Python",
+        machine_buffered,
+        machine_buffered_data,
+        (30, 20, 3),
+        (20_000, 200, 8),
+        follows=True,
+        hand=factorization_machine_hand,
     ),
+    CorpusLoop(logistic_mf, clicks_data, (15, 12, 90, 4), (5000, 4000, 400_000, 16), logistic_mf_hand),
     CorpusLoop(
         contrastive_hashing,
         hashing_data,
         (12, 6, 4, 30),
         (2000, 64, 16, 20_000),
         contrastive_hashing_hand,
-        refused="np.outer",
+        refused="g = w.copy()",
+        instead="hashing_buffered",
     ),
 )

@@ -268,9 +268,10 @@ LOOPS = (
         (20, 5, 3),
         (20_000, 40, 10),
         softmax_sgd_hand,
-        refused="W has 2 axes",
+        refused="st.buffer(W)",
+        instead="softmax_buffered",
     ),
     CorpusLoop(
-        softmax_buffered, softmax_buffered_data, (20, 5, 3), (20_000, 40, 10), refused="W has 2 axes", follows=True
+        softmax_buffered, softmax_buffered_data, (20, 5, 3), (20_000, 40, 10), follows=True, hand=softmax_sgd_hand
     ),
 )

@@ -53,6 +53,21 @@ def nbody_pairs(position, mass, force, soft):
             force[j] -= f
 
 
+def nbody_pairs_hand(position, mass, force, soft):
+    n, width = position.shape
+    d = np.zeros(width)
+    for i in range(n):
+        for j in range(i + 1, n):
+            r2 = soft
+            for k in range(width):
+                d[k] = position[j, k] - position[i, k]
+                r2 += d[k] * d[k]
+            q = mass[i] * mass[j] / (r2 * math.sqrt(r2))
+            for k in range(width):
+                force[i, k] += q * d[k]
+                force[j, k] -= q * d[k]
+
+
 def ising(spin, beta, t):
     """A sweep of Gibbs sampling of the Ising model on a torus."""
     n, m = spin.shape
@@ -312,17 +327,25 @@ def prefix_data(rng, n):
 
 LOOPS = (
     CorpusLoop(nbody, nbody_data, (12,), (1500,), nbody_hand),
-    CorpusLoop(nbody_pairs, nbody_data, (12,), (1500,), refused="reads force[i]"),
+    CorpusLoop(nbody_pairs, nbody_data, (12,), (1500,), hand=nbody_pairs_hand),
     CorpusLoop(ising, spins_data, (9, 8), (1000, 1000)),
     CorpusLoop(ising_checkerboard, spins_data, (9, 8), (1000, 1000)),
     CorpusLoop(exponential_smoothing, smoothing_data, (7, 20), (5000, 300)),
-    CorpusLoop(holt_winters, winters_data, (7, 30), (5000, 300), refused="w.sum() / len(w)"),
+    CorpusLoop(holt_winters, winters_data, (7, 30), (5000, 300)),
     CorpusLoop(arima_residuals, arima_data, (7, 20, 2, 2), (2000, 300, 3, 2)),
-    CorpusLoop(garch, garch_data, (7, 20), (2000, 300), refused="np.var"),
+    CorpusLoop(garch, garch_data, (7, 20), (2000, 300)),
     CorpusLoop(binomial_tree, tree_data, (7, 10), (300, 200)),
     CorpusLoop(asian_option, asian_data, (20, 10), (10_000, 100)),
-    CorpusLoop(lorenz, lorenz_data, (7, 10), (2000, 200), tolerance=1e-8, refused="a function inside the loop"),
+    CorpusLoop(
+        lorenz,
+        lorenz_data,
+        (7, 10),
+        (2000, 200),
+        tolerance=1e-8,
+        refused="write a function with def outside",
+        instead="lorenz_outside",
+    ),
     CorpusLoop(lorenz_outside, lorenz_data, (7, 10), (2000, 200), tolerance=1e-8, follows=True),
     CorpusLoop(izhikevich, neurons_data, (9, 20), (300, 200)),
-    CorpusLoop(prefix_sum, prefix_data, (20,), (3_000_000,), refused="only names are assigned between the loops"),
+    CorpusLoop(prefix_sum, prefix_data, (20,), (3_000_000,), refused="that is serial"),
 )

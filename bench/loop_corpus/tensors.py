@@ -170,12 +170,7 @@ LOOPS = (
         mttkrp, sums_data, (9, 60, 4), (2000, 400_000, 16), mttkrp_hand, follows=True, title="mttkrp, accumulated"
     ),
     CorpusLoop(
-        tucker_sgd,
-        tucker_data,
-        (9, 40, 3),
-        (500, 50_000, 5),
-        refused="a fresh array must be given a name of its own",
-        instead="tucker_sgd_buffered",
+        tucker_sgd, tucker_data, (9, 40, 3), (500, 50_000, 5), refused="st.buffer(G)", instead="tucker_sgd_buffered"
     ),
     CorpusLoop(
         tucker_sgd_buffered,

@@ -11,7 +11,6 @@ unusual (buffers, schedules, structs, arrays that have to be copied, nodes) goes
 
 from __future__ import annotations
 
-import time
 import types
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stretto.kernels.core import claims
 from stretto.kernels.core.guard import SLOTS
+from stretto.runtime.blocks.inline_pass import Stopwatch, run_inline
 from stretto.runtime.blocks.step import BlockStep
 from stretto.runtime.runtimes import Runtime, Serial, Threads
 from stretto.state.accumulator import Accumulator
@@ -31,13 +30,12 @@ from stretto.state.state import State
 from .front import loop_tree
 from .front.bind import OPERATORS, BoundValues
 from .front.user_functions import around, names_of
-from .layout.joined import joined
 
 if TYPE_CHECKING:
     from stretto.runtime.blocks.crew import Crew
     from stretto.runtime.blocks.crew_pool import CrewPool
 
-    from .execute.prepared import LoopPass, PreparedLoop
+    from .execute.prepared import PreparedLoop
     from .loop_function import LoopFunction
 
 NUMBERS = bool | int | float | np.generic
@@ -100,8 +98,7 @@ class _Part:
     fixed: tuple[Any, ...]  # arguments of the worker, None for those of a call
     given: tuple[tuple[int, str], ...]  # position among them, and name, of arrays and numbers of a call
     partial: tuple[tuple[int, str], ...]  # the same of accumulators
-    joined: LoopPass | None  # the visits of a single worker, with `joined_fixed` in the place of `fixed`
-    joined_fixed: tuple[Any, ...]
+    alone: tuple[Any, ...]  # the same as `fixed` for an execution by one worker
     large: bool  # whether checking its records needs other threads
     seconds: list[float] = field(default_factory=lambda: [float("inf")])  # of its last execution
 
@@ -119,40 +116,35 @@ class _Part:
             and self.prepared.watched.unchanged(crew)
         )
 
-    def run(self, values: Mapping[str, Any], crew: Crew | None, *, single: bool) -> float:
-        """Run the loop; return the seconds that its passes took. single: one worker makes all visits."""
+    def run(self, values: Mapping[str, Any], crew: Crew | None) -> float:
+        """Run the loop; return the seconds that its passes took."""
         from .execute.run import compiling, out_of_range
 
         prepared = self.prepared
         profile, visits = prepared.analysis.options.profile, prepared.visits
         if not len(prepared.analysis.space):
             return 0.0
-        passes, args = prepared.passes, list(self.fixed)
-        if single and self.joined is not None:
-            passes, args = (self.joined,), list(self.joined_fixed)
+        alone = prepared.execution(1 if crew is None else crew.width)
+        passes, args = ((alone.one,), list(self.alone)) if alone is not None else (prepared.passes, list(self.fixed))
         for at, name in self.given:
             args[at] = values[name]
         for at, name in self.partial:
             args[at] = values[name].blank(len(visits))
         fault = np.zeros(SLOTS, np.int64)
-        seconds = 0.0
+        seconds, watch = 0.0, Stopwatch()
         for one in passes:
-            out = np.zeros(len(one.visits))
+            args_of_pass = (fault, one.visits, *args)
+            step = BlockStep("visit", prepared.worker, one.order, one.weight, args_of_pass, np.zeros(len(one.visits)),
+                             unstarted=one.unstarted)  # fmt: skip
             if crew is None:
-                pass_ = one.unstarted.copy(serial=False)
-                began = time.perf_counter()
-                prepared.worker[profile](pass_.words, 0, out, fault, one.visits, *args)
-                seconds += time.perf_counter() - began
-                failed = pass_.words[claims.FAILED]
+                done = run_inline(step, profile)
             else:
-                step = BlockStep("visit", prepared.worker, one.order, one.weight, (fault, one.visits, *args), out,
-                                 unstarted=one.unstarted)  # fmt: skip
                 with compiling(prepared.analysis):
                     done = crew.run(step, profile, again=True)
-                seconds += done.seconds
-                failed = done.failed is not None
-            if failed:
-                raise out_of_range(prepared, fault)
+            seconds += done.seconds
+            if done.failed is not None:
+                raise out_of_range(prepared.lowered, prepared.analysis, fault)
+        prepared.paces[alone is not None] = watch.seconds()
         for at, name in self.partial:
             values[name].fold(args[at])
         self.seconds[0] = seconds
@@ -191,13 +183,13 @@ class ReadyCall:
         if all(part.seconds[0] < most and not part.large for part in parts):
             return self._run(parts, now, None)
         with crews.open(self.runtime) as crew:
-            return self._run(parts, now, crew, single=width == 1)
+            return self._run(parts, now, crew)
 
     @staticmethod
-    def _run(parts: list[_Part], now: Mapping[str, Any], crew: Crew | None, *, single: bool = True) -> float | None:
+    def _run(parts: list[_Part], now: Mapping[str, Any], crew: Crew | None) -> float | None:
         if not all(part.unchanged(now, crew) for part in parts):
             return None
-        return sum(part.run(now, crew, single=single) for part in parts)
+        return sum(part.run(now, crew) for part in parts)
 
     def _same(self, values: Sequence[Any], now: dict[str, Any]) -> bool:
         """Whether arguments and surroundings are the same; in `now`, states become their arrays."""
@@ -291,8 +283,6 @@ def ready_call(
 
 
 def _part(prepared: PreparedLoop, held: BoundValues, known: Mapping[str, Any]) -> _Part:
-    from .execute.prepared import LoopPass
-
     analysis, visits = prepared.analysis, prepared.visits
     numbers = {**held.numbers, **known}
     relied = {**analysis.consulted, **visits.relied.numbers}
@@ -304,14 +294,10 @@ def _part(prepared: PreparedLoop, held: BoundValues, known: Mapping[str, Any]) -
         elif what == "partial":
             partial.append((at, name))
         fixed.append(visits.arrays.get((what, name)))
-    visits_of_one = None if partial or prepared.lowered.sites else joined(analysis, visits)
-    alone, alone_fixed = None, tuple(fixed)
-    if visits_of_one is not None:
-        count = np.arange(len(visits_of_one), dtype=np.int64)
-        alone = LoopPass(count, visits_of_one.order, visits_of_one.weight)
-        alone_fixed = tuple(visits_of_one.arrays.get(argument) for argument in prepared.lowered.arguments)
+    alone = prepared.execution(1)
+    alone_fixed = () if alone is None else tuple(alone.arrays.get(name) for name in prepared.lowered.arguments)
     large = sum(array.nbytes for array, _ in prepared.watched.copied) >= 8 * _LARGE
-    return _Part(prepared, tuple(relied.items()), tuple(fixed), tuple(given), tuple(partial), alone, alone_fixed, large)
+    return _Part(prepared, tuple(relied.items()), tuple(fixed), tuple(given), tuple(partial), alone_fixed, large)
 
 
 def _bounds(loop: loop_tree.LoopNest) -> Iterator[str]:

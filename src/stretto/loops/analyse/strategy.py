@@ -450,7 +450,8 @@ def _refusal(question: _LoopFacts, vectors: Sequence[Vector], inspect: bool) -> 
         if _summed(question, name):
             made = f"pass st.accumulator({name}) in its place, and read the result with get()"
             ways.insert(0, f"if {name} is only added to, make it a sum: {made}")
-    if not inspect and not isinstance(inspected, str):
+    exact = all(entry.exact for vector in core for entry in vector.entries)
+    if not inspect and not isinstance(inspected, str) and not exact:
         ways.insert(0, "inspect=True: search the data for iterations that do not meet")
     if any(v.first.line != v.second.line for v in core):
         ways.append("split the loop in two, so that the accesses above are in different loops")

@@ -51,7 +51,7 @@ class _Proofs:
         if isinstance(info, ArrayInfo):
             return info.shape[axis]
         known = next((one for one in self.body.arrays if one.name == array), None)
-        if known is None:
+        if known is None or known.allocated:
             return None
         if known.sizes:
             found = self.scope.of(known.sizes[axis])

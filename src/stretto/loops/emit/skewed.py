@@ -6,21 +6,18 @@ along the innermost loop is computed before it, and steps are constants, so that
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from .scalars import SourceBuilder
-
-if TYPE_CHECKING:
-    from .worker_source import VisitForm
+from .visit_form import VisitForm
 
 
 def skewed(sheet: SourceBuilder, indices: list[str], form: VisitForm) -> None:
     """Write the loops over the new coordinates; the last one is limited so that old coordinates stay in the block."""
     for d in range(len(indices)):
         sheet.write(f"start{d}, extent{d} = box[{d}, 0], box[{d}, 2]")
+    sheet.write("low, high = lo[g, 1], hi[g, 1]")
     sheet.write("for y0 in range(lo[g, 0], hi[g, 0]):")
     sheet.depth += 1
-    sheet.write("first, past = lo[g, 1], hi[g, 1]")
+    sheet.write("first, past = low, high")
     for d, (from_first, factor) in zip(form.pair, form.inverse, strict=True):
         sheet.write(f"a{d} = {_times(from_first, 'y0')}")
         if factor == 0:

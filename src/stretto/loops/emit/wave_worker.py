@@ -23,7 +23,8 @@ from stretto.loops.types.typed_tree import Scalar
 from .buffers import Buffers
 from .compiled_statements import CompiledStatements
 from .scalars import NUMPY, SourceBuilder, own
-from .worker_source import VisitForm, WorkerSource, arguments_of, iterate, may_fail, parameter, source_of
+from .visit_form import VisitForm
+from .worker_source import WorkerSource, arguments_of, iterate, may_fail, parameter, source_of
 
 _IMPORT = "from stretto.kernels.core.waves import claim, meet, merge, over"
 _STOPPED = "from stretto.kernels.core.claims import is_stopped"
@@ -139,8 +140,8 @@ def wave_worker(
     sheet.write("if is_stopped(pass_):")
     sheet.write("    return")
     sheet.write("bad = zeros(3, np.int64)")
-    writer.local_arrays()
     held.open()
+    writer.local_arrays()
     sheet.write("met = True")
     sheet.write("for wave in range(first_of.shape[0] - 1):")
     sheet.depth += 1

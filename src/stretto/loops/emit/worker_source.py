@@ -4,13 +4,7 @@
     made.source         a module with the function `visit_worker` (and one `merge_…` for each buffer with a function)
     made.arguments      its arguments, in order, as (what, name) pairs
 
-How a visit iterates is its *form*:
-
-    entries     records laid out visit by visit:        for t in range(ptr[g], ptr[g + 1])
-    range       records in their own order:             for t in range(lo[g], hi[g])
-    grid        nested ranges:                          for i in range(lo[g, 0], hi[g, 0]): for j in …
-    skewed      a grid in transformed coordinates:      for y0 …: for y1 …: i = …; j = …, if inside the grid
-    picked      iterations listed by their numbers:     for q in range(ptr[g], ptr[g + 1]): t = picked[q]; i = …
+How a visit iterates is its `VisitForm`.
 """
 
 from __future__ import annotations
@@ -33,6 +27,7 @@ from .compiled_statements import CompiledStatements
 from .scalars import NUMPY, Site, SourceBuilder, own
 from .skewed import skewed
 from .statements import StatementWriter
+from .visit_form import VisitForm
 
 AHEAD = 8  # iterations between a prefetch and the use
 LINE = 64  # bytes of a cache line
@@ -60,17 +55,6 @@ _FIRST_NAMES = {
     "stretto.kernels.core.": "stretto.kernels.",
     "stretto.kernels.numeric.": "stretto.kernels.",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class VisitForm:
-    """How a visit iterates."""
-
-    kind: str  # 'entries', 'range', 'grid', 'skewed' or 'picked', see above
-    steps: tuple[int, ...] = ()  # of the dimensions of a grid, skewed or not
-    inverse: tuple[tuple[int, ...], ...] = ()  # matrix of the inverse transformation
-    dense: bool = False  # whether records are the elements of an array: their positions follow from the indices
-    pair: tuple[int, ...] = (0, 1)  # the dimensions that are transformed
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,8 +232,13 @@ def iterate(sheet: SourceBuilder, body: Body, form: VisitForm, *, canonical: boo
         sheet.depth += 1
         sheet.write(f"{indices[0]} = t")
     elif form.kind == "grid":
-        for d, (index, step) in enumerate(zip(indices, form.steps, strict=True)):
-            sheet.write(f"for {index} in range(lo[g, {d}], hi[g, {d}], {step}):")
+        bounds = [f"lo[g, {d}], hi[g, {d}]" for d in range(len(indices))]
+        if not canonical:  # read once: the compiler cannot exclude that a store to a state changes them
+            for d, text in enumerate(bounds):
+                sheet.write(f"lo{d}, hi{d} = {text}")
+            bounds = [f"lo{d}, hi{d}" for d in range(len(indices))]
+        for index, ends, step in zip(indices, bounds, form.steps, strict=True):
+            sheet.write(f"for {index} in range({ends}, {step}):")
             sheet.depth += 1
     elif form.kind == "picked":
         sheet.write("start0, step0 = box[0, 0], box[0, 1]")

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -32,6 +31,7 @@ from stretto.loops.layout.unchanged_records import watch
 from stretto.loops.layout.visits import lay
 from stretto.plan.arrays import StepSpec
 from stretto.runtime.blocks.crew import Crew
+from stretto.runtime.blocks.inline_pass import Stopwatch
 from stretto.runtime.blocks.pass_control import UnstartedPass
 from stretto.runtime.blocks.step import BlockStep
 from stretto.schedule.orders.order import Ints, Order
@@ -202,7 +202,7 @@ def run(prepared: PreparedLoop, held: BoundValues, known: dict[str, Any], crew: 
     alone = None if crew.needs_spec else prepared.execution(crew.width)
     call = begin(prepared, held, known, None if alone is None else alone.arrays)
     seconds = 0.0
-    began = time.perf_counter()
+    stopwatch = Stopwatch()
     for one in prepared.passes if alone is None else (alone.one,):
         step = call.step(one.visits, one.order, one.weight, spec, one.unstarted)
         with compiling(analysis):
@@ -210,7 +210,7 @@ def run(prepared: PreparedLoop, held: BoundValues, known: dict[str, Any], crew: 
         call.check(done.failed)
         seconds += done.seconds + call.merge(len(one.visits), crew)
     if call.again or alone is not None:  # otherwise compiling is part of it
-        prepared.paces[alone is not None] = time.perf_counter() - began
+        prepared.paces[alone is not None] = stopwatch.seconds()
     crew.gather()
     call.fold()
     call.end()

@@ -231,10 +231,10 @@ def _hints() -> dict[int, str]:
     row = "write a for loop over range(len(w))"
     pairs: list[tuple[object, str]] = [
         (print, "print after the loop; collect what you want to see in an array"),
-        (enumerate, "write for k in range(len(w)) and read w[k]"),
-        (zip, "write for k in range(len(w)) and read both arrays at k"),
+        (enumerate, "write for k, x in enumerate(w) of one row, or for k in range(len(w)) and read w[k]"),
+        (zip, "write for x, y in zip(v, w) of rows, or for k in range(len(w)) and read both arrays at k"),
         (reversed, "write range(n - 1, -1, -1)"),
-        (sorted, "sort before the loop"),
+        (sorted, "write np.sort(w) of a row"),
         (round, "write math.floor(x + 0.5), which rounds halves up"),
         (divmod, "write x // y and x % y"),
         (any, row),
@@ -250,7 +250,10 @@ def _hints() -> dict[int, str]:
         (np.array, "write w = np.empty(n), then set its elements"),
         (np.zeros_like, "write np.zeros(len(w), np.float32), with the type you want"),
         (np.empty_like, "write np.empty(len(w), np.float32), with the type you want"),
-        (np.arange, "write range(n)"),
+        (np.arange, "write w = np.empty(n), then w[k] = k in a for loop; to count, write range(n)"),
+        (complex, "keep real and imaginary parts apart, as two numbers"),
+        (np.linalg.solve, "write the elimination in a plain function of your own: loops inline it"),
+        (np.linalg.inv, "write the elimination in a plain function of your own: loops inline it"),
         (np.ndindex, "write itertools.product(range(m), range(n)), or one for inside the other"),
         (np.copy, "write w.copy()"),
     ]

@@ -27,6 +27,7 @@ import numpy as np
 
 from stretto.errors import LoopError
 from stretto.loops.front import loop_tree
+from stretto.loops.front.library import PLAIN
 from stretto.loops.front.names import InlinedCalls, NameScope, is_function, names_of, stored
 from stretto.loops.front.refusals import InlinedLine, shorten
 from stretto.loops.front.source_text import FunctionSource, parameters, read
@@ -40,6 +41,8 @@ _LONGEST = 20_000  # nodes of Python's syntax tree of one call, after its return
 
 def can_inline(value: object) -> bool:
     """Whether a function is plain Python of the user's, and not one of Python's own library or of NumPy's."""
+    if value in PLAIN.values():
+        return True
     package = str(getattr(value, "__module__", "")).partition(".")[0]
     ours = package in sys.stdlib_module_names and package != "__main__"
     return isinstance(value, types.FunctionType) and not ours and package not in ("numpy", "numba", "scipy", "stretto")

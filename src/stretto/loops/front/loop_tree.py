@@ -155,8 +155,20 @@ class Inlined:
     values: tuple[Name, ...]
 
 
-Expr: TypeAlias = Number | Name | Unary | Binary | Compare | BoolOp | IfExp | Call | Item | Shape | LocalArray | Inlined
-Target: TypeAlias = Name | Item
+@dataclass(frozen=True, slots=True)
+class Unpacked:
+    """Element `place` of a row that is unpacked into `count` names; the row must have as many."""
+
+    line: int
+    row: Item
+    place: int
+    count: int
+
+
+Expr: TypeAlias = (
+    Unpacked | Number | Name | Unary | Binary | Compare | BoolOp | IfExp | Call | Item | Shape | LocalArray | Inlined
+)
+Target: TypeAlias = Name | Item | Unpacked
 
 
 # --- statements -----------------------------------------------------------------------------------------------------

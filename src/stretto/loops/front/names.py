@@ -54,6 +54,13 @@ class NameScope:
         """The names in the body of a loop."""
         return replace(self, indices=self.indices | indices, inner=inner)
 
+    def invented(self, what: str) -> str:
+        """A name that the function does not have, for a local variable."""
+        assert self.calls is not None
+        name = f"loop.{next(self.calls.counter)}.{what}"
+        self.calls.names.add(name)
+        return name
+
     def refuse(self, node: ast.expr | ast.stmt, problem: str, remedy: str = "") -> LoopError:
         return refuse_node(self.text, node, problem, remedy)
 
@@ -62,8 +69,11 @@ class NameScope:
 
     def value(self, node: ast.expr) -> object:
         """The value of a name, or of a dotted path through modules, outside the function; else UNKNOWN."""
+        if isinstance(node, ast.Constant):
+            given: object = node.value
+            return given if callable(given) else UNKNOWN  # a function in a rewritten statement
         if isinstance(node, ast.Name):
-            return UNKNOWN if node.id in self.own else self.outside.get(node.id, UNKNOWN)
+            return UNKNOWN if node.id in self.own or "." in node.id else self.outside.get(node.id, UNKNOWN)
         if isinstance(node, ast.Attribute):
             module = self.value(node.value)
             if isinstance(module, types.ModuleType):

@@ -316,7 +316,7 @@ def _may_merge(node: ast.For, names: NameScope, rebound: frozenset[str], changed
     if node.orelse or _breaks(node.body):
         return False
     ranges = _factors(node.iter, names) or [node.iter]
-    if not all(isinstance(part, ast.Call) for part in ranges):
+    if not all(isinstance(part, ast.Call) and names.value(part.func) not in (enumerate, zip) for part in ranges):
         return False
     bounds = tuple(iterated(part, names) for part in ranges)
     shapes = [shape.base for shape in _shapes(bounds)]

@@ -20,6 +20,7 @@ from stretto.loops.front.functions import (
     remedy,
 )
 from stretto.loops.front.inline import Own, can_inline, inline
+from stretto.loops.front.library import replaced
 from stretto.loops.front.names import UNKNOWN, NameScope, is_function
 from stretto.loops.front.refusals import shorten
 
@@ -172,7 +173,9 @@ def item(node: ast.Subscript, names: NameScope) -> loop_tree.Item:
         if any(isinstance(position, loop_tree.Span) for position in index):
             advice = "write one subscript: W[i, 2 + k] for W[i, 2:5][k]"
             raise names.refuse(node, f"a subscript of a slice cannot be compiled: {shorten(node)}", advice)
-        positions = part.slice.elts if isinstance(part.slice, ast.Tuple) else [part.slice]
+        positions = list(part.slice.elts) if isinstance(part.slice, ast.Tuple) else [part.slice]
+        if positions and isinstance(positions[-1], ast.Constant) and positions[-1].value is ...:
+            positions.pop()  # what is left out is taken whole
         index += [_position(position, part, names) for position in positions]
     return loop_tree.Item(node.lineno, name, tuple(index), field)
 
@@ -250,8 +253,9 @@ def _call(node: ast.Call, names: NameScope) -> loop_tree.Expr:
         if hasattr(value, "py_func"):
             label = getattr(value, "__name__", spelled)
             return loop_tree.Call(node.lineno, "user", _arguments(node, spelled, names), target=value, label=label)
-        if can_inline(value) and not has_hint(value):
-            return inline(node, value, names)
+        plain = replaced(value)
+        if can_inline(plain) and not has_hint(value):
+            return inline(node, plain, names)
         problem = f"{spelled} is plain Python and" if is_plain(value) else spelled
         raise names.refuse(node, f"{problem} cannot be called in a loop", remedy(value))
     if function.name in ALONG and len(node.args) + len(node.keywords) == 2:

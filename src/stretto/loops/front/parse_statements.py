@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import ast
+from typing import Any, cast
 
 import numpy as np
 
 from stretto.loops.front import loop_tree
 from stretto.loops.front.functions import USAGE, has_hint, known, remedy
 from stretto.loops.front.inline import can_inline, inline
-from stretto.loops.front.names import UNKNOWN, NameScope
+from stretto.loops.front.library import replaced
+from stretto.loops.front.names import UNKNOWN, NameScope, stored
 from stretto.loops.front.parse_expressions import OPERATORS, data_name, expression, item
 from stretto.loops.front.refusals import shorten
 
+_ROWS = (ast.Name, ast.Subscript)  # what a row may be written as, where its elements are read one by one
 _FRESH = ("zeros", "empty", "ones", "full", "eye")  # make local arrays
 
 
@@ -51,7 +54,8 @@ def _statement(node: ast.stmt, names: NameScope) -> tuple[loop_tree.Stmt, ...]:
             body = block(node.body, names.within(frozenset(), inner=True))
             return (loop_tree.While(line, expression(node.test, names), body),)
         case ast.For():
-            return (_inner_loop(node, names),)
+            counted = _counted(node, names)
+            return block(counted, names) if counted is not None else (_inner_loop(node, names),)
         case ast.Continue():
             return (loop_tree.LoopExit(line, "continue"),)
         case ast.Break():
@@ -89,8 +93,16 @@ def _assign(node: ast.Assign, names: NameScope) -> tuple[loop_tree.Stmt, ...]:
         count = len(targets)
         call = inline(node.value, _callee(node.value, names), names, results=count)
         return (*call.steps, loop_tree.Assign(line, tuple(_target(part, names) for part in targets), call.values))
+    if isinstance(target, ast.Subscript) and isinstance(node.value, ast.Tuple):
+        row, count = item(target, names), len(node.value.elts)
+        values = tuple(expression(value, names) for value in node.value.elts)
+        return (loop_tree.Assign(line, tuple(loop_tree.Unpacked(line, row, k, count) for k in range(count)), values),)
     if not isinstance(target, ast.Tuple | ast.List):
         return (loop_tree.Assign(line, (_target(target, names),), (expression(node.value, names),)),)
+    if isinstance(node.value, ast.Subscript) and not isinstance(node.value.value, ast.Attribute):
+        row, count = item(node.value, names), len(target.elts)
+        elements = tuple(loop_tree.Unpacked(line, row, place, count) for place in range(count))
+        return (loop_tree.Assign(line, tuple(_target(part, names) for part in target.elts), elements),)
     if not isinstance(node.value, ast.Tuple):
         raise names.refuse(node.value, f"this cannot be unpacked here: {shorten(node.value)}", _unpacking(node.value))
     if len(target.elts) != len(node.value.elts):
@@ -119,7 +131,7 @@ def _separate(targets: list[ast.expr], values: list[ast.expr], names: NameScope)
 def _callee(node: ast.Call, names: NameScope) -> object:
     """The function that is called; UNKNOWN for those of a body's own and for methods."""
     value = names.value(node.func)
-    return UNKNOWN if value is UNKNOWN or known(value) is not None or has_hint(value) else value
+    return UNKNOWN if value is UNKNOWN or known(value) is not None or has_hint(value) else replaced(value)
 
 
 def _summed(node: ast.Assign, names: NameScope) -> list[ast.stmt] | None:
@@ -151,7 +163,7 @@ def _unpacking(value: ast.expr) -> str:
         case ast.Name():
             return "unpack it where the loop begins: for i, (y, features) in samples"
         case ast.Call():
-            return "let the function give one number, or write to a small array that is passed to it"
+            return "write the function in plain Python, without numba.njit: several results of it can be unpacked"
     return "write as many values as there are names: a, b = x, y"
 
 
@@ -200,6 +212,49 @@ def _inner_loop(node: ast.For, names: NameScope) -> loop_tree.For:
     binds = pattern(node.target, over, names)
     body = block(node.body, names.within(index_names(binds, over), inner=True))
     return loop_tree.For(node.lineno, binds, over, body)
+
+
+def _counted(node: ast.For, names: NameScope) -> list[ast.stmt] | None:
+    """Loops over a part of an array, enumerate(row) and zip(rows) as loops over ranges; None for other loops.
+
+    None also where the body assigns the name of a row: Python would go on with the old one.
+    """
+    rows_of = node.iter.args if isinstance(node.iter, ast.Call) else [node.iter]
+    bases = {part.id for row in rows_of for part in ast.walk(row) if isinstance(part, ast.Name)}
+    if bases & set(stored(ast.Module(node.body, []))):
+        return None
+    match node.iter:
+        case ast.Subscript():
+            row = ast.Name(names.invented("row"), ast.Store())
+            named = ast.Assign([row], node.iter)
+            loop = ast.For(node.target, ast.Name(row.id, ast.Load()), node.body, node.orelse)
+            return [_placed(named, node), _placed(loop, node)]
+        case ast.Call(func=function, args=[given], keywords=[]) if names.value(function) is enumerate:
+            match node.target:
+                case ast.Tuple(elts=[ast.Name() as counter, ast.Name() as each]) if isinstance(given, _ROWS):
+                    return [_over_rows(node, counter.id, [each], [given])]
+        case ast.Call(func=function, args=[_, *_] as rows, keywords=[]) if names.value(function) is zip:
+            targets = node.target.elts if isinstance(node.target, ast.Tuple) else [node.target]
+            if all(isinstance(row, _ROWS) for row in rows) and len(targets) == len(rows):
+                return [_over_rows(node, names.invented("k"), targets, rows)]
+    return None
+
+
+def _over_rows(node: ast.For, counter: str, targets: list[ast.expr], rows: list[ast.expr]) -> ast.stmt:
+    """for counter in range(length of the shortest): targets = elements of the rows; body."""
+    length, least, counting = (ast.Constant(cast(Any, function)) for function in (len, min, range))
+    lengths: list[ast.expr] = [ast.Call(length, [row], []) for row in rows]
+    stop = lengths[0] if len(rows) == 1 else ast.Call(least, lengths, [])
+    count = ast.Call(counting, [stop], [])
+    read = ast.Name(counter, ast.Load())
+    elements = [
+        ast.Assign([target], ast.Subscript(row, read, ast.Load())) for target, row in zip(targets, rows, strict=True)
+    ]
+    return _placed(ast.For(ast.Name(counter, ast.Store()), count, [*elements, *node.body], node.orelse), node)
+
+
+def _placed(made: ast.stmt, at: ast.stmt) -> ast.stmt:
+    return ast.fix_missing_locations(ast.copy_location(made, at))
 
 
 def no_else(node: ast.For | ast.While, names: NameScope) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from stretto.data.partition import FEWEST_PER_VISIT, straight
 from stretto.loops.analyse import unimodular
 from stretto.loops.analyse.analysis import Analysis
-from stretto.loops.emit.worker_source import VisitForm
+from stretto.loops.emit.visit_form import VisitForm
 from stretto.schedule.orders.order import Ints, Order
 from stretto.schedule.orders.rotation import independent, several
 from stretto.schedule.orders.wavefront import wavefront

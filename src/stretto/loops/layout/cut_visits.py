@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from stretto.data.partition import BlockPartition, straight
 from stretto.loops.analyse.analysis import Analysis
 from stretto.loops.analyse.space import Space
-from stretto.loops.emit.worker_source import VisitForm
+from stretto.loops.emit.visit_form import VisitForm
 from stretto.runtime.blocks.crew import Crew
 from stretto.runtime.blocks.layout import lay_out, tally
 from stretto.schedule.orders.order import Order

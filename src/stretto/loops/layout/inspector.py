@@ -27,7 +27,7 @@ from stretto.data.records.records import index_of
 from stretto.loops.analyse.analysis import Analysis
 from stretto.loops.analyse.facts import Strategy
 from stretto.loops.analyse.space import Space
-from stretto.loops.emit.worker_source import VisitForm
+from stretto.loops.emit.visit_form import VisitForm
 from stretto.loops.execute.prefetcher import AccessTrace, Prefetch
 from stretto.loops.front.bind import BoundValues
 from stretto.loops.front.refusals import refuse

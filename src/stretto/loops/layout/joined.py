@@ -23,7 +23,7 @@ from .loop_visits import LoopVisits
 # Iterations of the innermost loop. Independent ones become vector instructions, and long loops are fast. Where each
 # waits for the one before, a processor works on the next row meanwhile, if the end of the row is near.
 LONG, SHORT = 1 << 12, 1 << 6
-PARTS = 32  # visits of a loop that runs in one piece: Ctrl-C is heard between two
+PARTS = 32  # visits of a loop that runs as a whole: Ctrl-C is heard between two
 FEW = 1 << 12  # iterations in a wave, on average, below which one worker is faster than waves
 
 

@@ -13,7 +13,7 @@ from stretto.data.partition import BlockPartition
 from stretto.errors import PlanError
 from stretto.loops.analyse.assumptions import Assumptions
 from stretto.loops.analyse.space import Space
-from stretto.loops.emit.worker_source import VisitForm
+from stretto.loops.emit.visit_form import VisitForm
 from stretto.ranges import join_ranges
 from stretto.schedule.orders.order import Ints, Order
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.loops.analyse.analysis import Analysis
-from stretto.loops.emit.worker_source import VisitForm
+from stretto.loops.emit.visit_form import VisitForm
 from stretto.loops.execute.scheduled import IN_TURN
 from stretto.schedule.orders.order import Ints
 from stretto.schedule.orders.rotation import independent

@@ -11,7 +11,7 @@ from stretto.data.partition import BlockPartition
 from stretto.loops.analyse.analysis import Analysis
 from stretto.loops.analyse.facts import Dim
 from stretto.loops.analyse.space import Space
-from stretto.loops.emit.worker_source import VisitForm
+from stretto.loops.emit.visit_form import VisitForm
 from stretto.schedule.orders.order import Ints, Order
 
 from .loop_visits import LoopVisits, entries

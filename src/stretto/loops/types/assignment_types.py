@@ -96,18 +96,11 @@ class Assignments(MatrixAssignments):
         return now
 
     def assign(self, x: loop_tree.Assign, steps: list[t.Step]) -> None:
-        if len(x.targets) > 1 and all(isinstance(value, loop_tree.LocalArray) for value in x.values):
-            for target, fresh in zip(x.targets, x.values, strict=True):
-                self.assign(loop_tree.Assign(x.line, (target,), (fresh,)), steps)
-            return
-        first = x.targets[0]
-        if (
-            isinstance(first, loop_tree.Item)
-            and len(x.targets) == 1
-            and self.dims(first) == 1
-            and self.is_column(first)
-        ):
-            self.store_column(x.line, first, x.values[0])
+        if any(isinstance(target, loop_tree.Unpacked) for target in x.targets):
+            targets = (self.unpacked(one) if isinstance(one, loop_tree.Unpacked) else one for one in x.targets)
+            x = replace(x, targets=tuple(targets))
+        if len(x.targets) == 1 and self.column_target(x.targets[0]):
+            self.store_column(x.line, x.targets[0], x.values[0])
             return
         if self.of_matrices(x):
             self.assign_matrix(x.line, x.targets[0], x.values[0])
@@ -155,6 +148,7 @@ class Assignments(MatrixAssignments):
         """The place that is assigned; None when the target only becomes a view of an array."""
         if isinstance(target, loop_tree.Item):
             return self.item_place(target)
+        assert isinstance(target, loop_tree.Name)
         name, line = target.name, target.line
         self.writable(name, line)
         if t.is_row(value):
@@ -282,6 +276,7 @@ class Assignments(MatrixAssignments):
 
     def update(self, x: loop_tree.AugAssign, steps: list[t.Step]) -> None:
         """target op= value."""
+        assert not isinstance(x.target, loop_tree.Unpacked)
         base = x.target.name if isinstance(x.target, loop_tree.Name) else x.target.base
         info = self.infos.get(base)
         if isinstance(info, AccumulatorInfo | BufferInfo):

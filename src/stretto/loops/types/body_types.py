@@ -20,6 +20,7 @@ from . import typed_tree as t
 from .assignment_types import Assignments
 from .promote import whole
 from .scope import assigned, names_in
+from .typed_nodes import cast
 from .typed_tree import BOOL, INT, ScalarType
 
 _WALKS = 24  # the most passes: kinds only become wider, along a chain shorter than this
@@ -59,6 +60,16 @@ def fuse(
     )
     relied = walk.scope.consulted & set(walk.numbers)
     return body, {name: found[0] for name in sorted(relied) if (found := walk.scope.ranges.get(name))}
+
+
+def leaves(statements: tuple[loop_tree.Stmt, ...]) -> bool:
+    """Whether every way through some statements ends with `continue` or `break`."""
+    match statements[-1:]:
+        case (loop_tree.LoopExit(),):
+            return True
+        case (loop_tree.If(body=body, orelse=orelse),):
+            return leaves(body) and leaves(orelse)
+    return False
 
 
 class Statements(Assignments):
@@ -113,12 +124,17 @@ class Statements(Assignments):
         after, seen = self.defined, self.views
         self.defined, self.views = set(defined), dict(views)
         no = self.block(x.orelse)
+        steps.append(t.Branch(x.line, test, yes, no))
+        if leaves(x.orelse):  # what follows is reached by the other way alone
+            self.defined, self.views = after, seen
+            return
+        if leaves(x.body):
+            return
         either = self.views.keys() | seen.keys()
         self.views, other = {name: row for name, row in self.views.items() if seen.get(name) == row}, self.defined
         # A name that is a view on one path and a local row on the other is neither afterwards.
         self.defined = {name for name in after & other if name in self.views or name not in either}
         self.moved |= either - self.views.keys()
-        steps.append(t.Branch(x.line, test, yes, no))
 
     def inner(self, x: loop_tree.For, steps: list[t.Step]) -> None:
         names = names_in(x.pattern)
@@ -144,9 +160,29 @@ class Statements(Assignments):
         self.defined = outer | {name} if runs else outer
         steps.append(t.RangeLoop(x.line, name, start, stop, step, body))
 
+    def through(self, x: loop_tree.For, name: str, steps: list[t.Step]) -> None:
+        """for x in row: its elements one by one."""
+        assert isinstance(x.over, loop_tree.IteratedName)
+        if x.over.name in assigned(x.body):
+            self.no(x.line, f"{x.over.name} is assigned in the loop over its elements", "give the new row another name")
+        row = self.array_row(x.line, self.expr(loop_tree.Name(x.line, x.over.name)))
+        counter = self.temporary()
+        size = self.scope.of(row.length)
+        self.scope.ranges[counter] = (0, max(0, size[1] - 1)) if size else None
+        kind = self.note(name, ScalarType(row.dtype), x.line)
+        outer = set(self.defined)
+        self.defined.add(name)
+        element = cast(kind, self.element(row, t.Var(INT, counter)))
+        body = (t.Store(x.line, (t.VarPlace(kind, name),), (element,)), *self.inside(x.body))
+        self.defined = outer
+        steps.append(t.RangeLoop(x.line, counter, t.Const(INT, 0), row.length, t.Const(INT, 1), body))
+
     def walk(self, x: loop_tree.For, names: tuple[str, ...], steps: list[t.Step]) -> None:
         assert isinstance(x.over, loop_tree.IteratedName)
         ragged = self.ragged.get(x.over.name)
+        if ragged is None and self.dims(loop_tree.Name(x.line, x.over.name)) == 1 and len(names) == 1:
+            self.through(x, names[0], steps)
+            return
         if ragged is None:
             what = "an array" if isinstance(self.infos.get(x.over.name), ArrayInfo) else "not a ragged field"
             self.no(

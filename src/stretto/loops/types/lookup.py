@@ -263,6 +263,9 @@ class NameResolver(ABC):
     def need(self, name: str, line: int) -> None:
         """Refuse a local that is undefined on some path."""
         if name not in self.defined:
+            if name in self.moved:
+                self.no(line, f"{name} may stand for one row here or for another, depending on the way taken",
+                        f"give it values of its own wherever it is assigned: {name} = w.copy()")  # fmt: skip
             self.no(line, f"{name} may have no value here", "assign it before the if or the inner loop")
 
     def number(self, name: str, value: Any, kind: ScalarType) -> Scalar:
@@ -334,6 +337,8 @@ class NameResolver(ABC):
 
     def part(self, x: loop_tree.Item, row: t.RowLoad) -> Scalar | Row:
         """w[k] or w[a:b] of a name for part of an array."""
+        if not x.index:
+            return row
         if len(x.index) != 1:
             self.no(x.line, f"{x.base} is a row and takes one subscript")
         index = x.index[0]

@@ -111,6 +111,8 @@ class Matrices(Reductions):
                 return self.moment(x.line, name, self.expr(arg))
             case loop_tree.Item() if self.dims(x) == 1 and self.is_column(x):
                 return self.column(x)
+            case loop_tree.Unpacked():
+                return self.expr(self.unpacked(x))
             case loop_tree.LocalArray() if len(x.shape) == 1:
                 row = self.made(x)
                 assert isinstance(row, t.RowLoad)
@@ -122,6 +124,24 @@ class Matrices(Reductions):
                 "subscript it: A[k], or use @, np.sum or np.outer; one matrix operation to a line",
             )
         return super().expr(x)
+
+    def unpacked(self, x: loop_tree.Unpacked) -> loop_tree.Item:
+        """The element of a row that is unpacked."""
+        if self.dims(x.row) != 1:
+            self.no(
+                x.line, f"{x.row.base} is unpacked, and this part of it is no row", "subscript it once less or more"
+            )
+        row = self.expr(x.row)
+        assert t.is_row(row)
+        if not self.equal(row.length, Const(INT, x.count)):
+            found = self.scope.of(row.length)
+            said = str(found[0]) if found and found[0] == found[1] else "an unknown number of"
+            self.no(
+                x.line, f"a row of {said} elements is unpacked into {x.count}", "write as many names as it has elements"
+            )
+        if any(isinstance(part, loop_tree.Span) for part in x.row.index):
+            self.no(x.line, "a slice is unpacked", "give it a name first: w = W[i, 2:5]")
+        return replace(x.row, index=(*x.row.index, loop_tree.Number(x.line, x.place)))
 
     def product(self, x: loop_tree.Binary) -> Scalar | Row:
         left, right = self.dims(x.left), self.dims(x.right)

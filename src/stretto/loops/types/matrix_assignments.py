@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TypeGuard
 
 import numpy as np
 
@@ -19,9 +19,6 @@ from .promote import NAMES, floating
 from .reductions import kind_of
 from .typed_nodes import cast_row, row_op, simple
 from .typed_tree import INT, Const, Row, Scalar, ScalarType
-
-if TYPE_CHECKING:
-    from typing_extensions import TypeIs
 
 
 class MatrixAssignments(Matrices):
@@ -68,6 +65,7 @@ class MatrixAssignments(Matrices):
                 self.no(line, "a matrix is assigned to a row or a number", "subscript it, or leave out a subscript")
             self.store_matrix(line, self.part_of_matrix(target), self.operand(line, given))
             return
+        assert isinstance(target, loop_tree.Name)
         name = target.name
         self.writable(name, line)
         if name in self.found or name in self.registers:
@@ -88,7 +86,7 @@ class MatrixAssignments(Matrices):
         self.defined.add(name)
         self.store_matrix(line, self.view_of(array, (), line), value)
 
-    def column_target(self, x: loop_tree.Target) -> TypeIs[loop_tree.Item]:
+    def column_target(self, x: loop_tree.Target) -> TypeGuard[loop_tree.Item]:
         """Whether a target is a column of an array."""
         return isinstance(x, loop_tree.Item) and self.dims(x) == 1 and self.is_column(x)
 

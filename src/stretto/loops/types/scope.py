@@ -153,6 +153,8 @@ def subscripted(body: tuple[loop_tree.Stmt, ...]) -> frozenset[str]:
         elif is_dataclass(x):
             if isinstance(x, loop_tree.Item):
                 found.add(x.base)
+            if isinstance(x, loop_tree.IteratedName):
+                found.add(x.name)
             if isinstance(x, loop_tree.Assign):
                 aliases += [
                     (target.name, value.name)

@@ -24,7 +24,7 @@ Ints = NDArray[np.int64]
 
 _VISITS = 256
 _ENTRIES = 1 << 16  # entries of a visit: some tens of microseconds
-_PIECE, _LONG_PIECE = 64, 512  # rows of a visit that adds dense columns, at least
+_SHORT, _LONG = 64, 512  # rows of a visit that adds dense columns, at least
 
 
 def column_bounds(entries: Ints) -> Ints:
@@ -131,7 +131,7 @@ class ColumnPasses:
         if self.sparse:
             work = int(self.entries[which].sum())
         else:
-            # A visit reads a piece of each column. Of a short one, only the first line takes long to fetch.
-            least = max(_PIECE, min(_LONG_PIECE, self.n // 4), _ENTRIES // max(1, len(which)))
+            # A visit reads a part of each column. Of a short one, the first line takes longer to fetch than the rest.
+            least = max(_SHORT, min(_LONG, self.n // 4), _ENTRIES // max(1, len(which)))
             rows = self._equal_parts(self.n, least)
         self.run("add", self._kernels["add"], rows, which, coef, *self.parts, z, work=work)
