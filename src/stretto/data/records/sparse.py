@@ -50,7 +50,7 @@ def sparse(
         sizes = ", ".join(str(column.shape) for column in (*axes, *columns))
         raise DataError(f"sparse: indices and values are flat arrays of one length, got shapes {sizes}")
     least = tuple(int(axis.max(initial=-1)) + 1 for axis in axes)
-    if shape is not None and (len(shape) != len(axes) or any(n < m for n, m in zip(shape, least, strict=True))):
+    if shape is not None and (len(shape) != len(axes) or any(n < m for n, m in zip(shape, least, strict=False))):
         raise DataError(f"sparse: shape={tuple(shape)} does not hold the indices, which need at least {least}")
     value = tuple(Column(column) for column in columns)
     made = tuple(least if shape is None else (int(n) for n in shape))

@@ -24,7 +24,7 @@ def solve(equations: Iterable[Inequality], size: int) -> tuple[list[int], list[l
     """base and columns of all integer solutions of row · x = constant; None if there are none.
 
     >>> solve([((2, -2), 1)], 2) is None, solve([((2, -3), 1)], 2)
-    (True, ([-1, -1], [[3, 2]]))
+    (True, ([2, 1], [[-3, -2]]))
     """
     base = [0] * size
     columns = [[int(k == at) for k in range(size)] for at in range(size)]
