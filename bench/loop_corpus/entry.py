@@ -29,8 +29,8 @@ class CorpusLoop:
     small, large : tuple of int
         Sizes for checking and for timing.
     hand : callable or None
-        The same serial algorithm as a Numba programmer would write it, over `flat(arguments, buffers=False)`; None where
-        it is the body itself.
+        The same serial algorithm as a Numba programmer would write it, over `flat(arguments, buffers=False)`; None
+        where it is the body itself.
     options : dict
         Options of `st.parallel`.
     refused : str
