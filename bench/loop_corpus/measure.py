@@ -11,6 +11,7 @@ import gc
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numba
@@ -86,7 +87,7 @@ def measure(entry: CorpusLoop) -> Measured:
         strategies = [part.prepared.analysis.strategy.name for part in plan.parts]
         for name, threads in (("ours", 1), ("ours 2", 2)):
             call = loop.using(runtime=st.Threads(threads))
-            runs[name] = lambda call=call: call(**arguments)
+            runs[name] = partial(call, **arguments)
     values = flat(arguments)
     body = plain(entry.function, arguments)
     hand = entry.hand or body

@@ -23,18 +23,18 @@ from stretto.kernels.numeric.keyed import NORMAL, UNIFORM, absorb, gauss, unit
 from stretto.state.accumulator import Accumulator
 
 
-@numba.njit
-def uniform2(a: int, b: int) -> float:
+@numba.njit  # type: ignore[untyped-decorator]
+def uniform2(a: int, b: int) -> Any:
     return unit(absorb(absorb(UNIFORM, a), b))
 
 
-@numba.njit
-def uniform3(a: int, b: int, c: int) -> float:
+@numba.njit  # type: ignore[untyped-decorator]
+def uniform3(a: int, b: int, c: int) -> Any:
     return unit(absorb(absorb(absorb(UNIFORM, a), b), c))
 
 
-@numba.njit
-def normal3(a: int, b: int, c: int) -> float:
+@numba.njit  # type: ignore[untyped-decorator]
+def normal3(a: int, b: int, c: int) -> Any:
     return gauss(absorb(absorb(absorb(NORMAL, a), b), c))
 
 
@@ -59,7 +59,7 @@ class _Rewriter(ast.NodeTransformer):
         else:
             return self.generic_visit(node)
         made = self.generic_visit(node)
-        made.body = [*head, *made.body]
+        made.body = [*head, *made.body]  # type: ignore[attr-defined]
         return made
 
     def header(self, node: ast.For, name: str) -> list[ast.stmt]:
