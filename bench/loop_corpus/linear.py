@@ -278,7 +278,7 @@ LOOPS = (
         exact_data,
         (12, 9, 50, 3),
         (5000, 3000, 300_000, 16),
-        refused="solve it by elimination",
+        refused="write the elimination",
         instead="als_elimination",
     ),
     CorpusLoop(als_elimination, exact_data, (12, 9, 50, 3), (5000, 3000, 300_000, 16), follows=True),

@@ -86,8 +86,8 @@ def measure(entry: CorpusLoop) -> Measured:
     else:
         strategies = [part.prepared.analysis.strategy.name for part in plan.parts]
         for name, threads in (("ours", 1), ("ours 2", 2)):
-            mine = loop.using(runtime=st.Threads(threads))
-            runs[name] = partial(mine, **arguments)
+            call = loop.using(runtime=st.Threads(threads))
+            runs[name] = partial(call, **arguments)
     values = flat(arguments)
     body = plain(entry.function, arguments)
     hand = entry.hand or body

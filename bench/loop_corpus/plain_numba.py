@@ -24,18 +24,18 @@ from stretto.state.accumulator import Accumulator
 
 
 @numba.njit  # type: ignore[untyped-decorator]
-def uniform2(a: int, b: int) -> float:
-    return unit(absorb(absorb(UNIFORM, a), b))  # type: ignore[no-any-return]
+def uniform2(a: int, b: int) -> Any:
+    return unit(absorb(absorb(UNIFORM, a), b))
 
 
 @numba.njit  # type: ignore[untyped-decorator]
-def uniform3(a: int, b: int, c: int) -> float:
-    return unit(absorb(absorb(absorb(UNIFORM, a), b), c))  # type: ignore[no-any-return]
+def uniform3(a: int, b: int, c: int) -> Any:
+    return unit(absorb(absorb(absorb(UNIFORM, a), b), c))
 
 
 @numba.njit  # type: ignore[untyped-decorator]
-def normal3(a: int, b: int, c: int) -> float:
-    return gauss(absorb(absorb(absorb(NORMAL, a), b), c))  # type: ignore[no-any-return]
+def normal3(a: int, b: int, c: int) -> Any:
+    return gauss(absorb(absorb(absorb(NORMAL, a), b), c))
 
 
 _KEYED = {"uniform2": uniform2, "uniform3": uniform3, "normal3": normal3}
@@ -58,8 +58,8 @@ class _Rewriter(ast.NodeTransformer):
             head = self.entry_header(node, prefix, parts, at)
         else:
             return self.generic_visit(node)
-        made: Any = self.generic_visit(node)
-        made.body = [*head, *made.body]
+        made = self.generic_visit(node)
+        made.body = [*head, *made.body]  # type: ignore[attr-defined]
         return made
 
     def header(self, node: ast.For, name: str) -> list[ast.stmt]:

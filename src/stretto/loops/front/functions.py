@@ -243,7 +243,6 @@ def _hints() -> dict[int, str]:
         (np.searchsorted, row),
         (np.prod, row),
         (complex, "keep real and imaginary parts apart"),
-        (np.linalg.solve, "solve it by elimination, in a function of your own"),
         (np.linalg.norm, "write math.sqrt(w @ w)"),
         (math.log2, "write math.log(x) / math.log(2)"),
         (math.log10, "write math.log(x) / math.log(10)"),
