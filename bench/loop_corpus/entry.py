@@ -86,6 +86,12 @@ def inspected(entry: CorpusLoop, **changes: Any) -> CorpusLoop:
     )
 
 
+def in_order(entry: CorpusLoop) -> CorpusLoop:
+    """The same loop with `serial=True`, which is what its refusal advises."""
+    options = {**entry.options, "serial": True}
+    return replace(entry, title=f"{entry.name}, in order", options=options, refused="", instead="", follows=True)
+
+
 def flat(arguments: dict[str, Any], buffers: bool = True) -> list[Any]:
     """Arguments as Numba takes them: arrays and numbers; records as their index arrays, then their columns.
 
