@@ -292,6 +292,19 @@ def test_options_that_contradict_it() -> None:
         st.parallel(serial=True, cut="i")(function(source)).plan(**fresh(arguments))
 
 
+def test_a_carried_number_becomes_an_array_as_its_refusal_says() -> None:
+    source = """
+        def loop(x, s, seen):
+            for i in range(len(x)):
+                s{0} = 0.9 * s{0} + x[i]
+                seen[i] = s{0}
+        """
+    with pytest.raises(LoopError, match=r"array of one element, s\[0\] = …, and pass serial=True"):
+        st.parallel(serial=True)(function(source.replace("{0}", ""))).plan(draw(50), 0.0, np.zeros(50))
+    loop = st.parallel(serial=True)(function(source.replace("{0}", "[0]")))
+    three_ways(loop, {"x": draw(50), "s": np.zeros(1), "seen": np.zeros(50)}, threads=(2,))
+
+
 @pytest.mark.parametrize("size", [0, 1, 2])
 def test_few_iterations(size: int) -> None:
     source, _ = LOOPS["prefix sum"]
