@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import warnings
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 import stretto as st
 from loop_bodies import fresh, function, results, three_ways
+from loop_plain import Nest, compare
 from stretto.errors import LoopError, PlanError
 from stretto.loops.parallel import Loop
 from stretto.testing.arithmetic import same_bits
@@ -255,6 +257,19 @@ def test_buffered_writes_stay_buffered() -> None:
     loop = st.parallel(serial=True, blocks=4)(function(source))
     assert strategies(loop, arguments) == ["chain"]
     three_ways(loop, arguments, threads=(1, 2, 4))
+
+
+def test_random_nests_are_what_plain_python_makes_of_them() -> None:
+    """Interpreted; with the option few are refused, and those that were before run as chains."""
+    cases = [Nest(random.Random(seed)).case() for seed in range(100)]
+    before = [compare(case) for case in cases]
+    after = [compare(case, serial=True) for case in cases]
+    assert not any(old == "same" != new for old, new in zip(before, after, strict=True))
+    taken = [case.strategies for case, old, new in zip(cases, before, after, strict=True) if old == "refused" != new]
+    assert len(taken) > 5, before
+    assert all("chain" in strategies for strategies in taken)
+    for seed in range(300, 306):
+        compare(Nest(random.Random(seed)).case(), compiled=True, serial=True)
 
 
 # --- with other options -----------------------------------------------------------------------------------------------
