@@ -36,7 +36,7 @@ class CorpusLoop:
     refused : str
         Part of the message of a loop that is refused, the advice or the reason; "" for the others.
     instead : str
-        Name of the loop that follows that advice; "" where there is none to follow.
+        Name of the loop that follows that advice; "" for loops that are accepted.
     follows : bool
         Whether the loop follows the advice of a refusal.
     title : str
