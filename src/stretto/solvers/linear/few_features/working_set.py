@@ -28,7 +28,7 @@ _ROUNDING = 2.0**-46  # of the loss at zero: smaller gaps are rounding
 def suits_compiled(setting: PreparedProblem, chosen: Ints) -> bool:
     """Whether a set is so small that one thread solves it in less time than the calls of several would take."""
     columns = setting.columns
-    plain = isinstance(setting.loss, Logistic) and columns.complete and not columns.sparse
+    plain = isinstance(setting.loss, Logistic) and not columns.sparse
     few = suits_newton(columns.n, len(chosen)) or (columns.n <= ROWS and 0 < len(chosen) <= _MOST)
     return plain and not setting.problem.positive and few
 
