@@ -224,3 +224,25 @@ def test_records_that_the_first_loop_of_a_call_writes_are_noticed() -> None:
         renew.using()(c, values, entries, V, G)
         assert np.array_equal(W, V)
         assert np.array_equal(H, G)
+
+
+def test_a_name_that_was_deleted_has_no_value() -> None:
+    rate = 2.0
+
+    def forget() -> None:
+        nonlocal rate
+        del rate
+
+    @st.parallel
+    def grow(x: Any) -> None:
+        for i in range(len(x)):
+            x[i] *= rate
+
+    x = np.ones(3)
+    grow(x)
+    forget()
+    with pytest.raises(PlanError, match="grow uses rate, which has no value"):
+        grow(x)
+    rate = 3.0
+    grow(x)
+    assert x.tolist() == [6.0] * 3

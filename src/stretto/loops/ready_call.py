@@ -201,9 +201,11 @@ class ReadyCall:
         for namespace, name, value in self.around:
             if namespace.get(name, MISSING) is not value:
                 return False
-        for cell, value in self.cells:
-            if cell.cell_contents is not value:
+        try:
+            if any(cell.cell_contents is not value for cell, value in self.cells):
                 return False
+        except ValueError:  # a name that was deleted since
+            return False
         for at, kept in self.arrays:
             array = kept.now(values[at])
             if array is None:
