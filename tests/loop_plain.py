@@ -264,7 +264,7 @@ class Nest(Writer):
         return Case(head + body, self.arguments, ordered)
 
 
-def compare(case: Case, compiled: bool = False) -> str:
+def compare(case: Case, compiled: bool = False, serial: bool = False) -> str:
     """'same', 'refused' or 'raises' (plain Python does); AssertionError where the numbers differ."""
     plain = function(case.source)
     wanted = fresh(case.arguments)
@@ -274,7 +274,7 @@ def compare(case: Case, compiled: bool = False) -> str:
             plain(**wanted)
     except (OverflowError, ZeroDivisionError, TypeError, ValueError):
         return "raises"
-    loop = Loop(plain, st.parallel(ordered=case.ordered)(plain).options, st.Serial())
+    loop = Loop(plain, st.parallel(ordered=case.ordered, serial=serial)(plain).options, st.Serial())
     given = fresh(case.arguments)
     try:
         plan = loop.plan(**given)

@@ -41,6 +41,11 @@ def buffered(**options: Any) -> dict[str, Any]:
     return {"d": sparse(), "w": w, "c": c, "G": G, "step": st.buffer(c, **options), "total": st.accumulator(0.0)}
 
 
+def behind() -> dict[str, Any]:
+    w = RNG.random(7)
+    return {"x": RNG.random(90), "w": w, "step": st.buffer(w)}
+
+
 def factors() -> dict[str, Any]:
     c = RNG.normal(size=40).astype(np.float32)
     return {"d": sparse(), "W": rows(60), "H": rows(40), "c": c, "step": st.buffer(c)}
@@ -127,6 +132,52 @@ LOOPS: dict[str, tuple[str, dict[str, Any], dict[str, Any], str]] = {
         """,
         {"n": 300, "x": RNG.random(300), "count": np.zeros(7, np.int64)},
         {"blocks": 6},
+        "chain",
+    ),
+    "recurrence in order": (
+        """
+        def loop(x, s, total):
+            for i in range(1, len(x)):
+                s[i] = 0.9 * s[i - 1] + x[i]
+                total += s[i]
+        """,
+        {"x": RNG.random(300), "s": RNG.random(300), "total": st.accumulator(0.0)},
+        {"blocks": 6, "serial": True},
+        "chain",
+    ),
+    "records in order": (
+        """
+        def loop(d, w, c):
+            for (i, j), r in d:
+                w[i] += 0.1 * (r - w[int(c[j] * 59)])
+        """,
+        {"d": sparse(), "w": RNG.random(60), "c": RNG.random(40)},
+        {"blocks": 6, "serial": True},
+        "chain",
+    ),
+    "ragged records in order": (
+        """
+        def loop(d, w):
+            for _, entries in d:
+                s = 0.0
+                for j, r in entries:
+                    s += w[j]
+                for j, r in entries:
+                    w[j] += 0.1 * (r - s)
+        """,
+        {"d": sparse().group_by(0), "w": RNG.random(40)},
+        {"blocks": 6, "serial": True},
+        "chain",
+    ),
+    "buffered writes in order": (
+        """
+        def loop(x, w, step):
+            for i in range(1, len(x)):
+                x[i] = 0.5 * x[i - 1] + w[i % 7]
+                step[i % 7] += 0.01 * x[i]
+        """,
+        behind(),
+        {"blocks": 6, "serial": True},
         "chain",
     ),
 }  # fmt: skip

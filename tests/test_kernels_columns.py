@@ -102,7 +102,7 @@ def test_the_order_of_visits_changes_no_bit(storage: str, way: str) -> None:
         parts = columns.parts
         made: list[Any] = [np.full(40, np.nan) for _ in range(3)]
         survey = getattr(statistics, f"survey_{kind}_worker")
-        said = run(survey, cut(40, 7), *parts, weight, mass, True, v, *made, way=way)
+        said = run(survey, cut(40, 7), *parts, weight, -1.0, mass, True, v, *made, way=way)
         for one, other in zip(made, (mean, norm, product), strict=True):
             np.testing.assert_array_equal(one, other)
         assert said.sum() == pytest.approx(norm.sum())

@@ -61,8 +61,8 @@ def test_loops_are_accepted_or_refused_with_advice(name: str) -> None:
     with pytest.raises(LoopError) as refusal:
         loop.plan(**arguments)
     assert entry.refused in str(refusal.value)
-    if entry.instead:
-        assert not LOOPS[entry.instead].refused, "the advice leads to another refusal"
+    assert entry.instead, "no loop follows the advice"
+    assert not LOOPS[entry.instead].refused, "the advice leads to another refusal"
 
 
 @pytest.mark.parametrize("name", cases())

@@ -28,6 +28,7 @@ def plan(
     ordered: bool | None = False,
     prefer: tuple[int, ...] | None = None,
     inspect: bool = False,
+    serial: bool = False,
     shapes: dict[str, tuple[int, ...]] | None = None,
     kind: str = "grid",
 ) -> Strategy:
@@ -42,6 +43,7 @@ def plan(
         buffered=any(a.mode == "buffer" for a in accesses),
         prefer=prefer,
         inspect=inspect,
+        serial=serial,
         records=10_000,
         width=WIDTH,
         kind=kind,
@@ -235,8 +237,7 @@ def test_data_dependent_subscripts_are_refused_with_the_ways_out() -> None:
         "  exempt the writes to w: pass dw = st.buffer(w) as one more argument and write dw[...] += …; "
         "other visits then see them later",
         "  split the loop in two, so that the accesses above are in different loops",
-        "  where iterations do need what those before them wrote, the loop is serial: run the function as it is, with "
-        ".plain, or under numba.njit",
+        "  serial=True: compile it and run it in order, on one worker",
     ]
 
 
@@ -248,6 +249,18 @@ def test_every_obstacle_is_told_at_once() -> None:
     assert "pass dw = st.buffer(w)" in text
     assert "pass dcount = st.buffer(count)" in text
     assert "inspect=True" not in text
+
+
+def test_serial_is_a_chain_where_nothing_else_applies() -> None:
+    found = plan(SPARSE, LINE, serial=True)
+    assert (found.name, found.dims) == ("chain", (0,))
+    assert found.why.startswith("serial=True, and nothing runs in parallel: line 4 reads w[features[k]]")
+    assert "chain" not in [r.strategy for r in found.rejected]
+    assert plan(SPARSE, LINE, serial=True, kind="sparse").dims == ()  # the records as they come
+    assert plan(SPARSE, LINE, serial=True, kind="sparse", ordered=True).dims == (0,)
+    assert plan([access("update", "A", number(0))], (), serial=True).dims == ()
+    assert plan(SPARSE, LINE, serial=True, inspect=True).name == "inspected"
+    assert plan(FACTORS, serial=True, shapes=FACTOR_SHAPES).name == "2d unordered"
 
 
 def test_inspection_takes_over_where_only_the_data_know() -> None:

@@ -1278,7 +1278,7 @@ def test_a_refusal_has_a_short_traceback() -> None:
         loop("def loop(x):\n    for i in range(1, len(x)):\n        x[i] = x[i - 1]\n")(np.ones(5))
     frames = [entry.name for entry in caught.traceback]
     assert frames == ["test_a_refusal_has_a_short_traceback", "__call__"]
-    assert "that is serial" in str(caught.value)
+    assert "every iteration needs what an earlier one wrote to x" in str(caught.value)
 
 
 def test_a_function_that_forgets_its_helpers() -> None:

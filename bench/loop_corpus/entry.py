@@ -36,7 +36,7 @@ class CorpusLoop:
     refused : str
         Part of the message of a loop that is refused, the advice or the reason; "" for the others.
     instead : str
-        Name of the loop that follows that advice; "" where there is none to follow.
+        Name of the loop that follows that advice; "" for loops that are accepted.
     follows : bool
         Whether the loop follows the advice of a refusal.
     title : str
@@ -84,6 +84,12 @@ def inspected(entry: CorpusLoop, **changes: Any) -> CorpusLoop:
         options=options,
         **{"refused": "", "instead": "", "follows": True, **changes},
     )
+
+
+def in_order(entry: CorpusLoop) -> CorpusLoop:
+    """The same loop with `serial=True`, which is what its refusal advises."""
+    options = {**entry.options, "serial": True}
+    return replace(entry, title=f"{entry.name}, in order", options=options, refused="", instead="", follows=True)
 
 
 def flat(arguments: dict[str, Any], buffers: bool = True) -> list[Any]:

@@ -4,7 +4,7 @@ import numpy as np
 
 import stretto as st
 
-from .entry import CorpusLoop, inspected
+from .entry import CorpusLoop, in_order, inspected
 
 
 def pagerank_push(indptr, indices, rank, residual, damping, epsilon):
@@ -329,6 +329,9 @@ LABELS = CorpusLoop(
     refused="inspect=True",
     instead="label_propagation, inspected",
 )
+CHAIN = CorpusLoop(
+    belief_chain, chain_data, (12, 3), (20_000, 16), refused="serial=True", instead="belief_chain, in order"
+)
 LOOPS = (
     LABELS,
     inspected(LABELS),
@@ -344,6 +347,7 @@ LOOPS = (
     CorpusLoop(simrank, simrank_data, (12, 3), (500, 6)),
     CorpusLoop(nearest_neighbours, neighbours_data, (6, 20, 4, 3), (500, 5000, 16, 10), nearest_neighbours_hand),
     CorpusLoop(triangles, triangles_data, (30, 6), (20_000, 20)),
-    CorpusLoop(belief_chain, chain_data, (12, 3), (20_000, 16), refused="that is serial"),
+    CHAIN,
+    in_order(CHAIN),
     CorpusLoop(belief_grid, grid_data, (6, 7, 3), (200, 200, 16)),
 )

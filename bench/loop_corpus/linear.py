@@ -4,7 +4,7 @@ import numpy as np
 
 import stretto as st
 
-from .entry import CorpusLoop
+from .entry import CorpusLoop, in_order
 
 
 def forward_substitution(L, b, x):
@@ -263,13 +263,25 @@ def thomas_data(rng, m, n):
     }
 
 
+SUBSTITUTION = CorpusLoop(
+    forward_substitution, forward_data, (12,), (3000,), refused="serial=True", instead="forward_substitution, in order"
+)
+SCHMIDT = CorpusLoop(
+    gram_schmidt, schmidt_data, (7, 12), (200, 500), refused="serial=True", instead="gram_schmidt, in order"
+)
+SEIDEL = CorpusLoop(
+    gauss_seidel_dense, seidel_data, (12,), (3000,), refused="serial=True", instead="gauss_seidel_dense, in order"
+)
 LOOPS = (
-    CorpusLoop(forward_substitution, forward_data, (12,), (3000,), refused="the loop is serial"),
+    SUBSTITUTION,
+    in_order(SUBSTITUTION),
     CorpusLoop(back_substitution, back_data, (12, 5), (400, 100)),
     CorpusLoop(cholesky, cholesky_data, (12,), (500,)),
     CorpusLoop(lu, lu_data, (12,), (400,)),
-    CorpusLoop(gram_schmidt, schmidt_data, (7, 12), (200, 500), refused="the loop is serial"),
-    CorpusLoop(gauss_seidel_dense, seidel_data, (12,), (3000,), refused="the loop is serial"),
+    SCHMIDT,
+    in_order(SCHMIDT),
+    SEIDEL,
+    in_order(SEIDEL),
     CorpusLoop(nmf, nmf_data, (9, 8, 3), (200, 150, 8)),
     CorpusLoop(nmf_columns, nmf_data, (9, 8, 3), (200, 150, 8)),
     CorpusLoop(als_gradient, factors_data, (12, 9, 50, 3), (5000, 3000, 300_000, 16), als_gradient_hand),

@@ -247,6 +247,8 @@ class OrderWarning(UserWarning):
 class SerialWarning(UserWarning):
     """A loop under `st.parallel` runs on one worker, because no strategy runs it in parallel with the same result.
 
+    With `serial=True` loops run so without a warning.
+
     Examples
     --------
     >>> import warnings

@@ -370,6 +370,9 @@ def parallel(fn: Callable[..., Any] | None = None, /, *, runtime: Runtime | None
         ranges keep their order, loops over data may run in another.
     inspect : bool, default False
         Search the data for iterations that do not conflict, where subscripts come from the data.
+    serial : bool, default False
+        Compile a loop that cannot run in parallel, and run it in its order on one worker, where it would be refused.
+        Loops that have a parallel strategy keep it.
     cut : str or tuple of str, default ()
         Names of the indices to cut, space dimension first; () lets the planner choose.
     blocks : int or tuple of int, default ()

@@ -5,13 +5,14 @@ from __future__ import annotations
 import types
 import weakref
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from stretto.errors import LoopError, PlanError
 from stretto.loops.analyse.analyse_loop import analyse
 
 from .analyse.analysis import Analysis, LoopOptions
+from .analyse.facts import RejectedStrategy
 from .analyse.space import space_of
 from .front import loop_tree as source
 from .front.bind import (
@@ -64,8 +65,12 @@ def prepared_loop(
     refuse_overlap(held, analysis.written)
     try:
         prepared = prepare(analysis, held, known, crew)
-    except LoopError:
-        raise
+    except LoopError as problem:
+        if not options.serial or analysis.strategy.name != "inspected":
+            raise
+        # The data let too little run together: back to the order of the loop.
+        analysis = _not_inspected(analyse(tree, loop, held.infos, known, replace(options, inspect=False)), problem)
+        prepared = prepare(analysis, held, known, crew)
     except PlanError as problem:
         raise placed(tree, problem) from None
     alive = tuple(weakref.ref(data) for data in held.data.values())
@@ -74,6 +79,12 @@ def prepared_loop(
         cache.pop(oldest, None)  # another thread may have been faster
     cache[key] = CachedLoop(prepared, dict(known), alive)
     return prepared
+
+
+def _not_inspected(analysis: Analysis, problem: LoopError) -> Analysis:
+    """The analysis of a loop with `serial=True`, which says why it is not inspected."""
+    rejected = (*analysis.strategy.rejected, RejectedStrategy("inspected", problem.problem))
+    return replace(analysis, strategy=replace(analysis.strategy, rejected=rejected))
 
 
 def _still(kept: CachedLoop, held: BoundValues, known: Mapping[str, Any], crew: Any) -> bool:

@@ -134,6 +134,7 @@ def _strategy(
             buffered=any(access.mode == "buffer" for access in accesses),
             prefer=_preferred(space, options),
             inspect=options.inspect,
+            serial=options.serial,
             records=len(space),
             width=options.width,
             kind=space.kind,

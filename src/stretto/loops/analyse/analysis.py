@@ -24,6 +24,7 @@ class LoopOptions:
 
     ordered: bool | None = None  # whether dependent iterations keep the order of the loop; None: only in ranges
     inspect: bool = False  # whether to read the data to find iterations that do not conflict
+    serial: bool = False  # whether a loop that has no parallel strategy is compiled and runs in its order
     cut: tuple[str, ...] = ()  # names of the indices to cut, space dimension first
     blocks: tuple[int, ...] = ()  # blocks along each of them
     width: int = WIDTH  # visits that may run at the same time; a constant of the plan, not the number of workers

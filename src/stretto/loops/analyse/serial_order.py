@@ -15,6 +15,8 @@ from .facts import Access
 if TYPE_CHECKING:
     from .analysis import Analysis
 
+IN_ORDER = "serial=True: compile it and run it in order, on one worker"  # what refusals advise
+
 
 def keeps_order(analysis: Analysis) -> bool:
     """Whether dependent iterations run in the order of the loop as it is written."""
@@ -68,13 +70,13 @@ def warning(analysis: Analysis) -> str | None:
 
 
 def runs_serially(analysis: Analysis) -> str | None:
-    """The warning for a loop whose visits run one after the other; None if no warning is needed."""
-    if analysis.strategy.name != "chain" or len(analysis.space) < 2:
+    """The warning for a loop whose visits run one after the other; None if the user asked for it."""
+    if analysis.strategy.name != "chain" or len(analysis.space) < 2 or analysis.options.serial:
         return None
     return (
         f"{_file(analysis)}:{analysis.loop.line}: the iterations of this loop run one after the other, on one worker: "
-        f"{analysis.strategy.why}; explain() says what stands in the way of each strategy, and .plain is the function "
-        "as it is written"
+        f"{analysis.strategy.why}; explain() says what stands in the way of each strategy, and serial=True says "
+        "that this may be"
     )
 
 

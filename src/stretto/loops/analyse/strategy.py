@@ -11,8 +11,9 @@ Strategies are tried in a fixed order, from the least to the most restricted:
     2d transformed  the same after a unimodular transformation
     stepped         the values of outer dimensions one after the other; within one value, `1d` or `2d ordered`
     inspected       inspect=True, and only subscripts known at run time prevent the strategies above
-    chain           visits follow one another in the order of the loop: if only stores over stores conflict, or if the
-                    order must be kept and only another order would run in parallel
+    chain           visits follow one another in the order of the loop: if only stores over stores conflict, if the
+                    order must be kept and only another order would run in parallel, or if nothing else applies and the
+                    user passed serial=True
 
 Iterations inside a visit keep the order of the loop. So a vector within a block is never an obstacle, and a dimension
 that is not cut needs no proof.
@@ -39,6 +40,7 @@ from stretto.loops.analyse.analysis import Analysis
 from stretto.loops.analyse.dependence import accesses_text, conflicts_text
 from stretto.loops.analyse.facts import Access, ArrayExtent, Dim, RejectedStrategy, Strategy, Vector
 from stretto.loops.analyse.placement import moved, placements
+from stretto.loops.analyse.serial_order import IN_ORDER
 from stretto.loops.analyse.unimodular import Matrix, search
 
 __all__ = ["choose", "placements"]
@@ -96,6 +98,7 @@ def choose(
     buffered: bool,
     prefer: tuple[int, ...] | None = None,
     inspect: bool = False,
+    serial: bool = False,
     records: int,
     width: int,
     kind: str = "grid",
@@ -110,6 +113,8 @@ def choose(
         Whether some writes are buffered, so that visits run in waves.
     prefer : tuple of int or None
         The dimension, or (space, time), to cut instead of the cheapest.
+    serial : bool
+        Whether a loop that has no parallel strategy may run in its order, on one worker.
     records, width : int
         Number of iterations, and number of parts that should be able to run at once.
     kind : str
@@ -127,7 +132,7 @@ def choose(
     if found is None and inspect:
         found, rejected = _settle("inspected", _inspected(question, vectors), rejected)
     if found is None:
-        found, rejected = _settle("chain", _chain(question, vectors), rejected)
+        found, rejected = _settle("chain", _chain(question, vectors, serial), rejected)
     single = [d for d, dim in enumerate(dims) if dim.extent == 1]
     if found is None and single:
         # Small data must not make a loop fail, so a dimension with a single value is accepted as a last resort.
@@ -314,13 +319,20 @@ def _inspected(question: _LoopFacts, vectors: Sequence[Vector]) -> Answer:
     return Strategy("inspected", (), f"the data decide which iterations meet: {conflicts_text(first)}")
 
 
-def _chain(question: _LoopFacts, vectors: Sequence[Vector]) -> Answer:
-    """Visits one after the other, in the order of the loop; for loops that could run in parallel in another order."""
-    rest, _ = _static(replace(question, ordered=False), [v for v in vectors if v.kind != "output"])
+def _chain(question: _LoopFacts, vectors: Sequence[Vector], serial: bool) -> Answer:
+    """Visits one after the other, in the order of the loop; for loops that could run in parallel in another order.
+
+    With serial, for any loop.
+    """
+    others = [v for v in vectors if v.kind != "output"]
+    rest, _ = _static(replace(question, ordered=False), others)
+    # Records in their own order, and the first index of other spaces, are cut in the order of the loop.
+    dims = () if not question.dims or (question.kind == "sparse" and not question.ordered) else (0,)
+    if rest is None and serial:
+        first = _core(replace(question, ordered=False), others)[0]
+        return Strategy("chain", dims, f"serial=True, and nothing runs in parallel: {conflicts_text(first)}")
     if rest is None:
         return "a read is among the accesses that clash"
-    # Records in their own order, and the first index of other spaces, are cut in the order of the loop.
-    dims = () if question.kind == "sparse" and not question.ordered else (0,)
     free, _ = _static(replace(question, ordered=False), vectors)
     if question.ordered and free is not None:
         why = f"the order of the loop is kept; with ordered=False, in another one, it runs as {free.name}"
@@ -434,13 +446,10 @@ def _refusal(question: _LoopFacts, vectors: Sequence[Vector], inspect: bool) -> 
     what += [f"  {conflicts_text(vector)}" for vector in core]
     if inspect:
         what.append(f"  inspect=True does not help: {inspected}")
-    ways = []
+    ways, fixed = [], []  # fixed: arrays that carry values over a fixed distance, which no buffer can change
     for name in arrays:
         if all(entry.exact for vector in core if vector.first.array == name for entry in vector.entries):
-            ways.append(
-                f"every iteration needs what an earlier one wrote to {name}, at a fixed distance: that is serial; "
-                "run the function as it is, with .plain, or under numba.njit"
-            )
+            fixed.append(name)
         else:
             ways.append(
                 f"exempt the writes to {name}: pass d{name} = st.buffer({name}) as one more argument and write "
@@ -455,11 +464,8 @@ def _refusal(question: _LoopFacts, vectors: Sequence[Vector], inspect: bool) -> 
         ways.insert(0, "inspect=True: search the data for iterations that do not meet")
     if any(v.first.line != v.second.line for v in core):
         ways.append("split the loop in two, so that the accesses above are in different loops")
-    if question.kind == "grid" and not any("that is serial" in way for way in ways):
-        ways.append(
-            "where iterations do need what those before them wrote, the loop is serial: run the function as it is, "
-            "with .plain, or under numba.njit"
-        )
+    needs = f"every iteration needs what an earlier one wrote to {' and '.join(fixed)}, at a fixed distance"
+    ways.append(f"{IN_ORDER}; {needs}" if fixed else IN_ORDER)
     return "\n".join([*what, "ways out:", *(f"  {way}" for way in ways)])
 
 

@@ -68,7 +68,7 @@ def check(options: LoopOptions) -> None:
             f"schedule={schedule!r}: its jobs wait for each other, and those of a round of a loop do not; leave it "
             "out, a loop over two indices rotates by itself"
         )
-    for name in ("ordered", "inspect", "cut", "blocks"):
+    for name in ("ordered", "inspect", "serial", "cut", "blocks"):
         if getattr(options, name):
             raise PlanError(
                 f"{name}= and schedule= contradict each other: a schedule chooses which iterations run, and in which "

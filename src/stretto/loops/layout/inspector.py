@@ -26,6 +26,7 @@ from stretto.data.partition import BlockPartition
 from stretto.data.records.records import index_of
 from stretto.loops.analyse.analysis import Analysis
 from stretto.loops.analyse.facts import Strategy
+from stretto.loops.analyse.serial_order import IN_ORDER
 from stretto.loops.analyse.space import Space
 from stretto.loops.emit.visit_form import VisitForm
 from stretto.loops.execute.prefetcher import AccessTrace, Prefetch
@@ -40,6 +41,8 @@ from stretto.schedule.orders.rotation import independent
 
 from .cut_visits import cut_by_strategy
 from .loop_visits import LoopVisits, entries, even
+
+_IN_ORDER = f"add {IN_ORDER}"
 
 
 def lay_inspected(analysis: Analysis, held: BoundValues, known: Mapping[str, Any], crew: Crew) -> LoopVisits:
@@ -61,7 +64,7 @@ def lay_inspected(analysis: Analysis, held: BoundValues, known: Mapping[str, Any
             analysis.function,
             out.line,
             f"inspect=True needs every subscript before the loop starts, and of {out.text} it is not known: {out.why}",
-            _exempt(out.array),
+            f"{_exempt(out.array)}; or {_IN_ORDER}",
         )
     recorded = prefetch.record(crew, visits=False)
     given = touches(recorded.ptr, recorded.keys, int(recorded.starts[-1]), colouring)
@@ -131,7 +134,7 @@ def _too_little(
     else:
         found += f" in {len(groups.waves) - 1:,} waves, and waiting between them would take longer than the work itself"
     if hot is None:
-        return found, "run the function as it is, with .plain"
+        return found, _IN_ORDER
     array, element = recorded.owner(hot.element)
     index = ", ".join(str(int(k)) for k in np.unravel_index(element, held.arrays[array].shape))
     share = hot.iterations / len(groups.picked)
@@ -139,7 +142,7 @@ def _too_little(
     shared = (
         f"{array}[{index}] alone is shared by {hot.iterations:,} of {len(groups.picked):,} iterations ({share:.0%})"
     )
-    return f"{found}; {shared}", f"{_exempt(array)}{leave}"
+    return f"{found}; {shared}", f"{_exempt(array)}{leave}; or {_IN_ORDER}"
 
 
 def _exempt(array: str) -> str:
