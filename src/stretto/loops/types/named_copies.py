@@ -109,7 +109,7 @@ class _Reading:
 
 
 def _place(line: int) -> tuple[int, ...]:
-    """A line of the user's, told from others that are inlined there."""
+    """The place of a line in the source: lines of an inlined function differ from that of its call."""
     return (line, line.inner) if isinstance(line, InlinedLine) else (line,)
 
 
