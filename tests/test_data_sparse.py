@@ -40,6 +40,7 @@ def test_the_indices_are_copied() -> None:
         ((), [1.0], None, "flat arrays of one length"),
         (([0.5, 1.0], [0, 1]), [1.0, 2.0], None, "an array of integers, got float64"),
         (([0, -1], [0, 1]), [1.0, 2.0], None, "an index is 0 or more, got -1"),
+        ((np.array([0, 2**63], np.uint64), [0, 1]), [1.0, 2.0], None, "an index is at most 2.*63 - 1, got 9223"),
         (([0, 1], [0, 1]), [1.0, 2.0], (2, 1), r"shape=\(2, 1\) does not hold the indices"),
         (([0, 1], [0, 1]), [1.0, 2.0], (2, 2, 2), "does not hold the indices"),
         (([0, 1], [0, 1]), ["a", "b"], None, "a flat array of numbers"),

@@ -57,6 +57,11 @@ BODIES = {
     "view": "M = A[i]\nM[1:3, 2:4] = 0.5\nM[0] = X[i]\nout[i] = M[k[i], 2] + len(M) + M.shape[1]",
     "changed in place": "M = A[i]\nM *= 2\nM += X[i]\nM[:] = M ** 2",
     "over itself": "A[i] = A[i, 0]\nA[i, 0:2] = A[i, 1:3]\nA[i, 1:3] -= A[i, 0:2] @ np.outer(X[i], X[i])",
+    "named columns": "v = S[:, 1]\nA[i, :, 0] = v * 2\nw = A[i, :, 0]\nA[i, :, 0] = w / (w @ w)\n"
+    "w = A[i, :, 0]\nout[i] = w[0]",
+    "copies": "M = A[i].T.copy()\nM[0, 1] = 3.0\nv = A[i, :, 1].copy()\nA[i, 1] = 8.0\nv[1] = 2.0\n"
+    "out[i] = M[1, 0] + M[0, 1] + v[0] + v[1]",
+    "named transposed": "M = A[i].T\nA[i] += M.T\nL = np.ones((4, 5))\nL[1] = X[i]\nN = L.T\nout[i] = N[0, 1]",
     "copy": "C = A[i].copy()\nC[0] = 1.0\nout[i] = C.sum() + A[i, 0, 0]",
     "position": "k[i] = np.argmax(A[i] @ X[i]) + X[i].argmin() * 10",
     "moments": "out[i] = np.mean(X[i]) + np.var(X[i]) + X[i].std() + np.mean(A[i])",
@@ -208,10 +213,43 @@ REFUSED = {
     "w = X[i]\nfor m, x in enumerate(w):\n    w = X[m]": "a loop cannot go through enumerate",
     "x = max(A[i])": "Python's max of a matrix compares its rows; write np.max",
     "M = A[i]\nx = M[0, 0, 0]": "takes two subscripts",
+    "M = A[i].T\nM[0, 1] = 5.0": "a transposed matrix is changed, and it is a copy here; write .copy",
+    "M = A[i]\nM = M.T\nM += 1": "a transposed matrix is changed",
+    "v = A[i, :, 0]\nv[0] = 5.0": "a column or a transposed matrix is changed",
+    "v = A[i, :, 0]\nv += 1": "a column or a transposed matrix is changed",
+    "first(A[i, :, 0])": "a column or a transposed matrix is changed",
+    "v = A[i, :, 0]\nA[i, 0, 0] = 5.0\nout[i] = v[0]": "v, .* is read after A was written, and it is a copy here",
+    "M = A[i].T\nN = M.T\nif out[i] > 0:\n    A[i] = 2.0\nout[i] = N[0, 0]": "N, .* read after A or M was written",
+    "v = A[i, :, 0]\nfor m in range(4):\n    out[i] += v[m]\n    A[i, 0, 0] = 1.0": "v, .* read after A was written",
+    "for x in A[i, :, 0]:\n    A[i, 1, 0] = 9.0\n    out[i] += x": "is read after A was written",
+    "M = choose(A[i], A[0], k[i])\nM[0, 0] = 3.0": "that a function chose among several is changed",
+    "w = choose(X[i], A[i, 0], k[i])\nX[i, 0] = 3.0\nout[i] = w[0]": "several is read after A or X was written",
 }
+
+
+def choose(a: Any, b: Any, t: Any) -> Any:
+    if t > 1:
+        return a
+    return b
+
+
+def first(v: Any) -> None:
+    v[0] = 3.0
+
+
+def turned(x: Any) -> Any:
+    M = np.zeros((5, 4))
+    M[0, 1] = x
+    return M.T
+
+
+def test_what_a_function_made_itself_may_be_changed() -> None:
+    made, given = loop("K = turned(out[i] + 2)\nK[0, 0] = 4.0\nout[i] = K[0, 0] + K[1, 0]", turned=turned), arguments()
+    made(**given)
+    assert given["out"].tolist() == [6.0] * 9
 
 
 @pytest.mark.parametrize("body", REFUSED)
 def test_what_is_refused(body: str) -> None:
     with pytest.raises(LoopError, match=REFUSED[body]):
-        loop(body, lr=0.5).plan(**arguments())
+        loop(body, lr=0.5, choose=choose, first=first).plan(**arguments())

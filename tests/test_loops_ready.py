@@ -181,3 +181,68 @@ def test_joined_blocks_hold_the_same_iterations_and_give_the_same_bits() -> None
     heat.plain(plain)
     assert all(np.array_equal(results[0], B) for B in results[1:])
     assert np.allclose(plain, results[0], rtol=1e-14)
+
+
+DRAWS = np.random.default_rng(5)
+
+
+@st.parallel
+def noisy(x: Any) -> None:
+    c = DRAWS.random()
+    for i in range(len(x)):
+        x[i] += c
+
+
+def test_lines_before_the_loops_run_once_in_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+    for run in (noisy.using(), noisy.plain):
+        monkeypatch.setitem(globals(), "DRAWS", np.random.default_rng(5))
+        x = np.zeros(3)
+        for _ in range(4):
+            run(x)
+        found.append(x.tolist())
+    assert found[0] == found[1]
+
+
+@st.parallel(ordered=False)
+def renew(c: Any, values: Any, entries: Any, W: Any, H: Any) -> None:
+    for k in range(len(values)):
+        values[k] = c * (k + 1)
+    for (i, j), r in entries:
+        W[i] += r * H[j]
+        H[j] += r * W[i]
+
+
+def test_records_that_the_first_loop_of_a_call_writes_are_noticed() -> None:
+    rng = np.random.default_rng(0)
+    rows, cols, values = rng.integers(0, 8, 60), rng.integers(0, 8, 60), np.ones(60, np.float32)
+    entries, loop = st.Data.from_arrays(rows, cols, values, shape=(8, 8)), renew.using()
+    W, H = np.ones(8), np.ones(8)
+    for c in (0.001, 0.002, 0.003):
+        W[:], H[:], V, G = 1.0, 1.0, np.ones(8), np.ones(8)
+        loop(c, values, entries, W, H)
+        renew.using()(c, values, entries, V, G)
+        assert np.array_equal(W, V)
+        assert np.array_equal(H, G)
+
+
+def test_a_name_that_was_deleted_has_no_value() -> None:
+    rate = 2.0
+
+    def forget() -> None:
+        nonlocal rate
+        del rate
+
+    @st.parallel
+    def grow(x: Any) -> None:
+        for i in range(len(x)):
+            x[i] *= rate
+
+    x = np.ones(3)
+    grow(x)
+    forget()
+    with pytest.raises(PlanError, match="grow uses rate, which has no value"):
+        grow(x)
+    rate = 3.0
+    grow(x)
+    assert x.tolist() == [6.0] * 3

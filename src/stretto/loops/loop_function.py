@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import types
@@ -119,11 +120,12 @@ class LoopFunction:
         for name in self.tree.captured:
             function, own = inlined.get(name, (self.plain, name))
             cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
-            if own in cells:
-                found[name] = cells[own].cell_contents
-            elif own in function.__globals__:
-                found[name] = function.__globals__[own]
-            else:
+            with contextlib.suppress(ValueError):  # of a cell whose name was deleted
+                if own in cells:
+                    found[name] = cells[own].cell_contents
+                elif own in function.__globals__:
+                    found[name] = function.__globals__[own]
+            if name not in found:
                 remedy = "assign it above the function, or pass it as a parameter"
                 raise LoopError(
                     self.tree.file, self.tree.line, f"{self.tree.name} uses {name}, which has no value", remedy

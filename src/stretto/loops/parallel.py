@@ -114,13 +114,17 @@ class Loop(LoopFunction):
 
     def __call__(self, *args: Any, **kwargs: Any) -> None:
         try:
-            if not self._run_ready(args, kwargs):
-                self._run(args, kwargs)
+            made: dict[str, Any] = {}
+            if not self._run_ready(args, kwargs, made):
+                self._run(args, kwargs, made=made)
         except PlanError as problem:
             raise problem.with_traceback(None) from None  # hide the frames of Stretto, which do not help the user
 
-    def _run_ready(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
-        """Run a call like one before; False if there is none, and nothing was run."""
+    def _run_ready(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], made: dict[str, Any]) -> bool:
+        """Run a call like one before; False if there is none, and no loop was run.
+
+        made: receives the numbers of the lines before the loops, if these lines were run.
+        """
         if not self._ready or loop_calls.watcher.get() is not None:
             return False
         values = self._values(args, kwargs)
@@ -128,7 +132,7 @@ class Loop(LoopFunction):
         if ready is None:
             return False
         assert values is not None
-        seconds = ready.run(self, values, self._crews)
+        seconds = ready.run(self, values, self._crews, made)
         if seconds is None:
             return False
         self.seconds = seconds
@@ -145,7 +149,13 @@ class Loop(LoopFunction):
             return None
         return (*args, *(given[name] for name in later))
 
-    def _run(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], runtime: Runtime | None = None) -> None:
+    def _run(
+        self,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        runtime: Runtime | None = None,
+        made: Mapping[str, Any] | None = None,
+    ) -> None:
         from .execute.rounds import progress_of, run_rounds
         from .execute.run import run
 
@@ -161,7 +171,10 @@ class Loop(LoopFunction):
             steps: list[Any] = []  # each setup statement, or prepared loop
             for step in self.tree.steps:
                 if isinstance(step, source.Setup):
-                    self.set_up(step, held.values, known)
+                    if made:
+                        known |= {name: made[name] for name in step.names}
+                    else:
+                        self.set_up(step, held.values, known)
                     steps.append(step)
                     continue
                 prepared = prepared_loop(self._kept, self.tree, step, self.options, held, known, crew)

@@ -165,12 +165,17 @@ class ReadyCall:
     steps: tuple[loop_tree.Setup | _Part, ...]
     known: Mapping[str, Any]  # numbers that the lines between the loops have made
 
-    def run(self, function: LoopFunction, values: Sequence[Any], crews: CrewPool) -> float | None:
-        """Run the call; return the seconds that its passes took, None if something has changed and nothing was run."""
+    def run(
+        self, function: LoopFunction, values: Sequence[Any], crews: CrewPool, known: dict[str, Any]
+    ) -> float | None:
+        """Run the call; return the seconds that its passes took, None if something has changed and no loop was run.
+
+        known: receives the numbers that the lines between the loops make. They are made once in a call, since such a
+        line may draw a random number.
+        """
         now = dict(zip(self.names, values, strict=True))
         if not self._same(values, now):
             return None
-        known: dict[str, Any] = {}
         for step in self.steps:
             if isinstance(step, loop_tree.Setup):
                 function.set_up(step, now, known)
@@ -196,9 +201,11 @@ class ReadyCall:
         for namespace, name, value in self.around:
             if namespace.get(name, MISSING) is not value:
                 return False
-        for cell, value in self.cells:
-            if cell.cell_contents is not value:
+        try:
+            if any(cell.cell_contents is not value for cell, value in self.cells):
                 return False
+        except ValueError:  # a name that was deleted since
+            return False
         for at, kept in self.arrays:
             array = kept.now(values[at])
             if array is None:
@@ -271,7 +278,8 @@ def ready_call(
     setups = [isinstance(step, loop_tree.Setup) for step in steps]
     if setups != sorted(setups, reverse=True):
         return None  # a statement between two loops may read what the first one wrote
-    if setups.count(False) > 1 and any(isinstance(part, _Part) and part.relies_on_arrays for part in parts):
+    loops = [part for part in parts if isinstance(part, _Part)]
+    if len(loops) > 1 and any(part.relies_on_arrays or _may_change(part, loops, held) for part in loops):
         return None
     surroundings = _surroundings(function.plain)
     if surroundings is None:
@@ -280,6 +288,14 @@ def ready_call(
         runtime, names, tuple(arrays), tuple(data), tuple(captured), *surroundings,
         tuple(parts), dict(known),
     )  # fmt: skip
+
+
+def _may_change(part: _Part, loops: Sequence[_Part], held: BoundValues) -> bool:
+    """Whether one of the loops may write to the records that the preparation of a loop depends on."""
+    watched = part.prepared.watched
+    records = [array for array, *_ in (*watched.copied, *watched.ranges)]
+    written = {name for each in loops for name in each.prepared.analysis.written}
+    return any(np.may_share_memory(held.arrays[name], array) for name in written for array in records)
 
 
 def _part(prepared: PreparedLoop, held: BoundValues, known: Mapping[str, Any]) -> _Part:

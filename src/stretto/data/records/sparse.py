@@ -66,5 +66,7 @@ def _index(axis: ArrayLike) -> NDArray[Any]:
         raise DataError(f"sparse: an index is an array of integers, got {given.dtype}")
     if given.size and int(given.min()) < 0:
         raise DataError(f"sparse: an index is 0 or more, got {int(given.min())}")
+    if given.size and int(given.max()) >= 2**63:
+        raise DataError(f"sparse: an index is at most 2**63 - 1, got {int(given.max())}")
     small = int(given.max(initial=0)) < 2**31
     return np.array(given, np.int32 if small else np.int64)

@@ -119,6 +119,8 @@ class Assignments(MatrixAssignments):
         for target, given, found in zip(x.targets, x.values, values, strict=True):
             if isinstance(target, loop_tree.Name) and isinstance(given, loop_tree.Unary) and given.op == "own":
                 self.returned(target.name, found)
+            elif isinstance(target, loop_tree.Name) and self.column_target(given):
+                self.note_copy(target.name, self.root(given.base), chosen=False)
         places: list[t.Place] = []
         stored: list[Scalar | Row] = []
         for target, value in zip(x.targets, values, strict=True):
@@ -135,8 +137,8 @@ class Assignments(MatrixAssignments):
         """Note that a function with several returns gave a copy of a row that Python would not copy."""
         inner = value.x if isinstance(value, t.RowCast) else value
         whose = inner.array if isinstance(inner, t.RowLoad) else inner.name if isinstance(inner, t.RowLocal) else ""
-        if whose and not ("." in whose and (whose in self.locals or whose in self.registers)):
-            self.copied.add(name)
+        if whose:
+            self.note_copy(name, whose, chosen=True)
 
     def root(self, name: str) -> str:
         """The array that a view is part of."""

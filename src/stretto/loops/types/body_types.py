@@ -18,6 +18,7 @@ from stretto.loops.types.body import Body, BodyArray
 
 from . import typed_tree as t
 from .assignment_types import Assignments
+from .named_copies import read_too_late
 from .promote import whole
 from .scope import assigned, names_in
 from .typed_nodes import cast
@@ -44,6 +45,13 @@ def fuse(
                 break
             wide |= walk.loose
         kinds = {**kinds, **walk.found}
+    targets = {name: info.target for name, info in infos.items() if isinstance(info, BufferInfo)}
+    if late := read_too_late(steps, walk.copied, targets):
+        line, name = late
+        copy = walk.copied[name]
+        said = copy.what if "." in name else f"{name}, {copy.what},"
+        sources = " or ".join(sorted(one.rpartition(".")[2] for one in copy.sources))
+        walk.no(line, f"{said} is read after {sources} was written, and it is a copy here", copy.remedy)
     folded = tuple(
         BodyArray(name, info.dtype, info.shape, "accumulator" if isinstance(info, AccumulatorInfo) else "buffer")
         for name, info in infos.items()

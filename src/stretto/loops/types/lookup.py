@@ -27,6 +27,7 @@ from stretto.loops.types.body import BodyArray
 
 from . import promote
 from . import typed_tree as t
+from .named_copies import NamedCopy
 from .promote import whole
 from .scope import Scope
 from .typed_nodes import cast, simple
@@ -52,7 +53,7 @@ class NameResolver(ABC):
         self.numbers: dict[str, ScalarType] = {}  # arguments that are used
         self.arrays: dict[str, BodyArray] = {}  # arguments that are used
         self.before: list[t.Step] = []  # receives what an expression needs to run before its statement
-        self.copied: set[str] = set()  # results of inlined functions that are copies of one of several rows
+        self.copied: dict[str, NamedCopy] = {}  # rows and matrices that are copies and would be views in NumPy
         self.quiet = ""  # the inlined function inside an expression, which must not change what the expression reads
         self.temporaries = 0  # number of generated variables and arrays so far
         self.fields = dict(space.field_kinds)
@@ -75,9 +76,8 @@ class NameResolver(ABC):
 
     def unheard(self, name: str, line: int) -> None:
         """Refuse that a function inside an expression changes what is not its own: the order would matter."""
-        if name in self.copied:
-            self.no(line, "a row that a function chose among several is changed, and it is a copy here",
-                    "let the function return a number that says which, or change the row in the function")  # fmt: skip
+        if copy := self.copied.get(name):
+            self.no(line, f"{copy.what} is changed, and it is a copy here", copy.remedy)
         if self.quiet and not ("." in name and (name in self.locals or name in self.registers)):
             self.no(line, f"{self.quiet} changes {name} in the middle of an expression",
                     f"call it on a line of its own: t = {self.quiet}(…)")  # fmt: skip

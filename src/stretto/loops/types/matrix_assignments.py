@@ -15,6 +15,7 @@ from stretto.loops.front.bind import AccumulatorInfo, BufferInfo
 from . import typed_tree as t
 from .matrices import Matrices
 from .matrix_values import Matrix, MatrixView, reads, sized
+from .named_copies import NamedCopy
 from .promote import NAMES, floating
 from .reductions import kind_of
 from .typed_nodes import cast_row, row_op, simple
@@ -79,14 +80,42 @@ class MatrixAssignments(Matrices):
             self.defined.add(name)
             return
         self.alone(name, line)
+        whose, before = self.copied_from(given, value), self.copied.pop(name, None)
         if any(True for _ in reads(value.row(Const(INT, 0)), name)):
             value = self.complete(line, value)
         array = self.allocated(name, value.dtype, (value.rows, value.columns), line)
         self.views.pop(name, None)
         self.defined.add(name)
         self.store_matrix(line, self.view_of(array, (), line), value)
+        if before is not None:
+            self.copied[name] = before
+        if whose:
+            self.note_copy(name, whose, chosen=isinstance(given, loop_tree.Unary) and given.op == "own")
 
-    def column_target(self, x: loop_tree.Target) -> TypeGuard[loop_tree.Item]:
+    @abstractmethod
+    def root(self, name: str) -> str:
+        """The array that a view is part of."""
+
+    def copied_from(self, given: loop_tree.Expr, value: Matrix) -> str:
+        """The array that a transposed matrix, or one that a function chose, is copied from; '' for other matrices."""
+        turned = given
+        while isinstance(turned, loop_tree.Unary) and turned.op == "T":
+            turned = turned.operand
+        if turned is not given and isinstance(turned, loop_tree.Name | loop_tree.Item):
+            return self.root(turned.name if isinstance(turned, loop_tree.Name) else turned.base)
+        if isinstance(given, loop_tree.Unary) and given.op == "own" and isinstance(value, MatrixView):
+            return value.array
+        return ""
+
+    def note_copy(self, name: str, whose: str, *, chosen: bool) -> None:
+        """Note that a name stands for a copy where NumPy has a view."""
+        inlined = "." in whose and (whose in self.locals or whose in self.registers)
+        if whose == name or (inlined and ".result" in name):  # nobody else sees what it was copied from
+            return
+        before = [self.copied[one] for one in (name, whose) if one in self.copied]
+        self.copied[name] = NamedCopy(chosen, frozenset({whose}).union(*(copy.sources for copy in before)))
+
+    def column_target(self, x: loop_tree.Target | loop_tree.Expr) -> TypeGuard[loop_tree.Item]:
         """Whether a target is a column of an array."""
         return isinstance(x, loop_tree.Item) and self.dims(x) == 1 and self.is_column(x)
 
