@@ -152,8 +152,10 @@ def test_what_a_node_raises_reaches_the_caller() -> None:
             crew.run(job.steps(1)[0], "exact")
         # The driver's arrays are as they were, and the next run begins again from them.
         assert all(np.array_equal(array, before[name]) for name, array in job.arrays().items())
-        crew.run(job.steps(1)[0], "exact")
+        steps = job.steps(1)
+        crew.run(steps[0], "exact")
         crew.gather()
+        job.report(1, steps)
         again = digest(job.arrays())
     assert again == train_sgd(2)
 
