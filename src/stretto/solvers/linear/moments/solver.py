@@ -72,6 +72,8 @@ class MomentSolver:
 
     def largest_l1(self) -> float:
         """The smallest l1 at which β = 0."""
+        if self.moments.lost:
+            return self._by_sets.largest_l1()
         pull = self.moments.product
         return float(np.max((pull if self.problem.positive else np.abs(pull)) / self._scale, initial=0.0))
 
@@ -188,8 +190,17 @@ class MomentSolver:
 
     def _clear(self, found: Fit) -> bool:
         """Whether the gap that was requested is far above the rounding error of the moments."""
+        if self.moments.lost:
+            return False
         size = math.sqrt(self.moments.square) + float(np.sum(self.moments.size * np.abs(found.coef)))
         return _ERROR * size * size <= _CLEAR * found.goal
+
+    @property
+    def _by_sets(self) -> WorkingSetSolver:
+        """The solver for what moments cannot tell from rounding."""
+        if self._sets is None:
+            self._sets = WorkingSetSolver(self.problem, self.crew, profile=self.profile)
+        return self._sets
 
     def _checked(
         self,
@@ -202,15 +213,13 @@ class MomentSolver:
         look: Callable[[dict[str, Any]], bool] | None,
     ) -> Fit:
         """Continue by working sets, whose residuals come from the data. Nothing is saved meanwhile."""
-        if self._sets is None:
-            self._sets = WorkingSetSolver(self.problem, self.crew, profile=self.profile)
         before = found.rounds
 
         def later(state: dict[str, Any]) -> bool:
             return look is not None and look(state | {"round": before + state["round"]})
 
         left = max(1, max_rounds - before)
-        done = self._sets.fit(l1, l2, gap=gap, share=share, max_rounds=left, start=found, look=later)
+        done = self._by_sets.fit(l1, l2, gap=gap, share=share, max_rounds=left, start=found, look=later)
         return replace(done, rounds=min(max_rounds, before + done.rounds), epochs=found.epochs + done.epochs)
 
     def state(self) -> dict[str, NDArray[Any]]:

@@ -36,6 +36,7 @@ class Moments:
     product: Floats  # [p] Σ weight (x − mean)(y − middle)
     square: float  # Σ weight (y − middle)²
     size: Floats  # [p] norms of the columns in the sums that `gram` was computed from, for its rounding error
+    lost: bool = False  # whether subtracting a mean left rounding alone of a column that is not constant
 
     @staticmethod
     def of(problem: RegressionProblem, crew: Crew, profile: str) -> Moments:
@@ -86,8 +87,17 @@ def _of_sparse(design: Design, problem: RegressionProblem, crew: Crew, profile: 
     square = gram.diagonal()
     size = np.sqrt(square + mass * mean * mean)
     norm = np.sqrt(np.where(square > _CANCELLED * size * size, square, 0.0))
+    lost = not all(_constant(design, j) for j in np.flatnonzero((norm == 0.0) & (size > 0.0)).tolist())
     _clear_constant(norm, mean, mass, gram, q)
-    return Moments(mass, mean, at.b if problem.intercept else 0.0, gram, q, 2.0 * at.value, size)
+    return Moments(mass, mean, at.b if problem.intercept else 0.0, gram, q, 2.0 * at.value, size, lost)
+
+
+def _constant(design: Design, j: int) -> bool:
+    """Whether all values of a sparse column are the same."""
+    start, _, values = design.parts
+    stored = values[start[j] : start[j + 1]]
+    value = stored[0] if len(stored) == design.shape[0] else 0.0
+    return bool((stored == value).all())
 
 
 def _clear_constant(norm: Floats, mean: Floats, mass: float, gram: Floats, q: Floats) -> None:
