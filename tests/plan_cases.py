@@ -173,6 +173,27 @@ def _edges() -> dict[str, Any]:
 
 
 # name: (function, options, arguments)
+def tensor(d, A, B, C, lr):
+    for (i, j, k), x in d:
+        e = x - (A[i] * B[j]) @ C[k]
+        A[i], B[j], C[k] = A[i] + lr * e * B[j] * C[k], B[j] + lr * e * A[i] * C[k], C[k] + lr * e * A[i] * B[j]
+
+
+def shortest(D):
+    for k in range(len(D)):
+        for i in range(len(D)):
+            for j in range(len(D)):
+                D[i, j] = min(D[i, j], D[i, k] + D[k, j])
+
+
+def _tensor() -> dict[str, Any]:
+    draw = np.random.default_rng(4)
+    shape = (40, 30, 20)
+    indices = np.unique(np.column_stack([draw.integers(0, n, 2000) for n in shape]), axis=0)
+    data = st.sparse(tuple(indices.T), draw.random(len(indices)), shape)
+    return {"d": data, "A": _rows(0, 40, 3), "B": _rows(1, 30, 3), "C": _rows(2, 20, 3), "lr": 0.01}
+
+
 LOOPS: dict[str, tuple[Callable[..., Any], dict[str, Any], Callable[[], dict[str, Any]]]] = {
     "independent": (scaled, {}, lambda: {"A": _rows(0, 500, 4), "s": 0.5}),
     "1d": (sums, {}, lambda: {"d": ratings(4000), "W": _rows(0, 300, 3), "total": st.accumulator(0.0)}),
@@ -199,6 +220,8 @@ LOOPS: dict[str, tuple[Callable[..., Any], dict[str, Any], Callable[[], dict[str
             "d": ratings(4000), "W": _rows(0, 300, 3), "where": np.arange(300) * 7 % 50, "table": _rows(3, 50, 3),
         },
     ),
+    "nd unordered": (tensor, {}, _tensor),
+    "stepped": (shortest, {}, lambda: {"D": _rows(0, 40, 40)}),
     "chain": (last_of_all, {}, lambda: {"d": ratings(4000), "last": np.zeros(3, np.int64)}),
     "scheduled": (
         shrink,
