@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import ctypes
 import os
-import select
-import signal
 from collections.abc import Callable
 from pathlib import Path
+
+from .process_copy import in_copy
 
 PATIENCE = 30.0  # seconds for the call
 _MMAP_THRESHOLD = -3  # mallopt's number for the size from which on an array gets pages of its own
@@ -28,24 +28,10 @@ def growth_of_a_call(call: Callable[[], object]) -> float | None:
     """
     if not hasattr(os, "fork") or not Path("/proc/self/clear_refs").exists():
         return None
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            os.close(reader)
-            os.write(writer, f"{_in_copy(call)}".encode())
-        finally:
-            os._exit(0)
-    os.close(writer)
-    ready, _, _ = select.select([reader], [], [], PATIENCE)
-    said = os.read(reader, 64).decode() if ready else ""
-    os.close(reader)
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    return float(said) if said else None
+    return in_copy(lambda: _growth(call), PATIENCE)
 
 
-def _in_copy(call: Callable[[], object]) -> float:
+def _growth(call: Callable[[], object]) -> float:
     system = ctypes.CDLL(None)
     system.mallopt(_MMAP_THRESHOLD, _OWN_PAGES)
     system.malloc_trim(0)

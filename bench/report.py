@@ -33,9 +33,13 @@ def versions(*names: str) -> str:
     return ", ".join(found)
 
 
+# Taken when the benchmark starts: importing some peers changes it.
+_CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def cores() -> int:
-    """Cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """Cores this process could use when it started."""
+    return _CORES
 
 
 def text(doc: str | None) -> str:

@@ -9,6 +9,7 @@ takes. Settings are tried in their order, each harder than the one before.
 
 from __future__ import annotations
 
+import math
 import os
 import statistics
 import time
@@ -18,7 +19,11 @@ from typing import Any
 
 from threadpoolctl import threadpool_limits
 
+from .process_copy import in_copy
+
 REPEATS = 3
+STEADY = 0.1  # seconds: fits of a program are repeated until they take this long together, `MOST` times at most
+MOST = 15
 LONG = 2.0  # seconds from which on a fit is measured once
 LIMIT = float(os.environ.get("BENCH_LIMIT", "60"))
 
@@ -34,13 +39,13 @@ RULES = """\
 Each program gets the loosest of its settings (in brackets) whose objective, computed by one function for all from
 the coefficients that came back, is at most {close:g} above the smallest one known; a user would not know that setting.
 Fits with it are then timed in one process, the programs in turn, so that other work on the machine slows all of them
-alike: medians of {repeats}, or one fit where it takes more than {long:g} s. Compiling is apart: a small fit comes
-first. `> {limit:g}`: not reached in that many seconds."""
+alike: medians of {repeats} to {most}, or one fit where it takes more than {long:g} s. Compiling is apart: a small fit
+comes first. `> {limit:g}`: not reached in that many seconds."""
 
 
 def rules(close: float) -> str:
     """How it was measured, as text."""
-    return RULES.format(close=close, repeats=REPEATS, long=LONG, limit=LIMIT) + CAUTION * SHARED
+    return RULES.format(close=close, repeats=REPEATS, most=MOST, long=LONG, limit=LIMIT) + CAUTION * SHARED
 
 
 @dataclass(frozen=True)
@@ -59,25 +64,30 @@ class Finish:
 
 @dataclass(frozen=True)
 class Race:
-    """Programs on one problem."""
+    """Programs on one problem. The first one sets the time that the others are given, if `patience` is finite."""
 
     objective: Callable[[Any], float]
     programs: Mapping[str, Callable[[Any], Any]]
     settings: Mapping[str, Sequence[Any]]
     threads: int = 1  # for BLAS and OpenMP
     limit: float = LIMIT  # seconds after which no harder setting is tried
+    patience: float = math.inf  # the search of another program ends after so many times the first one's time
+    shortest: float = 0.3  # seconds that every search has
 
     def run(self, least: float, close: float) -> dict[str, Finish]:
         """Find the settings, then measure the programs in turn."""
-        found = {title: self._settle(title, least * (1 + close)) for title in self.programs}
+        found: dict[str, Finish] = {}
+        for title in self.programs:
+            found[title] = self._search(title, least * (1 + close), found)
         times: dict[str, list[float]] = {title: [] for title in self.programs}
-        for _ in range(REPEATS):
+        for turn in range(MOST):
             for title, finish in found.items():
                 mine = times[title]
-                if finish.setting is not None and not (mine and mine[0] > LONG):
+                short = turn < REPEATS or sum(mine) < STEADY
+                if finish.setting is not None and short and not (mine and mine[0] > LONG):
                     mine.append(self._timed(title, finish.setting)[0])
         return {
-            title: Finish(statistics.median(times[title]) if times[title] else self.limit, one.setting, one.objective)
+            title: Finish(statistics.median(times[title]) if times[title] else one.seconds, one.setting, one.objective)
             for title, one in found.items()
         }
 
@@ -87,16 +97,27 @@ class Race:
             result = self.programs[title](setting)
             return clock() - began, result
 
-    def _settle(self, title: str, target: float) -> Finish:
+    def _search(self, title: str, target: float, found: Mapping[str, Finish]) -> Finish:
+        """The loosest setting of a program that reaches the target."""
+        if not found or math.isinf(self.patience):
+            return self._settle(title, target, self.limit)
+        first = next(iter(found.values()))
+        limit = min(self.limit, max(self.shortest, self.patience * first.seconds))
+        if self.threads > 1:  # a copy of a process does not have its other threads, and may wait for them
+            return self._settle(title, target, limit)
+        # A single fit may take minutes and cannot be interrupted: it runs in a copy of the process, which can.
+        return in_copy(lambda: self._settle(title, target, limit), 1.5 * limit) or Finish(limit, None, math.inf)
+
+    def _settle(self, title: str, target: float, limit: float) -> Finish:
         spent = value = 0.0
         for setting in self.settings[title]:
             seconds, result = self._timed(title, setting)
             spent, value = spent + seconds, self.objective(result)
             if value <= target:
                 return Finish(seconds, setting, value)
-            if spent > self.limit:
+            if spent > limit:
                 break
-        return Finish(self.limit, None, value)
+        return Finish(limit, None, value)
 
 
 def ratio(finishes: Mapping[str, Finish], ours: str) -> str:

@@ -3,25 +3,23 @@
 The ratio is the best peer's time over ours; **bold with ▼** marks cells below 1, where we lose. Each program gets the
 loosest of its tolerances (in brackets) whose objective is at most 1e-4 above the smallest one known, which is that of
 our fit at a duality gap of 1e-7 or a peer's where that is smaller; one function computes the objective of all. Fits at
-that tolerance are then timed in turn in one process: medians of three, or one fit above 2 s. Loading is excluded,
-compiling too; our set-up is included. Lasso and elastic net get X by columns (CSC or Fortran order), our logistic
-regression by rows (CSR or C order), peers the order they prefer. `quality` is our objective above the smallest one.
-Memory is the growth of the process's peak during a fit in MiB, ours and then the fastest peer's, at one thread. λ is
-λ_max / 10 and / 100, for L2 that of the L1 problem with the same data. With `--jobs N`, N processes run at a time,
-each on cores of its own.
+that tolerance are then timed in turn in one process: medians of three to fifteen, or one fit above 2 s. A peer's search
+for its tolerance ends after ten times our time, and 0.3 s at least; where none has reached the objective by then, the
+ratio is a bound (>). With several threads a peer that took four times our time with one is left out, unless it was the
+fastest. Loading is excluded, compiling too; our set-up is included. Lasso and elastic net get X by columns (CSC or
+Fortran order), our logistic regression by rows (CSR or C order), peers the order they prefer. `quality` is our
+objective above the smallest one. Memory is the growth of the process's peak during a fit in MiB, ours and then the
+fastest peer's, at one thread. λ is λ_max / 10 and / 100, for L2 that of the L1 problem with the same data. With
+`--jobs N`, N processes run at a time, each on cores of its own.
 Rows are kept in `scoreboard.json`: a run replaces the rows it measures and leaves the others, each with its date.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import time
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
-from pathlib import Path
-from typing import Any
 
 from . import (
     report,
@@ -34,9 +32,9 @@ from . import (
 )
 from .same_objective import Finish
 from .scoreboard_fixed import fixed_costs
-from .scoreboard_rows import OURS, Options, Row, linear_rows, pairs
+from .scoreboard_rows import OURS, Options, Row, linear_rows, pairs, slow_peers
+from .scoreboard_store import row_of, store, stored
 
-STORE = report.RESULTS / "scoreboard.json"
 PACKAGES = (
     "scikit-learn",
     "skglm",
@@ -50,13 +48,15 @@ PACKAGES = (
 
 
 def _shown(finish: Finish) -> str:
-    return f"{1e3 * finish.seconds:.3g} ({finish.setting:g})" if finish.setting is not None else "not reached"
+    shown = f"{1e3 * finish.seconds:.3g}"
+    return f"{shown} ({finish.setting:g})" if finish.setting is not None else f"not reached in {shown}"
 
 
 def cells(row: Row) -> list[str]:
     """The row as the table shows it."""
     ratio, ours = row.ratio, row.finishes[OURS]
-    shown = "no peer" if ratio is None else f"{ratio:.2f}" if ratio >= 1.0 else f"**▼ {ratio:.2f}**"
+    shown = "no program" if ratio is None else f"{ratio:.2f}" if ratio >= 1.0 else f"**▼ {ratio:.2f}**"
+    shown = f"> {shown}" if row.bound and ratio is not None else shown
     others = ", ".join(f"{title} {_shown(one)}" for title, one in row.finishes.items() if title != OURS)
     quality = f"{max(0.0, ours.objective / row.least - 1):.0e}"
     memory = " / ".join(f"{row.growth[title]:.0f}" if title in row.growth else "—" for title in (OURS, row.best or ""))
@@ -92,27 +92,6 @@ def page(rows: Sequence[Row], fixed: str, absent: Sequence[str]) -> str:
     return "\n\n".join([*parts, fixed, "## Other estimators", about, others])
 
 
-def stored(path: Path | None = None) -> dict[tuple[str, str, str, int], Row]:
-    """The rows of earlier runs."""
-    path = path or STORE
-    if not path.exists():
-        return {}
-    rows = map(row_of, json.loads(path.read_text(encoding="utf-8")))
-    return {row.key: row for row in rows}
-
-
-def row_of(kept: dict[str, Any]) -> Row:
-    """A row from what JSON kept of it."""
-    finishes = {title: Finish(**finish) for title, finish in kept["finishes"].items()}
-    return Row(**{**kept, "finishes": finishes})
-
-
-def store(rows: dict[tuple[str, str, str, int], Row], path: Path | None = None) -> None:
-    """Keep the rows for later runs."""
-    lines = (json.dumps(asdict(rows[key]), ensure_ascii=False) for key in sorted(rows))
-    (path or STORE).write_text("[\n" + ",\n".join(lines) + "\n]\n", encoding="utf-8")
-
-
 def _rows(options: Options, jobs: int) -> Iterator[Row]:
     """The rows asked for, in this process or in several at a time."""
     if jobs == 1:
@@ -137,7 +116,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         found = scoreboard_summary.failures(list(stored().values()))
         print("\n".join(found) or "every cell is fast enough")
         raise SystemExit(1 if found else 0)
-    options = Options(tuple(asked.only), asked.threads, asked.limit)
+    slow = slow_peers(stored().values()) if asked.threads > 1 else {}
+    options = Options(tuple(asked.only), asked.threads, asked.limit, slow)
     if not pairs(options):
         parser.error(f"--only {' '.join(options.only)}: no cell has this in its name; names are WORK / SET")
     warnings.simplefilter("ignore")

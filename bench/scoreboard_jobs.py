@@ -22,7 +22,8 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
-from .scoreboard_rows import Options, linear_rows
+from .scoreboard_rows import Options, linear_rows, slow_peers
+from .scoreboard_store import stored
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -65,7 +66,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     with contextlib.redirect_stdout(sys.stderr):
-        for row in linear_rows(Options(tuple(asked.only), asked.threads, asked.limit)):
+        slow = slow_peers(stored().values()) if asked.threads > 1 else {}
+        for row in linear_rows(Options(tuple(asked.only), asked.threads, asked.limit, slow)):
             print(json.dumps(asdict(row), ensure_ascii=False), file=out, flush=True)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -14,6 +14,8 @@ from .peak_memory import growth_of_a_call
 from .same_objective import Finish, Race
 
 CLOSE, EXACT = 1e-4, 1e-7
+PATIENCE = 10.0  # a peer's search ends after so many times our time
+SLOW = 4.0  # a peer that takes so many times our time with one thread is left out with several
 DIVISORS = (10, 100)
 OURS = scoreboard_programs.OURS
 
@@ -25,6 +27,7 @@ class Options:
     only: Sequence[str] = ()  # parts of "work / set"; none: everything
     threads: int = 1
     limit: float = 20.0  # seconds for each program's search of its tolerance
+    slow: Mapping[tuple[str, str, str], frozenset[str]] = field(default_factory=dict)  # peers left out, by cell
 
     def wants(self, *names: str) -> bool:
         """Whether a cell with these names was asked for; "=work / set" stands for one work and one set alone."""
@@ -58,13 +61,38 @@ class Row:
         return min(done, key=lambda title: done[title]) if done else None
 
     @property
+    def bound(self) -> bool:
+        """Whether the ratio is a lower bound: no peer reached the objective in the time it had."""
+        return self.best is None
+
+    @property
     def ratio(self) -> float | None:
-        """The best peer's time over ours; None if no peer reached the objective, 0 if only peers did."""
+        """The best peer's time over ours; 0 if only peers reached the objective, None if no program did.
+
+        Where no peer reached it, the time that the least patient one had stands for the peer's.
+        """
         if self.best is None:
-            return None
+            given = [one.seconds for title, one in self.finishes.items() if title != OURS]
+            ours = self.finishes[OURS]
+            return min(given) / ours.seconds if given and ours.setting is not None else None
         if self.finishes[OURS].setting is None:
             return 0.0
         return self.finishes[self.best].seconds / self.finishes[OURS].seconds
+
+
+def slow_peers(rows: Iterable[Row]) -> dict[tuple[str, str, str], frozenset[str]]:
+    """The peers of each cell that several threads cannot make faster than ours, by its row with one thread.
+
+    Two threads halve a time at best. The fastest peer is never left out.
+    """
+    found = {}
+    for row in rows:
+        ours = row.finishes[OURS]
+        if row.threads == 1 and ours.setting is not None:
+            others = {title: one for title, one in row.finishes.items() if title not in (OURS, row.best)}
+            late = {title for title, one in others.items() if one.setting is None or one.seconds > SLOW * ours.seconds}
+            found[row.name, row.work, row.penalty] = frozenset(late)
+    return found
 
 
 def pairs(options: Options) -> list[tuple[str, str]]:
@@ -92,14 +120,17 @@ def linear_rows(options: Options) -> Iterator[Row]:
 
 
 def _measured(problem: scoreboard_linear.LinearProblem, name: str, options: Options) -> Row:
-    programs = scoreboard_programs.programs(problem, options.threads)
+    penalty = f"λ_max / {problem.divisor}"
+    slow = options.slow.get((name, problem.work, penalty), frozenset())
+    made = scoreboard_programs.programs(problem, options.threads)
+    programs = {title: fit for title, fit in made.items() if title not in slow}
     with threadpool_limits(options.threads):
         least = problem.objective(programs[OURS](EXACT))
     settings = dict.fromkeys(programs, scoreboard_programs.LOOSE_TO_TIGHT)
-    finishes = Race(problem.objective, programs, settings, options.threads, options.limit).run(least, CLOSE)
+    race = Race(problem.objective, programs, settings, options.threads, options.limit, PATIENCE)
+    finishes = race.run(least, CLOSE)
     least = min(least, *(one.objective for one in finishes.values()))
-    half = scoreboard_sets.half(name)
-    penalty, today = f"λ_max / {problem.divisor}", datetime.date.today().isoformat()
+    half, today = scoreboard_sets.half(name), datetime.date.today().isoformat()
     row = Row(problem.work, name, half, penalty, finishes, least, threads=options.threads, date=today)
     if options.threads == 1:  # a copy of a process does not have its other threads, and may wait for them
         for title in filter(None, (OURS, row.best)):

@@ -12,12 +12,14 @@ from bench import (
     scoreboard_linear,
     scoreboard_programs,
     scoreboard_sets,
+    scoreboard_store,
     scoreboard_summary,
 )
 from bench.peak_memory import growth_of_a_call
-from bench.same_objective import Finish
+from bench.process_copy import in_copy
+from bench.same_objective import Finish, Race
 from bench.scoreboard_pages import PAGES, Page, number, other_rows
-from bench.scoreboard_rows import OURS, Options, Row
+from bench.scoreboard_rows import OURS, Options, Row, slow_peers
 
 
 def _row(ours: float, *peers: float | None, reached: bool = True) -> Row:
@@ -30,8 +32,42 @@ def _row(ours: float, *peers: float | None, reached: bool = True) -> Row:
 def test_the_ratio_is_the_best_peers_time_over_ours() -> None:
     assert _row(2.0, 5.0, 1.0).ratio == 0.5
     assert _row(2.0, 5.0, None).ratio == 2.5
-    assert _row(2.0, None).ratio is None
+    assert _row(2.0, 9.0, None).ratio == 4.5
+    assert not _row(2.0, 9.0, None).bound
     assert _row(2.0, 5.0, reached=False).ratio == 0.0
+    assert _row(2.0, None, reached=False).ratio is None
+
+
+def test_where_no_peer_reaches_the_objective_the_ratio_is_a_bound() -> None:
+    alone = _row(2.0, None, None)
+    assert alone.bound
+    assert alone.ratio == 4.5  # the peers had 9 seconds
+    assert scoreboard.cells(alone)[4] == "> 4.50"
+
+
+def test_peers_that_threads_cannot_make_fast_enough_are_left_out_with_several() -> None:
+    found = slow_peers([_row(1.0, 2.0, 4.5, None), _row(1.0, 9.0, 20.0)])
+    key = ("some set", "lasso", "λ_max / 10")
+    assert slow_peers([_row(1.0, 2.0, 4.5, None)])[key] == {"peer 1", "peer 2"}
+    assert found[key] == {"peer 1"}  # the fastest stays, however slow
+
+
+def test_a_search_that_takes_too_long_is_ended() -> None:
+    def never(setting: float) -> float:
+        while True:
+            pass
+
+    programs = {"first": lambda setting: setting, "second": never, "third": lambda setting: 2.0 * setting}
+    settings = dict.fromkeys(programs, (4.0, 2.0, 1.0))
+    found = Race(float, programs, settings, patience=2.0, shortest=0.05).run(least=2.0, close=0.0)
+    assert found["first"].setting == 2.0
+    assert found["third"].setting == 1.0
+    assert (found["second"].setting, found["second"].seconds) == (None, 0.05)
+
+
+def test_a_call_in_a_copy_returns_its_result_or_nothing() -> None:
+    assert in_copy(lambda: "x" * 1_000_000, 30.0) == "x" * 1_000_000
+    assert in_copy(lambda: 1 // 0, 30.0) is None
 
 
 def test_cells_below_one_are_marked() -> None:
@@ -49,7 +85,7 @@ def test_the_page_names_missing_peers_and_counts_wins_by_half() -> None:
 
 
 def test_the_table_of_the_readme_is_that_of_the_kept_rows() -> None:
-    rows = [row for _, row in sorted(scoreboard.stored().items())]
+    rows = [row for _, row in sorted(scoreboard_store.stored().items())]
     text = scoreboard_summary.README.read_text(encoding="utf-8")
     table = text.split(scoreboard_summary.BEGIN)[1].split(scoreboard_summary.END)[0]
     assert table.strip() == scoreboard_summary.readme_table(rows)
@@ -73,14 +109,14 @@ def test_the_gate_names_slow_cells_and_a_share_that_is_too_small() -> None:
     assert found[1].startswith("1 of 2 cells")
     with pytest.raises(SystemExit) as ended:
         scoreboard.main(["--gate"])
-    assert ended.value.code == (1 if scoreboard_summary.failures(list(scoreboard.stored().values())) else 0)
+    assert ended.value.code == (1 if scoreboard_summary.failures(list(scoreboard_store.stored().values())) else 0)
 
 
 def test_a_run_replaces_the_rows_it_measures(tmp_path: Path) -> None:
     file = tmp_path / "rows.json"
     old, new = _row(2.0, 1.0, None), _row(1.0, 3.0)
-    scoreboard.store({old.key: old}, file)
-    kept = scoreboard.stored(file)
+    scoreboard_store.store({old.key: old}, file)
+    kept = scoreboard_store.stored(file)
     assert kept == {old.key: old}
     assert kept | {new.key: new} == {old.key: new}
 
@@ -136,7 +172,7 @@ def test_jobs_that_would_share_cores_are_refused() -> None:
 @pytest.mark.slow
 def test_rows_of_a_process_of_its_own() -> None:
     parts = [["--only", "lasso / dense 7k × 28", "--limit", "0.1"], ["--only", "no such set"]]
-    rows = [scoreboard.row_of(kept) for kept in scoreboard_jobs.run(parts, jobs=1, threads=1)]
+    rows = [scoreboard_store.row_of(kept) for kept in scoreboard_jobs.run(parts, jobs=1, threads=1)]
     assert [(row.work, row.name, row.penalty) for row in rows] == [
         ("lasso", "dense 7k × 28", "λ_max / 10"),
         ("lasso", "dense 7k × 28", "λ_max / 100"),
