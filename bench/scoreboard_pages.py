@@ -23,7 +23,7 @@ class Page:
     labels: tuple[str, ...]
     ratio: str
     inverse: bool = False
-    against: str = ""  # a column with the peer's name, or that name
+    against: str = ""  # the peer's name; "peer": each row has it in a column of this name
 
 
 PAGES = (
@@ -34,6 +34,8 @@ PAGES = (
     Page("linear_svc", "LinearSVC: time to an objective", ("set", "threads", "loss", "C"), "ratio", True, "liblinear"),
     Page("loops", "loops: a whole call", ("set", "threads"), "time call / hand", True, "kernel written by hand"),
     Page("loops", "loops: a whole call", ("set", "threads"), "loop / plain Numba", False, "plain Numba"),
+    Page("loops_speed", "loops: one call", ("loop",), "strict / exact", False, "Numba by hand, strict"),
+    Page("loop_corpus", "loops from textbooks: one call", ("loop",), "strict / ours", False, "Numba by hand, strict"),
 )
 COLUMNS = ["work", "cell", "peer", "ratio", "page", "date"]
 
@@ -74,6 +76,6 @@ def other_rows(pages: Sequence[Page] = PAGES, results: Path | None = None) -> li
             ratio = 1.0 / value if page.inverse else value
             shown = f"{ratio:.2f}" if ratio >= 1.0 else f"**▼ {ratio:.2f}**"
             cell = ", ".join(f"{label} {row[label]}" if row[label].isdigit() else row[label] for label in page.labels)
-            peer = row.get(page.against, page.against)
+            peer = row["peer"] if page.against == "peer" else page.against
             rows.append([page.work, cell, peer, shown, f"[{page.name}]({page.name}.md)", date.group(1) if date else ""])
     return rows
