@@ -9,8 +9,9 @@ ratio is a bound (>). With several threads a peer that took four times our time 
 fastest. Loading is excluded, compiling too; our set-up is included. Lasso and elastic net get X by columns (CSC or
 Fortran order), our logistic regression by rows (CSR or C order), peers the order they prefer. `quality` is our
 objective above the smallest one. Memory is the growth of the process's peak during a fit in MiB, ours and then the
-fastest peer's, at one thread. λ is λ_max / 10 and / 100, for L2 that of the L1 problem with the same data. With
-`--jobs N`, N processes run at a time, each on cores of its own.
+fastest peer's, at one thread. λ is λ_max / 10 and / 100, for L2 that of the L1 problem with the same data; a path has
+100 penalties from λ_max to λ_max / 100, each of which must reach its objective. With `--jobs N`, N processes run at a
+time, each on cores of its own.
 Rows are kept in `scoreboard.json`: a run replaces the rows it measures and leaves the others, each with its date.
 """
 

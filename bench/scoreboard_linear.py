@@ -26,6 +26,7 @@ class Work:
 
 WORKS = {
     "lasso": Work("Lasso", "value", 1.0),
+    "lasso-path": Work("lasso_path, 100 penalties", "value", 1.0),
     "elastic": Work("ElasticNet, l1_ratio 0.5", "value", 0.5),
     "logistic-l1": Work("LogisticRegression L1", "sign", 1.0),
     "logistic-elastic": Work("LogisticRegression elastic, l1_ratio 0.5", "sign", 0.5),

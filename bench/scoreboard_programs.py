@@ -14,7 +14,9 @@ import numpy as np
 
 import stretto as st
 
+from . import scoreboard_paths
 from .scoreboard_linear import WORKS, LinearProblem, Solution
+from .scoreboard_paths import PathProblem
 
 Fit = Callable[[float], Solution]
 
@@ -245,6 +247,14 @@ PEERS: Mapping[str, Program] = {
     "intelex": Program("sklearnex", (*REGRESSIONS, *SMOOTH), intelex, lambda problem: not problem.sparse),
 }
 
+PATHS: Mapping[str, Callable[[PathProblem, int], Fit]] = {
+    "coordinate descent": scoreboard_paths.coordinate_descent,
+    "skglm": scoreboard_paths.skglm,
+    "celer": scoreboard_paths.celer,
+    "adelie": scoreboard_paths.adelie,
+    "glmnet": scoreboard_paths.glmnet,
+}
+
 
 def missing() -> list[str]:
     """Packages of peers that cannot be imported here."""
@@ -260,7 +270,11 @@ def missing() -> list[str]:
 def programs(problem: LinearProblem, threads: int) -> dict[str, Fit]:
     """Ours and the peers that can run and solve this problem."""
     absent = missing()
-    made: dict[str, Fit] = {OURS: stretto(problem, threads)}
+    if isinstance(problem, PathProblem):
+        made = {OURS: scoreboard_paths.stretto(problem, threads)}
+        makers = {title: make for title, make in PATHS.items() if PEERS[title].package not in absent}
+        return made | {title: make(problem, threads) for title, make in makers.items()}
+    made = {OURS: stretto(problem, threads)}
     for title, peer in PEERS.items():
         here = peer.package not in absent and threads >= peer.least_threads
         if here and problem.work in peer.works and peer.fits(problem):

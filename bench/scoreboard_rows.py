@@ -12,6 +12,8 @@ from threadpoolctl import threadpool_limits
 from . import same_objective, scoreboard_linear, scoreboard_programs, scoreboard_sets
 from .peak_memory import growth_of_a_call
 from .same_objective import Finish, Race
+from .scoreboard_paths import WORK as PATH
+from .scoreboard_paths import PathProblem
 
 CLOSE, EXACT = 1e-4, 1e-7
 PATIENCE = 10.0  # a peer's search ends after so many times our time
@@ -110,13 +112,19 @@ def linear_rows(options: Options) -> Iterator[Row]:
     compiled: set[tuple[str, bool]] = set()
     for name, work in pairs(options):
         data = scoreboard_sets.load(name)
-        for divisor in DIVISORS:
-            problem = scoreboard_linear.LinearProblem(work, data, divisor)
+        for divisor in DIVISORS if work != PATH else DIVISORS[-1:]:
+            problem = _posed(work, data, divisor)
             if (key := (work, problem.sparse)) not in compiled:
                 compiled.add(key)
-                for fit in scoreboard_programs.programs(scoreboard_linear.tiny(*key), options.threads).values():
+                small = _posed(work, scoreboard_linear.tiny(*key).data, 10)
+                for fit in scoreboard_programs.programs(small, options.threads).values():
                     fit(1e-3)
             yield _measured(problem, name, options)
+
+
+def _posed(work: str, data: scoreboard_sets.LinearSet, divisor: int) -> scoreboard_linear.LinearProblem:
+    made = PathProblem if work == PATH else scoreboard_linear.LinearProblem
+    return made(work, data, divisor)
 
 
 def _measured(problem: scoreboard_linear.LinearProblem, name: str, options: Options) -> Row:
@@ -125,7 +133,10 @@ def _measured(problem: scoreboard_linear.LinearProblem, name: str, options: Opti
     made = scoreboard_programs.programs(problem, options.threads)
     programs = {title: fit for title, fit in made.items() if title not in slow}
     with threadpool_limits(options.threads):
-        least = problem.objective(programs[OURS](EXACT))
+        exact = programs[OURS](EXACT)
+        if isinstance(problem, PathProblem):
+            problem.reference(exact[0])
+        least = problem.objective(exact)
     settings = dict.fromkeys(programs, scoreboard_programs.LOOSE_TO_TIGHT)
     race = Race(problem.objective, programs, settings, options.threads, options.limit, PATIENCE)
     finishes = race.run(least, CLOSE)

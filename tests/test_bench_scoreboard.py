@@ -10,6 +10,7 @@ from bench import (
     scoreboard,
     scoreboard_jobs,
     scoreboard_linear,
+    scoreboard_paths,
     scoreboard_programs,
     scoreboard_sets,
     scoreboard_store,
@@ -137,7 +138,19 @@ def test_halves_are_of_equal_size_and_both_hold_every_use() -> None:
         assert len(found) == 2
 
 
-@pytest.mark.parametrize("work", scoreboard_linear.WORKS)
+@pytest.mark.filterwarnings("ignore")  # of peers
+@pytest.mark.parametrize("sparse", [False, True])
+def test_every_program_reaches_the_objective_of_a_path(sparse: bool) -> None:
+    problem = scoreboard_paths.PathProblem(scoreboard_paths.WORK, scoreboard_linear.tiny("lasso", sparse).data, 10)
+    exact = scoreboard_paths.stretto(problem, 1)(1e-9)
+    problem.reference(exact[0])
+    assert problem.objective(exact) == 1.0
+    assert problem.objective((np.zeros_like(exact[0]), np.zeros(1))) > 1.1
+    for title, fit in scoreboard_programs.programs(problem, 1).items():
+        assert problem.objective(fit(1e-9)) < 1.0 + 1e-6, title
+
+
+@pytest.mark.parametrize("work", [work for work in scoreboard_linear.WORKS if work != scoreboard_paths.WORK])
 @pytest.mark.parametrize("sparse", [False, True])
 def test_our_solution_is_a_minimum_of_the_objective(work: str, sparse: bool) -> None:
     problem = scoreboard_linear.tiny(work, sparse)
