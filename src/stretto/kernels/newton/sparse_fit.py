@@ -31,6 +31,7 @@ from .logistic_step import (
     STALLED,
     STEP,
     STEPS,
+    THERE,
     UNIT,
     WAY,
     WORK,
@@ -47,6 +48,8 @@ from .logistic_step import (
     find_step,
     load_model,
     search_line,
+    set_dual_point,
+    shift_of,
     worst_violation,
 )
 from .small_model import minimise
@@ -161,7 +164,7 @@ def _advance(
 
     change [p]: scratch.
     """
-    moved, turn, predicted = find_step(l1, l2, mass, coef, small, column, k)
+    moved, turn, predicted = find_step(l1, l2, mass, coef, small, column, k, numbers)
     if not moved:
         return 0.0
     for j in range(change.shape[0]):
@@ -169,7 +172,7 @@ def _advance(
     for a in range(k):
         change[column[a]] = small[STEP, a]
     _spread(indptr, indices, values, change, vectors[WAY])
-    return search_line(y, weight, intercept, l1, l2, turn, predicted, coef, vectors, small, column, k, numbers)
+    return search_line(y, weight, intercept, l1, l2, turn, predicted, 1.0, coef, vectors, small, column, k, numbers)
 
 
 @kernel
@@ -187,8 +190,10 @@ def fit(
     while True:
         pull = small[PULL]
         if numbers[KNOWN] == 0.0:
-            _gather(indptr, indices, values, vectors[V], pull)
-            rest = added(vectors[V]) if intercept else 0.0
+            set_dual_point(vectors, shift_of(numbers))
+            theta = vectors[THERE]
+            _gather(indptr, indices, values, theta, pull)
+            rest = added(theta) if intercept else 0.0
             for j in range(p):
                 pull[j] -= mean[j] * rest
         for j in range(p):

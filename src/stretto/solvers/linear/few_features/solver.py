@@ -37,7 +37,7 @@ class _Progress:
 
     coef: Floats  # [p]
     vectors: Floats  # [VECTORS, n] predictions, gradients and curvatures of the samples
-    numbers: Floats  # [NUMBERS] intercept, loss and dual value
+    numbers: Floats  # [NUMBERS] intercept, loss and sums over the samples
     epochs: int = 0  # sweeps and factors so far
     number: int = 0  # rounds completed
 
@@ -108,9 +108,9 @@ class FewFeaturesSolver:
         if self._last is not None and self._last[0] is start:
             last = self._last[1]
             if np.array_equal(last.coef, start.coef):
-                # Another penalty has another dual and another model; the loss is the same.
+                # Another penalty has another model; the loss is the same.
                 again = np.zeros(kernels.NUMBERS)
-                again[: kernels.DUAL] = last.numbers[: kernels.DUAL]
+                again[: kernels.KNOWN] = last.numbers[: kernels.KNOWN]
                 return _Progress(last.coef.copy(), last.vectors.copy(), again)
         at = _Progress(np.where(self._X.norm > 0.0, start.coef, 0.0), np.empty_like(vectors), np.zeros(kernels.NUMBERS))
         at.numbers[kernels.INTERCEPT] = start.intercept + float(np.sum(self._X.shift * at.coef))
