@@ -36,7 +36,6 @@ from .logistic_step import (
     LEAN,
     MASS,
     PULL,
-    PULLED,
     STALLED,
     STEP,
     STEPS,
@@ -49,7 +48,6 @@ from .logistic_step import (
     Q,
     V,
     Z,
-    accept,
     accepts,
     choose,
     ended,
@@ -58,9 +56,11 @@ from .logistic_step import (
     evaluate_zero,
     find_step,
     load_model,
+    move,
     penalty_at,
     search_line,
     set_dual_point,
+    settle_step,
     shift_of,
     worst_violation,
 )
@@ -163,19 +163,6 @@ def prepare(XT, y, weight, intercept, mean, norm, vectors, small, pair, numbers)
     return mass
 
 
-@kernel
-def predict(XT, y, weight, intercept, mean, coef, vectors, numbers):
-    """Evaluate the loss at β = coef, with the optimal intercept; the search for it starts at numbers[INTERCEPT]."""
-    n = XT.shape[1]
-    z = vectors[Z]
-    for i in range(n):
-        z[i] = 0.0
-    for j in range(XT.shape[0]):
-        if coef[j] != 0.0:
-            _add_column(XT, j * n, n, mean[j], coef[j], z, 0)
-    evaluate(y, weight, intercept, vectors, numbers)
-
-
 @inner(apart=True)
 def _build(XT, mean, intercept, l2, vectors, small, column, k, block, products, H):
     """H [k, ·] and Σ d x of the model of k columns; return Σ d."""
@@ -242,6 +229,24 @@ def _try_step(XT, y, weight, mean, intercept, b, vectors, small, column, k):
     return value, pulled, bend
 
 
+@kernel
+def predict(XT, y, weight, intercept, mean, coef, vectors, small, column, numbers):
+    """Evaluate loss and gradients at β = coef, with an intercept about the best one; numbers[INTERCEPT] is the start.
+
+    column [p]: scratch.
+    """
+    p, n = XT.shape
+    z, there, b = vectors[Z], vectors[THERE], numbers[INTERCEPT]
+    for i in range(n):
+        z[i] = 0.0
+    for j in range(p):
+        column[j], small[STEP, j] = j, coef[j]
+    value, pull, bend = _try_step(XT, y, weight, mean, intercept, b, vectors, small, column, p)
+    for i in range(n):
+        z[i] = there[i]
+    settle_step(y, weight, intercept, b, value, pull, bend, vectors, small, p, numbers)
+
+
 @inner(apart=True)
 def _advance(XT, y, weight, mean, intercept, l1, l2, mass, coef, vectors, small, column, k, numbers):
     """Move along the line to the model's minimum; return the share of the way, 0 if none decreases the objective."""
@@ -253,12 +258,8 @@ def _advance(XT, y, weight, mean, intercept, l1, l2, mass, coef, vectors, small,
     value, pull, bend = _try_step(XT, y, weight, mean, intercept, b, vectors, small, column, k)
     if not accepts(value + penalty_at(l1, l2, coef, small[STEP], column, k, 1.0), predicted, 1.0, numbers):
         return search_line(y, weight, intercept, l1, l2, turn, predicted, 0.5, coef, vectors, small, column, k, numbers)
-    accept(y, weight, intercept, b, value, pull, bend, 1.0, coef, vectors, small, column, k, numbers)
-    if not intercept or numbers[PULLED] == pull:
-        c = shift_of(numbers)
-        for j in range(XT.shape[0]):
-            small[PULL, j] -= c * small[DRIFT, j]
-        numbers[KNOWN] = 1.0
+    move(1.0, coef, vectors, small, column, k)
+    settle_step(y, weight, intercept, b, value, pull, bend, vectors, small, XT.shape[0], numbers)
     return 1.0
 
 

@@ -271,19 +271,37 @@ def accepts(objective, predicted, t, numbers):
 
 
 @inner(apart=True)
-def accept(y, weight, intercept, b, value, pull, bend, t, coef, vectors, small, column, k, numbers):
-    """Make vectors[THERE], with the loss and its sums there, the current point."""
+def move(t, coef, vectors, small, column, k):
+    """Make vectors[THERE], a share t of the step away, the current predictions, and change the coefficients."""
     z, there, step = vectors[Z], vectors[THERE], small[STEP]
-    pull = pull if intercept else 0.0
-    if not abs(pull) <= _SHIFT * bend:
-        b, value, bend = settled(y, there, weight, b, vectors[V], vectors[D], vectors[COST], True, value)
-        pull = 0.0
-    for i in range(y.shape[0]):
+    for i in range(z.shape[0]):
         z[i] = there[i]
     for a in range(k):
         j = column[a]
         coef[j] = small[B, a] if t == 1.0 else coef[j] + t * step[a]
+
+
+@inner(apart=True)
+def settle(y, weight, intercept, b, value, pull, bend, vectors, numbers):
+    """Write intercept, loss, Σ v and Σ d at the predictions to `numbers`; with a better intercept if this one is bad."""
+    pull = pull if intercept else 0.0
+    if not abs(pull) <= _SHIFT * bend:
+        z, cost = vectors[Z], vectors[COST]
+        b, value, bend = settled(y, z, weight, b, vectors[V], vectors[D], cost, True, value)
+        pull = 0.0
     numbers[INTERCEPT], numbers[VALUE], numbers[PULLED], numbers[BEND] = b, value, pull, bend
+
+
+@inner(apart=True)
+def settle_step(y, weight, intercept, b, value, pull, bend, vectors, small, p, numbers):
+    """`settle`, where `small` holds Xᵀv and Xᵀd: where the intercept stays, Xᵀθ follows from them."""
+    settle(y, weight, intercept, b, value, pull, bend, vectors, numbers)
+    numbers[KNOWN] = 0.0
+    if not intercept or numbers[PULLED] == pull:
+        c = shift_of(numbers)
+        for j in range(p):
+            small[PULL, j] -= c * small[DRIFT, j] if c != 0.0 else 0.0
+        numbers[KNOWN] = 1.0
 
 
 @inner(apart=True)
@@ -297,9 +315,8 @@ def search_line(y, weight, intercept, l1, l2, turn, predicted, t, coef, vectors,
             there[i] = z[i] + t * way[i]
         value, pull, bend = evaluated(y, there, weight, b + t * turn, v, d)
         if accepts(value + penalty_at(l1, l2, coef, small[STEP], column, k, t), predicted, t, numbers):
-            accept(
-                y, weight, intercept, b + t * turn, value, pull, bend, t, coef, vectors, small, column, k, numbers
-            )  # fmt: skip
+            move(t, coef, vectors, small, column, k)
+            settle(y, weight, intercept, b + t * turn, value, pull, bend, vectors, numbers)
             return t
         t *= 0.5
     # v and d are those of a point that was rejected.

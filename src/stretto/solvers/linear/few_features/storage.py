@@ -78,7 +78,9 @@ class DenseColumns:
         clear_constant(self.norm, self.shift, mass)
 
     def predict(self, profile: str, coef: Floats, vectors: Floats, numbers: Floats) -> None:
-        logistic_fit.predict[profile](*self._data, self._intercept, self.shift, coef, vectors, numbers)
+        logistic_fit.predict[profile](
+            *self._data, self._intercept, self.shift, coef, vectors, self.small, self.column, numbers
+        )
 
     def step(
         self, profile: str, l1: Floats, l2: Floats, goals: tuple[float, float, float], steps: int, coef: Floats,
