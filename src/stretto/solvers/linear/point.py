@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from stretto.data.design.design import Design
 from stretto.errors import PlanError
 from stretto.kernels.linear.column_statistics import clear_constant
 from stretto.runtime.blocks.crew import Crew
@@ -71,6 +72,8 @@ class PreparedProblem:
         z = np.zeros(n)
         at = self.loss.look(z, self.loss.constant())
         self.mean, norm, pulls = self.columns.survey(problem.weight, problem.intercept, at.v)
+        if isinstance(problem.design, Design) and not problem.design.sparse:
+            problem.design.refuse_unproven_values(self.mean, norm, problem.weight)
         self._centre(pulls, slice(None), at)
         clear_constant(norm, self.mean, float(np.sum(problem.weight)))
         self.norm = norm  # [p] zero for a constant column

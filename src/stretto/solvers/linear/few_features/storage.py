@@ -7,7 +7,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from stretto.data.design.design import LARGEST, Design
+from stretto.data.design.design import Design
 from stretto.data.design.row_design import RowDesign
 from stretto.kernels.linear.column_statistics import clear_constant
 from stretto.kernels.newton import logistic_fit, logistic_step, sparse_fit
@@ -67,14 +67,10 @@ class DenseColumns:
         self._factor = np.empty((p, p))
 
     def prepare(self, profile: str, vectors: Floats, numbers: Floats) -> None:
-        weight = self._data[2]
         mass = logistic_fit.prepare[profile](
             *self._data, self._intercept, self.shift, self.norm, vectors, self.small, np.empty((6, 2)), numbers
         )
-        # |x| ≤ |mean| + norm / √weight; where that is no proof, search for values that are refused.
-        with np.errstate(divide="ignore", invalid="ignore"):
-            if not np.max(np.abs(self.shift) + self.norm / np.sqrt(weight.min()), initial=0.0) <= LARGEST:
-                self._design.refuse_unbounded_values()
+        self._design.refuse_unproven_values(self.shift, self.norm, self._data[2])
         clear_constant(self.norm, self.shift, mass)
 
     def predict(self, profile: str, coef: Floats, vectors: Floats, numbers: Floats) -> None:
