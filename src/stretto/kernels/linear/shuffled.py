@@ -15,10 +15,12 @@ import numpy as np
 
 from stretto.kernels.core.compile import kernel
 from stretto.kernels.numeric.random import mix
-from stretto.kernels.numeric.vector import get, put
+from stretto.kernels.numeric.vector import ahead, get, put
 
 from .columns import sparse_dot
 from .quadratic import soft, violation
+
+_AHEAD = 4  # columns whose first entries are fetched in advance: the order is random
 
 WORST, SUM, SWEPT, MOVED = range(4)
 
@@ -42,6 +44,10 @@ def sweep_shuffled(
         i = 0
         while i < active:
             at = order[i]
+            if i + _AHEAD < active:
+                soon = indptr[which[order[i + _AHEAD]]]
+                ahead(values, soon)
+                ahead(indices, soon)
             if curve[at] <= 0.0:
                 i += 1
                 continue

@@ -107,7 +107,7 @@ class PreparedProblem:
     def pull(self, point: LinearPoint, which: Ints) -> None:
         """Compute x_j · v of these columns at the point."""
         self.columns.price(which, point.at.v, point.pulls)
-        self._centre(point.pulls, which, point.at)
+        self._centre(point.pulls, which if len(which) < len(point.pulls) else slice(None), point.at)
 
     def _centre(self, pulls: Floats, which: Ints | slice, at: LossPoint) -> None:
         """Remove rounding errors of Σ v, which is zero with an intercept; columns far from zero would magnify them."""
