@@ -52,7 +52,6 @@ from .logistic_step import (
     choose,
     ended,
     enough_products,
-    evaluate,
     evaluate_zero,
     find_step,
     load_model,

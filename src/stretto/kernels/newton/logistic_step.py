@@ -283,7 +283,7 @@ def move(t, coef, vectors, small, column, k):
 
 @inner(apart=True)
 def settle(y, weight, intercept, b, value, pull, bend, vectors, numbers):
-    """Write intercept, loss, Σ v and Σ d at the predictions to `numbers`; with a better intercept if this one is bad."""
+    """Write intercept, loss, Σ v and Σ d at the predictions to `numbers`; if this intercept is bad, with the best."""
     pull = pull if intercept else 0.0
     if not abs(pull) <= _SHIFT * bend:
         z, cost = vectors[Z], vectors[COST]

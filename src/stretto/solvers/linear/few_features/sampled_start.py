@@ -7,6 +7,7 @@ Blocks of samples are taken at equal distances, so that data sorted by class or 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,8 +15,6 @@ from numpy.typing import NDArray
 from stretto.data.design.design import Design
 
 from ..regression import RegressionProblem
-
-Floats = NDArray[np.float64]
 
 _BLOCK, _EVERY = 64, 16  # samples of a block; one block in so many is taken
 _LEAST = 1 << 14  # samples from which on a pass over all of them takes longer than a fit to some
@@ -30,7 +29,7 @@ def sampled_problem(problem: RegressionProblem) -> RegressionProblem | None:
         return None
     count = n // (_BLOCK * _EVERY)
 
-    def some(values: NDArray[np.generic]) -> NDArray[np.generic]:
+    def some(values: NDArray[Any]) -> NDArray[Any]:
         rows = values.shape[:-1]
         blocks = values[..., : count * _BLOCK * _EVERY].reshape(*rows, count, _BLOCK * _EVERY)
         return np.ascontiguousarray(blocks[..., :_BLOCK]).reshape(*rows, count * _BLOCK)

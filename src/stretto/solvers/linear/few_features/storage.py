@@ -19,6 +19,9 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
+_SHORT = 8  # entries of a mean row, below which the loops over rows take longer than a copy by columns
+
+
 class Storage(Protocol):
     """What the solver needs of X."""
 
@@ -89,7 +92,7 @@ class DenseColumns:
 
 
 class SparseRows:
-    """Sparse rows, in rising order of their columns."""
+    """Sparse rows, in rising order of their columns; short ones by columns as well."""
 
     def __init__(self, problem: RegressionProblem) -> None:
         given = problem.design
@@ -97,7 +100,13 @@ class SparseRows:
         if not isinstance(given, RowDesign):
             design = given if isinstance(given, Design) else given.pick(np.arange(p, dtype=np.int64))
             given = RowDesign.of(design.matrix)
-        self._data = (*given.rows, problem.y, problem.weight)
+        _, indices, values = given.rows
+        short = len(indices) < _SHORT * given.shape[0]
+        size = len(indices) if short else 0
+        columns = np.empty((p + 1) * short, np.int64), np.empty(size, np.int32), np.empty(size, values.dtype)
+        if short:
+            sparse_fit.by_columns(*given.rows, *columns)
+        self._data = (*given.rows, *columns, problem.y, problem.weight)
         self._intercept = problem.intercept
         self.shift, self.norm, self._mean = np.zeros(p), np.empty(p), np.empty(p)
         self.small, self.column, self.H = (
