@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from stretto.kernels.core.compile import inner, kernel
-from stretto.kernels.linear.logistic_lanes import evaluate_rows
+from stretto.kernels.newton.logistic_lanes import evaluate_rows
 from stretto.kernels.numeric.vector import add, fma, load, load_part, mul, splat, total
 
 _CLOSE = 4e-6  # steps of the intercept in which v is quadratic to the last digit: its third derivative is below 1/8

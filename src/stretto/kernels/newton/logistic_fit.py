@@ -18,7 +18,7 @@ import math
 import numpy as np
 
 from stretto.kernels.core.compile import inner, kernel
-from stretto.kernels.linear.logistic_lanes import evaluate_rows
+from stretto.kernels.newton.logistic_lanes import evaluate_rows
 from stretto.kernels.numeric.vector import add, cast, fma, load, load_part, mul, splat, store, store_part, total
 
 from .block_products import ROWS, fill, multiply, set_roots
