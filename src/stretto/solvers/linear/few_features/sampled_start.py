@@ -19,7 +19,7 @@ from ..regression import RegressionProblem
 _BLOCK, _EVERY = 64, 16  # samples of a block; one block in so many is taken
 _LEAST = 1 << 14  # samples from which on a pass over all of them takes longer than a fit to some
 _PER_FEATURE = 10  # samples of each class for a feature, at least: fewer say little about the solution
-_CLOSE = 0.25  # of what chance leaves of the objective, features / samples: the sampled fit is solved to that share
+_CLOSE = 0.25  # of what chance leaves of the objective, features / samples: the sampled fit is solved to that gap
 
 
 def sampled_problem(problem: RegressionProblem) -> RegressionProblem | None:
@@ -44,7 +44,10 @@ def sampled_problem(problem: RegressionProblem) -> RegressionProblem | None:
     return replace(problem, design=X, y=y, weight=weight)
 
 
-def sampled_share(problem: RegressionProblem, share: float) -> float:
-    """The share of the objective to which the sampled problem is solved, for this share of all samples' objective."""
+def sampled_gap(problem: RegressionProblem, loss: float, gap: float, share: float) -> float:
+    """The duality gap to which the sampled problem is solved, for this gap and share of the objective of all samples.
+
+    loss : at β = 0
+    """
     n, p = problem.design.shape
-    return max(share, _CLOSE * p / n)
+    return max(min(gap, share * loss), _CLOSE * p / n * loss)

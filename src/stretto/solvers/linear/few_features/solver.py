@@ -23,7 +23,7 @@ from stretto.runtime.blocks.crew import Crew
 
 from ..regression import Fit, RegressionProblem, uniform
 from ..working_sets import WorkingSetSolver
-from .sampled_start import sampled_problem, sampled_share
+from .sampled_start import sampled_gap, sampled_problem
 from .storage import storage_of
 
 Floats = NDArray[np.float64]
@@ -86,7 +86,7 @@ class FewFeaturesSolver:
     ) -> Fit:
         """`WorkingSetSolver.fit`: solve to a duality gap of `gap`, and of `share` times the objective."""
         if self._now is None and start is None and max_rounds > 1:
-            start = self._sampled(l1, l2, share)
+            start = self._sampled(l1, l2, gap, share)
         at = self._now or self._started(start)
         self._now = at
         try:
@@ -98,13 +98,14 @@ class FewFeaturesSolver:
             self._now = None
         return found
 
-    def _sampled(self, l1: float, l2: float, share: float) -> Fit | None:
+    def _sampled(self, l1: float, l2: float, gap: float, share: float) -> Fit | None:
         """The solution for some of many samples, if β = 0 is not the one for all."""
         if self.largest_l1() <= l1 or (some := sampled_problem(self.problem)) is None:
             return None
         solver = FewFeaturesSolver(some, self.crew, profile=self.profile)
-        found = solver.fit(l1, l2, gap=math.inf, share=sampled_share(some, share), max_rounds=_SAMPLED)
-        return found if found.objective < float(self._zero[1][kernels.VALUE]) else None
+        loss = float(self._zero[1][kernels.VALUE])
+        found = solver.fit(l1, l2, gap=sampled_gap(some, loss, gap, share), max_rounds=_SAMPLED)
+        return found if found.objective < loss else None
 
     def _started(self, start: Fit | None) -> _Progress:
         """The initial state of a fit."""
