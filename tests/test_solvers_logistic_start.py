@@ -42,7 +42,8 @@ def test_a_start_from_some_samples_saves_rounds_and_leads_to_the_same_solution(
     quick = solved(problem, l1, l2, 50.0)
     monkeypatch.setattr(few, "sampled_problem", lambda problem: None)
     plain, slow = solved(problem, l1, l2, 1e-8), solved(problem, l1, l2, 50.0)
-    assert close.converged and plain.converged
+    assert close.converged
+    assert plain.converged
     np.testing.assert_allclose(close.coef, plain.coef, rtol=1e-5, atol=1e-7)
     assert close.intercept == pytest.approx(plain.intercept, rel=1e-5)
     assert quick.rounds < slow.rounds
