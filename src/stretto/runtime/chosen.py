@@ -53,13 +53,12 @@ def chosen(
     """
     if runtime is None and default is not None:
         runtime = default
-    start = f"{owner}: runtime={shown(runtime)}"
     # Not a generator: Ctrl-C that arrives while a generator is closed is printed and dropped.
     opens, serves = callable(getattr(runtime, "open", None)), callable(getattr(runtime, "serve", None))
     if isinstance(runtime, type) or not (opens or serves or callable(getattr(runtime, does, None))):
-        raise NotARuntime(f"{start} is not a runtime; give {give}{_instead(runtime)}")
+        raise NotARuntime(f"{owner}: runtime={shown(runtime)} is not a runtime; give {give}{_instead(runtime)}")
     if not callable(getattr(runtime, does, None)) or not hasattr(runtime, "serve" if does == "serve" else "workers"):
-        raise NotARuntime(f"{start} is not a runtime for {work}; give {give}")
+        raise NotARuntime(f"{owner}: runtime={shown(runtime)} is not a runtime for {work}; give {give}")
     if does != "serve":
         _ = runtime.workers  # raises for an invalid number of threads
     return runtime

@@ -168,8 +168,11 @@ def _regress(kind: str, dtype: str) -> None:
             # A set of more columns and samples than one compiled call solves.
             for matrix in (wide, wide[:16], tall, np.tile(wide, (10, 1))):
                 target = np.resize(y, len(matrix))
-                for ratio in (0.0, 1.0):
-                    LogisticRegression(l1_ratio=ratio).fit(matrix, target > np.median(target))
+                # By default working sets take many more samples of few columns than a warmup should.
+                for schedule in (None, st.schedule.working_sets()) if matrix is tall else (None,):
+                    for ratio in (0.0, 1.0):
+                        model = LogisticRegression(l1_ratio=ratio, schedule=schedule)
+                        model.fit(matrix, target > np.median(target))
 
 
 def _classify(kind: str, dtype: str) -> None:

@@ -26,6 +26,7 @@ from stretto.ranges import join_ranges
 Array = NDArray[Any]
 Floats = NDArray[np.float64]
 
+_LARGE = 1 << 14  # values from which on a compiled kernel transposes X
 _ROWS = 256  # of a dense X that are copied into columns together
 LARGEST = 1e75  # the fourth power of such a number is still finite: solvers multiply squares
 _INT32 = 2**31
@@ -73,6 +74,13 @@ class Design:
         """Raise an error for NaN, infinity and numbers whose products overflow, in a dense design."""
         if (dense := self.dense) is not None:
             refuse_unbounded(dense.ravel(order="K"), lambda at: (at % dense.shape[0], at // dense.shape[0]))
+
+    def refuse_unproven_values(self, mean: Floats, norm: Floats, weight: Floats) -> None:
+        """`refuse_unbounded_values` where means [p] and norms about them [p] under the weights [n] prove nothing."""
+        # |x| ≤ |mean| + norm / √weight.
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            if not np.max(np.abs(mean) + norm / np.sqrt(weight.min(initial=1.0)), initial=0.0) <= LARGEST:
+                self.refuse_unbounded_values()
 
     @property
     def sparse(self) -> bool:
@@ -200,6 +208,11 @@ def _by_columns(X: Array) -> Array:
         return X
     n, p = X.shape
     columns = np.empty((p, n), X.dtype)
+    if X.flags.c_contiguous and X.dtype in (np.float64, np.float32) and X.size >= _LARGE:
+        from stretto.kernels.core.transpose import transpose  # here, not above: it imports Numba
+
+        transpose.exact(for_kernels(X), columns)
+        return columns.T
     # A few rows at a time: whole columns would fetch every cache line of X several times.
     for first in range(0, n, _ROWS):
         columns[:, first : first + _ROWS] = X[first : first + _ROWS].T

@@ -15,7 +15,7 @@ from stretto.kernels.core import atomics
 from stretto.kernels.core.claims import next_visit
 from stretto.kernels.core.compile import inner, kernel
 from stretto.kernels.numeric.random import mix
-from stretto.kernels.numeric.vector import add, cast, fma, get, load, load_part, splat, total
+from stretto.kernels.numeric.vector import add, cast, fma, get, load, load_part, mul, splat, store, store_part, total
 
 _ZERO = np.float64(0.0)
 _KEY_ROW = 106
@@ -128,17 +128,28 @@ def price_both_sparse_worker(pass_, worker, out, bounds, which, indptr, indices,
 @kernel
 def add_dense_worker(pass_, worker, out, bounds, which, coef, XT, z):
     """z[i] += Σ_j coef_j x_ij over the columns of `which`, for the rows bounds[v] … bounds[v + 1]."""
+    n = z.shape[0]
     visit = next_visit(pass_, worker)
     while visit >= 0:
         first, last = bounds[visit], bounds[visit + 1]
         at = 0
         while at + 4 <= which.shape[0]:
             # Four columns for each time that z is read and written; the sums have the same order as one by one.
-            one, two, three, four = XT[which[at]], XT[which[at + 1]], XT[which[at + 2]], XT[which[at + 3]]
-            b, c, d, e = coef[at], coef[at + 1], coef[at + 2], coef[at + 3]
-            for i in range(first, last):
-                t = z[i] + b * np.float64(one[i]) + c * np.float64(two[i])
-                z[i] = t + d * np.float64(three[i]) + e * np.float64(four[i])
+            one, two, three, four = which[at] * n, which[at + 1] * n, which[at + 2] * n, which[at + 3] * n
+            b, c, d, e = splat(coef[at]), splat(coef[at + 1]), splat(coef[at + 2]), splat(coef[at + 3])
+            i = first
+            while i + 16 <= last:
+                t = add(load(z, i), mul(b, cast(load(XT, one + i), _ZERO)))
+                t = add(t, mul(c, cast(load(XT, two + i), _ZERO)))
+                t = add(t, mul(d, cast(load(XT, three + i), _ZERO)))
+                store(z, i, add(t, mul(e, cast(load(XT, four + i), _ZERO))))
+                i += 16
+            if i < last:
+                rest = last - i
+                t = add(load_part(z, i, rest), mul(b, cast(load_part(XT, one + i, rest), _ZERO)))
+                t = add(t, mul(c, cast(load_part(XT, two + i, rest), _ZERO)))
+                t = add(t, mul(d, cast(load_part(XT, three + i, rest), _ZERO)))
+                store_part(z, i, rest, add(t, mul(e, cast(load_part(XT, four + i, rest), _ZERO))))
             at += 4
         while at < which.shape[0]:
             row, b = XT[which[at]], coef[at]

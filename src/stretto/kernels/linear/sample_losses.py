@@ -11,14 +11,12 @@ from __future__ import annotations
 import numpy as np
 
 from stretto.kernels.core.compile import inner, kernel
+from stretto.kernels.newton.logistic_lanes import evaluate_rows
 from stretto.kernels.numeric.vector import add, fma, load, load_part, mul, splat, total
 
-_FAR = 700.0  # e^−700 is negligible
 _CLOSE = 4e-6  # steps of the intercept in which v is quadratic to the last digit: its third derivative is below 1/8
 _TINY = 1e-300  # smaller shares are taken as this in logarithms: the entropy they add is no more than rounding
-_LOG2E = 1.4426950408889634
 _LN2_HIGH, _LN2_LOW = 0.6931471803691238, 1.9082149292705877e-10  # ln 2; k times the first is exact
-_HALVES = 0.5 ** np.arange(1012.0)
 _SQRT2 = 1.4142135623730951
 # Bits of a float64: the exponent of 1, the digits, and 2⁵², to which a small integer can be added as bits.
 _ONE, _DIGITS, _SHIFTED = np.int64(0x3FF0000000000000), np.int64(0x000FFFFFFFFFFFFF), np.int64(0x4330000000000000)
@@ -38,32 +36,6 @@ def look_squared(y, z, weight, b, v):
 
 
 # Written out: with a loop over the terms the compiler would not vectorise over samples.
-
-
-@inner
-def _series(r):
-    """e^r for |r| ≤ ln 2 / 2."""
-    p = r / 6227020800.0 + 1.0 / 479001600.0
-    p = (p * r + 1.0 / 39916800.0) * r + 1.0 / 3628800.0
-    p = (p * r + 1.0 / 362880.0) * r + 1.0 / 40320.0
-    p = (p * r + 1.0 / 5040.0) * r + 1.0 / 720.0
-    p = (p * r + 1.0 / 120.0) * r + 1.0 / 24.0
-    p = (p * r + 1.0 / 6.0) * r + 0.5
-    return (p * r + 1.0) * r + 1.0
-
-
-@inner
-def _atanh_over(ss):
-    """atanh(s) / s for s² = ss ≤ 1/9."""
-    q = ss / 33.0 + 1.0 / 31.0
-    q = (q * ss + 1.0 / 29.0) * ss + 1.0 / 27.0
-    q = (q * ss + 1.0 / 25.0) * ss + 1.0 / 23.0
-    q = (q * ss + 1.0 / 21.0) * ss + 1.0 / 19.0
-    q = (q * ss + 1.0 / 17.0) * ss + 1.0 / 15.0
-    q = (q * ss + 1.0 / 13.0) * ss + 1.0 / 11.0
-    q = (q * ss + 1.0 / 9.0) * ss + 1.0 / 7.0
-    q = (q * ss + 1.0 / 5.0) * ss + 1.0 / 3.0
-    return q * ss + 1.0
 
 
 @inner
@@ -104,39 +76,24 @@ def added(x):
     return total(add(add(s0, s1), add(s2, s3)))
 
 
-@inner(apart=True)
-def evaluated(y, z, weight, b, v, d, cost):
-    """Return Σ weight·loss, Σ v, Σ d. The loop has neither branches nor sums, so that it vectorises."""
-    for i in range(y.shape[0]):
-        t = y[i] * (z[i] + b)
-        size = abs(t)
-        size = size if size < _FAR else _FAR  # NaN becomes _FAR here, and shows in the loss
-        # e = exp(−size): a power of two times a series, as in `scalar`.
-        k = np.floor(size * _LOG2E + 0.5)
-        r = k * _LN2_HIGH - size + k * _LN2_LOW
-        e = _series(r) * _HALVES[np.uint64(k)]
-        # log(1 + e) = 2 atanh(e / (2 + e)), and the argument is at most a third.
-        s = e / (2.0 + e)
-        q = _atanh_over(s * s)
-        wrong = (e if t >= 0.0 else 1.0) / (1.0 + e)
-        cost[i] = weight[i] * (2.0 * s * q + (0.0 if t >= 0.0 else -t))
-        v[i] = weight[i] * y[i] * wrong
-        d[i] = weight[i] * (e / ((1.0 + e) * (1.0 + e)))
-    return added(cost), added(v), added(d)
+@inner
+def evaluated(y, z, weight, b, v, d):
+    """Return Σ weight·loss, Σ v, Σ d."""
+    return evaluate_rows(y, z, weight, b, v, d, 0, y.shape[0])
 
 
 @kernel
-def look_logistic(y, z, weight, b, v, d, cost):
+def look_logistic(y, z, weight, b, v, d):
     """(loss, Σ v, Σ d) at z + b."""
-    return evaluated(y, z, weight, b, v, d, cost)
+    return evaluated(y, z, weight, b, v, d)
 
 
 @kernel
-def step_logistic(y, z, way, t, weight, b, there, v, d, cost):
+def step_logistic(y, z, way, t, weight, b, there, v, d):
     """`look_logistic` at z + t·way + b; fills there [n] = z + t·way."""
     for i in range(y.shape[0]):
         there[i] = z[i] + t * way[i]
-    return evaluated(y, there, weight, b, v, d, cost)
+    return evaluated(y, there, weight, b, v, d)
 
 
 @kernel
@@ -199,7 +156,7 @@ def settled(y, z, weight, b, v, d, cost, known, value):
     if known:
         pull, bend = added(v), added(d)
     else:
-        value, pull, bend = evaluated(y, z, weight, b, v, d, cost)
+        value, pull, bend = evaluated(y, z, weight, b, v, d)
     # Where all samples are saturated the slope gives no distance: double the step each time.
     reach = 8.0
     for _ in range(120):
@@ -235,7 +192,7 @@ def settled(y, z, weight, b, v, d, cost, known, value):
             value += step * (step * (0.5 * bend + third * step / 6.0) - pull)
             return there, value, bend + step * third
         b = there
-        value, pull, bend = evaluated(y, z, weight, b, v, d, cost)
+        value, pull, bend = evaluated(y, z, weight, b, v, d)
     return b, value, bend
 
 

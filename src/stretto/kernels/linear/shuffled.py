@@ -15,8 +15,12 @@ import numpy as np
 
 from stretto.kernels.core.compile import kernel
 from stretto.kernels.numeric.random import mix
+from stretto.kernels.numeric.vector import ahead, get, put
 
+from .columns import sparse_dot
 from .quadratic import soft, violation
+
+_AHEAD = 4  # columns whose first entries are fetched in advance: the order is random
 
 WORST, SUM, SWEPT, MOVED = range(4)
 
@@ -40,14 +44,15 @@ def sweep_shuffled(
         i = 0
         while i < active:
             at = order[i]
+            if i + _AHEAD < active:
+                soon = indptr[which[order[i + _AHEAD]]]
+                ahead(values, soon)
+                ahead(indices, soon)
             if curve[at] <= 0.0:
                 i += 1
                 continue
             first, last = indptr[which[at]], indptr[which[at] + 1]
-            pull = 0.0
-            for t in range(first, last):
-                pull += np.float64(values[t]) * u[indices[t]]
-            pull += lag[0] * mass * mean[at]
+            pull = sparse_dot(indices, values, first, last, u) + lag[0] * mass * mean[at]
             old = b[at]
             if old == 0.0 and (pull if positive else abs(pull)) < l1[at] - margin * unit[at]:
                 active -= 1
@@ -63,7 +68,8 @@ def sweep_shuffled(
                 b[at] = new
                 change = new - old
                 for t in range(first, last):
-                    u[indices[t]] -= d[indices[t]] * np.float64(values[t]) * change
+                    row = np.int64(get(indices, t))
+                    put(u, row, get(u, row) - get(d, row) * np.float64(get(values, t)) * change)
                 lag[0] += mean[at] * change
             i += 1
         said[SWEPT] += 1.0

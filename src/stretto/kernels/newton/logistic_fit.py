@@ -18,6 +18,7 @@ import math
 import numpy as np
 
 from stretto.kernels.core.compile import inner, kernel
+from stretto.kernels.newton.logistic_lanes import evaluate_rows
 from stretto.kernels.numeric.vector import add, cast, fma, load, load_part, mul, splat, store, store_part, total
 
 from .block_products import ROWS, fill, multiply, set_roots
@@ -25,8 +26,10 @@ from .logistic_step import (
     BEFORE,
     CLOSE,
     COUNT,
+    DRIFT,
     GAP,
     H_B,
+    INTERCEPT,
     INVERSE,
     KNOWN,
     L1,
@@ -36,6 +39,7 @@ from .logistic_step import (
     STALLED,
     STEP,
     STEPS,
+    THERE,
     UNIT,
     WAY,
     WORK,
@@ -44,14 +48,19 @@ from .logistic_step import (
     Q,
     V,
     Z,
+    accepts,
     choose,
     ended,
     enough_products,
-    evaluate,
     evaluate_zero,
     find_step,
     load_model,
+    move,
+    penalty_at,
     search_line,
+    set_dual_point,
+    settle_step,
+    shift_of,
     worst_violation,
 )
 from .small_model import minimise
@@ -60,22 +69,42 @@ _ZERO = np.float64(0.0)
 
 
 @inner
-def _dot(XT, at, n, mean, v):
-    """Σ_i (XT[at + i] − mean) v[i]."""
+def _dot(XT, at, n, mean, v, first):
+    """Σ_i (XT[at + i] − mean) v[first + i]."""
     away = splat(-mean)
     s0, s1, s2, s3 = splat(0.0), splat(0.0), splat(0.0), splat(0.0)
     i = 0
     while i + 64 <= n:
-        s0 = fma(add(cast(load(XT, at + i), _ZERO), away), load(v, i), s0)
-        s1 = fma(add(cast(load(XT, at + i + 16), _ZERO), away), load(v, i + 16), s1)
-        s2 = fma(add(cast(load(XT, at + i + 32), _ZERO), away), load(v, i + 32), s2)
-        s3 = fma(add(cast(load(XT, at + i + 48), _ZERO), away), load(v, i + 48), s3)
+        s0 = fma(add(cast(load(XT, at + i), _ZERO), away), load(v, first + i), s0)
+        s1 = fma(add(cast(load(XT, at + i + 16), _ZERO), away), load(v, first + i + 16), s1)
+        s2 = fma(add(cast(load(XT, at + i + 32), _ZERO), away), load(v, first + i + 32), s2)
+        s3 = fma(add(cast(load(XT, at + i + 48), _ZERO), away), load(v, first + i + 48), s3)
         i += 64
     while i < n:
         rest = min(16, n - i)
-        s0 = fma(add(cast(load_part(XT, at + i, rest), _ZERO), away), load_part(v, i, rest), s0)
+        s0 = fma(add(cast(load_part(XT, at + i, rest), _ZERO), away), load_part(v, first + i, rest), s0)
         i += 16
     return total(add(add(s0, s1), add(s2, s3)))
+
+
+@inner
+def _dot_both(XT, at, n, mean, v, d, first):
+    """`_dot` with v and with d."""
+    away = splat(-mean)
+    s0, s1, t0, t1 = splat(0.0), splat(0.0), splat(0.0), splat(0.0)
+    i = 0
+    while i + 32 <= n:
+        x, y = add(cast(load(XT, at + i), _ZERO), away), add(cast(load(XT, at + i + 16), _ZERO), away)
+        s0, t0 = fma(x, load(v, first + i), s0), fma(x, load(d, first + i), t0)
+        s1, t1 = fma(y, load(v, first + i + 16), s1), fma(y, load(d, first + i + 16), t1)
+        i += 32
+    while i < n:
+        rest = min(16, n - i)
+        x = add(cast(load_part(XT, at + i, rest), _ZERO), away)
+        s0 = fma(x, load_part(v, first + i, rest), s0)
+        t0 = fma(x, load_part(d, first + i, rest), t0)
+        i += 16
+    return total(add(s0, s1)), total(add(t0, t1))
 
 
 @inner
@@ -122,7 +151,7 @@ def prepare(XT, y, weight, intercept, mean, norm, vectors, small, pair, numbers)
     mass = evaluate_zero(y, weight, intercept, vectors, pair, numbers)
     v = vectors[V]
     for j in range(p):
-        mean[j] = _dot(XT, j * n, n, 0.0, weight) / mass if intercept else 0.0
+        mean[j] = _dot(XT, j * n, n, 0.0, weight, 0) / mass if intercept else 0.0
         rest, square, small[PULL, j] = _sums(XT, j * n, n, mean[j], weight, v)
         if intercept:
             # What rounding left of the mean. Σ v is zero, so that the gradient does not change.
@@ -131,19 +160,6 @@ def prepare(XT, y, weight, intercept, mean, norm, vectors, small, pair, numbers)
             square = max(0.0, square - mass * rest * rest)
         norm[j] = math.sqrt(square)
     return mass
-
-
-@kernel
-def predict(XT, y, weight, intercept, mean, coef, vectors, numbers):
-    """Evaluate the loss at β = coef, with the optimal intercept; the search for it starts at numbers[INTERCEPT]."""
-    n = XT.shape[1]
-    z = vectors[Z]
-    for i in range(n):
-        z[i] = 0.0
-    for j in range(XT.shape[0]):
-        if coef[j] != 0.0:
-            _add_column(XT, j * n, n, mean[j], coef[j], z, 0)
-    evaluate(y, weight, intercept, vectors, numbers)
 
 
 @inner(apart=True)
@@ -182,13 +198,14 @@ def _build(XT, mean, intercept, l2, vectors, small, column, k, block, products, 
 
 
 @inner(apart=True)
-def _advance(XT, y, weight, mean, intercept, l1, l2, mass, coef, vectors, small, column, k, numbers):
-    """Move along the line to the model's minimum; return the share of the way, 0 if none decreases the objective."""
-    n = XT.shape[1]
-    way, step = vectors[WAY], small[STEP]
-    moved, turn, predicted = find_step(l1, l2, mass, coef, small, column, k)
-    if not moved:
-        return 0.0
+def _try_step(XT, y, weight, mean, intercept, b, vectors, small, column, k):
+    """The predictions after the whole step, and there the loss, Σ v and Σ d, v, d, Xᵀv and Xᵀd, reading X once."""
+    p, n = XT.shape
+    z, v, d, way, there = vectors[Z], vectors[V], vectors[D], vectors[WAY], vectors[THERE]
+    pull, drift, step = small[PULL], small[DRIFT], small[STEP]
+    value, pulled, bend = 0.0, 0.0, 0.0
+    for j in range(p):
+        pull[j], drift[j] = 0.0, 0.0
     for first in range(0, n, ROWS):
         count = min(ROWS, n - first)
         for i in range(first, first + count):
@@ -197,7 +214,52 @@ def _advance(XT, y, weight, mean, intercept, l1, l2, mass, coef, vectors, small,
             if step[a] != 0.0:
                 j = column[a]
                 _add_column(XT, j * n + first, count, mean[j], step[a], way, first)
-    return search_line(y, weight, intercept, l1, l2, turn, predicted, coef, vectors, small, column, k, numbers)
+        for i in range(first, first + count):
+            there[i] = z[i] + way[i]
+        some, pulls, bends = evaluate_rows(y, there, weight, b, v, d, first, first + count)
+        value, pulled, bend = value + some, pulled + pulls, bend + bends
+        for j in range(p):
+            if intercept:
+                one, other = _dot_both(XT, j * n + first, count, mean[j], v, d, first)
+                pull[j] += one
+                drift[j] += other
+            else:
+                pull[j] += _dot(XT, j * n + first, count, mean[j], v, first)
+    return value, pulled, bend
+
+
+@kernel
+def predict(XT, y, weight, intercept, mean, coef, vectors, small, column, numbers):
+    """Evaluate loss and gradients at β = coef, with an intercept about the best one; numbers[INTERCEPT] is the start.
+
+    column [p]: scratch.
+    """
+    p, n = XT.shape
+    z, there, b = vectors[Z], vectors[THERE], numbers[INTERCEPT]
+    for i in range(n):
+        z[i] = 0.0
+    for j in range(p):
+        column[j], small[STEP, j] = j, coef[j]
+    value, pull, bend = _try_step(XT, y, weight, mean, intercept, b, vectors, small, column, p)
+    for i in range(n):
+        z[i] = there[i]
+    settle_step(y, weight, intercept, b, value, pull, bend, vectors, small, p, numbers)
+
+
+@inner(apart=True)
+def _advance(XT, y, weight, mean, intercept, l1, l2, mass, coef, vectors, small, column, k, numbers):
+    """Move along the line to the model's minimum; return the share of the way, 0 if none decreases the objective."""
+    moved, turn, predicted = find_step(l1, l2, mass, coef, small, column, k, numbers)
+    numbers[KNOWN] = 0.0
+    if not moved:
+        return 0.0
+    b = numbers[INTERCEPT] + turn
+    value, pull, bend = _try_step(XT, y, weight, mean, intercept, b, vectors, small, column, k)
+    if not accepts(value + penalty_at(l1, l2, coef, small[STEP], column, k, 1.0), predicted, 1.0, numbers):
+        return search_line(y, weight, intercept, l1, l2, turn, predicted, 0.5, coef, vectors, small, column, k, numbers)
+    move(1.0, coef, vectors, small, column, k)
+    settle_step(y, weight, intercept, b, value, pull, bend, vectors, small, XT.shape[0], numbers)
+    return 1.0
 
 
 @kernel
@@ -213,9 +275,12 @@ def fit(
     p, n = XT.shape
     numbers[STEPS], numbers[WORK], numbers[STALLED] = 0.0, 0.0, 0.0
     while True:
+        if numbers[KNOWN] == 0.0:
+            set_dual_point(vectors, shift_of(numbers))
+            theta = vectors[THERE]
+            for j in range(p):
+                small[PULL, j] = _dot(XT, j * n, n, mean[j], theta, 0)
         for j in range(p):
-            if numbers[KNOWN] == 0.0:
-                small[PULL, j] = _dot(XT, j * n, n, mean[j], vectors[V])
             if norm[j] == 0.0:
                 small[PULL, j] = 0.0
         done, wanted = ended(y, weight, l1, l2, goal, share, least, steps, coef, vectors, small, numbers)
@@ -235,7 +300,7 @@ def fit(
         t = _advance(
             XT, y, weight, mean, intercept, l1, l2, numbers[MASS], coef, vectors, small, column, k, numbers
         )  # fmt: skip
-        numbers[KNOWN], numbers[BEFORE] = 0.0, gap if t == 1.0 else 0.0
+        numbers[BEFORE] = gap if t == 1.0 else 0.0
         if t == 0.0 and not again:
             numbers[STALLED] = 1.0
             return

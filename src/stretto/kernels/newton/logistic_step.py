@@ -1,6 +1,10 @@
 """Newton steps of penalised logistic regression: what does not depend on how X is stored.
 
 The callers (`logistic_fit`, `sparse_fit`) compute gradients, products and predictions.
+
+A step moves the intercept as the model predicts, so that afterwards Σ v is small but not zero. The dual point is then
+θ = v − c·d with c = Σ v / Σ d: Σ θ = 0, and for |c| < 1 each θ is between zero and the weight of its sample. The
+gradients are Xᵀθ, those of the model without the intercept. Only where |c| is large the best intercept is searched for.
 """
 
 from __future__ import annotations
@@ -17,16 +21,19 @@ from stretto.kernels.numeric.vector import add, fma, load_part, splat, total
 # those after it, and scratch.
 Z, V, D, WAY, THERE, COST = range(6)
 VECTORS = 6
-# Rows of `small` [SMALL, width]: gradients −∂loss/∂β; then, of the chosen columns: coefficients, linear term, penalty,
-# unit of a violation, product with H, inverse pivots, step, and Σ d x.
-PULL, B, Q, L1, UNIT, H_B, INVERSE, STEP, LEAN = range(9)
-SMALL = 9
-# Slots of `numbers`: intercept of the centred columns, loss, and the best dual value so far (in and out); results.
+# Rows of `small` [SMALL, width]: gradients Xᵀθ; then, of the chosen columns: coefficients, linear term, penalty,
+# unit of a violation, product with H, inverse pivots, step, and Σ d x; Xᵀd of all columns, scratch.
+PULL, B, Q, L1, UNIT, H_B, INVERSE, STEP, LEAN, DRIFT = range(10)
+SMALL = 10
+# Slots of `numbers`: intercept of the centred columns, loss, Σ v (0 if the intercept is the best one, or none is
+# fitted) and Σ d (in and out); results.
 # KNOWN: whether the gradients in `small` are those at the start. BEFORE: the gap before the last step, 0 if its
 # products cannot be used again; COUNT, MASS: their number of columns, and Σ d. IDLE: steps since the last progress;
 # WIDE, HIGH: gap and objective then.
-INTERCEPT, VALUE, DUAL, KNOWN, BEFORE, COUNT, MASS, IDLE, WIDE, HIGH, OBJECTIVE, GAP, STEPS, WORK, STALLED = range(15)
-NUMBERS = 15
+INTERCEPT, VALUE, PULLED, BEND, KNOWN, BEFORE, COUNT, MASS, IDLE, WIDE, HIGH, OBJECTIVE, GAP, STEPS, WORK, STALLED = (
+    range(16)
+)
+NUMBERS = 16
 
 _NEAR = 0.9  # share of l1 from which on a gradient's column is in the model
 _FEW = 16  # columns that are all in the model
@@ -39,6 +46,7 @@ _MANY = 12  # columns whose products take longer than the other passes of a step
 # A Newton step with a relative change ρ of the curvature leaves ρ/2 of the error, and one more with the old curvature ρ
 # of that: the gap after it is at most the last one times four times the last reduction.
 _AGAIN = 4.0
+_SHIFT = 0.25  # the largest |c| at which the intercept stays as the model predicted
 _DOWN = 1.0 - 2.0**-50  # rounds the scale of the dual point, so that rounding violates no constraint
 
 
@@ -59,7 +67,7 @@ def evaluate_zero(y, weight, intercept, vectors, pair, numbers):
         b = log_odds(sign, both, pair[5])
         b, value, _ = settled(sign, none, both, b, pair[3], pair[4], pair[5], False, 0.0)
     else:
-        value, _, _ = evaluated(sign, none, both, b, pair[3], pair[4], pair[5])
+        value, _, _ = evaluated(sign, none, both, b, pair[3], pair[4])
     for k in range(3, 5):
         for c in range(2):
             pair[k, c] = pair[k, c] / both[c] if both[c] > 0.0 else 0.0
@@ -68,7 +76,7 @@ def evaluate_zero(y, weight, intercept, vectors, pair, numbers):
         z[i] = 0.0
         v[i] = weight[i] * (up if y[i] > 0.0 else down)
         d[i] = weight[i] * (bent if y[i] > 0.0 else bent_down)
-    numbers[INTERCEPT], numbers[VALUE], numbers[KNOWN] = b, value, 1.0
+    numbers[INTERCEPT], numbers[VALUE], numbers[PULLED], numbers[KNOWN] = b, value, 0.0, 1.0
     return both[0] + both[1]
 
 
@@ -78,50 +86,74 @@ def evaluate(y, weight, intercept, vectors, numbers):
     z, v, d, cost = vectors[Z], vectors[V], vectors[D], vectors[COST]
     b = numbers[INTERCEPT]
     if intercept:
-        b, value, _ = settled(y, z, weight, b, v, d, cost, False, 0.0)
+        b, value, bend = settled(y, z, weight, b, v, d, cost, False, 0.0)
     else:
-        value, _, _ = evaluated(y, z, weight, b, v, d, cost)
-    numbers[INTERCEPT], numbers[VALUE] = b, value
+        value, _, bend = evaluated(y, z, weight, b, v, d)
+    numbers[INTERCEPT], numbers[VALUE], numbers[PULLED], numbers[BEND] = b, value, 0.0, bend
+
+
+@inner
+def shift_of(numbers):
+    """c, by which θ = v − c·d differs from v."""
+    return numbers[PULLED] / numbers[BEND] if numbers[PULLED] != 0.0 else 0.0
 
 
 @inner(apart=True)
-def _measure(y, weight, l1, l2, coef, vectors, small, numbers):
-    """Write the objective, the best dual value and the gap to `numbers`, given the gradients.
+def set_dual_point(vectors, c):
+    """vectors[THERE] = θ."""
+    v, d, there = vectors[V], vectors[D], vectors[THERE]
+    for i in range(v.shape[0]):
+        there[i] = v[i] - c * d[i]
 
-    One dual point is c·v at the largest c ≤ 1 that satisfies every constraint. With l2, constraints are penalties, and
-    c = 1 is another.
+
+@inner(apart=True)
+def _measure(y, weight, l1, l2, goal, share, least, last, coef, vectors, small, numbers):
+    """Write the objective and the gap to `numbers`, given the gradients; return the gap that is wanted.
+
+    One dual point is s·θ at the largest s ≤ 1 that satisfies every constraint. Its value takes two logarithms for each
+    sample. Unless this is the `last` look, they are left out where an upper bound of it shows that the gap is larger
+    than wanted; the bound gives the gap then. With l2, constraints are penalties, and s = 1 is another dual point.
     """
     p, n = coef.shape[0], y.shape[0]
-    z, v, cost = vectors[Z], vectors[V], vectors[COST]
-    penalty, beyond, c, hard = 0.0, 0.0, 1.0, False
+    z, v, d, cost = vectors[Z], vectors[V], vectors[D], vectors[COST]
+    penalty, beyond, s, hard = 0.0, 0.0, 1.0, False
     for j in range(p):
         penalty += l1[j] * abs(coef[j]) + 0.5 * l2[j] * coef[j] * coef[j]
         size = abs(small[PULL, j])
         if size > l1[j]:
-            c = min(c, l1[j] / size * _DOWN)
+            s = min(s, l1[j] / size * _DOWN)
             if l2[j] > 0.0:
                 beyond += (size - l1[j]) * (size - l1[j]) / (2.0 * l2[j])
             else:
                 hard = True
     objective = numbers[VALUE] + penalty
+    wanted = min(goal, max(share * objective, least))
+    # Where θ is the gradient, loss and conjugate add up to its product with the predictions: no logarithms. The dual is
+    # concave, so this is an upper bound for other θ. For v − c·d, with |c| < 1, the rest is bounded as well.
+    b, c = numbers[INTERCEPT], shift_of(numbers)
+    sums, away = splat(0.0), splat(-c)
+    i = 0
+    while i < n:
+        rest = min(16, n - i)
+        theta = fma(away, load_part(d, i, rest), load_part(v, i, rest))
+        sums = fma(theta, add(load_part(z, i, rest), splat(b)), sums)
+        i += 16
+    product = total(sums)
     dual = 0.0  # of θ = 0
     if not hard:
-        # Where θ is the gradient, loss and conjugate add up to its product with the predictions: no logarithms.
-        b = numbers[INTERCEPT]
-        s = splat(0.0)
-        i = 0
-        while i < n:
-            rest = min(16, n - i)
-            s = fma(load_part(v, i, rest), add(load_part(z, i, rest), splat(b)), s)
-            i += 16
-        dual = max(dual, numbers[VALUE] + total(s) - beyond)
-    if 0.0 < c < 1.0:
-        dual = max(dual, entropy_of(y, weight, v, c, cost))
+        lost = 0.5 * c * c * numbers[BEND] / ((1.0 - abs(c)) * (1.0 - abs(c))) if c != 0.0 else 0.0
+        dual = max(dual, numbers[VALUE] + product - lost - beyond)
+    if 0.0 < s < 1.0 and objective - dual > wanted:
+        bound = max(dual, numbers[VALUE] + s * product)
+        if last or not objective - bound > wanted:
+            set_dual_point(vectors, c)
+            bound = max(dual, entropy_of(y, weight, vectors[THERE], s, cost))
+        dual = bound
+    gap = objective - dual
     numbers[OBJECTIVE] = objective
-    numbers[DUAL] = max(numbers[DUAL], dual)
-    gap = objective - numbers[DUAL]
     # A gap below zero by more than rounding is a contradiction; the true gap is known to this size only.
     numbers[GAP] = gap if gap >= 0.0 else (0.0 if -gap <= 1e-10 * abs(objective) else -gap)
+    return wanted
 
 
 @inner(apart=True)
@@ -155,15 +187,17 @@ def choose(norm, l1, l2, coef, small, column):
 def ended(y, weight, l1, l2, goal, share, least, steps, coef, vectors, small, numbers):
     """Compute the gap from the gradients; return whether the fit ends here, and the gap that is wanted."""
     numbers[KNOWN] = 1.0
-    _measure(y, weight, l1, l2, coef, vectors, small, numbers)
-    gap, wanted = numbers[GAP], min(goal, max(share * numbers[OBJECTIVE], least))
-    if not gap > wanted or numbers[STEPS] == steps or not math.isfinite(numbers[OBJECTIVE]):
+    last = numbers[STEPS] == steps
+    wanted = _measure(y, weight, l1, l2, goal, share, least, last, coef, vectors, small, numbers)
+    gap = numbers[GAP]
+    if not gap > wanted or last or not math.isfinite(numbers[OBJECTIVE]):
         return True, wanted
     numbers[IDLE] += 1.0
     if numbers[WIDE] == 0.0 or gap <= 0.5 * numbers[WIDE] or numbers[HIGH] - numbers[OBJECTIVE] >= _SHARE * gap:
         numbers[IDLE], numbers[WIDE], numbers[HIGH] = 0.0, gap, numbers[OBJECTIVE]
     if numbers[IDLE] == _IDLE:
         numbers[STALLED] = 1.0
+        _measure(y, weight, l1, l2, goal, share, least, True, coef, vectors, small, numbers)
         return True, wanted
     return False, wanted
 
@@ -202,13 +236,13 @@ def _covered(l1, coef, small, column, k):
 
 
 @inner(apart=True)
-def find_step(l1, l2, mass, coef, small, column, k):
+def find_step(l1, l2, mass, coef, small, column, k, numbers):
     """The step to the model's minimum, in small[STEP].
 
-    Return whether a coefficient moves, the step of the intercept, and the predicted change of the objective.
+    Return whether anything moves, the step of the intercept, and the predicted change of the objective.
     """
-    step, turn, predicted = small[STEP], 0.0, 0.0
-    moved = False
+    turn = shift_of(numbers)
+    step, predicted, moved = small[STEP], -turn * numbers[PULLED], turn != 0.0
     for a in range(k):
         j = column[a]
         step[a] = small[B, a] - coef[j]
@@ -218,36 +252,73 @@ def find_step(l1, l2, mass, coef, small, column, k):
     return moved, turn, predicted
 
 
+@inner
+def penalty_at(l1, l2, coef, step, column, k, t):
+    """The penalty at coef + t·step; columns outside the model have coefficients of 0."""
+    penalty = 0.0
+    for a in range(k):
+        j = column[a]
+        x = coef[j] + t * step[a]
+        penalty += l1[j] * abs(x) + 0.5 * l2[j] * x * x
+    return penalty
+
+
+@inner
+def accepts(objective, predicted, t, numbers):
+    """Whether a step to this objective is good enough. The last term is the rounding error of two equal sums."""
+    old = numbers[OBJECTIVE]
+    return objective <= old + _DECREASE * t * predicted + 4e-15 * abs(old)
+
+
 @inner(apart=True)
-def search_line(y, weight, intercept, l1, l2, turn, predicted, coef, vectors, small, column, k, numbers):
-    """Move along `vectors[WAY]`; return the share of the step, 0 if none decreases the objective."""
+def move(t, coef, vectors, small, column, k):
+    """Make vectors[THERE], a share t of the step away, the current predictions, and change the coefficients."""
+    z, there, step = vectors[Z], vectors[THERE], small[STEP]
+    for i in range(z.shape[0]):
+        z[i] = there[i]
+    for a in range(k):
+        j = column[a]
+        coef[j] = small[B, a] if t == 1.0 else coef[j] + t * step[a]
+
+
+@inner(apart=True)
+def settle(y, weight, intercept, b, value, pull, bend, vectors, numbers):
+    """Write intercept, loss, Σ v and Σ d at the predictions to `numbers`; if this intercept is bad, with the best."""
+    pull = pull if intercept else 0.0
+    if not abs(pull) <= _SHIFT * bend:
+        z, cost = vectors[Z], vectors[COST]
+        b, value, bend = settled(y, z, weight, b, vectors[V], vectors[D], cost, True, value)
+        pull = 0.0
+    numbers[INTERCEPT], numbers[VALUE], numbers[PULLED], numbers[BEND] = b, value, pull, bend
+
+
+@inner(apart=True)
+def settle_step(y, weight, intercept, b, value, pull, bend, vectors, small, p, numbers):
+    """`settle`, where `small` holds Xᵀv and Xᵀd: where the intercept stays, Xᵀθ follows from them."""
+    settle(y, weight, intercept, b, value, pull, bend, vectors, numbers)
+    numbers[KNOWN] = 0.0
+    if not intercept or numbers[PULLED] == pull:
+        c = shift_of(numbers)
+        for j in range(p):
+            small[PULL, j] -= c * small[DRIFT, j] if c != 0.0 else 0.0
+        numbers[KNOWN] = 1.0
+
+
+@inner(apart=True)
+def search_line(y, weight, intercept, l1, l2, turn, predicted, t, coef, vectors, small, column, k, numbers):
+    """Move along `vectors[WAY]`, from a share t of the step on; return the share, 0 if none decreases the objective."""
     n = y.shape[0]
-    z, v, d, way, there, cost = vectors[Z], vectors[V], vectors[D], vectors[WAY], vectors[THERE], vectors[COST]
-    step = small[STEP]
-    b, old = numbers[INTERCEPT], numbers[OBJECTIVE]
-    t = 1.0
+    z, v, d, way, there = vectors[Z], vectors[V], vectors[D], vectors[WAY], vectors[THERE]
+    b = numbers[INTERCEPT]
     for _ in range(_HALVINGS):
         for i in range(n):
             there[i] = z[i] + t * way[i]
-        value, _, _ = evaluated(y, there, weight, b + t * turn, v, d, cost)
-        penalty = 0.0  # columns outside the model have coefficients of 0
-        for a in range(k):
-            j = column[a]
-            x = coef[j] + t * step[a]
-            penalty += l1[j] * abs(x) + 0.5 * l2[j] * x * x
-        # The last term is the rounding error of two equal sums.
-        if value + penalty <= old + _DECREASE * t * predicted + 4e-15 * abs(old):
-            b += t * turn
-            if intercept:
-                b, value, _ = settled(y, there, weight, b, v, d, cost, True, value)
-            for i in range(n):
-                z[i] = there[i]
-            for a in range(k):
-                j = column[a]
-                coef[j] = small[B, a] if t == 1.0 else coef[j] + t * step[a]
-            numbers[INTERCEPT], numbers[VALUE] = b, value
+        value, pull, bend = evaluated(y, there, weight, b + t * turn, v, d)
+        if accepts(value + penalty_at(l1, l2, coef, small[STEP], column, k, t), predicted, t, numbers):
+            move(t, coef, vectors, small, column, k)
+            settle(y, weight, intercept, b + t * turn, value, pull, bend, vectors, numbers)
             return t
         t *= 0.5
     # v and d are those of a point that was rejected.
-    value, _, _ = evaluated(y, z, weight, b, v, d, cost)
+    evaluated(y, z, weight, b, v, d)
     return 0.0

@@ -93,7 +93,7 @@ def _advance(K, y, weight, intercept, l2, value, b, vectors):
     """Move α, Kα and b towards the model's minimum; return the new b and loss, and the share of the way, 0 if none."""
     n = y.shape[0]
     alpha, z, v, d = vectors[ALPHA], vectors[Z], vectors[V], vectors[D]
-    step, lean, way, there, cost = vectors[STEP], vectors[LEAN], vectors[WAY], vectors[THERE], vectors[COST]
+    step, lean, way, there = vectors[STEP], vectors[LEAN], vectors[WAY], vectors[THERE]
     turn = 0.0
     if intercept:
         sums, both = 0.0, 0.0
@@ -111,7 +111,7 @@ def _advance(K, y, weight, intercept, l2, value, b, vectors):
     for _ in range(_HALVINGS):
         for i in range(n):
             there[i] = z[i] + t * way[i]
-        value, _, _ = evaluated(y, there, weight, b + t * turn, v, d, cost)
+        value, _, _ = evaluated(y, there, weight, b + t * turn, v, d)
         # The last term is the rounding error of two equal sums.
         now = value + 0.5 * l2 * (size + t * (2.0 * along + t * bend))
         if now <= old + _DECREASE * t * slope + 4e-15 * abs(old):
@@ -139,7 +139,7 @@ def fit_worker(pass_, worker, out, K, y, weight, intercept, l2, goal, share, lea
             if intercept:
                 b, value, _ = settled(y, z, weight, b, v, d, cost, False, 0.0)
             else:
-                value, _, _ = evaluated(y, z, weight, b, v, d, cost)
+                value, _, _ = evaluated(y, z, weight, b, v, d)
             for i in range(n):
                 g[i] = v[i] - l2 * alpha[i]
             _multiply(K, g, n, vectors[KG])

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from stretto.kernels.core.compile import inner
 from stretto.kernels.linear.quadratic import soft
+from stretto.kernels.numeric.vector import fma, load, load_part, splat, store, store_part
 
 _TOGETHER = 4  # pivots whose updates of the other rows are made in one pass
 _LOST = 1e-13  # share of its diagonal below which a pivot is rounding error
@@ -44,19 +45,38 @@ def _solve(U, count, inverse, s):
         if last == count:
             break
         # All other rows: four updates while a row is in a register, in the order of the pivots.
-        r0, r1, r2, r3 = U[first], U[first + 1], U[first + 2], U[first + 3]
+        width = U.shape[1]
+        r0, r1, r2, r3 = first * width, (first + 1) * width, (first + 2) * width, (first + 3) * width
         for i in range(last, count):
-            x0, x1 = r0[i] * inverse[first], r1[i] * inverse[first + 1]
-            x2, x3 = r2[i] * inverse[first + 2], r3[i] * inverse[first + 3]
-            below = U[i]
-            for c in range(i, count):
-                below[c] = (((below[c] - x0 * r0[c]) - x1 * r1[c]) - x2 * r2[c]) - x3 * r3[c]
+            x0, x1 = splat(-U[first, i] * inverse[first]), splat(-U[first + 1, i] * inverse[first + 1])
+            x2, x3 = splat(-U[first + 2, i] * inverse[first + 2]), splat(-U[first + 3, i] * inverse[first + 3])
+            below, c = i * width, i
+            while c + 16 <= count:
+                x = fma(x1, load(U, r1 + c), fma(x0, load(U, r0 + c), load(U, below + c)))
+                store(U, below + c, fma(x3, load(U, r3 + c), fma(x2, load(U, r2 + c), x)))
+                c += 16
+            if c < count:
+                rest = count - c
+                x = fma(x0, load_part(U, r0 + c, rest), load_part(U, below + c, rest))
+                x = fma(x2, load_part(U, r2 + c, rest), fma(x1, load_part(U, r1 + c, rest), x))
+                store_part(U, below + c, rest, fma(x3, load_part(U, r3 + c, rest), x))
     for k in range(count - 1, -1, -1):
         row = U[k]
         rest = s[k]
         for c in range(k + 1, count):
             rest -= row[c] * s[c]
         s[k] = rest * inverse[k]
+
+
+@inner
+def _add_row(H, j, x, k, h):
+    """h += x · H[j]."""
+    at, by, c = j * H.shape[1], splat(x), 0
+    while c + 16 <= k:
+        store(h, c, fma(by, load(H, at + c), load(h, c)))
+        c += 16
+    if c < k:
+        store_part(h, c, k - c, fma(by, load_part(H, at + c, k - c), load_part(h, c, k - c)))
 
 
 @inner(apart=True)
@@ -66,9 +86,7 @@ def _multiply(H, k, b, h):
         h[c] = 0.0
     for j in range(k):
         if b[j] != 0.0:
-            row, x = H[j], b[j]
-            for c in range(k):
-                h[c] += x * row[c]
+            _add_row(H, j, b[j], k, h)
 
 
 @inner(apart=True)
@@ -130,9 +148,7 @@ def minimise(H, q, l1, unit, k, tolerance, b, h, U, inverse, s, which):
                 worst = max(worst, abs(change) * d / unit[j])
                 if new * old <= 0.0:
                     moved += 1
-                row = H[j]
-                for c in range(k):
-                    h[c] += change * row[c]
+                _add_row(H, j, change, k, h)
         made += 1
         if worst <= tolerance:
             break

@@ -1,9 +1,10 @@
 """Penalised logistic regression of few sparse features: a whole fit in one call, in one thread.
 
-The problem and the steps are those of `logistic_fit`, but X is stored by rows (CSR). A row adds its entries, which are
-few, to all gradients, and the products of all pairs of its entries to the quadratic model. Gradients and products fit
-in the cache, and the rows are read in their order. The products are those of the columns as they are; the means are
-subtracted at the end, as the intercept is eliminated.
+The problem and the steps are those of `logistic_fit`, but X is stored by rows (CSR). A row adds its entries to all
+gradients, and the products of all pairs of its entries to the quadratic model. Gradients and products fit in the cache,
+and the rows are read in their order. Where rows have so few entries that their loops take longer than the entries, X is
+given by columns as well (`by_columns`; else `start` is empty), and gradients and predictions go by columns. The
+products are those of the columns as they are; the means are subtracted at the end, as the intercept is eliminated.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import math
 import numpy as np
 
 from stretto.kernels.core.compile import inner, kernel
+from stretto.kernels.linear.columns import sparse_dot
 from stretto.kernels.linear.sample_losses import added
 from stretto.kernels.numeric.vector import get, put
 
@@ -31,6 +33,7 @@ from .logistic_step import (
     STALLED,
     STEP,
     STEPS,
+    THERE,
     UNIT,
     WAY,
     WORK,
@@ -47,6 +50,8 @@ from .logistic_step import (
     find_step,
     load_model,
     search_line,
+    set_dual_point,
+    shift_of,
     worst_violation,
 )
 from .small_model import minimise
@@ -54,45 +59,87 @@ from .small_model import minimise
 _CANCELLED = 1e-12  # what subtracting the mean leaves of a column's square, as a share, if that is rounding error
 
 
-@inner(apart=True)
-def _spread(indptr, indices, values, coef, to):
-    """to [n] = Xβ."""
-    for i in range(to.shape[0]):
-        s = 0.0
+@kernel
+def by_columns(indptr, indices, values, start, row, value):
+    """The entries in the order of their columns: start [p + 1], row and value [entries]."""
+    for j in range(start.shape[0]):
+        start[j] = 0
+    for t in range(indices.shape[0]):
+        put(start, np.int64(get(indices, t)) + 1, get(start, np.int64(get(indices, t)) + 1) + 1)
+    for j in range(1, start.shape[0]):
+        start[j] += start[j - 1]
+    for i in range(indptr.shape[0] - 1):
         for t in range(indptr[i], indptr[i + 1]):
-            s += np.float64(values[t]) * coef[np.uint64(indices[t])]
-        to[i] = s
+            j = np.int64(get(indices, t))
+            at = get(start, j)
+            put(row, at, i)
+            put(value, at, get(values, t))
+            put(start, j, at + 1)
+    for j in range(start.shape[0] - 1, 0, -1):
+        start[j] = start[j - 1]
+    start[0] = 0
 
 
 @inner(apart=True)
-def _gather(indptr, indices, values, v, to):
+def _spread(indptr, indices, values, start, row, value, coef, to):
+    """to [n] = Xβ."""
+    if start.shape[0] == 0:
+        for i in range(to.shape[0]):
+            s = 0.0
+            for t in range(indptr[i], indptr[i + 1]):
+                s += np.float64(values[t]) * coef[np.uint64(indices[t])]
+            to[i] = s
+        return
+    for i in range(to.shape[0]):
+        to[i] = 0.0
+    for j in range(coef.shape[0]):
+        b = coef[j]
+        if b != 0.0:
+            for t in range(start[j], start[j + 1]):
+                i = np.int64(get(row, t))
+                put(to, i, get(to, i) + b * np.float64(get(value, t)))
+
+
+@inner(apart=True)
+def _gather(indptr, indices, values, start, row, value, v, to):
     """to [p] = Xᵀv."""
     for j in range(to.shape[0]):
-        to[j] = 0.0
-    for i in range(v.shape[0]):
-        x = v[i]
-        for t in range(indptr[i], indptr[i + 1]):
-            to[np.uint64(indices[t])] += x * np.float64(values[t])
+        to[j] = sparse_dot(row, value, start[j], start[j + 1], v) if start.shape[0] else 0.0
+    if start.shape[0] == 0:
+        for i in range(v.shape[0]):
+            x = v[i]
+            for t in range(indptr[i], indptr[i + 1]):
+                to[np.uint64(indices[t])] += x * np.float64(values[t])
 
 
 @kernel
-def prepare(indptr, indices, values, y, weight, intercept, mean, norm, vectors, small, pair, numbers):
+def prepare(
+    indptr, indices, values, start, row, value, y, weight, intercept, mean, norm, vectors, small, pair, numbers
+):  # fmt: skip
     """Means [p] under the weights, norms about them, and the loss and gradients at β = 0; return Σ weight.
 
-    indptr, indices, values: X [n, p] by rows. The means are 0 without an intercept. pair [6, 2]: scratch.
+    X [n, p] by rows: indptr, indices, values; by columns, or empty: start, row, value. The means are 0 without an
+    intercept. pair [6, 2]: scratch.
     """
     p = mean.shape[0]
     mass = evaluate_zero(y, weight, intercept, vectors, pair, numbers)
     v, pull = vectors[V], small[PULL]
     for j in range(p):
         mean[j], norm[j], pull[j] = 0.0, 0.0, 0.0
-    for i in range(y.shape[0]):
-        w, u = weight[i], v[i]
-        for t in range(indptr[i], indptr[i + 1]):
-            j, x = np.uint64(indices[t]), np.float64(values[t])
-            mean[j] += w * x
-            norm[j] += w * x * x
-            pull[j] += u * x
+        if start.shape[0]:
+            for t in range(start[j], start[j + 1]):
+                i, x = np.int64(get(row, t)), np.float64(get(value, t))
+                mean[j] += get(weight, i) * x
+                norm[j] += get(weight, i) * x * x
+                pull[j] += get(v, i) * x
+    if start.shape[0] == 0:
+        for i in range(y.shape[0]):
+            w, u = weight[i], v[i]
+            for t in range(indptr[i], indptr[i + 1]):
+                j, x = np.uint64(indices[t]), np.float64(values[t])
+                mean[j] += w * x
+                norm[j] += w * x * x
+                pull[j] += u * x
     rest = added(v)  # with an intercept, rounding alone
     for j in range(p):
         whole = norm[j]
@@ -105,9 +152,9 @@ def prepare(indptr, indices, values, y, weight, intercept, mean, norm, vectors, 
 
 
 @kernel
-def predict(indptr, indices, values, y, weight, intercept, coef, vectors, numbers):
+def predict(indptr, indices, values, start, row, value, y, weight, intercept, coef, vectors, numbers):
     """Evaluate the loss at β = coef, with the optimal intercept; the search for it starts at numbers[INTERCEPT]."""
-    _spread(indptr, indices, values, coef, vectors[Z])
+    _spread(indptr, indices, values, start, row, value, coef, vectors[Z])
     evaluate(y, weight, intercept, vectors, numbers)
 
 
@@ -155,40 +202,43 @@ def _build(indptr, indices, values, intercept, l2, vectors, small, column, k, pl
 
 @inner(apart=True)
 def _advance(
-    indptr, indices, values, y, weight, intercept, l1, l2, mass, coef, vectors, small, column, k, change, numbers
+    indptr, indices, values, start, row, value, y, weight, intercept, l1, l2, mass, coef, vectors, small, column, k,
+    change, numbers,
 ):  # fmt: skip
     """Move along the line to the model's minimum; return the share of the way, 0 if none decreases the objective.
 
     change [p]: scratch.
     """
-    moved, turn, predicted = find_step(l1, l2, mass, coef, small, column, k)
+    moved, turn, predicted = find_step(l1, l2, mass, coef, small, column, k, numbers)
     if not moved:
         return 0.0
     for j in range(change.shape[0]):
         change[j] = 0.0
     for a in range(k):
         change[column[a]] = small[STEP, a]
-    _spread(indptr, indices, values, change, vectors[WAY])
-    return search_line(y, weight, intercept, l1, l2, turn, predicted, coef, vectors, small, column, k, numbers)
+    _spread(indptr, indices, values, start, row, value, change, vectors[WAY])
+    return search_line(y, weight, intercept, l1, l2, turn, predicted, 1.0, coef, vectors, small, column, k, numbers)
 
 
 @kernel
 def fit(
-    indptr, indices, values, y, weight, mean, norm, intercept, l1, l2, goal, share, least, steps, coef, vectors, small,
-    column, whose, value, change, H, U, numbers,
+    indptr, indices, values, start, row, value, y, weight, mean, norm, intercept, l1, l2, goal, share, least, steps,
+    coef, vectors, small, column, whose, entry, change, H, U, numbers,
 ):  # fmt: skip
     """Make Newton steps until the gap is at most min(goal, max(share · objective, least)), at most `steps`.
 
     `vectors` and numbers[: KNOWN + 1] hold the state at coef [p], the start and the solution. Results in `numbers`;
-    `small` and all arrays from `column` on are scratch: column [3 p], whose and value [longest row], change [p].
+    `small` and all arrays from `column` on are scratch: column [3 p], whose and entry [longest row], change [p].
     """
     p = coef.shape[0]
     numbers[STEPS], numbers[WORK], numbers[STALLED] = 0.0, 0.0, 0.0
     while True:
         pull = small[PULL]
         if numbers[KNOWN] == 0.0:
-            _gather(indptr, indices, values, vectors[V], pull)
-            rest = added(vectors[V]) if intercept else 0.0
+            set_dual_point(vectors, shift_of(numbers))
+            theta = vectors[THERE]
+            _gather(indptr, indices, values, start, row, value, theta, pull)
+            rest = added(theta) if intercept else 0.0
             for j in range(p):
                 pull[j] -= mean[j] * rest
         for j in range(p):
@@ -203,7 +253,7 @@ def fit(
             k = choose(norm, l1, l2, coef, small, column)
             numbers[COUNT] = k
             numbers[MASS] = _build(
-                indptr, indices, values, intercept, l2, vectors, small, column, k, column[2 * p :], whose, value, H
+                indptr, indices, values, intercept, l2, vectors, small, column, k, column[2 * p :], whose, entry, H
             )
         load_model(norm, l1, l2, coef, small, column, k, H)
         numbers[WORK] += minimise(
@@ -211,8 +261,8 @@ def fit(
             small[H_B], U, small[INVERSE], small[STEP], column[p:],
         )  # fmt: skip
         t = _advance(
-            indptr, indices, values, y, weight, intercept, l1, l2, numbers[MASS], coef, vectors, small, column, k,
-            change, numbers,
+            indptr, indices, values, start, row, value, y, weight, intercept, l1, l2, numbers[MASS], coef, vectors,
+            small, column, k, change, numbers,
         )  # fmt: skip
         numbers[KNOWN], numbers[BEFORE] = 0.0, gap if t == 1.0 else 0.0
         if t == 0.0 and not again:

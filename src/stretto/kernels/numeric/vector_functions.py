@@ -2,6 +2,7 @@
 
     each_exp(x)          sixteen float64 lanes to as many
     each_power(x, y)     the same of two vectors
+    halved(k)            2^−k of float64 lanes that are whole numbers from 0 to 1022
 
 The lanes are stored, and a loop calls the scalar function for each: where that has no branches, as exp and log, the
 compiler makes vector instructions of the loop again.
@@ -71,3 +72,19 @@ each_expm1, each_log1p = _each(elementary.expm1), _each(elementary.log1p)
 each_tanh, each_sin, each_cos = _each(elementary.tanh), _each(elementary.sin), _each(elementary.cos)
 each_erf, each_lgamma, each_sign = _each(elementary.erf), _each(elementary.lgamma), _each(elementary.sign)
 each_power = _each_pair(elementary.power)
+
+
+@intrinsic
+def halved(typingctx, k):
+    """Return 2^−k of whole numbers from 0 to 1022, float64: the exponent's bits."""
+    if not _is_float64(k):
+        return None
+
+    def codegen(context, builder, signature, args):
+        vec, whole = args[0].type, ir.VectorType(ir.IntType(64), LANES)
+        # The low bits of 2⁵² + m are m: the exponent is 1023 − k.
+        base = ir.Constant(vec, [2.0**52 + 1023.0] * LANES)
+        bits = builder.bitcast(builder.fsub(base, args[0]), whole)
+        return builder.bitcast(builder.shl(bits, ir.Constant(whole, [52] * LANES)), vec)
+
+    return k(k), codegen

@@ -21,7 +21,7 @@ from stretto.data.design.row_design import RowDesign
 from stretto.errors import DataError
 from stretto.models import checks
 from stretto.models.sklearn_base import check_sample_weight, compute_class_weight, validate_data
-from stretto.solvers.linear.few_features.choice import suits_newton, suits_sparse_newton
+from stretto.solvers.linear.few_features.choice import suits_sparse_newton
 from stretto.solvers.linear.moments.choice import suits_moments
 from stretto.solvers.linear.regression import AnyDesign, Fit, PenaltySolver, RegressionProblem, uniform
 
@@ -66,7 +66,7 @@ def converted(
 ) -> LinearInput:
     """The input with a design, if X is in memory; `laid_out` handles files. by_moments: see `read`.
 
-    by_newton : X that suits Newton steps is read by `FewFeaturesSolver` alone, which finds NaN and infinity in dense X
+    by_newton : X is read by a solver of `solver_of` for classes alone, which finds NaN and infinity in dense X
     by_rows : sparse X that suits Newton steps is stored by rows
     smooth : there is no L1 penalty
     """
@@ -77,7 +77,7 @@ def converted(
     if is_sparse(given.X):
         by_rows = by_rows and suits_sparse_newton(*given.shape, given.X.nnz, smooth=smooth)
         return replace(given, design=RowDesign.of(given.X) if by_rows else Design.of(given.X, checked=True))
-    later = later or (by_newton and suits_newton(*given.shape))
+    later = later or by_newton
     return replace(given, design=Design.of(given.X, checked=True, bounded=later))
 
 
@@ -95,6 +95,7 @@ def laid_out(given: LinearInput, crew: Crew) -> LinearInput:
         return replace(given, design=NodeDesign.read(given.X, parts))
     design = given.design.columns if isinstance(given.design, RowDesign) else given.design
     assert isinstance(design, Design)
+    design.refuse_unbounded_values()
     return replace(given, design=NodeDesign.sent(design, parts))
 
 

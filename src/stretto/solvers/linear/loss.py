@@ -93,12 +93,12 @@ class Logistic:
         self.y, self.weight, self.intercept, self.profile = y, weight, intercept, profile
 
     def look(self, z: Floats, b: float, *, settle: bool = True) -> LossPoint:
-        v, d, cost = np.empty_like(z), np.empty_like(z), np.empty_like(z)
+        v, d = np.empty_like(z), np.empty_like(z)
         if self.intercept and settle:
             find = sample_losses.settle_logistic[self.profile]
-            b, value, _ = find(self.y, z, self.weight, b, v, d, cost, False, 0.0)
+            b, value, _ = find(self.y, z, self.weight, b, v, d, np.empty_like(z), False, 0.0)
         else:
-            value, _, _ = sample_losses.look_logistic[self.profile](self.y, z, self.weight, b, v, d, cost)
+            value, _, _ = sample_losses.look_logistic[self.profile](self.y, z, self.weight, b, v, d)
         return LossPoint(value, b, v, d)
 
     def constant(self) -> float:
@@ -108,9 +108,9 @@ class Logistic:
 
     def step(self, z: Floats, way: Floats, t: float, b: float) -> tuple[Floats, LossPoint]:
         """z + t·way, and the loss there with intercept b, which need not be optimal."""
-        there, v, d, cost = np.empty_like(z), np.empty_like(z), np.empty_like(z), np.empty_like(z)
+        there, v, d = np.empty_like(z), np.empty_like(z), np.empty_like(z)
         look = sample_losses.step_logistic[self.profile]
-        value, pull, _ = look(self.y, z, way, t, self.weight, b, there, v, d, cost)
+        value, pull, _ = look(self.y, z, way, t, self.weight, b, there, v, d)
         return there, LossPoint(value, b, v, d, pull if self.intercept else 0.0)
 
     def settled(self, z: Floats, at: LossPoint) -> LossPoint:

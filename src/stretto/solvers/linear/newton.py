@@ -40,7 +40,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 _NEWTONS = 20  # quadratic models for one working set, at most
-_NEAR = 0.8  # of the gradient at which a column moves: a model leaves out columns with a smaller gradient
+NEAR = 0.8  # of the gradient at which a column moves: a model leaves out columns with a smaller gradient
 _ROW = 4  # entries of a row up to which sparse products take no longer than the sweeps of a model
 _TABLE = 4096  # columns of a Gram matrix that larger models fall back on
 _SMOOTH = 512  # dense columns without an L1 penalty above which conjugate gradients are tried before products
@@ -149,7 +149,7 @@ class SetSolver:
             if worst <= tolerance or setting.crew.asked:
                 break
             # Leave out columns that are zero and far from moving: each model computes its own products.
-            near = np.flatnonzero((b != 0.0) | ((slack if positive else np.abs(slack)) >= _NEAR * penalty))
+            near = np.flatnonzero((b != 0.0) | ((slack if positive else np.abs(slack)) >= NEAR * penalty))
             few, b = chosen[near], b[near]
             d = loss.curvature(point.z, point.at, self._damping)
             if d is setting.zero.at.d:

@@ -22,11 +22,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from stretto.cached import cached_property
 from stretto.errors import RunError
 from stretto.runtime.blocks.crew import Crew
 from stretto.schedule.working_sets import WorkingSets
 
-from .newton import SetSolver, permitted
+from .newton import NEAR, SetSolver, permitted
 from .point import LinearPoint, PreparedProblem, inside
 from .reduced.row_space import reduced_start, suits
 from .regression import Fit, RegressionProblem, uniform
@@ -162,7 +163,12 @@ class WorkingSetSolver:
             if found.converged or at.number >= max_rounds or self.crew.asked or at.idle == _IDLE:
                 break
             every = self._whole or (l1 <= 0.0 and self._free)  # without l1 no coefficient is zero
-            chosen = np.flatnonzero(pool).astype(np.int64) if every else self._choose(pool, point, pull, l1)
+            if every and l1 > 0.0:
+                chosen = np.flatnonzero(pool & ((point.coef != 0.0) | (self._urge(pull) >= NEAR * l1)))
+            elif every:
+                chosen = np.flatnonzero(pool)
+            else:
+                chosen = self._choose(pool, point, pull, l1)
             if not len(chosen):
                 break
             tolerance = at.strict * self._tolerance(point, pull, pool, chosen, l1, l2, left, goal)
@@ -260,11 +266,16 @@ class WorkingSetSolver:
         urge = self._urge(point.pulls)
         # ∂²conj ≥ 1 for the squared loss, ≥ 4 for the logistic one, in units of the weights.
         radius = float(np.sqrt(2.0 * max(0.0, gap) / (1.0 if self.setting.loss.quadratic else 4.0)))
-        norm = self.setting.norm / self.setting.scale
+        out = pool & self.spec.safe(c * urge, self._lengths, np.asarray(l1), radius) & (point.coef == 0.0)
+        pool[out] = False
+
+    @cached_property
+    def _lengths(self) -> Floats:
+        """[p] norms of the columns in units of the penalty: about zero for the logistic loss."""
+        norm: Floats = self.setting.norm / self.setting.scale
         if not self.setting.loss.quadratic and self.problem.intercept:
             norm = np.sqrt(norm**2 + float(np.sum(self.problem.weight)) * (self.setting.mean / self.setting.scale) ** 2)
-        out = pool & self.spec.safe(c * urge, norm, np.full(len(urge), l1), radius) & (point.coef == 0.0)
-        pool[out] = False
+        return norm
 
     def _choose(self, pool: NDArray[np.bool_], point: LinearPoint, pull: Floats, l1: float) -> Ints:
         norm = np.where(self.setting.usable, self.setting.norm, 1.0)

@@ -7,7 +7,7 @@ from __future__ import annotations
 # the machine.
 _PRODUCT, _VALUE, _SAMPLE = 0.08, 0.3, 20.0
 _STEPS = 6  # of a usual fit
-_LONGEST = 20e6  # a longer fit takes less time with working sets, which use threads
+_LONGEST = 100e6  # a longer fit takes less time with working sets, which use threads
 MOST = 127  # columns: with the intercept, the products of more would leave the L2 cache
 
 

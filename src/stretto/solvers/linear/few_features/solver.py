@@ -23,12 +23,14 @@ from stretto.runtime.blocks.crew import Crew
 
 from ..regression import Fit, RegressionProblem, uniform
 from ..working_sets import WorkingSetSolver
+from .sampled_start import sampled_gap, sampled_problem
 from .storage import storage_of
 
 Floats = NDArray[np.float64]
 
 _ROUNDING = 2.0**-46  # of the objective at zero: smaller gaps are rounding, so the solver aims at no less
 _STEPS = 50  # a usual fit takes fewer than ten
+_SAMPLED = 20  # rounds of a fit to some of the samples, at most
 
 
 @dataclass
@@ -37,7 +39,7 @@ class _Progress:
 
     coef: Floats  # [p]
     vectors: Floats  # [VECTORS, n] predictions, gradients and curvatures of the samples
-    numbers: Floats  # [NUMBERS] intercept, loss and dual value
+    numbers: Floats  # [NUMBERS] intercept, loss and sums over the samples
     epochs: int = 0  # sweeps and factors so far
     number: int = 0  # rounds completed
 
@@ -83,6 +85,8 @@ class FewFeaturesSolver:
         ended: Callable[[], None] | None = None,
     ) -> Fit:
         """`WorkingSetSolver.fit`: solve to a duality gap of `gap`, and of `share` times the objective."""
+        if self._now is None and start is None and max_rounds > 1:
+            start = self._sampled(l1, l2, gap, share)
         at = self._now or self._started(start)
         self._now = at
         try:
@@ -93,6 +97,15 @@ class FewFeaturesSolver:
         finally:
             self._now = None
         return found
+
+    def _sampled(self, l1: float, l2: float, gap: float, share: float) -> Fit | None:
+        """The solution for some of many samples, if β = 0 is not the one for all."""
+        if self.largest_l1() <= l1 or (some := sampled_problem(self.problem)) is None:
+            return None
+        solver = FewFeaturesSolver(some, self.crew, profile=self.profile)
+        loss = float(self._zero[1][kernels.VALUE])
+        found = solver.fit(l1, l2, gap=sampled_gap(some, loss, gap, share), max_rounds=_SAMPLED)
+        return found if found.objective < loss else None
 
     def _started(self, start: Fit | None) -> _Progress:
         """The initial state of a fit."""
@@ -108,11 +121,15 @@ class FewFeaturesSolver:
         if self._last is not None and self._last[0] is start:
             last = self._last[1]
             if np.array_equal(last.coef, start.coef):
-                # Another penalty has another dual and another model; the loss is the same.
+                # Another penalty has another model; the loss is the same.
                 again = np.zeros(kernels.NUMBERS)
-                again[: kernels.DUAL] = last.numbers[: kernels.DUAL]
+                again[: kernels.KNOWN] = last.numbers[: kernels.KNOWN]
                 return _Progress(last.coef.copy(), last.vectors.copy(), again)
-        at = _Progress(np.where(self._X.norm > 0.0, start.coef, 0.0), np.empty_like(vectors), np.zeros(kernels.NUMBERS))
+        if not self._handed_out:
+            self._handed_out = True
+        else:
+            vectors = np.empty_like(vectors)
+        at = _Progress(np.where(self._X.norm > 0.0, start.coef, 0.0), vectors, np.zeros(kernels.NUMBERS))
         at.numbers[kernels.INTERCEPT] = start.intercept + float(np.sum(self._X.shift * at.coef))
         self._X.predict(self.profile, at.coef, at.vectors, at.numbers)
         return at

@@ -7,7 +7,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from stretto.data.design.design import LARGEST, Design
+from stretto.data.design.design import Design
 from stretto.data.design.row_design import RowDesign
 from stretto.kernels.linear.column_statistics import clear_constant
 from stretto.kernels.newton import logistic_fit, logistic_step, sparse_fit
@@ -17,6 +17,9 @@ from ..regression import RegressionProblem
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+
+
+_SHORT = 8  # entries of a mean row, below which the loops over rows take longer than a copy by columns
 
 
 class Storage(Protocol):
@@ -67,18 +70,16 @@ class DenseColumns:
         self._factor = np.empty((p, p))
 
     def prepare(self, profile: str, vectors: Floats, numbers: Floats) -> None:
-        weight = self._data[2]
         mass = logistic_fit.prepare[profile](
             *self._data, self._intercept, self.shift, self.norm, vectors, self.small, np.empty((6, 2)), numbers
         )
-        # |x| ≤ |mean| + norm / √weight; where that is no proof, search for values that are refused.
-        with np.errstate(divide="ignore", invalid="ignore"):
-            if not np.max(np.abs(self.shift) + self.norm / np.sqrt(weight.min()), initial=0.0) <= LARGEST:
-                self._design.refuse_unbounded_values()
+        self._design.refuse_unproven_values(self.shift, self.norm, self._data[2])
         clear_constant(self.norm, self.shift, mass)
 
     def predict(self, profile: str, coef: Floats, vectors: Floats, numbers: Floats) -> None:
-        logistic_fit.predict[profile](*self._data, self._intercept, self.shift, coef, vectors, numbers)
+        logistic_fit.predict[profile](
+            *self._data, self._intercept, self.shift, coef, vectors, self.small, self.column, numbers
+        )
 
     def step(
         self, profile: str, l1: Floats, l2: Floats, goals: tuple[float, float, float], steps: int, coef: Floats,
@@ -91,7 +92,7 @@ class DenseColumns:
 
 
 class SparseRows:
-    """Sparse rows, in rising order of their columns."""
+    """Sparse rows, in rising order of their columns; short ones by columns as well."""
 
     def __init__(self, problem: RegressionProblem) -> None:
         given = problem.design
@@ -99,7 +100,13 @@ class SparseRows:
         if not isinstance(given, RowDesign):
             design = given if isinstance(given, Design) else given.pick(np.arange(p, dtype=np.int64))
             given = RowDesign.of(design.matrix)
-        self._data = (*given.rows, problem.y, problem.weight)
+        _, indices, values = given.rows
+        short = len(indices) < _SHORT * given.shape[0]
+        size = len(indices) if short else 0
+        columns = np.empty((p + 1) * short, np.int64), np.empty(size, np.int32), np.empty(size, values.dtype)
+        if short:
+            sparse_fit.by_columns(*given.rows, *columns)
+        self._data = (*given.rows, *columns, problem.y, problem.weight)
         self._intercept = problem.intercept
         self.shift, self.norm, self._mean = np.zeros(p), np.empty(p), np.empty(p)
         self.small, self.column, self.H = (

@@ -38,6 +38,7 @@ def solve_compiled(setting: PreparedProblem, point: LinearPoint, chosen: Ints, l
 
     Where steps make no more progress, the point is better than before, and `gap` may not be reached.
     """
+    assert isinstance(setting.loss, Logistic)
     problem, scale, mean = setting.problem, setting.scale[chosen], setting.mean[chosen]
     n, k = setting.columns.n, len(chosen)
     XT = setting.columns.parts[0][chosen]
@@ -64,5 +65,6 @@ def solve_compiled(setting: PreparedProblem, point: LinearPoint, chosen: Ints, l
     point.coef[chosen] = coef
     point.z = vectors[kernels.Z] + shift
     at = float(numbers[kernels.VALUE]), float(numbers[kernels.INTERCEPT]) - shift
-    point.at = LossPoint(*at, vectors[kernels.V].copy(), vectors[kernels.D].copy())
+    v, d = vectors[kernels.V].copy(), vectors[kernels.D].copy()
+    point.at = setting.loss.settled(point.z, LossPoint(*at, v, d, float(numbers[kernels.PULLED])))
     return int(numbers[kernels.WORK])
