@@ -3,8 +3,10 @@
     min over β, b:   Σ_i weight_i·loss(y_i, x_i·β + b)  +  l1·Σ_j scale_j|β_j|  +  ½·l2·Σ_j (scale_j β_j)²
 
 A round evaluates all columns that are still in the pool, which gives the duality gap. It drops columns that the gap
-proves zero, picks the columns nearest to their dual constraints (`schedule/working_sets.py`), and minimises over these
-alone, starting from the current point. The fit ends when the gap, a proven bound, is small enough.
+proves zero, and minimises over a working set of columns alone, starting from the current point. The fit ends when the
+gap, a proven bound, is small enough. With the squared loss, sweeps over all columns that violate their constraints find
+the set (`solvers/linear/reduced/entering.py`). Otherwise, and with a schedule of the user, it is the columns nearest to
+their constraints (`schedule/working_sets.py`).
 
 To minimise over a working set (`solvers/linear/newton.py`), the solver builds a quadratic model of the loss, exact for
 the squared loss. It computes the columns' inner products (`solvers/linear/gram.py`) and minimises by sweeps and Newton
@@ -26,9 +28,9 @@ from stretto.errors import RunError
 from stretto.runtime.blocks.crew import Crew
 from stretto.schedule.working_sets import WorkingSets
 
-from .entering import candidates, enter
 from .newton import SetSolver, permitted
 from .point import LinearPoint, PreparedProblem, inside
+from .reduced.entering import candidates, enter
 from .reduced.row_space import reduced_start, suits
 from .regression import Fit, RegressionProblem, uniform
 

@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.kernels.linear import descent
-
-from .point import LinearPoint, PreparedProblem
+from stretto.solvers.linear.point import LinearPoint, PreparedProblem
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
