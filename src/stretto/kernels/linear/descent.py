@@ -20,9 +20,10 @@ from .columns import dot, sparse_dot
 from .quadratic import soft, violation
 
 WORST, SWEPT, MOVED, COUNT, WORK, STALLED, SOLVED = range(7)
-RESULTS = 7
-# A sweep makes progress if it reduces the largest violation to this share, or the number of coefficients to that one.
-_SLOW, _SAME = 0.7, 0.98
+SEEN, HELD = 7, 8  # the largest violation and the coefficients at the last progress
+RESULTS = 9
+# Progress is to reduce the largest violation to this share, or the number of coefficients to that one.
+_LESS, _FEWER = 0.5, 0.95
 _WAITED = 3  # sweeps without progress, at least, before it ends
 _CLOSER = 0.3  # of the violation of all columns: that to which the support is solved before all are visited again
 
@@ -140,11 +141,10 @@ def _choose_all(on, said):
 
 
 @inner
-def _ends(b, on, whole, before, began, goal, tolerance, patience, said):
+def _ends(b, on, whole, began, goal, tolerance, patience, share, said):
     """End a sweep: keep the non-zero coordinates of `on`; return the violation to which the support is solved.
 
-    It is negative where all columns should be visited next. before : largest violation of the sweep before; began :
-    entries read before this sweep
+    It is negative where all columns should be visited next. began : entries read before this sweep
     """
     was, count = np.int64(said[COUNT]), 0
     for s in range(was):
@@ -154,28 +154,32 @@ def _ends(b, on, whole, before, began, goal, tolerance, patience, said):
     said[COUNT] = count
     said[SWEPT] += 1.0
     if whole:
-        said[STALLED] = 0.0
+        said[STALLED], said[SEEN], said[HELD] = 0.0, said[WORST], count
         said[SOLVED] = 1.0 if said[WORST] <= tolerance else 0.0
         return max(0.5 * tolerance, _CLOSER * said[WORST])
-    slow = said[WORST] > _SLOW * before and count > _SAME * was
     made = said[WORK] - began
-    said[STALLED] = said[STALLED] + made if slow else 0.0
-    if said[STALLED] >= max(patience, _WAITED * made):
+    if said[WORST] <= _LESS * said[SEEN] or count <= _FEWER * said[HELD]:
+        said[STALLED], said[SEEN], said[HELD] = 0.0, said[WORST], count
+    else:
+        said[STALLED] += made
+    # Newton steps take longer with more coefficients.
+    if said[STALLED] >= max(patience, made * max(_WAITED, share * count)):
         said[STALLED] = -1.0
     return goal if said[WORST] > goal else -1.0
 
 
 @kernel
 def enter_sparse(
-    which, indptr, indices, values, b, l1, ridge, unit, mean, curve, u, d, mass, lag, tolerance, patience, most,
+    which, indptr, indices, values, b, l1, ridge, unit, mean, curve, u, d, mass, lag, tolerance, patience, share, most,
     positive, on, said,
 ):  # fmt: skip
     """Sweep over all columns, over the support until it is nearly solved, over all columns again, and so on.
 
     A column enters the support only if the columns before it have left enough of the residual to explain, so that of
     many correlated columns few enter. It ends with violations of `tolerance` units at most, and also after `most`
-    entries or, without progress, `patience` entries: then columns are correlated, and Newton steps take less time.
-    said [7]; on [k] int64: its first said[COUNT] entries are the non-zero coordinates.
+    entries or, without progress, after `patience` entries and `share` sweeps for each coefficient: then columns are
+    correlated, and Newton steps take less time.
+    said [9]; on [k] int64: its first said[COUNT] entries are the non-zero coordinates.
     """
     said[:] = 0.0
     goal = -1.0
@@ -183,18 +187,17 @@ def enter_sparse(
         whole = goal < 0.0
         if whole:
             _choose_all(on, said)
-        before, began = said[WORST], said[WORK]
-        said[WORST] = 0.0
+        began, said[WORST] = said[WORK], 0.0
         for s in range(np.int64(said[COUNT])):
             _move_sparse(
                 on[s], which, indptr, indices, values, b, l1, ridge, unit, mean, curve, u, d, mass, lag, positive, said
             )
-        goal = _ends(b, on, whole, before, began, goal, tolerance, patience, said)
+        goal = _ends(b, on, whole, began, goal, tolerance, patience, share, said)
 
 
 @kernel
 def enter_dense(
-    which, XT, b, l1, ridge, unit, mean, curve, u, d, mass, lag, tolerance, patience, most, positive, on, said
+    which, XT, b, l1, ridge, unit, mean, curve, u, d, mass, lag, tolerance, patience, share, most, positive, on, said
 ):  # fmt: skip
     """`enter_sparse` for dense columns, XT [p, n]."""
     said[:] = 0.0
@@ -203,8 +206,7 @@ def enter_dense(
         whole = goal < 0.0
         if whole:
             _choose_all(on, said)
-        before, began = said[WORST], said[WORK]
-        said[WORST] = 0.0
+        began, said[WORST] = said[WORK], 0.0
         for s in range(np.int64(said[COUNT])):
             _move_dense(on[s], which, XT, b, l1, ridge, unit, mean, curve, u, d, mass, lag, positive, said)
-        goal = _ends(b, on, whole, before, began, goal, tolerance, patience, said)
+        goal = _ends(b, on, whole, began, goal, tolerance, patience, share, said)

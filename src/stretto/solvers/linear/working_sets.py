@@ -171,7 +171,7 @@ class WorkingSetSolver:
             if self._sweeps and l1 > 0.0:
                 chosen = candidates(self._urge(pull), pool, point.coef, l1, setting.columns.entries)
                 tolerance = at.strict * min(_LOOSE * l1, self._tolerance(point, pull, pool, chosen, l1, l2, left, goal))
-                made = self._enter(point, chosen, l1, l2, tolerance)
+                made = self._enter(point, chosen, l1, l2, tolerance, at.number > 1)
             if not made:
                 chosen = np.flatnonzero(pool).astype(np.int64) if every else self._choose(pool, point, pull, l1)
                 if not len(chosen):
@@ -203,20 +203,20 @@ class WorkingSetSolver:
                 tolerance = l1 * min(0.3, 0.3 * gap / max(size, gap, 1e-300))
                 if self._sweeps:
                     chosen = candidates(self._urge(pull), at.pool, point.coef, l1, setting.columns.entries)
-                    at.epochs = self._enter(point, chosen, l1, l2, tolerance)
+                    at.epochs = self._enter(point, chosen, l1, l2, tolerance, True)
                 if not at.epochs:
                     at.epochs = self._sets.solve(point, self._choose(at.pool, point, pull, l1), l1, l2, tolerance)
             setting.pull(point, np.flatnonzero(at.pool).astype(np.int64))
         return at
 
-    def _enter(self, point: LinearPoint, which: Ints, l1: float, l2: float, tolerance: float) -> int:
+    def _enter(self, point: LinearPoint, which: Ints, l1: float, l2: float, tolerance: float, later: bool) -> int:
         """Sweep over these columns, and solve for those that remain if that is not enough.
 
         Returns the sweeps and Newton steps made; 0 if the point is as it was.
         """
         columns = self.setting.columns
         first = self.spec.start_size(columns.p, columns.sparse)
-        entered = enter(self.setting, point, which, l1, l2, tolerance, first) if len(which) else None
+        entered = enter(self.setting, point, which, l1, l2, tolerance, first, later=later) if len(which) else None
         if entered is None:
             return 0
         made = entered.sweeps

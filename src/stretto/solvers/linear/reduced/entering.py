@@ -23,6 +23,9 @@ _ENTRIES = 1 << 24  # of the columns that sweeps visit: no more are read by one 
 _SWEEPS = 20  # over all columns, as a limit for the entries read
 # Entries that take less time than a round of Newton steps: read at least, and without progress at least.
 _MOST, _PATIENCE = 1 << 20, 1 << 18
+# Sweeps without progress for each coefficient, before Newton steps: in the first round of a fit, and in later ones,
+# where most of the Gram matrix is known.
+_FIRST, _LATER = 1 / 16, 1 / 64
 _NEAR = 0.95  # of the gradient at which a column moves: a set has columns with a larger one, as far as there is room
 _ROOM = 2  # columns of a set, as a multiple of its coefficients or, if there are more of these, of the samples
 
@@ -54,12 +57,20 @@ def candidates(urge: Floats, pool: NDArray[np.bool_], coef: Floats, l1: float, e
 
 
 def enter(
-    setting: PreparedProblem, point: LinearPoint, which: Ints, l1: float, l2: float, tolerance: float, first: int
+    setting: PreparedProblem,
+    point: LinearPoint,
+    which: Ints,
+    l1: float,
+    l2: float,
+    tolerance: float,
+    first: int,
+    *,
+    later: bool = False,
 ) -> Entered | None:
     """Sweep over the columns `which`, the support among them, and move the point; None if it did not get better.
 
     Gradients of `which` are current afterwards if the set is not solved. first : columns of a set, at least, if so
-    many are close to entering
+    many are close to entering; later : whether columns of an earlier set are among these
     """
     columns, problem = setting.columns, setting.problem
     columns.need(which)
@@ -72,7 +83,7 @@ def enter(
     before = setting.objective(point, l1, l2)
     sweep(
         which, *columns.parts, b, l1 * scale, ridge, scale, setting.mean[which], setting.norm[which] ** 2 + ridge, u,
-        problem.weight, mass, lag, tolerance, _PATIENCE, most, problem.positive, on, said,
+        problem.weight, mass, lag, tolerance, _PATIENCE, _LATER if later else _FIRST, most, problem.positive, on, said,
     )  # fmt: skip
     kept = point.coef[which]
     point.coef[which] = b
