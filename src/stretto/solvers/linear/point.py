@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from stretto.data.design.design import LARGEST, Design
 from stretto.errors import PlanError
 from stretto.kernels.linear.column_statistics import clear_constant
 from stretto.runtime.blocks.crew import Crew
@@ -71,6 +72,9 @@ class PreparedProblem:
         z = np.zeros(n)
         at = self.loss.look(z, self.loss.constant())
         self.mean, norm, pulls = self.columns.survey(problem.weight, problem.intercept, at.v)
+        design = problem.design
+        if isinstance(design, Design) and not (np.abs(self.mean) + norm <= LARGEST).all():
+            design.refuse_unbounded_values()  # the caller may have left it to this pass over the data
         self._centre(pulls, slice(None), at)
         clear_constant(norm, self.mean, float(np.sum(problem.weight)))
         self.norm = norm  # [p] zero for a constant column
@@ -104,7 +108,7 @@ class PreparedProblem:
     def pull(self, point: LinearPoint, which: Ints) -> None:
         """Compute x_j · v of these columns at the point."""
         self.columns.price(which, point.at.v, point.pulls)
-        self._centre(point.pulls, which, point.at)
+        self._centre(point.pulls, which if len(which) < self.columns.p else slice(None), point.at)
 
     def _centre(self, pulls: Floats, which: Ints | slice, at: LossPoint) -> None:
         """Remove rounding errors of Σ v, which is zero with an intercept; columns far from zero would magnify them."""

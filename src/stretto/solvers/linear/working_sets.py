@@ -158,7 +158,7 @@ class WorkingSetSolver:
             found = Fit(point.coef, point.at.b, left, objective, rounds, at.epochs, left <= goal, goal)
             if max_rounds == 0:
                 break
-            if self.spec.screen and l1 > 0.0:
+            if self.spec.screen and l1 > 0.0 and not found.converged:
                 self._screen(pool, point, c, objective - dual, l1)
             state: dict[str, Any] = {"round": at.number, "objective": objective, "gap": left, "goal": goal}
             state |= {"coef": point.coef, "intercept": point.at.b, "pool": int(np.count_nonzero(pool))}

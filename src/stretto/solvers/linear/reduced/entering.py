@@ -80,7 +80,12 @@ def enter(
     mass = float(np.sum(problem.weight)) if problem.intercept else 0.0
     most = max(_MOST, _SWEEPS * int(columns.entries[which].sum()))
     sweep = (descent.enter_sparse if columns.sparse else descent.enter_dense)[columns.profile]
-    before = setting.objective(point, l1, l2)
+
+    def objective() -> float:
+        away = scale * point.coef[which]  # all other coefficients are zero
+        return point.at.value + float(l1 * np.sum(np.abs(away)) + 0.5 * l2 * np.sum(away * away))
+
+    before = objective()
     sweep(
         which, *columns.parts, b, l1 * scale, ridge, scale, setting.mean[which], setting.norm[which] ** 2 + ridge, u,
         problem.weight, mass, lag, tolerance, _PATIENCE, _LATER if later else _FIRST, most, problem.positive, on, said,
@@ -88,7 +93,7 @@ def enter(
     kept = point.coef[which]
     point.coef[which] = b
     setting.predict(point, point.at.b)
-    if not setting.objective(point, l1, l2) < before:
+    if not objective() < before:
         point.coef[which] = kept
         setting.predict(point, point.at.b)
         return None
