@@ -112,8 +112,12 @@ def _move_sparse(at, which, indptr, indices, values, b, l1, ridge, unit, mean, c
     change = _visit(pull, b[at], l1[at], ridge[at], curve[at], unit[at], positive, said) - b[at]
     if change != 0.0:
         b[at] += change
-        for t in range(first, last):
-            u[indices[t]] -= d[indices[t]] * np.float64(values[t]) * change
+        if d.shape[0] == 0:
+            for t in range(first, last):
+                u[indices[t]] -= np.float64(values[t]) * change
+        else:
+            for t in range(first, last):
+                u[indices[t]] -= d[indices[t]] * np.float64(values[t]) * change
         lag[0] += mean[at] * change
 
 
@@ -127,8 +131,12 @@ def _move_dense(at, which, XT, b, l1, ridge, unit, mean, curve, u, d, mass, lag,
     change = _visit(pull, b[at], l1[at], ridge[at], curve[at], unit[at], positive, said) - b[at]
     if change != 0.0:
         b[at] += change
-        for i in range(u.shape[0]):
-            u[i] -= d[i] * np.float64(row[i]) * change
+        if d.shape[0] == 0:
+            for i in range(u.shape[0]):
+                u[i] -= np.float64(row[i]) * change
+        else:
+            for i in range(u.shape[0]):
+                u[i] -= d[i] * np.float64(row[i]) * change
         lag[0] += mean[at] * change
 
 
@@ -179,7 +187,7 @@ def enter_sparse(
     many correlated columns few enter. It ends with violations of `tolerance` units at most, and also after `most`
     entries or, without progress, after `patience` entries and `share` sweeps for each coefficient: then columns are
     correlated, and Newton steps take less time.
-    said [9]; on [k] int64: its first said[COUNT] entries are the non-zero coordinates.
+    d: empty if all are 1. said [9]; on [k] int64: its first said[COUNT] entries are the non-zero coordinates.
     """
     said[:] = 0.0
     goal = -1.0

@@ -79,6 +79,7 @@ def enter(
     u, lag, said, on = point.at.v.copy(), np.zeros(1), np.zeros(descent.RESULTS), np.empty(len(which), np.int64)
     mass = float(np.sum(problem.weight)) if problem.intercept else 0.0
     most = max(_MOST, _SWEEPS * int(columns.entries[which].sum()))
+    weight = np.empty(0) if setting.ones else problem.weight
     sweep = (descent.enter_sparse if columns.sparse else descent.enter_dense)[columns.profile]
 
     def objective() -> float:
@@ -88,7 +89,7 @@ def enter(
     before = objective()
     sweep(
         which, *columns.parts, b, l1 * scale, ridge, scale, setting.mean[which], setting.norm[which] ** 2 + ridge, u,
-        problem.weight, mass, lag, tolerance, _PATIENCE, _LATER if later else _FIRST, most, problem.positive, on, said,
+        weight, mass, lag, tolerance, _PATIENCE, _LATER if later else _FIRST, most, problem.positive, on, said,
     )  # fmt: skip
     kept = point.coef[which]
     point.coef[which] = b
