@@ -16,6 +16,8 @@ from linear_problems import Made, assert_optimal, objective, problems
 from stretto.errors import DataError, PlanError
 from stretto.models.linear.lasso import ElasticNet, Lasso
 from stretto.runtime.runtimes import Serial
+from stretto.runtime.simulated.spec import Simulated
+from stretto.schedule.working_sets import working_sets
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(70, 25)) * (RNG.random((70, 25)) < 0.6)
@@ -266,6 +268,12 @@ def test_unbounded_numbers_are_refused(bad: float) -> None:
     for form in (broken, sp.csr_array(broken), sp.csc_array(broken)):
         with pytest.raises(DataError, match="row 4, column 2"):
             Lasso().fit(form, Y)
+    wide = np.ones((70, 300))  # such a shape is read by working sets, not for moments
+    wide[4, 2] = bad
+    for form in (wide, np.asfortranarray(wide.astype(np.float32))):
+        for options in ({}, {"fit_intercept": False}, {"runtime": Simulated(nodes=2)}, {"schedule": working_sets()}):
+            with pytest.raises(DataError, match="row 4, column 2"):
+                Lasso(**options).fit(form, Y)
     with pytest.raises(ValueError, match="Input y contains"):
         Lasso().fit(X, np.where(np.arange(70) == 3, bad, Y))
     with pytest.raises(ValueError, match="sample_weight contains"):

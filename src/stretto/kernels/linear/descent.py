@@ -6,6 +6,8 @@ number, lag[0]: the true pull is u_i + d_i·lag, and sparse columns stay sparse.
 
 which [k] columns; b, l1, ridge, unit, mean [k]; curve [k] = Σ d (x − m)² + ridge; mass = Σ d. said [3], the results:
 the largest violation of the last sweep, the number of sweeps, coordinates that became zero or nonzero in the last one.
+`enter_…` also tell the number of non-zero coordinates, entries read, entries read since the last progress, and whether
+the violations of all columns are within the tolerance.
 """
 
 from __future__ import annotations
@@ -14,10 +16,16 @@ import numpy as np
 
 from stretto.kernels.core.compile import inner, kernel
 
-from .columns import dot
+from .columns import dot, sparse_dot
 from .quadratic import soft, violation
 
-WORST, SWEPT, MOVED = range(3)
+WORST, SWEPT, MOVED, COUNT, WORK, STALLED, SOLVED = range(7)
+SEEN, HELD = 7, 8  # the largest violation and the coefficients at the last progress
+RESULTS = 9
+# Progress is to reduce the largest violation to this share, or the number of coefficients to that one.
+_LESS, _FEWER = 0.5, 0.95
+_WAITED = 3  # sweeps without progress, at least, before it ends
+_CLOSER = 0.3  # of the violation of all columns: that to which the support is solved before all are visited again
 
 
 @inner
@@ -92,3 +100,121 @@ def sweep_dense(
         steady = _steady(said, steady)
         if said[WORST] <= tolerance or steady == 3:
             return
+
+
+@inner
+def _move_sparse(at, which, indptr, indices, values, b, l1, ridge, unit, mean, curve, u, d, mass, lag, positive, said):
+    if curve[at] <= 0.0:
+        return
+    first, last = indptr[which[at]], indptr[which[at] + 1]
+    said[WORK] += last - first
+    pull = sparse_dot(indices, values, first, last, u) + lag[0] * mass * mean[at]
+    change = _visit(pull, b[at], l1[at], ridge[at], curve[at], unit[at], positive, said) - b[at]
+    if change != 0.0:
+        b[at] += change
+        if d.shape[0] == 0:
+            for t in range(first, last):
+                u[indices[t]] -= np.float64(values[t]) * change
+        else:
+            for t in range(first, last):
+                u[indices[t]] -= d[indices[t]] * np.float64(values[t]) * change
+        lag[0] += mean[at] * change
+
+
+@inner
+def _move_dense(at, which, XT, b, l1, ridge, unit, mean, curve, u, d, mass, lag, positive, said):
+    if curve[at] <= 0.0:
+        return
+    row = XT[which[at]]
+    said[WORK] += u.shape[0]
+    pull = dot(XT, which[at], u) + lag[0] * mass * mean[at]
+    change = _visit(pull, b[at], l1[at], ridge[at], curve[at], unit[at], positive, said) - b[at]
+    if change != 0.0:
+        b[at] += change
+        if d.shape[0] == 0:
+            for i in range(u.shape[0]):
+                u[i] -= np.float64(row[i]) * change
+        else:
+            for i in range(u.shape[0]):
+                u[i] -= d[i] * np.float64(row[i]) * change
+        lag[0] += mean[at] * change
+
+
+@inner
+def _choose_all(on, said):
+    """Choose all coordinates."""
+    said[COUNT] = on.shape[0]
+    for at in range(on.shape[0]):
+        on[at] = at
+
+
+@inner
+def _ends(b, on, whole, began, goal, tolerance, patience, share, said):
+    """End a sweep: keep the non-zero coordinates of `on`; return the violation to which the support is solved.
+
+    It is negative where all columns should be visited next. began : entries read before this sweep
+    """
+    was, count = np.int64(said[COUNT]), 0
+    for s in range(was):
+        if b[on[s]] != 0.0:
+            on[count] = on[s]
+            count += 1
+    said[COUNT] = count
+    said[SWEPT] += 1.0
+    if whole:
+        said[STALLED], said[SEEN], said[HELD] = 0.0, said[WORST], count
+        said[SOLVED] = 1.0 if said[WORST] <= tolerance else 0.0
+        return max(0.5 * tolerance, _CLOSER * said[WORST])
+    made = said[WORK] - began
+    if said[WORST] <= _LESS * said[SEEN] or count <= _FEWER * said[HELD]:
+        said[STALLED], said[SEEN], said[HELD] = 0.0, said[WORST], count
+    else:
+        said[STALLED] += made
+    # Newton steps take longer with more coefficients.
+    if said[STALLED] >= max(patience, made * max(_WAITED, share * count)):
+        said[STALLED] = -1.0
+    return goal if said[WORST] > goal else -1.0
+
+
+@kernel
+def enter_sparse(
+    which, indptr, indices, values, b, l1, ridge, unit, mean, curve, u, d, mass, lag, tolerance, patience, share, most,
+    positive, on, said,
+):  # fmt: skip
+    """Sweep over all columns, over the support until it is nearly solved, over all columns again, and so on.
+
+    A column enters the support only if the columns before it have left enough of the residual to explain, so that of
+    many correlated columns few enter. It ends with violations of `tolerance` units at most, and also after `most`
+    entries or, without progress, after `patience` entries and `share` sweeps for each coefficient: then columns are
+    correlated, and Newton steps take less time.
+    d: empty if all are 1. said [9]; on [k] int64: its first said[COUNT] entries are the non-zero coordinates.
+    """
+    said[:] = 0.0
+    goal = -1.0
+    while said[SOLVED] == 0.0 and said[STALLED] >= 0.0 and said[WORK] < most:
+        whole = goal < 0.0
+        if whole:
+            _choose_all(on, said)
+        began, said[WORST] = said[WORK], 0.0
+        for s in range(np.int64(said[COUNT])):
+            _move_sparse(
+                on[s], which, indptr, indices, values, b, l1, ridge, unit, mean, curve, u, d, mass, lag, positive, said
+            )
+        goal = _ends(b, on, whole, began, goal, tolerance, patience, share, said)
+
+
+@kernel
+def enter_dense(
+    which, XT, b, l1, ridge, unit, mean, curve, u, d, mass, lag, tolerance, patience, share, most, positive, on, said
+):  # fmt: skip
+    """`enter_sparse` for dense columns, XT [p, n]."""
+    said[:] = 0.0
+    goal = -1.0
+    while said[SOLVED] == 0.0 and said[STALLED] >= 0.0 and said[WORK] < most:
+        whole = goal < 0.0
+        if whole:
+            _choose_all(on, said)
+        began, said[WORST] = said[WORK], 0.0
+        for s in range(np.int64(said[COUNT])):
+            _move_dense(on[s], which, XT, b, l1, ridge, unit, mean, curve, u, d, mass, lag, positive, said)
+        goal = _ends(b, on, whole, began, goal, tolerance, patience, share, said)

@@ -22,7 +22,6 @@ from stretto.errors import DataError
 from stretto.models import checks
 from stretto.models.sklearn_base import check_sample_weight, compute_class_weight, validate_data
 from stretto.solvers.linear.few_features.choice import suits_sparse_newton
-from stretto.solvers.linear.moments.choice import suits_moments
 from stretto.solvers.linear.regression import AnyDesign, Fit, PenaltySolver, RegressionProblem, uniform
 
 if TYPE_CHECKING:
@@ -47,24 +46,24 @@ class LinearInput:
         return int(self.X.shape[0]), int(self.X.shape[1])
 
 
-def read(estimator: Any, X: Any, y: Any, sample_weight: Any, *, numeric: bool, by_moments: bool = False) -> LinearInput:
+def read(estimator: Any, X: Any, y: Any, sample_weight: Any, *, numeric: bool, by_solver: bool = False) -> LinearInput:
     """Validate the arguments of fit by scikit-learn's rules, and convert those in memory.
 
     numeric : y holds numbers, not class names
-    by_moments : X of a shape that suits them is read by `Moments.of` alone, which finds NaN and infinity
+    by_solver : the first pass of the solver over a dense X, `Moments.of` or a survey, finds NaN and infinity
     """
-    return converted(taken(estimator, X, y, sample_weight, numeric=numeric), by_moments=by_moments)
+    return converted(taken(estimator, X, y, sample_weight, numeric=numeric), by_solver=by_solver)
 
 
 def converted(
     given: LinearInput,
     *,
-    by_moments: bool = False,
+    by_solver: bool = False,
     by_newton: bool = False,
     by_rows: bool = False,
     smooth: bool = False,
 ) -> LinearInput:
-    """The input with a design, if X is in memory; `laid_out` handles files. by_moments: see `read`.
+    """The input with a design, if X is in memory; `laid_out` handles files. by_solver: see `read`.
 
     by_newton : X is read by a solver of `solver_of` for classes alone, which finds NaN and infinity in dense X
     by_rows : sparse X that suits Newton steps is stored by rows
@@ -72,8 +71,8 @@ def converted(
     """
     if isinstance(given.X, DesignFiles):
         return given
-    # Moments do not contain values of samples that weigh nothing.
-    later = by_moments and uniform(given.weight) and suits_moments(*given.shape)
+    # Sums with weights do not contain values of samples that weigh nothing.
+    later = by_solver and uniform(given.weight)
     if is_sparse(given.X):
         by_rows = by_rows and suits_sparse_newton(*given.shape, given.X.nnz, smooth=smooth)
         return replace(given, design=RowDesign.of(given.X) if by_rows else Design.of(given.X, checked=True))

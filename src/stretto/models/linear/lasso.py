@@ -247,8 +247,8 @@ class ElasticNet(LeastSquares):
     ) -> Self:
         self._check_parameters()
         where = self._runtime(runtime)
-        moments = self.schedule is None and not self.standardize  # standard deviations read X before
-        given = read(self, X, y, sample_weight, numeric=True, by_moments=moments)
+        by_solver = self.schedule is None and not self.standardize  # standard deviations read X before
+        given = read(self, X, y, sample_weight, numeric=True, by_solver=by_solver)
         last = self._last(given)
         plan = self._planned(given, self._words(), last, made, where)
         samples = given.shape[0]

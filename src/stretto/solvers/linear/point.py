@@ -78,6 +78,7 @@ class PreparedProblem:
         clear_constant(norm, self.mean, float(np.sum(problem.weight)))
         self.norm = norm  # [p] zero for a constant column
         self.usable = norm > 0.0
+        self.ones = bool((problem.weight == 1.0).all())  # whether all samples weigh 1
         self.zero = LinearPoint(np.zeros(p), z, at, pulls)
 
     def stand(self, coef: Floats, intercept: float) -> LinearPoint:

@@ -3,8 +3,10 @@
     min over β, b:   Σ_i weight_i·loss(y_i, x_i·β + b)  +  l1·Σ_j scale_j|β_j|  +  ½·l2·Σ_j (scale_j β_j)²
 
 A round evaluates all columns that are still in the pool, which gives the duality gap. It drops columns that the gap
-proves zero, picks the columns nearest to their dual constraints (`schedule/working_sets.py`), and minimises over these
-alone, starting from the current point. The fit ends when the gap, a proven bound, is small enough.
+proves zero, and minimises over a working set of columns alone, starting from the current point. The fit ends when the
+gap, a proven bound, is small enough. With the squared loss, sweeps over all columns that violate their constraints find
+the set (`solvers/linear/reduced/entering.py`). Otherwise, and with a schedule of the user, it is the columns nearest to
+their constraints (`schedule/working_sets.py`).
 
 To minimise over a working set (`solvers/linear/newton.py`), the solver builds a quadratic model of the loss, exact for
 the squared loss. It computes the columns' inner products (`solvers/linear/gram.py`) and minimises by sweeps and Newton
@@ -29,6 +31,7 @@ from stretto.schedule.working_sets import WorkingSets
 
 from .newton import NEAR, SetSolver, permitted
 from .point import LinearPoint, PreparedProblem, inside
+from .reduced.entering import candidates, enter
 from .reduced.row_space import reduced_start, suits
 from .regression import Fit, RegressionProblem, uniform
 
@@ -38,6 +41,7 @@ Ints = NDArray[np.int64]
 # Columns whose products are kept: half a gigabyte. A constant, because the number kept can change the last bit.
 _SLOTS = 8192
 _ROUNDING = 2.0**-46  # of the objective at zero: smaller gaps are rounding, so the solver aims at no less
+_LOOSE = 0.05  # violations that sweeps leave, as a share of l1, at most: with all that violate, few others follow
 _IDLE = 20  # rounds without change, each stricter than the last, after which the fit ends
 
 
@@ -74,6 +78,7 @@ class WorkingSetSolver:
         self._free = schedule is None and not self.setting.loss.quadratic  # sets may be of any size
         # A Newton step takes a few sweeps; compared with them, evaluating all sparse columns after each is cheap.
         self._whole = self._free and problem.design.sparse
+        self._sweeps = schedule is None and self.setting.loss.quadratic  # sets are found by sweeps
         self._sets = SetSolver(self.setting, slots)
         self._last: tuple[Fit, LinearPoint] | None = None
         self._now: _Progress | None = None  # of the running fit, or of a restored one
@@ -154,7 +159,7 @@ class WorkingSetSolver:
             found = Fit(point.coef, point.at.b, left, objective, rounds, at.epochs, left <= goal, goal)
             if max_rounds == 0:
                 break
-            if self.spec.screen and l1 > 0.0:
+            if self.spec.screen and l1 > 0.0 and not found.converged:
                 self._screen(pool, point, c, objective - dual, l1)
             state: dict[str, Any] = {"round": at.number, "objective": objective, "gap": left, "goal": goal}
             state |= {"coef": point.coef, "intercept": point.at.b, "pool": int(np.count_nonzero(pool))}
@@ -163,19 +168,26 @@ class WorkingSetSolver:
             if found.converged or at.number >= max_rounds or self.crew.asked or at.idle == _IDLE:
                 break
             every = self._whole or (l1 <= 0.0 and self._free)  # without l1 no coefficient is zero
-            if every and l1 > 0.0:
-                chosen = np.flatnonzero(pool & ((point.coef != 0.0) | (self._urge(pull) >= NEAR * l1)))
-            elif every:
-                chosen = np.flatnonzero(pool)
-            else:
-                chosen = self._choose(pool, point, pull, l1)
-            if not len(chosen):
-                break
-            tolerance = at.strict * self._tolerance(point, pull, pool, chosen, l1, l2, left, goal)
-            before = point.coef[chosen]
-            made = self._sets.solve(point, chosen, l1, l2, tolerance, once=self._whole, gap=at.strict * goal, left=left)
+            before, made = point.coef.copy(), 0
+            if self._sweeps and l1 > 0.0:
+                chosen = candidates(self._urge(pull), pool, point.coef, l1, setting.columns.entries)
+                tolerance = at.strict * min(_LOOSE * l1, self._tolerance(point, pull, pool, chosen, l1, l2, left, goal))
+                made = self._enter(point, chosen, l1, l2, tolerance, at.number > 1)
+            if not made:
+                if every and l1 > 0.0:
+                    chosen = np.flatnonzero(pool & ((point.coef != 0.0) | (self._urge(pull) >= NEAR * l1)))
+                elif every:
+                    chosen = np.flatnonzero(pool)
+                else:
+                    chosen = self._choose(pool, point, pull, l1)
+                if not len(chosen):
+                    break
+                tolerance = at.strict * self._tolerance(point, pull, pool, chosen, l1, l2, left, goal)
+                made = self._sets.solve(
+                    point, chosen, l1, l2, tolerance, once=self._whole, gap=at.strict * goal, left=left
+                )
             at.epochs += made
-            at.idle = at.idle + 1 if np.array_equal(point.coef[chosen], before) else 0
+            at.idle = at.idle + 1 if np.array_equal(point.coef, before) else 0
             # A set that already met its tolerance must be solved more closely, whatever the estimate.
             at.strict = at.strict if made > int(setting.loss.quadratic) else 0.2 * at.strict
             setting.pull(point, np.flatnonzero(pool).astype(np.int64))
@@ -195,9 +207,26 @@ class WorkingSetSolver:
                 pull = point.pulls - l2 * setting.scale**2 * point.coef
                 size = l1 * float(np.sum(np.abs(setting.scale * point.coef)))
                 tolerance = l1 * min(0.3, 0.3 * gap / max(size, gap, 1e-300))
-                at.epochs = self._sets.solve(point, self._choose(at.pool, point, pull, l1), l1, l2, tolerance)
+                if self._sweeps:
+                    chosen = candidates(self._urge(pull), at.pool, point.coef, l1, setting.columns.entries)
+                    at.epochs = self._enter(point, chosen, l1, l2, tolerance, True)
+                if not at.epochs:
+                    at.epochs = self._sets.solve(point, self._choose(at.pool, point, pull, l1), l1, l2, tolerance)
             setting.pull(point, np.flatnonzero(at.pool).astype(np.int64))
         return at
+
+    def _enter(self, point: LinearPoint, which: Ints, l1: float, l2: float, tolerance: float, later: bool) -> int:
+        """Sweep over these columns, and solve for those that remain if that is not enough.
+
+        Returns the sweeps and Newton steps made; 0 if the point is as it was.
+        """
+        columns = self.setting.columns
+        first = self.spec.start_size(columns.p, columns.sparse)
+        entered = enter(self.setting, point, which, l1, l2, tolerance, first, later=later) if len(which) else None
+        if entered is None:
+            return 0
+        made = entered.sweeps
+        return made if entered.solved else made + self._sets.solve(point, entered.which, l1, l2, tolerance)
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Everything that decides later rounds: of the running fit, or of the next one along a path."""
