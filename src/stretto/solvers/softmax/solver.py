@@ -20,6 +20,7 @@ from stretto.solvers.linear.fit_saving import FitSaving
 from stretto.solvers.linear.point import inside
 
 from .constants import STEPS
+from .few_features import NewtonFit, run, suits_newton
 from .metric import DiagonalMetric, SampledGram, fits_table, room_for_table
 from .newton import newton_step, smooth_step
 from .nodes import passes_of
@@ -64,12 +65,25 @@ def solve(
 
     saved : saves the state between rounds, and provides that of a fit to resume
     """
+    saved = saved or FitSaving()
+    found = saved.take("softmax")
+    before = 0
+    if found is None and not problem.rows.sparse and suits_newton(*problem.rows.shape, problem.classes):
+        fit = NewtonFit(problem, profile)
+        if (at := saved.take("newton")) is not None:
+            fit.restore(at)
+        elif start is not None:
+            fit.start(start)
+        with saved.level("newton", fit.state):
+            stopped = run(fit, crew, gap, max_rounds, look, saved.ended)
+        before = int(fit.count[0])
+        if fit.gap <= gap or stopped or before >= max_rounds:
+            return SoftmaxFit(fit.W, fit.gap, fit.objective, before, before, fit.gap <= gap)
+        start, max_rounds = fit.W, max_rounds - before
     passes = passes_of(problem, crew, profile)
     small = problem.rows.entries * passes.width < _LARGE
     single = not small and (problem.rows.sparse or problem.rows.dtype == np.float32)
     point = SoftmaxPoint(problem, passes, np.float32 if single else np.float64)
-    saved = saved or FitSaving()
-    found = saved.take("softmax")
     if start is not None and found is None:
         point.start(start)
     search = SoftmaxSolver(point, gap, max_rounds, seed, look, saved.ended)
