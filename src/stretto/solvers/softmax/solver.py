@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from stretto.cached import cached_property
 from stretto.runtime.blocks.crew import Crew
 from stretto.solvers.linear.fit_saving import FitSaving
 from stretto.solvers.linear.point import inside
@@ -26,6 +27,8 @@ from .newton import newton_step, smooth_step
 from .nodes import passes_of
 from .point import SoftmaxPoint, SoftmaxProblem
 from .quasi_newton import LbfgsMemory
+from .working_sets import BEFORE, CLOSEST, SHARE, SMALL, choose, closer, solve_part, walk
+from .working_sets import newton_step as descent_step
 
 Floats = NDArray[np.float64]
 
@@ -93,7 +96,8 @@ def solve(
         return search.run()
 
 
-_PHASES = "rounded", "smooth", "quasi", "newton", "widened"  # the last: Newton rounds in float64 after float32
+# widened: Newton rounds in float64 after float32.
+_PHASES = "rounded", "smooth", "quasi", "newton", "widened", "sets"
 
 
 @dataclass
@@ -122,17 +126,21 @@ class SoftmaxSolver:
         self.point, self.wanted, self.max_rounds, self.look, self._ended = point, gap, max_rounds, look, ended
         problem, passes = point.problem, point.passes
         self.cornered = bool(np.any(problem.l1 > 0.0))
-        self.metric: DiagonalMetric | SampledGram
-        if fits_table(problem) and room_for_table(problem):
-            self.metric = SampledGram(problem, passes, seed)
-        else:
-            self.metric = DiagonalMetric(problem, passes)
+        self._seed = seed
         size = passes.shape[0] * passes.width
         many = size > _MANY
         self.memory = LbfgsMemory(passes, size, 10 if many else 30, np.float32 if many else np.float64)
         self.looks, self.rounds, self.stopped = 1, 0, False
         self._place = _SearchPoint("")
         self._restored: _SearchPoint | None = None  # position to resume from, until it is reached
+
+    @cached_property
+    def metric(self) -> DiagonalMetric | SampledGram:
+        """The preconditioner; working sets need none."""
+        problem, passes = self.point.problem, self.point.passes
+        if fits_table(problem) and room_for_table(problem):
+            return SampledGram(problem, passes, self._seed)
+        return DiagonalMetric(problem, passes)
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Everything that decides later rounds, to be saved between two of them."""
@@ -168,6 +176,11 @@ class SoftmaxSolver:
         """Run quasi-Newton rounds, then Newton rounds when those gain too little."""
         point = self.point
         at = self._restored
+        if self.cornered and point.problem.rows.sparse and (at is None or at.phase == "sets"):
+            self._sets()
+            at = None
+        if self.over:
+            return SoftmaxFit(point.W, point.gap, point.plain, self.rounds, self.looks, point.gap <= self.wanted)
         if at is None or at.phase in ("rounded", "smooth", "quasi"):
             if isinstance(self.metric, SampledGram) and self.cornered:
                 self._rounded(self.metric)
@@ -199,6 +212,35 @@ class SoftmaxSolver:
         self.stopped |= point.passes.crew.asked
         if self.look is not None:
             self.stopped |= self.look({**state, "W": point.W, "phase": phase})
+
+    # --- working sets -------------------------------------------------------------------------------------------------
+
+    def _sets(self) -> None:
+        """Solve sub-problems of features until the gap is small enough, or rounds make no more progress."""
+        point = self.point
+        at = self._take("sets") or _SearchPoint("sets", closeness=1.0)
+        closeness, failed = at.closeness, at.failed
+        if point.dtype != np.float64 and self.wanted < 1e-4 * point.plain:
+            point.widen()
+        crew, profile, rows = point.passes.crew, point.passes.profile, point.problem.rows
+        lengths = np.diff(rows.csc[0])
+        while not self.over and failed < 3:
+            self._reached(_SearchPoint("sets", failed=failed, closeness=closeness))
+            before, value = point.gap, point.plain
+            which = choose(point)
+            if int(lengths[which].sum()) <= SMALL * rows.entries:
+                W, made = solve_part(point, which, max(SHARE * self.wanted, BEFORE * before), crew, profile)
+                new = np.zeros_like(point.W)
+                new[np.append(which, len(new) - 1)] = W
+                point.start(new)
+                self.looks += 1 + made
+            else:
+                walk(point, descent_step(point, which, min(before, self.wanted), closeness, profile))
+                self.looks += 1
+            stalled = closeness == CLOSEST and point.gap > 0.9 * before
+            failed = failed + 1 if stalled else 0
+            closeness = closer(closeness, before, value - point.plain)
+            self._tell("sets")
 
     # --- quasi-Newton -------------------------------------------------------------------------------------------------
 
