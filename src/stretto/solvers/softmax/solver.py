@@ -1,5 +1,8 @@
 """Solver of softmax regression: preconditioned L-BFGS steps, then Newton steps when those gain too little.
 
+Few dense features and classes are left to `few_features`, and an L1 penalty to `working_sets`, where their data suit
+them; what follows is for all others, and for fits in which those make no more progress.
+
 A round is five L-BFGS steps, each one pass over the data, or one Newton step with many passes. With an L1 penalty,
 steps stay in an orthant. A Gram-matrix preconditioner cannot respect orthants: with it, |w| is smoothed at zero, less
 in each phase. The duality gap is known after every step and ends the fit.
@@ -9,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -27,7 +30,7 @@ from .newton import newton_step, smooth_step
 from .nodes import passes_of
 from .point import SoftmaxPoint, SoftmaxProblem
 from .quasi_newton import LbfgsMemory
-from .working_sets import BEFORE, CLOSEST, SHARE, SMALL, choose, closer, solve_part, walk
+from .working_sets import BEFORE, CLOSEST, SHARE, SMALL, by_columns, choose, closer, solve_part, walk
 from .working_sets import newton_step as descent_step
 
 Floats = NDArray[np.float64]
@@ -83,6 +86,8 @@ def solve(
         if fit.gap <= gap or stopped or before >= max_rounds:
             return SoftmaxFit(fit.W, fit.gap, fit.objective, before, before, fit.gap <= gap)
         start, max_rounds = fit.W, max_rounds - before
+    if by_columns(problem) and not problem.rows.sparse:
+        problem = replace(problem, rows=problem.rows.by_entries())
     passes = passes_of(problem, crew, profile)
     small = problem.rows.entries * passes.width < _LARGE
     single = not small and (problem.rows.sparse or problem.rows.dtype == np.float32)
@@ -176,7 +181,7 @@ class SoftmaxSolver:
         """Run quasi-Newton rounds, then Newton rounds when those gain too little."""
         point = self.point
         at = self._restored
-        if self.cornered and point.problem.rows.sparse and (at is None or at.phase == "sets"):
+        if by_columns(point.problem) and (at is None or at.phase == "sets"):
             self._sets()
             at = None
         if self.over:

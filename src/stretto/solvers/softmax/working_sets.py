@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from stretto.kernels.newton import softmax_descent as kernels
 from stretto.runtime.blocks.crew import Crew
 
+from .metric import fits_table
 from .passes import Passes
 from .point import SoftmaxPoint, SoftmaxProblem
 
@@ -29,6 +30,20 @@ _LOW = 1e-3  # of the gap: a step that decreases the objective by less was not c
 _STEPS, _SWEEPS = 20, 100  # Newton steps of a sub-problem, and sweeps of a step, at most
 _LITTLE = 0.1  # a sweep that gains less than this share of all sweeps of a step is the last one
 _ROUNDING = 1e-15
+_COPIED = 1 << 25  # values of a dense matrix that is copied as a sparse one, at most
+_FILLED = 0.3  # share of its values that are not zero, at most
+
+
+def by_columns(problem: SoftmaxProblem) -> bool:
+    """Whether coordinate descent over sparse columns solves a problem, rather than quasi-Newton steps.
+
+    It needs an L1 penalty. Dense columns are converted if most values are zero, or if there are too many for a Gram
+    matrix, without which quasi-Newton steps converge slowly.
+    """
+    rows = problem.rows
+    if rows.sparse or not np.any(problem.l1 > 0.0):
+        return bool(np.any(problem.l1 > 0.0))
+    return rows.entries <= _COPIED and (not fits_table(problem) or rows.filled <= _FILLED)
 
 
 def choose(point: SoftmaxPoint) -> Ints:
