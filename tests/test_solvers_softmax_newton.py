@@ -46,9 +46,13 @@ def solved(problem: SoftmaxProblem, gap: float, runtime: Runtime | None = None, 
 
 def objective(problem: SoftmaxProblem, W: Floats) -> float:
     k = problem.classes
-    z = np.hstack([problem.rows.dense if problem.rows.csr is None else sp.csr_array(
-        (problem.rows.csr[2], problem.rows.csr[1], problem.rows.csr[0]), shape=problem.rows.shape
-    ).toarray(), np.ones((len(problem.y), 1))]) @ W[:, :k]  # fmt: skip
+    rows = problem.rows
+    if rows.csr is not None:
+        indptr, indices, values = rows.csr
+        dense = sp.csr_array((values, indices, indptr), shape=rows.shape).toarray()
+    else:
+        dense = rows.parts[0]
+    z = dense @ W[:-1, :k] + W[-1, :k]
     top = z.max(axis=1)
     loss = np.log(np.exp(z - top[:, None]).sum(axis=1)) + top - z[np.arange(len(z)), problem.y]
     size = np.abs(W[:, :k]) * problem.l1[:, None] + 0.5 * problem.ridge[:, None] * W[:, :k] ** 2
