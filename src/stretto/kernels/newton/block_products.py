@@ -33,7 +33,7 @@ def fill(XT, at, count, mean, roots, block, to):
 
 
 @inner
-def _add_tile(block, a, b, step, count, parts, at, width):
+def add_tile(block, a, b, step, count, parts, at, width):
     """parts[at + r·width + c] += Σ_i block[a + r·step + i] · block[b + c·step + i] for r < 2, c < 4."""
     s0, s1, s2, s3 = splat(0.0), splat(0.0), splat(0.0), splat(0.0)
     t0, t1, t2, t3 = splat(0.0), splat(0.0), splat(0.0), splat(0.0)
@@ -81,7 +81,7 @@ def set_roots(d, first, count, roots):
 def multiply(block, used, k, count, parts, at, width):
     for a in range(used // _HIGH * _HIGH, k, _HIGH):
         for b in range(0, a + _HIGH, _WIDE):
-            _add_tile(block, a * ROWS, b * ROWS, ROWS, count, parts, at + a * width + b, width)
+            add_tile(block, a * ROWS, b * ROWS, ROWS, count, parts, at + a * width + b, width)
 
 
 @kernel(allocates=True)

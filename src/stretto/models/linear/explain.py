@@ -69,7 +69,7 @@ def joint_formula(model: Any) -> str:
 
 
 def joint_solver(model: Any, metric: str = "") -> str:
-    """How a joint model is solved, as text. metric: description of the metric, if known."""
+    """How a joint model is solved where no other solver suits the data, as text. metric: description, if known."""
     if model.solver == "sgd":
         return f"{model.optimizer}, 16 logical workers with a mini-batch each, up to {model.max_iter} epochs"
     return f"quasi-Newton steps, {STEPS} to a round{metric}; Newton's at the end where needed"

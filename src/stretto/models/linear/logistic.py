@@ -68,9 +68,9 @@ class LogisticRegression(LinearClassifier):
         Several classes are learned jointly. For each class against the rest, use
         `sklearn.multiclass.OneVsRestClassifier(st.LogisticRegression(…))`.
     solver : {"auto", "sgd", "svrg"}, default "auto"
-        "auto" takes working sets for two classes, or Newton steps with few samples and features, and quasi-Newton steps
-        for the joint model of several, which "sgd" learns by stochastic steps. "svrg", for two classes, takes
-        stochastic steps with variance reduction.
+        "auto" takes Newton steps with few samples and features, else working sets for two classes or with an L1
+        penalty, and quasi-Newton steps for other joint models of several classes. "sgd" learns these by stochastic
+        steps. "svrg", for two classes, takes stochastic steps with variance reduction.
     optimizer : {"adagrad", "adarevision", "sgd"}, default "adagrad"
         Of solver="sgd". "adarevision" is AdaGrad that corrects for gradients that are out of date. Refused with
         solver="auto", which does not use it.

@@ -15,11 +15,13 @@ from stretto.kernels.linear.softmax_tiles import strips
 from stretto.models import checks
 from stretto.models.sklearn_base import ConvergenceWarning
 from stretto.runtime.blocks.epoch_widths import EpochWidths
+from stretto.solvers.softmax.few_features import suits_newton
 from stretto.solvers.softmax.metric import fits_table, room_for_table
 from stretto.solvers.softmax.point import SoftmaxProblem
 from stretto.solvers.softmax.rows import DesignRows
 from stretto.solvers.softmax.sgd import solve_sgd
 from stretto.solvers.softmax.solver import SoftmaxFit, solve
+from stretto.solvers.softmax.working_sets import by_columns
 from stretto.text import duration, fact_page, show_bytes
 
 from .base import FitSession, say
@@ -147,8 +149,12 @@ def explain_joint(model: JointModel, problem: SoftmaxProblem) -> str:
     """Several lines: the problem, how X is stored, how and where it would be solved."""
     rows = problem.rows
     samples, features = rows.shape
-    metric = ""
+    metric, how = "", ""
     if model.solver != "sgd":
+        if not rows.sparse and suits_newton(samples, features, problem.classes):
+            how = "Newton steps of all features, in one thread"
+        elif by_columns(problem):
+            how = "Newton steps on working sets of features, by coordinate descent"
         table = fits_table(problem) and room_for_table(problem)
         metric = f", in the metric of {'products of all features' if table else 'the curvature of every feature'}"
     inside = "z = xW + b, b free" if problem.intercept else "z = xW"
@@ -162,7 +168,7 @@ def explain_joint(model: JointModel, problem: SoftmaxProblem) -> str:
     if model.standardize:
         facts.append(("scaling", "columns count as if their standard deviation were 1; X itself is not touched"))
     facts += [
-        ("solver", joint_solver(model, metric)),
+        ("solver", how or joint_solver(model, metric)),
         ("until", f"the duality gap is at most {model.tol:g} × the loss of the model without features, "
                   f"or {model.max_iter} {'epochs' if model.solver == 'sgd' else 'rounds'}"),
         ("grade", "identical: same data, parameters and seed, same bits, at any number of workers"),

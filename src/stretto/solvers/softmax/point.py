@@ -61,9 +61,21 @@ class SoftmaxProblem:
 
 
 class SoftmaxPoint:
-    """The current point of a solver: W [p + 1, K], and everything known about it."""
+    """The current point of a solver: W [p + 1, K], and everything known about it.
 
-    def __init__(self, problem: SoftmaxProblem, passes: Passes, dtype: Any = np.float64) -> None:
+    whole, each : the point of a problem of more features, and which rows of its arrays this problem has; without them
+        the model without features is evaluated
+    """
+
+    def __init__(
+        self,
+        problem: SoftmaxProblem,
+        passes: Passes,
+        dtype: Any = np.float64,
+        *,
+        whole: SoftmaxPoint | None = None,
+        each: Ints | None = None,
+    ) -> None:
         self.problem, self.passes, self.dtype = problem, passes, np.dtype(dtype)
         self.round = 0.0  # width of the smoothing of |w| at zero
         shape = passes.shape
@@ -78,8 +90,13 @@ class SoftmaxPoint:
         self._mixed: tuple[float, float, float, float] | None = None  # dual point that was not evaluated yet
         self._weighed = float(problem.weight.sum())
         self._share0 = problem.masses / self._weighed
-        self._mass = passes.sums() if problem.intercept else np.zeros(shape[0])
-        self._begin()
+        self.G0 = np.zeros(shape)
+        if whole is None:
+            self._mass = passes.sums() if problem.intercept else np.zeros(shape[0])
+            self._begin()
+        else:
+            self._mass, self.G0 = whole._mass[each], whole.G0[each]
+            self.start(whole.W[each])
 
     def _begin(self) -> None:
         """Evaluate the model without features: its gradient is part of every bound."""
@@ -87,7 +104,6 @@ class SoftmaxPoint:
         if self.problem.intercept:
             self.W[-1, :k] = np.log(np.maximum(self._share0, 1e-300))
             self.W[-1, :k] -= self.W[-1, :k].mean()
-        self.G0 = np.zeros(self.passes.shape)
         self.start(self.W)
         self.G0 = self.G.copy()
         self.settle()  # again, with that gradient

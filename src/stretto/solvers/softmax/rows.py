@@ -115,6 +115,20 @@ class DesignRows:
         turned = part.tocsr()
         return DesignRows((self.shape[0], len(which)), csr=(turned.indptr, turned.indices, turned.data))
 
+    @property
+    def filled(self) -> float:
+        """Share of the cells that are not zero."""
+        if self.dense is None:
+            return self.entries / max(1, self.shape[0] * self.shape[1])
+        return float(np.count_nonzero(self.dense)) / max(1, self.dense.size)
+
+    def by_entries(self) -> DesignRows:
+        """The same matrix as CSR."""
+        import scipy.sparse
+
+        turned = scipy.sparse.csr_array(self.parts[0])
+        return DesignRows(self.shape, csr=(turned.indptr, turned.indices, turned.data))
+
     def scaled(self, factor: NDArray[np.float64]) -> DesignRows:
         """A copy with column j multiplied by factor[j] [p]."""
         if self.dense is not None:

@@ -1,5 +1,8 @@
 """Solver of softmax regression: preconditioned L-BFGS steps, then Newton steps when those gain too little.
 
+Few dense features and classes are left to `few_features`, and an L1 penalty to `working_sets`, where their data suit
+them; what follows is for all others, and for fits in which those make no more progress.
+
 A round is five L-BFGS steps, each one pass over the data, or one Newton step with many passes. With an L1 penalty,
 steps stay in an orthant. A Gram-matrix preconditioner cannot respect orthants: with it, |w| is smoothed at zero, less
 in each phase. The duality gap is known after every step and ends the fit.
@@ -9,22 +12,26 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from stretto.cached import cached_property
 from stretto.runtime.blocks.crew import Crew
 from stretto.solvers.linear.fit_saving import FitSaving
 from stretto.solvers.linear.point import inside
 
 from .constants import STEPS
+from .few_features import NewtonFit, run, suits_newton
 from .metric import DiagonalMetric, SampledGram, fits_table, room_for_table
 from .newton import newton_step, smooth_step
 from .nodes import passes_of
 from .point import SoftmaxPoint, SoftmaxProblem
 from .quasi_newton import LbfgsMemory
+from .working_sets import BEFORE, CLOSEST, SHARE, SMALL, by_columns, choose, closer, solve_part, walk
+from .working_sets import newton_step as descent_step
 
 Floats = NDArray[np.float64]
 
@@ -64,12 +71,27 @@ def solve(
 
     saved : saves the state between rounds, and provides that of a fit to resume
     """
+    saved = saved or FitSaving()
+    found = saved.take("softmax")
+    before = 0
+    if found is None and not problem.rows.sparse and suits_newton(*problem.rows.shape, problem.classes):
+        fit = NewtonFit(problem, profile)
+        if (at := saved.take("newton")) is not None:
+            fit.restore(at)
+        elif start is not None:
+            fit.start(start)
+        with saved.level("newton", fit.state):
+            stopped = run(fit, crew, gap, max_rounds, look, saved.ended)
+        before = int(fit.count[0])
+        if fit.gap <= gap or stopped or before >= max_rounds:
+            return SoftmaxFit(fit.W, fit.gap, fit.objective, before, before, fit.gap <= gap)
+        start, max_rounds = fit.W, max_rounds - before
+    if by_columns(problem) and not problem.rows.sparse:
+        problem = replace(problem, rows=problem.rows.by_entries())
     passes = passes_of(problem, crew, profile)
     small = problem.rows.entries * passes.width < _LARGE
     single = not small and (problem.rows.sparse or problem.rows.dtype == np.float32)
     point = SoftmaxPoint(problem, passes, np.float32 if single else np.float64)
-    saved = saved or FitSaving()
-    found = saved.take("softmax")
     if start is not None and found is None:
         point.start(start)
     search = SoftmaxSolver(point, gap, max_rounds, seed, look, saved.ended)
@@ -79,7 +101,8 @@ def solve(
         return search.run()
 
 
-_PHASES = "rounded", "smooth", "quasi", "newton", "widened"  # the last: Newton rounds in float64 after float32
+# widened: Newton rounds in float64 after float32.
+_PHASES = "rounded", "smooth", "quasi", "newton", "widened", "sets"
 
 
 @dataclass
@@ -108,17 +131,21 @@ class SoftmaxSolver:
         self.point, self.wanted, self.max_rounds, self.look, self._ended = point, gap, max_rounds, look, ended
         problem, passes = point.problem, point.passes
         self.cornered = bool(np.any(problem.l1 > 0.0))
-        self.metric: DiagonalMetric | SampledGram
-        if fits_table(problem) and room_for_table(problem):
-            self.metric = SampledGram(problem, passes, seed)
-        else:
-            self.metric = DiagonalMetric(problem, passes)
+        self._seed = seed
         size = passes.shape[0] * passes.width
         many = size > _MANY
         self.memory = LbfgsMemory(passes, size, 10 if many else 30, np.float32 if many else np.float64)
         self.looks, self.rounds, self.stopped = 1, 0, False
         self._place = _SearchPoint("")
         self._restored: _SearchPoint | None = None  # position to resume from, until it is reached
+
+    @cached_property
+    def metric(self) -> DiagonalMetric | SampledGram:
+        """The preconditioner; working sets need none."""
+        problem, passes = self.point.problem, self.point.passes
+        if fits_table(problem) and room_for_table(problem):
+            return SampledGram(problem, passes, self._seed)
+        return DiagonalMetric(problem, passes)
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Everything that decides later rounds, to be saved between two of them."""
@@ -154,6 +181,11 @@ class SoftmaxSolver:
         """Run quasi-Newton rounds, then Newton rounds when those gain too little."""
         point = self.point
         at = self._restored
+        if by_columns(point.problem) and (at is None or at.phase == "sets"):
+            self._sets()
+            at = None
+        if self.over:
+            return SoftmaxFit(point.W, point.gap, point.plain, self.rounds, self.looks, point.gap <= self.wanted)
         if at is None or at.phase in ("rounded", "smooth", "quasi"):
             if isinstance(self.metric, SampledGram) and self.cornered:
                 self._rounded(self.metric)
@@ -185,6 +217,35 @@ class SoftmaxSolver:
         self.stopped |= point.passes.crew.asked
         if self.look is not None:
             self.stopped |= self.look({**state, "W": point.W, "phase": phase})
+
+    # --- working sets -------------------------------------------------------------------------------------------------
+
+    def _sets(self) -> None:
+        """Solve sub-problems of features until the gap is small enough, or rounds make no more progress."""
+        point = self.point
+        at = self._take("sets") or _SearchPoint("sets", closeness=1.0)
+        closeness, failed = at.closeness, at.failed
+        if point.dtype != np.float64 and self.wanted < 1e-4 * point.plain:
+            point.widen()
+        crew, profile, rows = point.passes.crew, point.passes.profile, point.problem.rows
+        lengths = np.diff(rows.csc[0])
+        while not self.over and failed < 3:
+            self._reached(_SearchPoint("sets", failed=failed, closeness=closeness))
+            before, value = point.gap, point.plain
+            which = choose(point)
+            if int(lengths[which].sum()) <= SMALL * rows.entries:
+                W, made = solve_part(point, which, max(SHARE * self.wanted, BEFORE * before), crew, profile)
+                new = np.zeros_like(point.W)
+                new[np.append(which, len(new) - 1)] = W
+                point.start(new)
+                self.looks += 1 + made
+            else:
+                walk(point, descent_step(point, which, min(before, self.wanted), closeness, profile))
+                self.looks += 1
+            stalled = closeness == CLOSEST and point.gap > 0.9 * before
+            failed = failed + 1 if stalled else 0
+            closeness = closer(closeness, before, value - point.plain)
+            self._tell("sets")
 
     # --- quasi-Newton -------------------------------------------------------------------------------------------------
 
