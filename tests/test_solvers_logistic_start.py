@@ -99,7 +99,7 @@ def test_loss_gradient_and_curvature(n: int) -> None:
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("shape", [(1, 1), (7, 9), (8, 8), (77, 35), (130, 200)])
 def test_transposing(shape: tuple[int, int], dtype: type) -> None:
-    X = np.random.default_rng(0).standard_normal(shape).astype(dtype)
+    X: Floats = np.random.default_rng(0).standard_normal(shape).astype(dtype)
     to = np.empty(shape[::-1], dtype)
     transpose.exact(X, to)
     np.testing.assert_array_equal(to, X.T)
