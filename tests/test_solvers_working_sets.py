@@ -352,7 +352,7 @@ def blocks(n: int, p: int, width: int) -> Any:
 def test_correlated_columns_take_few_rounds(storage: str, positive: bool) -> None:
     X = blocks(200, 1200, 40)
     y = X[:, ::40].sum(axis=1)
-    options = {"storage": storage, "positive": positive}
+    options: dict[str, Any] = {"storage": storage, "positive": positive}
     with solving(X, y, **options) as works, solving(X, y, schedule=working_sets(), **options) as by_distance:
         l1, gap = 0.03 * works.largest_l1(), 1e-6 * whole(works)
         found, other = works.fit(l1, gap=gap), by_distance.fit(l1, gap=gap)
@@ -368,7 +368,7 @@ def test_the_furthest_columns_are_visited_if_all_have_too_many_entries(monkeypat
 
     def visited(room: int) -> list[int]:
         monkeypatch.setattr(entering, "_ENTRIES", room)
-        return entering.candidates(urge, pool, coef, 1.0, entries).tolist()
+        return list(entering.candidates(urge, pool, coef, 1.0, entries))
 
     assert visited(50) == [0, 1, 2, 3, 4], "all beyond their constraints, and the support"
     assert visited(35) == [0, 2, 3]
