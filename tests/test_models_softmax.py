@@ -360,9 +360,11 @@ def test_explain_says_what_would_be_done() -> None:
         "4 classes jointly",
         "CSC turned into CSR once",
         "a CSC copy is made once",
-        "the curvature of every feature",
+        "working sets of features",
         "1 worker",
     ):
         assert words in text
-    assert "products of all features" in LogisticRegression(l1_ratio=0.0).explain(X, Y)
+    assert "the curvature of every feature" in LogisticRegression(l1_ratio=0.0).explain(sp.csc_array(X), Y)
+    assert "Newton steps of all features" in LogisticRegression(l1_ratio=0.0).explain(X, Y)
+    assert "products of all features" in LogisticRegression(l1_ratio=0.0).explain(np.tile(X, 12), Y)
     assert "adarevision" in LogisticRegression(solver="sgd", optimizer="adarevision", l1_ratio=1.0).explain(X, Y)
