@@ -28,7 +28,6 @@ from .logistic_step import (
     BEFORE,
     CLOSE,
     COUNT,
-    DUAL,
     GAP,
     H_B,
     HIGH,
@@ -36,6 +35,7 @@ from .logistic_step import (
     INVERSE,
     KNOWN,
     L1,
+    NUMBERS,
     OBJECTIVE,
     PULL,
     STALLED,
@@ -76,6 +76,9 @@ from .softmax_rows import (
 # scratch.
 MASSES, ODDS, EXCESS, COMMON = range(4)
 CLASSES = 4
+# Of `numbers` [SIZE]: the slots of `logistic_step`, and the best dual value so far.
+DUAL = NUMBERS
+SIZE = NUMBERS + 1
 _DECREASE = 1e-4  # share of the predicted decrease that a step must achieve
 _HALVINGS = 30
 _IDLE, _SHARE = 10, 0.1  # as in `logistic_step`
@@ -357,7 +360,7 @@ def _settle(n, p, k, span, lead, packed, scores, samples, classes, goal, coef, n
 @inner(apart=True)
 def _advance(n, p, k, span, lead, packed, scores, samples, l1, l2, coef, change, small, column, count, numbers):
     """Move along the line to the model's minimum; return the share of the way, 0 if none decreases the objective."""
-    moved, _, predicted = find_step(l1, l2, 0.0, coef, small, column, count)
+    moved, _, predicted = find_step(l1, l2, 0.0, coef, small, column, count, numbers)
     if not moved:
         return 0.0
     for a in range(change.shape[0]):
@@ -397,8 +400,8 @@ def fit(
 ):  # fmt: skip
     """Make Newton steps until the gap is at most `goal`, at most `steps`.
 
-    norm, l1, l2, coef [(p + 1)·k]; coef is the start and the solution, and scores, samples and numbers[: KNOWN + 1] are
-    its state. norm: 0 for coefficients that stay. Results in `numbers`; all arrays from `tile` on are scratch.
+    norm, l1, l2, coef [(p + 1)·k]; coef is the start and the solution, and scores, samples and numbers are its
+    state. norm: 0 for coefficients that stay. Results in `numbers`; all arrays from `tile` on are scratch.
     """
     size = (p + 1) * k
     numbers[STEPS], numbers[WORK], numbers[STALLED] = 0.0, 0.0, 0.0

@@ -66,7 +66,7 @@ class NewtonFit:
         self.samples = np.zeros((softmax_rows.SAMPLES, blocks * ROWS))
         self.classes = np.empty((softmax_fit.CLASSES + k + 1, k))
         self.mean, square, self.first = np.empty(p), np.empty(p), np.empty(size)
-        self.coef, self.numbers = np.zeros(size), np.zeros(logistic_step.NUMBERS)
+        self.coef, self.numbers = np.zeros(size), np.zeros(softmax_fit.SIZE)
         self._tile = np.empty(8)
         mass = softmax_fit.prepare[profile](
             problem.rows.dense, problem.y, problem.weight, problem.intercept, k, span, lead, self.mean, square,
