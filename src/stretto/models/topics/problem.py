@@ -28,7 +28,8 @@ SAMPLERS = ("sparse", "mh")
 FIRST_TOPICS = ("progressive", "random")
 SETTLING = 30  # epochs before priors are learned and early stopping counts
 AVERAGES = 32  # a fit averages after every 32nd of its epochs in its last quarter: eight states, more of a short fit
-WARM_BETA = 0.07  # beta during the warm-up, less for corpora with few tokens, see `warm_prior`
+WARM_BETA = 0.07  # beta during the warm-up, less for corpora with few tokens or long documents, see `warm_prior`
+WARM_LENGTH = 200  # mean tokens of a document up to which it is not lowered
 # Sums for averaging by default take at most this many bytes for a token, or in all.
 AVERAGE_PER_TOKEN, AVERAGE_BYTES = 8, 1 << 27
 
@@ -103,13 +104,15 @@ def choose_sampler(sampler: str) -> str:
 
 
 def warm_prior(topics: int, census: Census) -> float:
-    """The prior of words in topics during the warm-up, by the mean count of a word in a topic.
+    """The prior of words in topics during the warm-up, by the mean count of a word in a topic and the mean document.
 
-    docs/decisions/2026-11-18-topics-warm-up.md says how it was chosen.
+    docs/decisions/2026-11-18-topics-warm-up.md and 2026-11-19-topics-long-documents.md say how it was chosen.
     """
     words = max(1, int((census.word_tokens > 0).sum()))
     mean = min(1.0, census.tokens / (topics * words))
-    return float(f"{WARM_BETA * math.sqrt(mean):.6g}")  # rounded: the same on every machine
+    length = census.tokens / max(1, int((census.doc_tokens > 0).sum()))
+    prior = WARM_BETA * math.sqrt(mean) * math.sqrt(min(1.0, WARM_LENGTH / length))
+    return float(f"{prior:.6g}")  # rounded: the same on every machine
 
 
 def averaged_bytes(words: int, problem: TopicProblem) -> int:
