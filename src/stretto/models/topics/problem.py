@@ -98,8 +98,8 @@ class TopicProblem:
 def choose_sampler(sampler: str) -> str:
     """Resolve "auto": the exact sampler, faster for each token and ahead after each epoch wherever both were measured.
 
-    See bench/results/lda_samplers.md: four corpora, 50 to 20,000 topics, documents of 80 to 50,000 tokens. Proposals cost
-    less for each token from about 2,000 different topics in a document on, and are behind after each epoch there too.
+    See bench/results/lda_samplers.md: four corpora, 50 to 20,000 topics, documents of 80 to 50,000 tokens. Proposals
+    cost less for a token from about 2,000 different topics in a document on, and are behind after each epoch there too.
     """
     return "sparse" if sampler == "auto" else sampler
 
