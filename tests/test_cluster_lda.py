@@ -308,11 +308,12 @@ def test_processes_are_killed() -> None:
 
 @pytest.mark.slow
 def test_a_session_goes_on_elsewhere(tmp_path: Path) -> None:
-    whole = model_on(st.Serial()).fit(DATA)
+    whole = model_on(st.Serial(), burn_in=2).fit(DATA)  # without burn_in the plan depends on max_iter
     saved = Saving(tmp_path / "saved", every_epochs=2)
-    model_on(st.Threads(1), max_iter=3).fit(DATA, session=Session(record=tmp_path / "run", saving=saved))
-    model_on(cluster(2), max_iter=5).fit(DATA, session=Session(saving=saved, resume=True))
-    found = model_on(st.Serial()).fit(DATA, session=Session(saving=saved, resume=True))
+    session = Session(record=tmp_path / "run", saving=saved)
+    model_on(st.Threads(1), max_iter=3, burn_in=2).fit(DATA, session=session)
+    model_on(cluster(2), max_iter=5, burn_in=2).fit(DATA, session=Session(saving=saved, resume=True))
+    found = model_on(st.Serial(), burn_in=2).fit(DATA, session=Session(saving=saved, resume=True))
     np.testing.assert_array_equal(found.components_, whole.components_)
 
 

@@ -17,15 +17,38 @@ import pytest
 from numpy.typing import NDArray
 
 from stretto.kernels.numeric.alias import alias_draw, fill_alias
+from stretto.kernels.topics.dense import FEWEST_PAIRED
 from stretto.kernels.topics.layout import measure_worker, spread_worker
 from stretto.kernels.topics.metropolis_hastings import prior_table
 from stretto.kernels.topics.packed import draw
-from stretto.kernels.topics.rows import begin_visit, make_rooms, open_word, room_of, token_bits
+from stretto.kernels.topics.rows import (
+    Tokens,
+    TopicCounts,
+    begin_visit,
+    make_rooms,
+    open_word,
+    room_of,
+    token_bits,
+)
 from stretto.models.topics import problem
+from stretto.models.topics.count_layout import CountLayout
 from stretto.models.topics.job import epoch_seed
 from stretto.runtime.blocks.pass_control import start
+from stretto.runtime.runtimes import Threads
 from stretto.schedule.orders.rotation import independent
-from topic_jobs import State, copies_of, frequencies, made_state, misfit
+from topic_jobs import (
+    Copies,
+    State,
+    check_counts,
+    copies_of,
+    corpus,
+    frequencies,
+    lda_on,
+    made_state,
+    misfit,
+    run_passes,
+)
+from topic_jobs import problem as topic_problem
 
 
 @pytest.fixture(autouse=True)
@@ -143,6 +166,72 @@ def test_looking_ahead_stays_inside_the_documents(sampler: str) -> None:
         [sys.executable, "-c", _AHEAD, sampler], cwd=here, capture_output=True, text=True, check=False
     )
     assert done.stdout == "went well\n", f"exit status {done.returncode}: {done.stderr}"
+
+
+# --- two words at a time ----------------------------------------------------------------------------------------------
+
+
+def pairs(K: int, documents: int, *, shared: bool) -> tuple[Copies, Array]:
+    """(one visit with `documents` tokens of word 0 and of word 1, the words' weights [2, K]).
+
+    shared: a document has a token of each word; else each token has a document of its own. Words and topics have so
+    many tokens that their counts stay as they are.
+    """
+    random = np.random.default_rng(K)
+    words, totals = random.integers(1 << 16, 1 << 18, (2, K)), random.integers(1 << 22, 1 << 23, K)
+    alpha = random.random(K) + 0.2
+    D = documents if shared else 2 * documents
+    shape = CountLayout(K, True, np.full(D, 2 if shared else 1), words.sum(axis=1))
+    assert shape.word_plain.all()
+    doc = np.tile(np.arange(documents), 2) if shared else np.arange(D)
+    topic = random.integers(0, K, 2 * documents)
+    rows = np.zeros((D, shape.width), np.uint16)
+    np.add.at(rows, (doc, topic), 1)
+    zero = np.zeros(1, np.int64)
+    tokens = Tokens(
+        np.array([0, 2 * documents]), doc.astype(np.uint16), topic.astype(np.uint16), np.array([0, 2]),
+        np.array([0, 1], np.uint16), np.full(2, documents, np.int32), *[zero] * 5,
+    )  # fmt: skip
+    counts = TopicCounts(
+        shape.doc_at[:-1].copy(), np.zeros(D, np.int32), rows.ravel(), shape.word_at[:-1].copy(),
+        np.full(2, -1, np.int32), words.astype(np.uint32).ravel(), totals.astype(np.int64),
+        np.zeros((1, K), np.int32), np.zeros((1, K), np.int32),
+    )  # fmt: skip
+    which = topic_problem(K, alpha=alpha, beta=0.01)
+    weights = (words + 0.01) / (totals + 0.01 * 2)
+    return Copies(which, shape, tokens, counts, 1), weights
+
+
+def test_a_pair_of_tokens_in_two_documents_is_drawn_by_the_weights_of_its_two_words() -> None:
+    copies, weights = pairs(17, 20_000, shared=False)
+    topics = copies.sample(1, first=False)[0].reshape(2, -1)
+    share = weights * np.array(copies.which.alpha)
+    for word in range(2):
+        assert misfit(np.bincount(topics[word], minlength=17), share[word] / share[word].sum()) > LEAST
+
+
+def test_the_second_token_of_a_pair_in_one_document_sees_the_first() -> None:
+    """A document of two tokens: the first is drawn from the second's present topic, the second from the first's new."""
+    K = 3
+    copies, weights = pairs(K, 30_000, shared=True)
+    alpha, before = np.array(copies.which.alpha), np.array(copies.tokens.topic).reshape(2, -1)
+    first, second = copies.sample(1, first=False)[0].reshape(2, -1)
+    by_word = [(alpha + np.eye(K)) * weights[word] for word in range(2)]  # row: the other token's topic
+    by_word = [share / share.sum(axis=1, keepdims=True) for share in by_word]
+    for k in range(K):
+        assert misfit(np.bincount(first[before[1] == k], minlength=K), by_word[0][k]) > LEAST
+        assert misfit(np.bincount(second[first == k], minlength=K), by_word[1][k]) > LEAST
+
+
+@pytest.mark.parametrize("lengths", [(4000, 90, 1), (1, 1, 3000), (2000, 2000), (5000,)], ids=str)
+def test_counts_agree_with_the_topics_whatever_the_words_of_a_visit(lengths: tuple[int, ...]) -> None:
+    X = np.zeros((50, len(lengths)), np.int64)
+    for word, tokens in enumerate(lengths):
+        X[:, word] = np.bincount(np.arange(tokens) % 50, minlength=50)
+    with lda_on(Threads(1), topic_problem(20), corpus(X)) as (job, crew):
+        assert np.diff(job.laid.tokens.ptr).max() > FEWEST_PAIRED or len(job.plan.order) > 1
+        run_passes(job, crew, 4)
+        check_counts(job)
 
 
 # --- Metropolis-Hastings --------------------------------------------------------------------------------------------

@@ -86,6 +86,9 @@ class SamplerScratch(NamedTuple):
     bare_mass: Any  # [G] float32: group sums of alpha x bare
     sums: Any  # float32: running sums of a document's chunks
     wide: Any  # [2] float64: sum of mass, of bare_mass; float32 would lose the small changes of many topics
+    second_weight: Any  # weight, count and listed of a second word, see `two_words`
+    second_count: Any
+    second_listed: Any
 
 
 def make_rooms(workers: int, topics: int, longest: int, most: int) -> SamplerScratch:
@@ -105,6 +108,9 @@ def make_rooms(workers: int, topics: int, longest: int, most: int) -> SamplerScr
         "bare_mass": ((width // GROUP + 15) // 16 * 16, np.float32),
         "sums": (longest + 32, np.float32),
         "wide": (16, np.float64),
+        "second_weight": (width, np.float32),
+        "second_count": (width, np.int32),
+        "second_listed": (width + most + 16, np.int64),
     }
     return SamplerScratch(**{name: apart(workers, size, dtype) for name, (size, dtype) in sizes.items()})
 
@@ -129,6 +135,9 @@ def room_of(rooms, worker):
         rooms.bare_mass[worker],
         rooms.sums[worker],
         rooms.wide[worker],
+        rooms.second_weight[worker],
+        rooms.second_count[worker],
+        rooms.second_listed[worker],
     )
 
 
@@ -189,6 +198,20 @@ def _write_heavy(total, row_moved, col_moved, first, topics, count):
 
 
 @merged
+def open_plain(counts, model, room, w, r, c):
+    """Load the K counts of word w, and its weights."""
+    at, length = counts.word_at[w], np.int64(counts.word_length[w])
+    if length < -1:
+        first = (-1 - length) * model.topics
+        _read_heavy(counts.total, counts.row_moved[r], counts.col_moved[c], first, model.topics, room.count)
+    else:
+        for k in range(model.topics):
+            room.count[k] = np.int32(counts.word_rows[at + k])
+    for k in range(model.topics):
+        room.weight[k] = (np.float32(room.count[k]) + model.beta) * room.inverse[k]
+
+
+@merged
 def open_word(counts, model, room, w, r, c):
     """Load counts and weights of word w for a visit of blocks (r, c) into the scratch.
 
@@ -196,14 +219,7 @@ def open_word(counts, model, room, w, r, c):
     """
     at, length = counts.word_at[w], np.int64(counts.word_length[w])
     if length < 0:
-        if length < -1:
-            first = (-1 - length) * model.topics
-            _read_heavy(counts.total, counts.row_moved[r], counts.col_moved[c], first, model.topics, room.count)
-        else:
-            for k in range(model.topics):
-                room.count[k] = np.int32(counts.word_rows[at + k])
-        for k in range(model.topics):
-            room.weight[k] = (np.float32(room.count[k]) + model.beta) * room.inverse[k]
+        open_plain(counts, model, room, w, r, c)
         room.wide[0] = group_masses(model.alpha, room.weight, room.mass)
         return np.int64(-1)
     for g in range(model.alpha.shape[0] // GROUP):

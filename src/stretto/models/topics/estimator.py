@@ -54,8 +54,9 @@ class LatentDirichletAllocation(TopicFitting):
         "progressive" draws the first topics from what has been counted so far, "random" draws them evenly.
     warm_up : int or None, default None
         First epochs, in which the prior of words in topics is larger than topic_word_prior: 0.07, or 0.07 √mean where
-        the mean count of a word in a topic is less than 1. Tokens then change topics more easily, and fewer epochs
-        reach a given perplexity. 0 for plain Gibbs sampling from the start. None: as burn_in.
+        the mean count of a word in a topic is less than 1, and √(200 / n) times that where documents have n > 200
+        tokens on average. Tokens then change topics more easily, and fewer epochs reach a given perplexity. 0 for plain
+        Gibbs sampling from the start. None: as burn_in.
     optimize_every : int, default 0
         Learn the priors as well, at this interval of epochs after burn_in (each topic its own, one for all words); 0
         keeps them fixed.

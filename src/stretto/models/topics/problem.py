@@ -28,7 +28,8 @@ SAMPLERS = ("sparse", "mh")
 FIRST_TOPICS = ("progressive", "random")
 SETTLING = 30  # epochs before priors are learned and early stopping counts
 AVERAGES = 32  # a fit averages after every 32nd of its epochs in its last quarter: eight states, more of a short fit
-WARM_BETA = 0.07  # beta during the warm-up, less for corpora with few tokens, see `warm_prior`
+WARM_BETA = 0.07  # beta during the warm-up, less for corpora with few tokens or long documents, see `warm_prior`
+WARM_LENGTH = 200  # mean tokens of a document up to which it is not lowered
 # Sums for averaging by default take at most this many bytes for a token, or in all.
 AVERAGE_PER_TOKEN, AVERAGE_BYTES = 8, 1 << 27
 
@@ -97,19 +98,22 @@ class TopicProblem:
 def choose_sampler(sampler: str) -> str:
     """Resolve "auto": the exact sampler, faster for each token and ahead after each epoch wherever both were measured.
 
-    See bench/results/lda_samplers.md: 50 to 5,000 topics, documents of 100 and of 5,000 tokens.
+    See bench/results/lda_samplers.md: four corpora, 50 to 20,000 topics, documents of 80 to 50,000 tokens. Proposals
+    cost less for a token from about 2,000 different topics in a document on, and are behind after each epoch there too.
     """
     return "sparse" if sampler == "auto" else sampler
 
 
 def warm_prior(topics: int, census: Census) -> float:
-    """The prior of words in topics during the warm-up, by the mean count of a word in a topic.
+    """The prior of words in topics during the warm-up, by the mean count of a word in a topic and the mean document.
 
-    docs/decisions/2026-11-18-topics-warm-up.md says how it was chosen.
+    docs/decisions/2026-11-18-topics-warm-up.md and 2026-11-19-topics-long-documents.md say how it was chosen.
     """
     words = max(1, int((census.word_tokens > 0).sum()))
     mean = min(1.0, census.tokens / (topics * words))
-    return float(f"{WARM_BETA * math.sqrt(mean):.6g}")  # rounded: the same on every machine
+    length = census.tokens / max(1, int((census.doc_tokens > 0).sum()))
+    prior = WARM_BETA * math.sqrt(mean) * math.sqrt(min(1.0, WARM_LENGTH / length))
+    return float(f"{prior:.6g}")  # rounded: the same on every machine
 
 
 def averaged_bytes(words: int, problem: TopicProblem) -> int:
