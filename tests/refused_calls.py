@@ -13,13 +13,13 @@ import stretto as st
 SCRATCH = np.zeros(4)
 
 
-@st.parallel
+@st.parallel(serial=False)
 def running_sum(A):
     for i in range(1, len(A)):
         A[i] += A[i - 1]
 
 
-@st.parallel
+@st.parallel(serial=False, inspect=False)
 def scattered(samples, w):
     for _, (y, features) in samples:
         for f, x in features:
@@ -122,7 +122,7 @@ def badly_cut(ratings, W, H):
         H[j] += r * W[i]
 
 
-@st.parallel
+@st.parallel(serial=False, inspect=False)
 def anywhere(A):
     n, m = A.shape
     for i in range(n):

@@ -61,7 +61,7 @@ def loop(W, n):
 @pytest.mark.parametrize("ordered", [None, True, False])
 def test_a_shifted_row_cannot_be_split(ordered: bool | None) -> None:
     with pytest.raises(LoopError, match=r"line 4 writes W\[i\], line 4 reads W\[i - 1\]: iterations p and p \+ \(1\)"):
-        loop(SHIFTED, ordered=ordered)(rows(40, 5), 40)
+        loop(SHIFTED, ordered=ordered, serial=False)(rows(40, 5), 40)
 
 
 @pytest.mark.parametrize("ordered", [None, True, False])

@@ -71,6 +71,10 @@ class AccessTrace:
         return self.arrays[k], element - int(self.starts[k])
 
 
+class TooManyAccesses(PlanError):
+    """A loop makes more accesses than are to be listed."""
+
+
 class Prefetch:
     """Lists the elements that a loop accesses. arrays: which arrays; modes: 'read', 'write', 'buffer'."""
 
@@ -128,15 +132,23 @@ class Prefetch:
         found: AccessTrace = kept[1]
         return found
 
-    def record(self, crew: Crew | None = None, *, visits: bool = True) -> AccessTrace:
-        """List the elements now. visits: also those of whole visits, not only of iterations."""
+    def record(self, crew: Crew | None = None, *, visits: bool = True, most: int | None = None) -> AccessTrace:
+        """List the elements now.
+
+        Parameters
+        ----------
+        visits : bool
+            Whether to list also those of whole visits, not only of iterations.
+        most : int or None
+            Accesses to list at most; more of them raise `TooManyAccesses`.
+        """
         if crew is not None:
-            return self._record(crew, visits)
+            return self._record(crew, visits, most)
         from stretto.runtime.chosen import here as local
 
         here = local(self.runtime)
         with here.open() as opened:
-            return self._record(opened, visits)
+            return self._record(opened, visits, most)
 
     # ---
 
@@ -150,7 +162,7 @@ class Prefetch:
         made = generated.load(source, users, [digest(user) for user in users])
         return arguments, made["record_worker"]
 
-    def _record(self, crew: Crew, whole: bool) -> AccessTrace:
+    def _record(self, crew: Crew, whole: bool, most: int | None) -> AccessTrace:
         from stretto.runtime.blocks.step import BlockStep
 
         from .aliasing import contiguous
@@ -182,6 +194,8 @@ class Prefetch:
         for fill in (False, True):
             if fill:
                 np.cumsum(total, out=bounds[1:])
+                if most is not None and bounds[-1] > most:
+                    raise TooManyAccesses(f"the loop makes {int(bounds[-1]):,} accesses; list {most:,} at most")
                 scratch |= {"fill": True, "base": bounds[:-1].copy(), "elements": np.empty(int(bounds[-1]), np.int64)}
             args = tuple(value(what, name) for what, name in arguments)
             crew.run(BlockStep("list", kernel, order, weight, (ids, *args), np.zeros(visits)), "exact")

@@ -64,7 +64,7 @@ class Assignments(MatrixAssignments):
                 f"the number {name} comes from outside the loop and cannot be carried from one iteration to the next",
                 f"fold into an accumulator, {name} = st.accumulator(0.0) passed as an argument and {name} += … here; "
                 "or use another name for a value of this iteration; or, if the next iteration needs it, keep it in an "
-                f"array of one element, {name}[0] = …, and pass serial=True",
+                f"array of one element, {name}[0] = …",
             )
         if info is not None:
             self.no(
