@@ -14,7 +14,7 @@ faster. `first call`: seconds of the first call of ours and of strict Numba, whi
 and 4 workers had the bits of the reference interpreter, on small data.
 """
 
-from . import dynamic, graphs, grids, linear, mixtures, ranking, regression, simulation, tensors, text
+from . import dynamic, graphs, grids, linear, mixtures, ranking, regression, second, simulation, tensors, text
 from .entry import CorpusLoop
 
 THEMES = {
@@ -28,6 +28,7 @@ THEMES = {
     "regression": regression,
     "linear algebra": linear,
     "simulation and series": simulation,
+    "second lot": second,
 }
 
 

@@ -334,7 +334,7 @@ LOOPS = (
         (12, 6, 4, 30),
         (2000, 64, 16, 20_000),
         contrastive_hashing_hand,
-        refused="g = w.copy()",
+        warns="st.buffer(P)",
         instead="hashing_buffered",
     ),
 )

@@ -349,8 +349,6 @@ LOOPS = (
         (7, 10),
         (2000, 200),
         tolerance=1e-8,
-        refused="write a function with def outside",
-        instead="lorenz_outside",
     ),
     CorpusLoop(lorenz_outside, lorenz_data, (7, 10), (2000, 200), tolerance=1e-8, follows=True),
     CorpusLoop(izhikevich, neurons_data, (9, 20), (300, 200)),

@@ -25,7 +25,45 @@ def sort(w: Any) -> Any:
     return a
 
 
-PLAIN = {id(np.sort): sort}
+def norm(w: Any) -> Any:
+    """np.linalg.norm of a row: its length."""
+    return np.sqrt(w @ w)
+
+
+def solve(A: Any, b: Any) -> Any:
+    """np.linalg.solve of a system with one right-hand side: elimination with the largest pivots of each column.
+
+    A singular matrix gives inf or NaN, where NumPy raises an error.
+    """
+    M, x = A * 1.0, b * 1.0
+    n = len(x)
+    for k in range(n):
+        p = k
+        for i in range(k + 1, n):
+            if abs(M[i, k]) > abs(M[p, k]):
+                p = i
+        if p != k:
+            for j in range(k, n):
+                t = M[k, j]
+                M[k, j] = M[p, j]
+                M[p, j] = t
+            s = x[k]
+            x[k] = x[p]
+            x[p] = s
+        for i in range(k + 1, n):
+            f = M[i, k] / M[k, k]
+            for j in range(k + 1, n):
+                M[i, j] -= f * M[k, j]
+            x[i] -= f * x[k]
+    for k in range(n - 1, -1, -1):
+        r = x[k]
+        for j in range(k + 1, n):
+            r -= M[k, j] * x[j]
+        x[k] = r / M[k, k]
+    return x
+
+
+PLAIN: dict[int, Any] = {id(np.sort): sort, id(np.linalg.norm): norm, id(np.linalg.solve): solve}
 
 
 def replaced(value: object) -> object:

@@ -25,6 +25,7 @@ from typing import Any, cast
 from stretto.loops.front import loop_tree
 from stretto.loops.front.functions import known
 from stretto.loops.front.names import UNKNOWN, InlinedCalls, NameScope, names_of, stored
+from stretto.loops.front.nested import with_nested
 from stretto.loops.front.parse_expressions import expression
 from stretto.loops.front.parse_statements import block, bound, idle, index_names, iterated, no_else, pattern
 from stretto.loops.front.refusals import shorten
@@ -35,7 +36,7 @@ def parse(fn: Callable[..., Any]) -> loop_tree.Function:
     """The loop tree of a Python function; raise LoopError, with file and line, for what cannot be compiled."""
     text = read(fn)
     calls = InlinedCalls(expression, block)
-    names = replace(names_of(cast(types.FunctionType, fn), text), calls=calls)
+    names = with_nested(replace(names_of(cast(types.FunctionType, fn), text), calls=calls), fn)
     _check_parameters(text, names)
     steps = tuple(_steps(text, names))
     loops = [step for step in steps if isinstance(step, loop_tree.LoopNest)]
@@ -89,7 +90,7 @@ def _check_parameters(text: FunctionSource, names: NameScope) -> None:
 
 def _body(node: ast.FunctionDef) -> list[ast.stmt]:
     """The statements with an effect; a `return` without a value at the end is left out."""
-    body = [statement for statement in node.body if not idle(statement)]
+    body = [statement for statement in node.body if not idle(statement) and not isinstance(statement, ast.FunctionDef)]
     match body[-1:]:
         case [ast.Return(value=None | ast.Constant(value=None))]:
             body.pop()

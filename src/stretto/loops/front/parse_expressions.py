@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import copy
 import types
+from dataclasses import replace
 
 import numpy as np
 
@@ -60,7 +62,7 @@ def expression(node: ast.expr, names: NameScope) -> loop_tree.Expr:
         case ast.Call():
             return _call(node, names)
         case ast.Subscript():
-            return _shape(node, names) or item(node, names)
+            return _shape(node, names) or _of_value(node, names) or item(node, names)
         case ast.Attribute():
             return _attribute(node, names)
     raise names.not_compiled(node)
@@ -148,6 +150,23 @@ def _constant(node: ast.Attribute, value: object, names: NameScope) -> loop_tree
 
 
 # --- subscripts -----------------------------------------------------------------------------------------------------
+
+
+def _of_value(node: ast.Subscript, names: NameScope) -> loop_tree.Inlined | None:
+    """np.sort(w)[k], (A @ x)[k]: the value gets a name, and the subscript is of that. None for subscripts of names."""
+    inner = node
+    while isinstance(inner.value, ast.Subscript):
+        inner = inner.value
+    if not isinstance(inner.value, ast.Call | ast.BinOp):
+        return None
+    line, name = node.lineno, names.invented("value")
+    given = loop_tree.Assign(line, (loop_tree.Name(line, name),), (expression(inner.value, names),))
+    renamed = copy.deepcopy(node)
+    inner = renamed
+    while isinstance(inner.value, ast.Subscript):
+        inner = inner.value
+    inner.value = ast.copy_location(ast.Name(name, ast.Load()), inner.value)
+    return loop_tree.Inlined(line, "", (given,), (item(renamed, replace(names, own=names.own | {name})),))
 
 
 def item(node: ast.Subscript, names: NameScope) -> loop_tree.Item:
@@ -264,6 +283,8 @@ def _call(node: ast.Call, names: NameScope) -> loop_tree.Expr:
         raise names.refuse(node, f"{spelled} takes {function.arity()} here: {shorten(node)}", USAGE[function.name])
     if function.name in ("empty", "zeros", "ones", "full", "eye"):
         return _fresh(node, function.name, names)
+    if function.name == "array":
+        return _display(node, names)
     _no_keywords(node, spelled, names)
     match function.name:
         case "len":
@@ -354,6 +375,22 @@ def _fresh(node: ast.Call, fill: str, names: NameScope) -> loop_tree.LocalArray:
             advice = "write np.full(n, value, np.float64), with the type you want"
             raise names.refuse(node, f"the type of this array is not known: {shorten(node)}", advice)
     return loop_tree.LocalArray(node.lineno, "full" if value is not None else fill, tuple(sizes), dtype, value)
+
+
+def _display(node: ast.Call, names: NameScope) -> loop_tree.LocalArray:
+    """np.array([a, b]), np.array([[a, b], [c, d]], np.float32)."""
+    rows = node.args[0].elts if isinstance(node.args[0], ast.List | ast.Tuple) else []
+    nested = all(isinstance(row, ast.List | ast.Tuple) for row in rows)
+    parts = [row.elts for row in rows if isinstance(row, ast.List | ast.Tuple)] if nested else [rows]
+    keywords = [keyword.value for keyword in node.keywords if keyword.arg == "dtype"]
+    given = [*node.args[1:], *keywords]
+    if not rows or len({len(part) for part in parts}) > 1 or len(given) > 1 or len(keywords) < len(node.keywords):
+        raise names.refuse(node, f"np.array takes a list of numbers here: {shorten(node)}", USAGE["array"])
+    sizes = (len(rows), len(parts[0])) if nested else (len(rows),)
+    shape = tuple(loop_tree.Number(node.lineno, size) for size in sizes)
+    dtype = _dtype(given[0], names) if given else ""
+    elements = tuple(expression(one, names) for part in parts for one in part)
+    return loop_tree.LocalArray(node.lineno, "elements", shape, dtype, elements=elements)
 
 
 def _dtype(node: ast.expr, names: NameScope) -> str:
