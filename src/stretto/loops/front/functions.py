@@ -251,7 +251,10 @@ def _hints() -> dict[int, str]:
         (np.empty_like, "write np.empty(len(w), np.float32), with the type you want"),
         (np.arange, "write w = np.empty(n), then w[k] = k in a for loop; to count, write range(n)"),
         (complex, "keep real and imaginary parts apart, as two numbers"),
-        (np.linalg.inv, "write the elimination in a plain function of your own: loops inline it"),
+        (
+            np.linalg.inv,
+            "write np.linalg.solve(A, b), or the elimination in a plain function of your own: loops inline it",
+        ),
         (np.ndindex, "write itertools.product(range(m), range(n)), or one for inside the other"),
         (np.copy, "write w.copy()"),
     ]

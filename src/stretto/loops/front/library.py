@@ -31,12 +31,13 @@ def norm(w: Any) -> Any:
 
 
 def solve(A: Any, b: Any) -> Any:
-    """np.linalg.solve of a system with one right-hand side: elimination with the largest pivots of each column.
+    """np.linalg.solve: elimination with the largest pivot of each column. b is a row, or a matrix of columns.
 
-    A singular matrix gives inf or NaN, where NumPy raises an error.
+    A singular matrix gives inf or NaN, where NumPy raises an error. Sizes that do not fit end in a subscript out of
+    range.
     """
     M, x = A * 1.0, b * 1.0
-    n = len(x)
+    n = max(len(M), M.shape[1], len(x))
     for k in range(n):
         p = k
         for i in range(k + 1, n):
@@ -47,7 +48,7 @@ def solve(A: Any, b: Any) -> Any:
                 t = M[k, j]
                 M[k, j] = M[p, j]
                 M[p, j] = t
-            s = x[k]
+            s = x[k] * 1.0
             x[k] = x[p]
             x[p] = s
         for i in range(k + 1, n):
@@ -56,7 +57,7 @@ def solve(A: Any, b: Any) -> Any:
                 M[i, j] -= f * M[k, j]
             x[i] -= f * x[k]
     for k in range(n - 1, -1, -1):
-        r = x[k]
+        r = x[k] * 1.0
         for j in range(k + 1, n):
             r -= M[k, j] * x[j]
         x[k] = r / M[k, k]
