@@ -97,8 +97,8 @@ def test_functions_inside_read_the_names_around_them() -> None:
 def test_functions_inside_see_what_is_around_the_loop_function() -> None:
     factor = 2.0
 
-    def loop(x, n):
-        def scaled(v):
+    def loop(x: Any, n: int) -> None:
+        def scaled(v: Any) -> Any:
             return factor * v + n
 
         for i in range(len(x)):

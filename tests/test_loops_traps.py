@@ -1275,7 +1275,7 @@ def test_what_cannot_be_decorated_or_run() -> None:
 
 def test_a_refusal_has_a_short_traceback() -> None:
     with pytest.raises(PlanError) as caught:
-        loop("def loop(x):\n    for i in range(1, len(x)):\n        x[i] = x[i - 1]\n")(np.ones(5))
+        loop("def loop(x):\n    for i in range(1, len(x)):\n        x[i] = x[i - 1]\n", serial=False)(np.ones(5))
     frames = [entry.name for entry in caught.traceback]
     assert frames == ["test_a_refusal_has_a_short_traceback", "__call__"]
     assert "every iteration needs what an earlier one wrote to x" in str(caught.value)

@@ -57,6 +57,7 @@ def lay_inspected(analysis: Analysis, held: BoundValues, known: Mapping[str, Any
         arrays=written(analysis.body),
         modes=("read", "write"),
         loosely=True,
+        rows=True,
     )
     for out in prefetch.sliced.left_out:
         why = (
@@ -70,6 +71,7 @@ def lay_inspected(analysis: Analysis, held: BoundValues, known: Mapping[str, Any
         way = "inspect=True: inspect them all the same"
         raise NotInspected(analysis.function.file, analysis.loop.line, why, way) from None
     given = touches(recorded.ptr, recorded.keys, int(recorded.starts[-1]), colouring)
+    given = replace(given, starts=recorded.starts, lengths=recorded.lengths)
     width = analysis.options.width
     groups = group(given, width, colouring)
     if not groups.worthwhile and min(width, len(given)) > 1:
@@ -138,7 +140,9 @@ def _too_little(
     if hot is None:
         return found, ""
     array, element = recorded.owner(hot.element)
-    index = ", ".join(str(int(k)) for k in np.unravel_index(element, held.arrays[array].shape))
+    shape = held.arrays[array].shape
+    by_rows = recorded.lengths[recorded.arrays.index(array)] > 1
+    index = ", ".join(str(int(k)) for k in np.unravel_index(element, shape[:-1] if by_rows else shape)) or ":"
     share = hot.iterations / len(groups.picked)
     leave = f"; or leave {array}[{index}] out of the data (an intercept, say)" if share >= 0.2 and records else ""
     shared = (
