@@ -56,12 +56,6 @@ def moved_index(A):
 
 
 @st.parallel
-def from_the_end(A):
-    for i in range(len(A)):
-        A[i] = A[-1]
-
-
-@st.parallel
 def whole_matrix(W, V):
     for i in range(len(V)):
         V[i] = W * V[i]
@@ -164,7 +158,6 @@ CALLS: dict[str, tuple[Any, Any]] = {
     "kept": (kept, lambda: (st.zeros(9), st.zeros(9))),
     "swapped": (swapped, lambda: (st.zeros((8, 3)),)),
     "moved_index": (moved_index, lambda: (st.zeros(9),)),
-    "from_the_end": (from_the_end, lambda: (st.zeros(9),)),
     "whole_matrix": (whole_matrix, lambda: (st.zeros((4, 4)), st.zeros((9, 4)))),
     "accumulator_read": (accumulator_read, lambda: (st.zeros(9), st.accumulator(0.0))),
     "captured_written": (captured_written, lambda: (st.zeros(9),)),

@@ -32,7 +32,6 @@ ADVICE = {
     "np.float32(w), np.float64(w), np.int32(w) or np.int64(w)": "w = W[i]\nz = np.float64(w) + np.int32(w)",
     "np.where(mask, a, b)": "W[i] = np.where(W[i] > 0, W[i], 0.0)",
     "write A.shape[0]": "x = W.shape[0]",
-    "write W[n - 1], where n is the length": "x = W[n - 1]",
     "np.sum(A, axis=0)": "w = np.sum(W, axis=0)",
     "or use @, np.sum or np.outer": "x = np.sum(W) + (W @ W[i]) @ v + np.sum(np.outer(v, W[i]))",
     "write A[...] = A @ B, or w[:] = A @ w": "w = T[i, 0]\nw[:] = T[i] @ w\nT[i, ...] = T[i] @ T[i]",

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from typing import Any
 
 import numpy as np
@@ -29,9 +30,9 @@ def body(text: str) -> str:
 def agrees(source: str, dtype: str = "f8", **options: Any) -> dict[str, Any]:
     """1 and 3 workers have the bits of the interpreter, and plain Python the values."""
     given = arguments(dtype)
-    after = three_ways(st.parallel(**options)(function(source, np=np)), given, threads=(3,))
+    after = three_ways(st.parallel(**options)(function(source, np=np, math=math)), given, threads=(3,))
     plain = copy.deepcopy(given)
-    function(source, np=np)(**plain)
+    function(source, np=np, math=math)(**plain)
     for name in ("W", "out", "k"):
         np.testing.assert_allclose(after[name], plain[name], rtol=1e-5 if dtype == "f4" else 1e-10, err_msg=name)
     return after
@@ -56,6 +57,8 @@ BODIES = {
     "        new[a] = v @ H[a] + v[(a + 1) % 5]\n    v = new\n    v[0] += 1.0\nout[i] = v[0] + v[4]",
     "a row by another name": "d = W[i] - H[0]\nif i % 3 == 0:\n    g = d\nelif i % 3 == 1:\n    g = -d\nelse:\n"
     "    continue\ng[1] = 7.0\nout[i] = g @ W[i] + g[2]",
+    "from the end": "out[i] = W[i, -1] + H[-2, -1] * H[-1][-5] + np.sum(W[i, :-1])\nw = H[0]\nout[i] += w[-2]",
+    "a hypotenuse": "out[i] = math.hypot(W[i, 0], W[i, 1])",
     "matrices at once": "A, b = H * 2.0, W[i] + 1\nout[i] = (A @ b)[0]",
 }
 
@@ -113,6 +116,12 @@ def test_functions_inside_see_what_is_around_the_loop_function() -> None:
     assert x.tolist() == [50.0] * 4
 
 
+def test_arrays_are_enumerated() -> None:
+    agrees(
+        "def loop(W, H, out, k, rate):\n    for i, w in enumerate(W):\n        out[i] = w @ H[0]\n        k[i] = i\n"
+    )
+
+
 REFUSED = {
     "row by another name": "v = W[i] * 1.0\nfor t in range(3):\n    new = 2 * v\n    v = new\n    new[0] = 5.0",
     "may stand for": "d = W[i] - H[0]\nif i % 2:\n    g = d\nelse:\n    g = -d\nd[0] = 1.0\nout[i] = g[0]",
@@ -130,7 +139,7 @@ def test_where_python_would_see_another_value_it_stays_refused(name: str) -> Non
 def test_a_system_that_does_not_fit_is_no_part_of_itself() -> None:
     source = body("v = np.linalg.solve(W, H[0])\nout[i] = v[0]")
     with pytest.raises((LoopError, RunError)):
-        st.parallel(runtime=st.Serial())(function(source, np=np))(**arguments())
+        st.parallel(runtime=st.Serial())(function(source, np=np, math=math))(**arguments())
 
 
 def test_functions_inside_that_cannot_be_made_beforehand() -> None:

@@ -558,7 +558,7 @@ def loop(s, T, at, n):
         reference(loop(source).plan(s=np.zeros(6), T=rows(6, 6), at=GOOD, n=6))
 
 
-@pytest.mark.parametrize("subscript", ["W[i, 0:9]", "W[i, -2:]", "W[i, :-1]", "W[i, 7:9]"])
+@pytest.mark.parametrize("subscript", ["W[i, 0:9]", "W[i, -7:]", "W[i, 7:9]"])
 def test_a_slice_that_cannot_be_inside(subscript: str) -> None:
     """Constant ends that do not fit are found before anything runs, or as it runs; never ignored."""
     source = f"""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -64,7 +65,14 @@ def solve(A: Any, b: Any) -> Any:
     return x
 
 
-PLAIN: dict[int, Any] = {id(np.sort): sort, id(np.linalg.norm): norm, id(np.linalg.solve): solve}
+def hypot(x: Any, y: Any) -> Any:
+    """math.hypot of two numbers that are neither huge nor tiny: squares of 1e155 overflow."""
+    return math.sqrt(x * x + y * y)
+
+
+PLAIN: dict[int, Any] = {
+    id(np.sort): sort, id(np.linalg.norm): norm, id(np.linalg.solve): solve, id(math.hypot): hypot
+}  # fmt: skip
 
 
 def replaced(value: object) -> object:

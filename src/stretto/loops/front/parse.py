@@ -102,7 +102,7 @@ def _steps(text: FunctionSource, names: NameScope) -> Iterator[loop_tree.LoopNes
     made = set(parameters(text.node))
     for node in _with_loops(_body(text.node)):
         if isinstance(node, ast.For):
-            yield _loop(node, names)
+            yield _loop(_numbered(node, names), names)
             continue
         step = _setup(node, names)
         for part in ast.walk(node):
@@ -186,6 +186,24 @@ def _setup(node: ast.stmt, names: NameScope) -> loop_tree.Setup:
                 advice = "write it inside a loop, or in the caller"
             raise names.refuse(part, f"only names are assigned between the loops: {shorten(part)}", advice)
     return loop_tree.Setup(node.lineno, tuple(stored(plain)), ast.unparse(plain))
+
+
+def _numbered(node: ast.For, names: NameScope) -> ast.For:
+    """`for i, x in enumerate(X):` over an array as `for i in range(len(X)): x = X[i]`."""
+    match node:
+        case ast.For(
+            target=ast.Tuple(elts=[ast.Name() as index, ast.Name() as value]),
+            iter=ast.Call(func=called, args=[ast.Name() as array], keywords=[]),
+        ) if names.value(called) is enumerate and array.id not in stored(node):
+            head = f"for {index.id} in range(len({array.id})):\n    {value.id} = {array.id}[{index.id}]"
+            made = ast.parse(head).body[0]
+            assert isinstance(made, ast.For)
+            for part in ast.walk(made):
+                ast.copy_location(part, node.iter)
+            made.body += node.body
+            made.orelse = node.orelse
+            return ast.copy_location(made, node)
+    return node
 
 
 # --- parallel loops -------------------------------------------------------------------------------------------------

@@ -195,24 +195,33 @@ def item(node: ast.Subscript, names: NameScope) -> loop_tree.Item:
         positions = list(part.slice.elts) if isinstance(part.slice, ast.Tuple) else [part.slice]
         if positions and isinstance(positions[-1], ast.Constant) and positions[-1].value is ...:
             positions.pop()  # what is left out is taken whole
-        index += [_position(position, part, names) for position in positions]
+        axes = range(len(index), len(index) + len(positions))
+        fields = any(isinstance(one.slice, ast.Constant) and isinstance(one.slice.value, str) for one in parts)
+        index += [
+            _position(position, part, names, None if fields else loop_tree.Shape(node.lineno, name, axis))
+            for axis, position in zip(axes, positions, strict=True)
+        ]
     return loop_tree.Item(node.lineno, name, tuple(index), field)
 
 
-def _position(node: ast.expr, within: ast.Subscript, names: NameScope) -> loop_tree.Expr | loop_tree.Span:
-    """One position of a subscript."""
+def _position(
+    node: ast.expr, within: ast.Subscript, names: NameScope, size: loop_tree.Shape | None
+) -> loop_tree.Expr | loop_tree.Span:
+    """One position of a subscript. size: of its axis; None for a field."""
     if isinstance(node, ast.Slice):
         if node.step is not None:
             raise names.refuse(
                 node, f"a slice with a step cannot be compiled: {shorten(node)}", "write a for loop with range"
             )
-        start, stop = (None if end is None else _place(end, within, names) for end in (node.lower, node.upper))
+        start, stop = (None if end is None else _place(end, within, names, size) for end in (node.lower, node.upper))
         return loop_tree.Span(node.lineno, start, stop)
-    return _place(node, within, names)
+    return _place(node, within, names, size)
 
 
-def _place(node: ast.expr, within: ast.Subscript, names: NameScope) -> loop_tree.Expr:
+def _place(node: ast.expr, within: ast.Subscript, names: NameScope, size: loop_tree.Shape | None) -> loop_tree.Expr:
     match node:
+        case ast.UnaryOp(ast.USub(), ast.Constant(value=int() as back)) if size is not None and back:
+            return loop_tree.Binary(node.lineno, "-", size, loop_tree.Number(node.lineno, back))
         case ast.UnaryOp(ast.USub(), ast.Constant(value=int() as back)):
             advice = f"write {shorten(within).replace(f'-{back}', f'n - {back}')}, where n is the length"
             raise names.refuse(node, f"subscripts never wrap: {shorten(within)}", advice)
