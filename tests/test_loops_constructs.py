@@ -122,6 +122,21 @@ def test_arrays_are_enumerated() -> None:
     )
 
 
+def test_names_of_functions_inside_are_their_own() -> None:
+    source = """
+        def loop(x, n):
+            def f(v):
+                half = v / 2
+                return half
+
+            for i in range(n):
+                x[i] = f(x[i]) + half
+        """
+    x = np.ones(3)
+    st.parallel(function(source, half=10.0))(x, 3)
+    assert x.tolist() == [10.5] * 3
+
+
 REFUSED = {
     "row by another name": "v = W[i] * 1.0\nfor t in range(3):\n    new = 2 * v\n    v = new\n    new[0] = 5.0",
     "may stand for": "d = W[i] - H[0]\nif i % 2:\n    g = d\nelse:\n    g = -d\nd[0] = 1.0\nout[i] = g[0]",

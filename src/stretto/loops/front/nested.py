@@ -20,7 +20,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, cast
 
-from stretto.loops.front.names import NameScope
+from stretto.loops.front.names import NameScope, stored
+from stretto.loops.front.source_text import parameters
 
 
 def with_nested(names: NameScope, fn: Callable[..., Any]) -> NameScope:
@@ -48,5 +49,6 @@ def with_nested(names: NameScope, fn: Callable[..., Any]) -> NameScope:
     for name, function in made.items():
         if name in cells:
             cells[name].cell_contents = function  # they may call each other
-    shared = frozenset(names.own - made.keys())
-    return replace(names, outside=ChainMap(cast(Any, made), cast(Any, names.outside)), own=shared)
+    others = ast.Module([one for one in names.text.node.body if not isinstance(one, ast.FunctionDef)], [])
+    own = frozenset((*parameters(names.text.node), *stored(others)))
+    return replace(names, outside=ChainMap(cast(Any, made), cast(Any, names.outside)), own=own)
