@@ -264,7 +264,7 @@ class Nest(Writer):
         return Case(head + body, self.arguments, ordered)
 
 
-def compare(case: Case, compiled: bool = False, serial: bool = False) -> str:
+def compare(case: Case, compiled: bool = False, serial: bool | None = None) -> str:
     """'same', 'refused' or 'raises' (plain Python does); AssertionError where the numbers differ."""
     plain = function(case.source)
     wanted = fresh(case.arguments)

@@ -13,13 +13,13 @@ import stretto as st
 SCRATCH = np.zeros(4)
 
 
-@st.parallel
+@st.parallel(serial=False)
 def running_sum(A):
     for i in range(1, len(A)):
         A[i] += A[i - 1]
 
 
-@st.parallel
+@st.parallel(serial=False, inspect=False)
 def scattered(samples, w):
     for _, (y, features) in samples:
         for f, x in features:
@@ -53,12 +53,6 @@ def moved_index(A):
     for i in range(len(A)):
         i += 1
         A[i] = 0
-
-
-@st.parallel
-def from_the_end(A):
-    for i in range(len(A)):
-        A[i] = A[-1]
 
 
 @st.parallel
@@ -122,7 +116,7 @@ def badly_cut(ratings, W, H):
         H[j] += r * W[i]
 
 
-@st.parallel
+@st.parallel(serial=False, inspect=False)
 def anywhere(A):
     n, m = A.shape
     for i in range(n):
@@ -164,7 +158,6 @@ CALLS: dict[str, tuple[Any, Any]] = {
     "kept": (kept, lambda: (st.zeros(9), st.zeros(9))),
     "swapped": (swapped, lambda: (st.zeros((8, 3)),)),
     "moved_index": (moved_index, lambda: (st.zeros(9),)),
-    "from_the_end": (from_the_end, lambda: (st.zeros(9),)),
     "whole_matrix": (whole_matrix, lambda: (st.zeros((4, 4)), st.zeros((9, 4)))),
     "accumulator_read": (accumulator_read, lambda: (st.zeros(9), st.accumulator(0.0))),
     "captured_written": (captured_written, lambda: (st.zeros(9),)),

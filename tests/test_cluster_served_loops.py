@@ -131,7 +131,7 @@ LOOPS: dict[str, tuple[str, dict[str, Any], dict[str, Any], str]] = {
                 count[at] = i
         """,
         {"n": 300, "x": RNG.random(300), "count": np.zeros(7, np.int64)},
-        {"blocks": 6},
+        {"blocks": 6, "inspect": False},
         "chain",
     ),
     "recurrence in order": (

@@ -25,14 +25,13 @@ ADVICE = {
     "a plain function is inlined, and takes rows": "x = own(W[i])",
     "write w[:] = value": "w = W[i]\nw[:] = 0.5",
     "name it on the line above": "row = W[i]\nfor x in row:\n    v[i] += x",
-    "write w = np.empty(n), then set its elements": "w = np.empty(3)\nw[0] = 1.0",
+    "write np.array([a, b, c]) or np.array([[a, b], [c, d]])": "w = np.array([1.0, n, v[i]])\nA = np.array([[1], [3]])",
+    "write np.linalg.solve(A, b)": "w = np.linalg.solve(T[i], v[0:3])",
     "write st.uniform(t, i, j), st.integers or st.normal": "x = st.uniform(1, i, 2) + st.integers(3, i) + st.normal(i)",
-    "write math.sqrt(w @ w)": "w = W[i]\nx = math.sqrt(w @ w)",
     "write math.floor(x + 0.5)": "x = v[i]\ny = math.floor(x + 0.5)",
     "np.float32(w), np.float64(w), np.int32(w) or np.int64(w)": "w = W[i]\nz = np.float64(w) + np.int32(w)",
     "np.where(mask, a, b)": "W[i] = np.where(W[i] > 0, W[i], 0.0)",
     "write A.shape[0]": "x = W.shape[0]",
-    "write W[n - 1], where n is the length": "x = W[n - 1]",
     "np.sum(A, axis=0)": "w = np.sum(W, axis=0)",
     "or use @, np.sum or np.outer": "x = np.sum(W) + (W @ W[i]) @ v + np.sum(np.outer(v, W[i]))",
     "write A[...] = A @ B, or w[:] = A @ w": "w = T[i, 0]\nw[:] = T[i] @ w\nT[i, ...] = T[i] @ T[i]",
@@ -61,6 +60,6 @@ def test_advice_is_true(said: str) -> None:
     arguments = (np.ones((4, 3)), np.ones((4, 3, 3)), np.ones(4), 4)
     if "W[...]" in body:  # accepted, but every iteration needs the one before
         with pytest.raises(LoopError, match="no strategy runs this loop in parallel"):
-            made.plan(*arguments)
+            made.using(serial=False).plan(*arguments)
         return
     made.using(runtime=st.Serial(), ordered=False).plan(*arguments)

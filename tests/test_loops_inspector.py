@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 
 import stretto as st
+from loop_bodies import function
 from stretto.errors import LoopError, PlanError
 from stretto.loops.layout.loop_visits import LoopVisits
 from stretto.loops.layout.traversal import iterations
@@ -68,7 +69,7 @@ def test_logistic_regression_gives_the_bits_of_the_reference_and_the_numbers_of_
     np.testing.assert_allclose(w, serial, rtol=1e-5, atol=1e-7)
 
 
-@st.parallel(inspect=True)
+@st.parallel(inspect=True, serial=False)
 def spread(samples, table, w, n):  # type: ignore[no-untyped-def]
     for i, features in samples:
         s = 0.0
@@ -184,7 +185,7 @@ def test_an_intercept_is_refused_with_the_figure() -> None:
     rng = np.random.default_rng(0)
     X = np.concatenate([np.ones((200, 1)), np.eye(200)], axis=1)
     with pytest.raises(PlanError) as problem:
-        logistic.plan(st.samples(X, rng.integers(0, 2, 200)), np.zeros(201), 0.1)
+        logistic.using(serial=False).plan(st.samples(X, rng.integers(0, 2, 200)), np.zeros(201), 0.1)
     said = str(problem.value)
     assert "parallelism 1.00 of at most 16" in said
     assert "w[0] alone is shared by 200 of 200 iterations (100%)" in said
@@ -201,11 +202,32 @@ def linked(samples, w, u):  # type: ignore[no-untyped-def]
 
 
 def test_subscripts_that_the_loop_itself_makes_are_refused() -> None:
-    with pytest.raises(LoopError, match=r"it is not known: it depends on u; exempt the writes to w"):
-        linked.plan(st.samples(np.eye(9)), np.zeros(9), np.zeros(9, np.int64))
+    with pytest.raises(LoopError, match=r"(?s)it is not known: it depends on u.*exempt the writes to w"):
+        linked.using(serial=False).plan(st.samples(np.eye(9)), np.zeros(9), np.zeros(9, np.int64))
 
 
 def test_no_records_at_all() -> None:
     w = np.zeros(3)
     logistic(st.samples(np.zeros((0, 3)), np.zeros(0)), w, 0.1, st.accumulator(0.0))
     assert not w.any()
+
+
+@pytest.mark.parametrize("body", ["W[at[i]] += X[i]", "t = at[i]\n        for k in range(5): W[t, k] += X[i, k]"])
+def test_rows_are_grouped_as_their_elements_are(body: str) -> None:
+    """Whole rows are listed as one element, with the work of all of theirs."""
+    source = f"def loop(W, X, at):\n    for i in range(len(at)):\n        {body}\n"
+    rng = np.random.default_rng(0)
+    W, X, at = np.zeros((300, 5)), rng.random((400, 5)), rng.integers(0, 300, 400)
+    made = st.parallel(function(source))
+    plan = made.plan(W, X, at)
+    visits = visits_of(plan)
+    other = st.parallel(function(source.replace(body, "W[at[i], 0:5] = W[at[i], 0:5] + X[i]")))
+    wanted = visits_of(other.plan(W, X, at))
+    assert plan.parts[0].prepared.analysis.strategy.name == "inspected"
+    assert visits.weight.tolist() == wanted.weight.tolist()
+    assert visits.weight.sum() == 400 * (1 + 5)
+    assert all(np.array_equal(visits.arrays[key], array) for key, array in wanted.arrays.items())
+    made(W, X, at)
+    serial = np.zeros((300, 5))
+    made.plain(serial, X, at)
+    np.testing.assert_array_equal(W, serial)

@@ -330,7 +330,7 @@ NESTS: dict[str, tuple[str, dict[str, Any], str | None]] = {
                     last[(7 * i + 3 * j) % 20] = 100 * i + j
         """,
         {"last": np.zeros(20, np.int64), "n": 30, "m": 20},
-        "chain",
+        "inspected",
     ),
     "gradient steps over ranges": (
         """
@@ -353,7 +353,7 @@ def test_nests_keep_their_order(name: str) -> None:
     loop = st.parallel(blocks=5)(function(source))
     if strategy is None:
         with pytest.raises(LoopError, match="no strategy runs this loop in parallel"):
-            loop(**fresh(arguments))
+            loop.using(serial=False)(**fresh(arguments))
         return
     assert strategies(loop, **arguments) == [strategy]
     assert "that of the loop run serially, in its own order" in loop.explain(**fresh(arguments))
@@ -526,7 +526,7 @@ def test_the_order_of_ranges_is_that_of_the_plan(name: str, ordered: bool | None
 
 def test_a_chain_warns_that_it_is_serial() -> None:
     source, arguments, _ = NESTS["the last one wins"]
-    loop = st.parallel(function(source))
+    loop = st.parallel(inspect=False)(function(source))
     with pytest.warns(
         SerialWarning, match=r"<loop body \d+>:3: the iterations of this loop run one after the other, on"
     ):

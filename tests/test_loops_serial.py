@@ -1,4 +1,4 @@
-"""Loops with `serial=True`: iterations that depend on each other everywhere run in order, compiled, on one worker."""
+"""Loops whose iterations depend on each other everywhere: they run in order, compiled, on one worker, and warn."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ import pytest
 import stretto as st
 from loop_bodies import fresh, function, results, three_ways
 from loop_plain import Nest, compare
-from stretto.errors import LoopError, PlanError
+from stretto.errors import LoopError, PlanError, SerialWarning
+from stretto.loops.layout import inspector
 from stretto.loops.parallel import Loop
 from stretto.testing.arithmetic import same_bits
 from stretto.testing.loops import reference
 
-ADVICE = "serial=True: compile it and run it in order, on one worker"
+ADVICE = "leave serial=False out: the loop is compiled and runs in its order, on one worker"
 
 
 def draw(*shape: int, seed: int = 0) -> Any:
@@ -164,12 +165,36 @@ def test_bits_of_the_reference_in_the_order_of_the_loop(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", LOOPS)
-def test_refused_without_the_option_which_the_message_names(name: str) -> None:
+def test_refused_with_an_option_which_the_message_names(name: str) -> None:
     source, arguments = LOOPS[name]
     with pytest.raises(LoopError, match="no strategy runs this loop") as refusal:
-        st.parallel(function(source)).plan(**fresh(arguments))
+        st.parallel(serial=False)(function(source)).plan(**fresh(arguments))
     assert ADVICE in str(refusal.value)
     assert ".plain" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("name", ["prefix sum", "perceptron over samples"])
+def test_without_options_it_runs_in_its_order_and_warns_of_what_is_in_the_way(name: str) -> None:
+    """The accesses that clash with their lines, the ways out, and the option that silences it; once."""
+    source, arguments = LOOPS[name]
+    loop = st.parallel(function(source))
+    given = fresh(arguments)
+    with pytest.warns(SerialWarning) as caught:
+        loop(**given)
+    (said,) = [str(one.message) for one in caught]
+    assert caught[0].filename == __file__
+    assert "run one after the other, on one worker; no strategy runs it in parallel with the same result:" in said
+    clash = "line 4 writes s[i], line 4 reads s[i - 1]: iterations p and p + (1)" if name == "prefix sum" else "reads w"
+    assert clash in said
+    assert "      4 | s[i] = s[i - 1] + x[i]" in said or name != "prefix sum"
+    assert "pass dw = st.buffer(w)" in said or name == "prefix sum"
+    assert "serial=True: keep it in order, on one worker, without this warning" in said
+    wanted = reference(loop.plan(**fresh(arguments))).arrays
+    assert all(same_bits(given[key], array) for key, array in wanted.items())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        loop(**fresh(arguments))
+    assert ("clashes" if name == "prefix sum" else "ways out") in loop.explain(**fresh(arguments))
 
 
 def test_explain_says_what_runs_and_why() -> None:
@@ -252,8 +277,8 @@ def test_buffered_writes_stay_buffered() -> None:
         """
     w = draw(7)
     arguments = {"x": draw(90), "w": w, "step": st.buffer(w)}
-    with pytest.raises(LoopError, match="serial=True: compile it"):
-        st.parallel(function(source)).plan(**fresh(arguments))
+    with pytest.raises(LoopError, match=ADVICE):
+        st.parallel(serial=False)(function(source)).plan(**fresh(arguments))
     loop = st.parallel(serial=True, blocks=4)(function(source))
     assert strategies(loop, arguments) == ["chain"]
     three_ways(loop, arguments, threads=(1, 2, 4))
@@ -262,7 +287,7 @@ def test_buffered_writes_stay_buffered() -> None:
 def test_random_nests_are_what_plain_python_makes_of_them() -> None:
     """Interpreted; with the option few are refused, and those that were before run as chains."""
     cases = [Nest(random.Random(seed)).case() for seed in range(100)]
-    before = [compare(case) for case in cases]
+    before = [compare(case, serial=False) for case in cases]
     after = [compare(case, serial=True) for case in cases]
     assert not any(old == "same" != new for old, new in zip(before, after, strict=True))
     taken = [case.strategies for case, old, new in zip(cases, before, after, strict=True) if old == "refused" != new]
@@ -285,11 +310,11 @@ HOT = """
 def test_inspection_comes_first_and_the_order_where_it_finds_too_little() -> None:
     X = draw(120, 15)
     arguments = {"samples": st.samples(X, np.ones(120, "f4")), "w": np.zeros(15)}
-    with pytest.raises(LoopError, match=f"too little.*or add {ADVICE}"):
-        st.parallel(inspect=True)(function(HOT)).plan(**fresh(arguments))
-    loop = st.parallel(inspect=True, serial=True, blocks=4)(function(HOT))
+    with pytest.raises(LoopError, match=r"(?s)too little.*exempt the writes to w"):
+        st.parallel(inspect=True, serial=False)(function(HOT)).plan(**fresh(arguments))
+    loop = st.parallel(inspect=True, blocks=4)(function(HOT))
     assert strategies(loop, arguments) == ["chain"]
-    assert "inspected: inspect=True finds too little to run together" in " ".join(
+    assert "inspected: an inspection finds too little to run together" in " ".join(
         loop.explain(**fresh(arguments)).split()
     )
     three_ways(loop, arguments, threads=(2, 4))
@@ -297,6 +322,76 @@ def test_inspection_comes_first_and_the_order_where_it_finds_too_little() -> Non
     source = "def loop(data, w, n):\n    for i, x in data:\n        w[(7 * i) % n] += x\n"
     seldom = {"data": st.dense(draw(64)), "w": np.zeros(64), "n": 64}
     assert strategies(st.parallel(inspect=True, serial=True)(function(source)), seldom) == ["inspected"]
+
+
+SELDOM = """
+    def loop(data, at, w, total):
+        for i, x in data:
+            w[at[i]] = 0.5 * w[at[i]] + x
+            total += x
+    """
+
+
+def seldom(at: Any) -> dict[str, Any]:
+    return {"data": st.dense(draw(len(at))), "at": at, "w": np.zeros(len(at)), "total": st.accumulator(0.0)}
+
+
+def test_subscripts_from_the_data_are_inspected_without_being_asked() -> None:
+    """With the bits of the serial loop. Not with `serial=True`, which says that it may be serial."""
+    arguments = seldom(np.random.default_rng(0).integers(0, 200, 200))
+    plain = function(SELDOM)
+    assert strategies(st.parallel(plain), arguments) == ["inspected"]
+    assert strategies(st.parallel(serial=False)(plain), arguments) == ["inspected"]
+    assert strategies(st.parallel(serial=True)(plain), arguments) == ["chain"]
+    assert strategies(st.parallel(inspect=False)(plain), arguments) == ["chain"]
+    text = st.parallel(plain).explain(**fresh(arguments))
+    assert "the data decide which iterations meet: line 4 reads w[at[i]]" in text
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = results(three_ways(st.parallel(plain), arguments, threads=(1, 2, 4)))
+    in_order = fresh(arguments)
+    st.parallel(serial=True)(plain)(**in_order)
+    assert same_bits(found["w"], in_order["w"])
+    with pytest.raises(LoopError, match="leave inspect=False out"):
+        st.parallel(inspect=False, serial=False)(plain).plan(**fresh(arguments))
+
+
+def test_what_changes_from_call_to_call_is_not_inspected_again_and_again() -> None:
+    """One inspection takes as long as many calls. `inspect=True` makes it all the same."""
+    arguments = seldom(np.random.default_rng(0).integers(0, 200, 200))
+    automatic, asked = (st.parallel(inspect=inspect)(function(SELDOM)) for inspect in (None, True))
+    for loop in (automatic, asked):
+        loop(**arguments)
+    arguments["at"][:] = arguments["at"][::-1].copy()
+    given = {**arguments, "w": np.zeros(200)}
+    with pytest.warns(SerialWarning, match="differs from call to call"):
+        automatic(**given)
+    assert [part.prepared.analysis.strategy.name for part in automatic.plan(**given).parts] == ["chain"]
+    assert [part.prepared.analysis.strategy.name for part in asked.plan(**given).parts] == ["inspected"]
+    wanted = np.zeros(200)
+    function(SELDOM)(**{**given, "w": wanted, "total": 0.0})
+    np.testing.assert_allclose(given["w"], wanted, rtol=1e-12)
+    # Data that are made anew for each call are inspected a few times.
+    loop, found = st.parallel(function(SELDOM)), []
+    for _ in range(6):
+        found += strategies(loop, {**arguments, "data": st.dense(draw(200))})
+    assert found == ["inspected"] * 4 + ["chain"] * 2
+
+
+def test_a_large_inspection_is_left_to_those_who_ask(monkeypatch: pytest.MonkeyPatch) -> None:
+    arguments = seldom(np.random.default_rng(0).integers(0, 200, 200))
+    monkeypatch.setattr(inspector, "MOST", 300)
+    loop = st.parallel(function(SELDOM))
+    assert strategies(loop, arguments) == ["chain"]
+    assert "not inspected, since this loop makes more than 300 accesses" in loop.explain(**fresh(arguments))
+    assert strategies(st.parallel(inspect=True)(function(SELDOM)), arguments) == ["inspected"]
+
+
+def test_with_false_no_loop_runs_on_one_worker() -> None:
+    """Neither one in which only the last store counts."""
+    source = "def loop(x, last):\n    for i in range(len(x)):\n        last[0] = x[i]\n"
+    with pytest.raises(LoopError, match="only stores over stores stand in the way"):
+        st.parallel(serial=False)(function(source)).plan(np.ones(9), np.zeros(1))
 
 
 def test_options_that_contradict_it() -> None:
@@ -314,7 +409,7 @@ def test_a_carried_number_becomes_an_array_as_its_refusal_says() -> None:
                 s{0} = 0.9 * s{0} + x[i]
                 seen[i] = s{0}
         """
-    with pytest.raises(LoopError, match=r"array of one element, s\[0\] = …, and pass serial=True"):
+    with pytest.raises(LoopError, match=r"array of one element, s\[0\] = …"):
         st.parallel(serial=True)(function(source.replace("{0}", ""))).plan(draw(50), 0.0, np.zeros(50))
     loop = st.parallel(serial=True)(function(source.replace("{0}", "[0]")))
     three_ways(loop, {"x": draw(50), "s": np.zeros(1), "seen": np.zeros(50)}, threads=(2,))

@@ -27,8 +27,8 @@ def plan(
     *,
     ordered: bool | None = False,
     prefer: tuple[int, ...] | None = None,
-    inspect: bool = False,
-    serial: bool = False,
+    inspect: bool | None = False,
+    serial: bool | None = None,
     shapes: dict[str, tuple[int, ...]] | None = None,
     kind: str = "grid",
 ) -> Strategy:
@@ -220,7 +220,7 @@ def test_small_data_do_not_make_a_loop_fail() -> None:
 def test_records_without_an_index() -> None:
     assert plan([access("write", "A", RECORD)], ()).name == "independent"
     with pytest.raises(PlanError, match="any two records"):
-        plan([access("update", "A", number(0))], ())
+        plan([access("update", "A", number(0))], (), serial=False)
 
 
 # --- refusals and overrides -----------------------------------------------------------------------------------------
@@ -228,27 +228,27 @@ def test_records_without_an_index() -> None:
 
 def test_data_dependent_subscripts_are_refused_with_the_ways_out() -> None:
     with pytest.raises(PlanError) as caught:
-        plan(SPARSE, LINE)
+        plan(SPARSE, LINE, serial=False)
     assert str(caught.value).splitlines() == [
         "no strategy runs this loop in parallel with the result of a serial one:",
         "  line 4 reads w[features[k]], line 6 writes w[features[k]]: iterations p and p + (+∞)",
         "ways out:",
-        "  inspect=True: search the data for iterations that do not meet",
+        "  leave inspect=False out: the data are searched for iterations that do not meet",
         "  exempt the writes to w: pass dw = st.buffer(w) as one more argument and write dw[...] += …; "
         "other visits then see them later",
         "  split the loop in two, so that the accesses above are in different loops",
-        "  serial=True: compile it and run it in order, on one worker",
+        "  leave serial=False out: the loop is compiled and runs in its order, on one worker",
     ]
 
 
 def test_every_obstacle_is_told_at_once() -> None:
     with pytest.raises(PlanError) as caught:
-        plan([*SPARSE, access("update", "count", number(0), line=7, text="count[0]")], LINE)
+        plan([*SPARSE, access("update", "count", number(0), line=7, text="count[0]")], LINE, serial=False)
     text = str(caught.value)
     assert "line 7 updates count[0] twice: iterations p and p + (+∞)" in text
     assert "pass dw = st.buffer(w)" in text
     assert "pass dcount = st.buffer(count)" in text
-    assert "inspect=True" not in text
+    assert "inspect=False" not in text
 
 
 def test_serial_is_a_chain_where_nothing_else_applies() -> None:
@@ -263,6 +263,22 @@ def test_serial_is_a_chain_where_nothing_else_applies() -> None:
     assert plan(FACTORS, serial=True, shapes=FACTOR_SHAPES).name == "2d unordered"
 
 
+def test_without_options_the_data_are_inspected_and_then_the_order_is_kept() -> None:
+    assert plan(SPARSE, LINE, inspect=None, serial=None).name == "inspected"
+    assert plan(SPARSE, LINE, inspect=None, serial=False).name == "inspected"
+    assert plan(SPARSE, LINE, inspect=None, serial=True).name == "chain"  # the user has said that this may be
+    assert plan(FACTORS, inspect=None, serial=None, shapes=FACTOR_SHAPES).name == "2d unordered"
+    counter = access("update", "count", number(0), line=7, text="count[0]")
+    found = plan([*SPARSE, counter], LINE, inspect=None, serial=None)
+    assert (found.name, found.dims) == ("chain", (0,))
+    assert found.why == "nothing runs in parallel: line 4 reads w[features[k]], line 6 writes w[features[k]]: " + (
+        "iterations p and p + (+∞)"
+    )
+    assert found.clashes[-1] == "line 7 updates count[0] twice: iterations p and p + (+∞)"
+    assert any("pass dw = st.buffer(w)" in way for way in found.ways)
+    assert why_not(found)["inspected"].startswith("whatever the data are, line 7 updates count")
+
+
 def test_inspection_takes_over_where_only_the_data_know() -> None:
     found = plan(SPARSE, LINE, inspect=True)
     assert (found.name, found.dims) == ("inspected", ())
@@ -272,17 +288,17 @@ def test_inspection_takes_over_where_only_the_data_know() -> None:
 def test_inspection_does_not_help_against_a_known_clash() -> None:
     counter = access("update", "count", number(0), line=7, text="count[0]")
     with pytest.raises(PlanError, match=r"inspect=True does not help: whatever the data are, line 7 updates count"):
-        plan([*SPARSE, counter], LINE, inspect=True)
+        plan([*SPARSE, counter], LINE, inspect=True, serial=False)
     # Iterations in conflict keep the order of the loop: of records that is not the order of their indices.
     assert plan(SPARSE, LINE, inspect=True, ordered=True).name == "inspected"
     with pytest.raises(PlanError, match="keep the order of the records, not that of their indices"):
-        plan(SPARSE, LINE, inspect=True, ordered=True, kind="sparse")
+        plan(SPARSE, LINE, inspect=True, ordered=True, kind="sparse", serial=False)
 
 
 def test_a_recurrence_is_refused_with_both_lines() -> None:
     accesses = [access("read", "A", index(0, -1), line=3, text="A[i - 1]"), access("write", "A", index(0), line=4)]
     with pytest.raises(PlanError, match=r"line 4 writes A, line 3 reads A\[i - 1\]: iterations p and p \+ \(1\)"):
-        plan(accesses, LINE)
+        plan(accesses, LINE, serial=False)
 
 
 def cube(*offsets: tuple[int, int, int]) -> list[Access]:

@@ -61,7 +61,7 @@ def loop(W, n):
 @pytest.mark.parametrize("ordered", [None, True, False])
 def test_a_shifted_row_cannot_be_split(ordered: bool | None) -> None:
     with pytest.raises(LoopError, match=r"line 4 writes W\[i\], line 4 reads W\[i - 1\]: iterations p and p \+ \(1\)"):
-        loop(SHIFTED, ordered=ordered)(rows(40, 5), 40)
+        loop(SHIFTED, ordered=ordered, serial=False)(rows(40, 5), 40)
 
 
 @pytest.mark.parametrize("ordered", [None, True, False])
@@ -558,7 +558,7 @@ def loop(s, T, at, n):
         reference(loop(source).plan(s=np.zeros(6), T=rows(6, 6), at=GOOD, n=6))
 
 
-@pytest.mark.parametrize("subscript", ["W[i, 0:9]", "W[i, -2:]", "W[i, :-1]", "W[i, 7:9]"])
+@pytest.mark.parametrize("subscript", ["W[i, 0:9]", "W[i, -7:]", "W[i, 7:9]"])
 def test_a_slice_that_cannot_be_inside(subscript: str) -> None:
     """Constant ends that do not fit are found before anything runs, or as it runs; never ignored."""
     source = f"""
@@ -1275,7 +1275,7 @@ def test_what_cannot_be_decorated_or_run() -> None:
 
 def test_a_refusal_has_a_short_traceback() -> None:
     with pytest.raises(PlanError) as caught:
-        loop("def loop(x):\n    for i in range(1, len(x)):\n        x[i] = x[i - 1]\n")(np.ones(5))
+        loop("def loop(x):\n    for i in range(1, len(x)):\n        x[i] = x[i - 1]\n", serial=False)(np.ones(5))
     frames = [entry.name for entry in caught.traceback]
     assert frames == ["test_a_refusal_has_a_short_traceback", "__call__"]
     assert "every iteration needs what an earlier one wrote to x" in str(caught.value)

@@ -1,8 +1,9 @@
 """Loops from textbooks, as their authors would write them first, beside Numba.
 
 Tensors, ranking, dynamic programming, grids, graphs, mixtures, text, regression, linear algebra, simulation: written
-before it was known what the compiler takes. A loop that is refused stays, with what its message advises; the version
-that follows the advice is named in the last column and has a line of its own.
+before it was known what the compiler takes. A loop that is refused, or runs on one worker with a warning, stays, with
+what its message advises; the version that follows the advice is named in the last column and has a line of its own.
+The second lot was written later and counted before anything was changed for it.
 
 `ours`: the whole call at one and at two threads, with its arguments prepared by an earlier call. `strict Numba`: the
 same serial algorithm written by hand for Numba (the body itself, where that is how one would write it) with
@@ -13,7 +14,7 @@ faster. `first call`: seconds of the first call of ours and of strict Numba, whi
 and 4 workers had the bits of the reference interpreter, on small data.
 """
 
-from . import dynamic, graphs, grids, linear, mixtures, ranking, regression, simulation, tensors, text
+from . import dynamic, graphs, grids, linear, mixtures, ranking, regression, second, simulation, tensors, text
 from .entry import CorpusLoop
 
 THEMES = {
@@ -27,6 +28,7 @@ THEMES = {
     "regression": regression,
     "linear algebra": linear,
     "simulation and series": simulation,
+    "second lot": second,
 }
 
 

@@ -4,7 +4,7 @@ import numpy as np
 
 import stretto as st
 
-from .entry import CorpusLoop, in_order
+from .entry import CorpusLoop
 
 
 def edit_distance(a, b, D):
@@ -262,8 +262,7 @@ ROW = CorpusLoop(
     knapsack_row_data,
     (9, 30),
     (1000, 10_000),
-    refused="serial=True",
-    instead="knapsack_in_place, in order",
+    warns="serial=True",
 )
 LOOPS = (
     CorpusLoop(edit_distance, edit_data, (14, 11), (3000, 3000)),
@@ -274,7 +273,6 @@ LOOPS = (
     CorpusLoop(search_database, database_data, (8, 12, 7), (2000, 200, 60)),
     CorpusLoop(knapsack, knapsack_data, (9, 30), (1000, 10_000)),
     ROW,
-    in_order(ROW),
     CorpusLoop(viterbi, viterbi_data, (20, 5, 4), (5000, 40, 30)),
     CorpusLoop(matrix_chain, chain_data, (12,), (400,)),
     CorpusLoop(optimal_bst, tree_data, (12,), (400,)),

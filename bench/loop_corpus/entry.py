@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -35,10 +35,15 @@ class CorpusLoop:
         Options of `st.parallel`.
     refused : str
         Part of the message of a loop that is refused, the advice or the reason; "" for the others.
+    warns : str
+        Part of the warning of a loop that runs on one worker, at the small sizes; "" for the others.
     instead : str
-        Name of the loop that follows that advice; "" for loops that are accepted.
+        Name of the loop that follows the advice of the refusal or the warning; "" if there is none.
     follows : bool
-        Whether the loop follows the advice of a refusal.
+        Whether the loop follows such advice.
+    lot : int
+        1 for loops that were written before the compiler took them, 2 for those that were added later and counted
+        before anything was changed for them.
     title : str
         Name of a loop that shares its function with another; the function's name unless given.
     tolerance : float
@@ -52,8 +57,10 @@ class CorpusLoop:
     hand: Callable[..., None] | None = None
     options: dict[str, Any] = field(default_factory=dict)
     refused: str = ""
+    warns: str = ""
     instead: str = ""
     follows: bool = False
+    lot: int = 1
     title: str = ""
     tolerance: float = 1e-10
 
@@ -73,23 +80,6 @@ class CorpusLoop:
     def loop(self) -> Any:
         """The loop, decorated."""
         return st.parallel(**self.options)(self.function)
-
-
-def inspected(entry: CorpusLoop, **changes: Any) -> CorpusLoop:
-    """The same loop with `inspect=True`, which is what its refusal advises."""
-    options = {**entry.options, "inspect": True}
-    return replace(
-        entry,
-        title=f"{entry.name}, inspected",
-        options=options,
-        **{"refused": "", "instead": "", "follows": True, **changes},
-    )
-
-
-def in_order(entry: CorpusLoop) -> CorpusLoop:
-    """The same loop with `serial=True`, which is what its refusal advises."""
-    options = {**entry.options, "serial": True}
-    return replace(entry, title=f"{entry.name}, in order", options=options, refused="", instead="", follows=True)
 
 
 def flat(arguments: dict[str, Any], buffers: bool = True) -> list[Any]:

@@ -4,7 +4,7 @@ import numpy as np
 
 import stretto as st
 
-from .entry import CorpusLoop, in_order, inspected
+from .entry import CorpusLoop
 
 
 def pagerank_push(indptr, indices, rank, residual, damping, epsilon):
@@ -319,35 +319,37 @@ def grid_data(rng, n, m, labels):
 
 
 FORD = CorpusLoop(
-    bellman_ford, edges_data, (50, 2, 4), (50_000, 8, 5), refused="inspect=True", instead="bellman_ford, inspected"
+    bellman_ford,
+    edges_data,
+    (50, 2, 4),
+    (50_000, 8, 5),
 )
 LABELS = CorpusLoop(
     label_propagation,
     labels_data,
     (200, 1, 3),
     (100_000, 3, 10),
-    refused="inspect=True",
-    instead="label_propagation, inspected",
 )
 CHAIN = CorpusLoop(
-    belief_chain, chain_data, (12, 3), (20_000, 16), refused="serial=True", instead="belief_chain, in order"
+    belief_chain,
+    chain_data,
+    (12, 3),
+    (20_000, 16),
+    warns="serial=True",
 )
 LOOPS = (
     LABELS,
-    inspected(LABELS),
     CorpusLoop(
-        pagerank_push, push_data, (20, 4), (200_000, 8), refused="st.buffer(residual)", instead="pagerank_push_buffered"
+        pagerank_push, push_data, (20, 4), (200_000, 8), warns="st.buffer(residual)", instead="pagerank_push_buffered"
     ),
     CorpusLoop(pagerank_push_buffered, push_buffered_data, (20, 4), (200_000, 8), follows=True),
     CorpusLoop(hits, links_data, (20, 4), (200_000, 8)),
     CorpusLoop(soft_labels, soft_data, (20, 4, 3), (50_000, 8, 16), soft_labels_hand),
     CorpusLoop(floyd_warshall, paths_data, (12,), (400,)),
     FORD,
-    inspected(FORD),
     CorpusLoop(simrank, simrank_data, (12, 3), (500, 6)),
     CorpusLoop(nearest_neighbours, neighbours_data, (6, 20, 4, 3), (500, 5000, 16, 10), nearest_neighbours_hand),
     CorpusLoop(triangles, triangles_data, (30, 6), (20_000, 20)),
     CHAIN,
-    in_order(CHAIN),
     CorpusLoop(belief_grid, grid_data, (6, 7, 3), (200, 200, 16)),
 )

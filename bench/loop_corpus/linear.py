@@ -4,7 +4,7 @@ import numpy as np
 
 import stretto as st
 
-from .entry import CorpusLoop, in_order
+from .entry import CorpusLoop
 
 
 def forward_substitution(L, b, x):
@@ -264,24 +264,33 @@ def thomas_data(rng, m, n):
 
 
 SUBSTITUTION = CorpusLoop(
-    forward_substitution, forward_data, (12,), (3000,), refused="serial=True", instead="forward_substitution, in order"
+    forward_substitution,
+    forward_data,
+    (12,),
+    (3000,),
+    warns="serial=True",
 )
 SCHMIDT = CorpusLoop(
-    gram_schmidt, schmidt_data, (7, 12), (200, 500), refused="serial=True", instead="gram_schmidt, in order"
+    gram_schmidt,
+    schmidt_data,
+    (7, 12),
+    (200, 500),
+    warns="serial=True",
 )
 SEIDEL = CorpusLoop(
-    gauss_seidel_dense, seidel_data, (12,), (3000,), refused="serial=True", instead="gauss_seidel_dense, in order"
+    gauss_seidel_dense,
+    seidel_data,
+    (12,),
+    (3000,),
+    warns="serial=True",
 )
 LOOPS = (
     SUBSTITUTION,
-    in_order(SUBSTITUTION),
     CorpusLoop(back_substitution, back_data, (12, 5), (400, 100)),
     CorpusLoop(cholesky, cholesky_data, (12,), (500,)),
     CorpusLoop(lu, lu_data, (12,), (400,)),
     SCHMIDT,
-    in_order(SCHMIDT),
     SEIDEL,
-    in_order(SEIDEL),
     CorpusLoop(nmf, nmf_data, (9, 8, 3), (200, 150, 8)),
     CorpusLoop(nmf_columns, nmf_data, (9, 8, 3), (200, 150, 8)),
     CorpusLoop(als_gradient, factors_data, (12, 9, 50, 3), (5000, 3000, 300_000, 16), als_gradient_hand),
@@ -290,8 +299,7 @@ LOOPS = (
         exact_data,
         (12, 9, 50, 3),
         (5000, 3000, 300_000, 16),
-        refused="write the elimination",
-        instead="als_elimination",
+        tolerance=1e-8,
     ),
     CorpusLoop(als_elimination, exact_data, (12, 9, 50, 3), (5000, 3000, 300_000, 16), follows=True),
     CorpusLoop(sparse_matvec, matvec_data, (20, 4), (200_000, 10)),

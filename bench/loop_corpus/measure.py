@@ -19,6 +19,7 @@ import numpy as np
 
 import stretto as st
 from stretto.errors import PlanError
+from stretto.loops.analyse.serial_order import runs_serially
 from stretto.state.accumulator import Accumulator
 from stretto.state.buffer import Buffer
 
@@ -37,7 +38,9 @@ class Measured:
     strategies : list of str
         Of each loop of the function; empty if it is refused.
     message : str
-        First line of the refusal.
+        First line of the refusal, or of the warning of a loop that runs on one worker.
+    serial : bool
+        Whether it runs on one worker.
     milliseconds : dict
         By contestant: "ours", "ours 2", "strict", "fast", "plain"; one that does not compile is missing.
     compiled : dict
@@ -46,6 +49,7 @@ class Measured:
 
     strategies: list[str]
     message: str
+    serial: bool
     milliseconds: dict[str, float]
     compiled: dict[str, float]
 
@@ -77,7 +81,7 @@ def measure(entry: CorpusLoop) -> Measured:
     contest = Contest(entry)
     arguments = contest.arguments
     runs: dict[str, Callable[[], Any]] = {}
-    strategies, message = [], ""
+    strategies, message, serial = [], "", False
     loop = entry.loop()
     try:
         plan = loop.plan(**arguments)
@@ -85,6 +89,8 @@ def measure(entry: CorpusLoop) -> Measured:
         message = str(problem).splitlines()[0]
     else:
         strategies = [part.prepared.analysis.strategy.name for part in plan.parts]
+        warned = [told for part in plan.parts if (told := runs_serially(part.prepared.analysis))]
+        serial, message = bool(warned), warned[0].splitlines()[0] if warned else ""
         for name, threads in (("ours", 1), ("ours 2", 2)):
             call = loop.using(runtime=st.Threads(threads))
             runs[name] = partial(call, **arguments)
@@ -120,4 +126,4 @@ def measure(entry: CorpusLoop) -> Measured:
             spent[name] += seconds
             least[name] = min(least[name], seconds)
     gc.enable()
-    return Measured(strategies, message, {name: 1000 * s for name, s in least.items()}, compiled)
+    return Measured(strategies, message, serial, {name: 1000 * s for name, s in least.items()}, compiled)

@@ -6,7 +6,7 @@ import numpy as np
 
 import stretto as st
 
-from .entry import CorpusLoop, in_order
+from .entry import CorpusLoop
 
 
 def gaussian_expectation(X, weight, mean, variance, share, loglik):
@@ -272,13 +272,16 @@ def documents_data(rng, n, words, classes):
 
 
 FORWARD = CorpusLoop(
-    hmm_forward, forward_data, (20, 4, 5), (20_000, 24, 30), refused="serial=True", instead="hmm_forward, in order"
+    hmm_forward,
+    forward_data,
+    (20, 4, 5),
+    (20_000, 24, 30),
+    warns="serial=True",
 )
 LOOPS = (
     CorpusLoop(gaussian_expectation, expectation_data, (20, 3, 4), (50_000, 16, 10), gaussian_expectation_hand),
     CorpusLoop(gaussian_maximisation, maximisation_data, (20, 3, 4), (50_000, 16, 10), gaussian_maximisation_hand),
     FORWARD,
-    in_order(FORWARD),
     CorpusLoop(hmm_backward, backward_data, (20, 4, 5), (20_000, 24, 30)),
     CorpusLoop(hmm_many, many_data, (7, 9, 4, 5), (2000, 50, 8, 10)),
     CorpusLoop(
@@ -287,7 +290,7 @@ LOOPS = (
         (20, 3, 4),
         (50_000, 16, 20),
         online_kmeans_hand,
-        refused="st.buffer(centre)",
+        warns="st.buffer(centre)",
         instead="online_kmeans_buffered",
     ),
     CorpusLoop(

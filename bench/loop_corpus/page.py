@@ -20,7 +20,7 @@ from .measure import Measured, arrays_of, measure
 
 COLUMNS = ["loop", "theme", "strategy", "equal bits", "ours, 1 thread", "ours, 2 threads", "strict Numba",
            "fastmath Numba", "plain Numba", "strict / ours", "plain / ours", "first call: ours, strict",
-           "refused: followed by"]  # fmt: skip
+           "refused, or on one worker: followed by"]  # fmt: skip
 GOAL = 0.9  # of the speed of strict Numba
 
 
@@ -52,18 +52,23 @@ def line(theme: str, entry: CorpusLoop, found: Measured) -> list[str]:
     bits = ("yes" if equal_bits(entry) else "NO") if found.strategies else ""
     compiled = ", ".join(f"{first[name]:.1f}" for name in ("ours", "strict") if name in first)
     times = [time(name) for name in ("ours", "ours 2", "strict", "fast", "plain")]
-    refused = f"{entry.instead or 'none'}: {found.message}" if found.message else ""
-    return [entry.name, theme, " / ".join(found.strategies) or "refused", bits, *times, ratio("strict"), ratio("plain"),
+    refused = f"{entry.instead or 'none'}: {found.message.rstrip(':')}" if found.message else ""
+    strategies = " / ".join(found.strategies) + (", with a warning" if found.serial else "")
+    return [entry.name, theme, strategies or "refused", bits, *times, ratio("strict"), ratio("plain"),
             compiled, refused.replace("|", "\\|")]  # fmt: skip
 
 
 def summary(measured: dict[str, Measured]) -> Iterator[str]:
     """What the table says in a few lines."""
     written = {name: found for name, found in measured.items() if not loop_corpus.corpus()[name].follows}
-    accepted = [name for name, found in written.items() if found.strategies]
-    yield f"- accepted as written: {len(accepted)} of {len(written)}"
-    answered = [name for name, found in written.items() if found.message and loop_corpus.corpus()[name].instead]
-    yield f"- refused, and the advice followed: {len(answered)}"
+    for lot, what in ((1, "first lot"), (2, "second lot")):
+        mine = [found for name, found in written.items() if loop_corpus.corpus()[name].lot == lot]
+        parallel = sum(bool(found.strategies) and not found.serial for found in mine)
+        serial, refused = sum(found.serial for found in mine), sum(not found.strategies for found in mine)
+        yield (
+            f"- {what}, {len(mine)} loops as written: {parallel} in parallel, {serial} on one worker with a warning, "
+            + (f"{refused} refused")
+        )
     ratios = sorted(found.milliseconds["strict"] / found.milliseconds["ours"] for found in measured.values()
                     if "ours" in found.milliseconds and "strict" in found.milliseconds)  # fmt: skip
     fast = sum(ratio >= GOAL for ratio in ratios)

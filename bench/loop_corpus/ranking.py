@@ -6,7 +6,7 @@ import numpy as np
 
 import stretto as st
 
-from .entry import CorpusLoop, inspected
+from .entry import CorpusLoop
 
 
 def sigmoid(x):
@@ -287,8 +287,6 @@ BPR = CorpusLoop(
     (90, 120, 60, 4),
     (50_000, 40_000, 400_000, 16),
     bpr_hand,
-    refused="inspect=True",
-    instead="bpr, inspected",
 )
 LOOPS = (
     CorpusLoop(
@@ -300,14 +298,13 @@ LOOPS = (
         hand=contrastive_hashing_hand,
     ),
     BPR,
-    inspected(BPR),
     CorpusLoop(
         ranknet,
         ranknet_data,
         (20, 5, 50),
         (5000, 40, 200_000),
         ranknet_hand,
-        refused="st.buffer(w)",
+        warns="st.buffer(w)",
         instead="ranknet_buffered",
     ),
     CorpusLoop(
@@ -319,7 +316,7 @@ LOOPS = (
         (30, 20, 3),
         (20_000, 200, 8),
         factorization_machine_hand,
-        refused="st.buffer(V)",
+        warns="st.buffer(V)",
         instead="machine_buffered",
     ),
     CorpusLoop(
@@ -337,7 +334,7 @@ LOOPS = (
         (12, 6, 4, 30),
         (2000, 64, 16, 20_000),
         contrastive_hashing_hand,
-        refused="g = w.copy()",
+        warns="st.buffer(P)",
         instead="hashing_buffered",
     ),
 )

@@ -7,7 +7,7 @@ import scipy.sparse as sp
 
 import stretto as st
 
-from .entry import CorpusLoop, inspected
+from .entry import CorpusLoop
 
 
 def perceptron(samples, w, b, mistakes):
@@ -245,7 +245,12 @@ def softmax_data(rng, n, d, classes):
 
 
 ROWS = tuple(
-    CorpusLoop(function, make, small, large, refused="inspect=True", instead=f"{function.__name__}, inspected")
+    CorpusLoop(
+        function,
+        make,
+        small,
+        large,
+    )
     for function, make, small, large in (
         (adagrad_logistic, adagrad_data, (30, 100), (50_000, 100_000)),
         (kaczmarz, kaczmarz_data, (30, 100), (50_000, 100_000)),
@@ -255,20 +260,19 @@ ROWS = tuple(
 )
 LOOPS = (
     CorpusLoop(
-        perceptron, perceptron_data, (30, 20), (100_000, 500), refused="st.buffer(w)", instead="perceptron_buffered"
+        perceptron, perceptron_data, (30, 20), (100_000, 500), warns="st.buffer(w)", instead="perceptron_buffered"
     ),
     CorpusLoop(perceptron_buffered, perceptron_buffered_data, (30, 20), (100_000, 500), follows=True),
-    CorpusLoop(pegasos, pegasos_data, (30, 20), (100_000, 500), refused="st.buffer(scale)", instead="pegasos_buffered"),
+    CorpusLoop(pegasos, pegasos_data, (30, 20), (100_000, 500), warns="st.buffer(scale)", instead="pegasos_buffered"),
     CorpusLoop(pegasos_buffered, pegasos_buffered_data, (30, 20), (100_000, 500), follows=True),
     *ROWS,
-    *map(inspected, ROWS),
     CorpusLoop(
         softmax_sgd,
         softmax_data,
         (20, 5, 3),
         (20_000, 40, 10),
         softmax_sgd_hand,
-        refused="st.buffer(W)",
+        warns="st.buffer(W)",
         instead="softmax_buffered",
     ),
     CorpusLoop(

@@ -6,7 +6,7 @@ import numpy as np
 
 import stretto as st
 
-from .entry import CorpusLoop, in_order
+from .entry import CorpusLoop
 
 
 def nbody(position, mass, force, soft):
@@ -325,7 +325,13 @@ def prefix_data(rng, n):
     return {"x": rng.normal(size=n), "s": np.zeros(n)}
 
 
-PREFIX = CorpusLoop(prefix_sum, prefix_data, (20,), (3_000_000,), refused="serial=True", instead="prefix_sum, in order")
+PREFIX = CorpusLoop(
+    prefix_sum,
+    prefix_data,
+    (20,),
+    (3_000_000,),
+    warns="serial=True",
+)
 LOOPS = (
     CorpusLoop(nbody, nbody_data, (12,), (1500,), nbody_hand),
     CorpusLoop(nbody_pairs, nbody_data, (12,), (1500,), hand=nbody_pairs_hand),
@@ -343,11 +349,8 @@ LOOPS = (
         (7, 10),
         (2000, 200),
         tolerance=1e-8,
-        refused="write a function with def outside",
-        instead="lorenz_outside",
     ),
     CorpusLoop(lorenz_outside, lorenz_data, (7, 10), (2000, 200), tolerance=1e-8, follows=True),
     CorpusLoop(izhikevich, neurons_data, (9, 20), (300, 200)),
     PREFIX,
-    in_order(PREFIX),
 )

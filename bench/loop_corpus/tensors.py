@@ -4,7 +4,7 @@ import numpy as np
 
 import stretto as st
 
-from .entry import CorpusLoop, inspected
+from .entry import CorpusLoop
 
 
 def cp_sgd(ii, jj, kk, X, A, B, C, lr, lam):
@@ -151,26 +151,21 @@ CP = CorpusLoop(
     (60, 60, 4),
     (20_000, 400_000, 16),
     cp_sgd_hand,
-    refused="inspect=True",
-    instead="cp_sgd, inspected",
 )
 LOOPS = (
     CP,
-    inspected(CP),
     CorpusLoop(
         mttkrp,
         mttkrp_data,
         (9, 60, 4),
         (2000, 400_000, 16),
         mttkrp_hand,
-        refused="make it a sum",
-        instead="mttkrp, accumulated",
     ),
     CorpusLoop(
         mttkrp, sums_data, (9, 60, 4), (2000, 400_000, 16), mttkrp_hand, follows=True, title="mttkrp, accumulated"
     ),
     CorpusLoop(
-        tucker_sgd, tucker_data, (9, 40, 3), (500, 50_000, 5), refused="st.buffer(G)", instead="tucker_sgd_buffered"
+        tucker_sgd, tucker_data, (9, 40, 3), (500, 50_000, 5), warns="st.buffer(G)", instead="tucker_sgd_buffered"
     ),
     CorpusLoop(
         tucker_sgd_buffered,

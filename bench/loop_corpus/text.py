@@ -6,7 +6,7 @@ import numpy as np
 
 import stretto as st
 
-from .entry import CorpusLoop, inspected
+from .entry import CorpusLoop
 
 
 def skipgram(words, contexts, negatives, U, V, lr):
@@ -254,25 +254,25 @@ WORDS = CorpusLoop(
     (120, 30, 4, 2),
     (50_000, 100_000, 32, 5),
     skipgram_hand,
-    refused="inspect=True",
-    instead="skipgram, inspected",
 )
 LOOPS = (
     WORDS,
-    inspected(WORDS),
     CorpusLoop(glove, glove_data, (12, 50, 4), (3000, 300_000, 32), glove_hand),
     CorpusLoop(
         lda_gibbs,
         topics_data,
         (5, 9, 60, 4),
         (500, 2000, 200_000, 20),
-        refused="st.buffer(by_word)",
+        warns="st.buffer(by_word)",
         instead="lda_gibbs_buffered",
     ),
     CorpusLoop(lda_gibbs_buffered, topics_buffered_data, (5, 9, 60, 4), (500, 2000, 200_000, 20), follows=True),
     CorpusLoop(count_sketch, sketch_data, (40, 3, 8), (500_000, 5, 1000)),
     CorpusLoop(
-        histogram, histogram_data, (50, 7), (3_000_000, 100), refused="make it a sum", instead="histogram, accumulated"
+        histogram,
+        histogram_data,
+        (50, 7),
+        (3_000_000, 100),
     ),
     CorpusLoop(histogram, histogram_sums_data, (50, 7), (3_000_000, 100), follows=True, title="histogram, accumulated"),
     CorpusLoop(
@@ -280,8 +280,6 @@ LOOPS = (
         cooccurrence_data,
         (6, 30, 3),
         (1000, 300_000, 5),
-        refused="make it a sum",
-        instead="cooccurrence, accumulated",
     ),
     CorpusLoop(
         cooccurrence,

@@ -247,7 +247,8 @@ class OrderWarning(UserWarning):
 class SerialWarning(UserWarning):
     """A loop under `st.parallel` runs on one worker, because no strategy runs it in parallel with the same result.
 
-    With `serial=True` loops run so without a warning.
+    The message shows the accesses that clash and the ways out. `serial=True` silences it, `serial=False` refuses the
+    loop.
 
     Examples
     --------

@@ -71,7 +71,8 @@ def _facts(plan: PlannedCall, part: PlannedLoop, made: Plan) -> Iterator[Fact]:
     yield "result", serial_order.in_words(part.prepared.analysis)
     for message in (serial_order.warning(part.prepared.analysis), serial_order.runs_serially(part.prepared.analysis)):
         if message:
-            yield "warning", message.partition(": ")[2]
+            yield "warning", message.partition(": ")[2].partition("\n")[0].rstrip(":")
+    yield from _ways_out(part)
     yield from words.promise(made)
     yield "space", space_text(part.prepared.analysis.space)
     yield from _accesses(part)
@@ -122,6 +123,14 @@ def _strategy(part: PlannedLoop) -> Iterator[Fact]:
     if len(strategy.moved) > 1:
         costs = "; ".join(f"{count:,} as {label}" for label, count in strategy.moved)
         yield "", f"elements moved in an epoch, for {analysis.options.width} workers: {costs}"
+
+
+def _ways_out(part: PlannedLoop) -> Iterator[Fact]:
+    """What stands in the way of a parallel run, and changes of the loop that would make it run in parallel."""
+    strategy = part.prepared.analysis.strategy
+    for name, lines in (("clashes", strategy.clashes), ("ways out", strategy.ways)):
+        for k, line in enumerate(lines):
+            yield "" if k else name, line
 
 
 def _schedule(plan: PlannedCall, part: PlannedLoop) -> Iterator[Fact]:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import functools
 import warnings
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, overload
@@ -30,7 +31,7 @@ from stretto.runtime import loop_calls
 from stretto.runtime.chosen import BLOCKS, chosen, here, one_memory
 
 from .analyse import serial_order
-from .analyse.analysis import LoopOptions
+from .analyse.analysis import Analysis, LoopOptions
 from .execute.scheduled import check
 from .front import loop_tree as source
 from .front.bind import (
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from stretto.schedule.automatic.trials import Decision
     from stretto.schedule.orders.order import Ints
 
+    from .execute.prepared import PreparedLoop
     from .loop_plan import LoopPlan
 
 
@@ -88,7 +90,8 @@ class Loop(LoopFunction):
         check(options)
         self.options, self.runtime = options, runtime
         self._kept: dict[Any, CachedLoop] = {}
-        self._warned: set[int] = set()  # lines of loops whose order was checked
+        self._inspections: Counter[int] = Counter()  # by line: inspections that no option asked for
+        self._warned: set[tuple[int, type[Warning]]] = set()  # warnings that were issued, by the line of the loop
         self._ready: dict[tuple[Any, ...], ReadyCall] = {}  # calls that were made before, by their arguments
         self.seconds = 0.0  # of the last call: the passes alone, without analysis and layout
         self.rounds: list[Ints] = []  # of the last call, with a schedule: the iterations of each round, in order
@@ -177,14 +180,9 @@ class Loop(LoopFunction):
                         self.set_up(step, held.values, known)
                     steps.append(step)
                     continue
-                prepared = prepared_loop(self._kept, self.tree, step, self.options, held, known, crew)
+                prepared = self._prepared(step, held, known, crew)
                 steps.append(prepared)
-                if step.line not in self._warned:
-                    self._warned.add(step.line)
-                    if message := serial_order.warning(prepared.analysis):
-                        warnings.warn(message, OrderWarning, stacklevel=3)
-                    if message := serial_order.runs_serially(prepared.analysis):
-                        warnings.warn(message, SerialWarning, stacklevel=3)
+                self._warn(prepared.analysis, step.line)
                 if self.options.schedule is None:
                     self.seconds += run(prepared, held, known, crew)
                 else:
@@ -199,6 +197,18 @@ class Loop(LoopFunction):
         values = self._values(args, kwargs)
         if runtime is None and self.options.schedule is None and values is not None:
             self._remember(values, ready_call(self, held, values, steps, known, self._runtime()))
+
+    def _prepared(self, step: source.LoopNest, held: BoundValues, known: Mapping[str, Any], crew: Any) -> PreparedLoop:
+        """One loop of the function, prepared for these arguments."""
+        return prepared_loop(self._kept, self.tree, step, self.options, held, known, crew, self._inspections)
+
+    def _warn(self, analysis: Analysis, line: int) -> None:
+        """Warn of a loop whose order is not the one written, or that runs on one worker: once each."""
+        found = ((OrderWarning, serial_order.warning(analysis)), (SerialWarning, serial_order.runs_serially(analysis)))
+        for kind, message in found:
+            if message and (line, kind) not in self._warned:
+                self._warned.add((line, kind))
+                warnings.warn(message, kind, stacklevel=4)
 
     def _remember(self, values: tuple[Any, ...], ready: ReadyCall | None) -> None:
         """Keep a call for the next one with the same arguments."""
@@ -261,7 +271,7 @@ class Loop(LoopFunction):
                     if isinstance(step, source.Setup):
                         self.set_up(step, held.values, known)
                     else:
-                        prepared = prepared_loop(self._kept, self.tree, step, self.options, held, dict(known), crew)
+                        prepared = self._prepared(step, held, dict(known), crew)
                         if self.options.schedule is not None and len(prepared.analysis.space):
                             progress_of(prepared, held)  # raises errors of the schedule now
                         parts.append(PlannedLoop(prepared, dict(known)))
@@ -342,6 +352,7 @@ class Loop(LoopFunction):
         super()._forget()
         self._kept.clear()
         self._ready.clear()
+        self._inspections.clear()
         self._warned.clear()
 
     def _runtime(self) -> Runtime:
@@ -368,11 +379,12 @@ def parallel(fn: Callable[..., Any] | None = None, /, *, runtime: Runtime | None
     ordered : bool or None, default None
         True keeps the order of the loop (of sparse records that of their indices), False allows any serial order. None:
         ranges keep their order, loops over data may run in another.
-    inspect : bool, default False
-        Search the data for iterations that do not conflict, where subscripts come from the data.
-    serial : bool, default False
-        Compile a loop that cannot run in parallel, and run it in its order on one worker, where it would be refused.
-        Loops that have a parallel strategy keep it.
+    inspect : bool or None, default None
+        Search the data for iterations that do not conflict, where subscripts come from the data. None: where no other
+        strategy applies, and for the first few sets of data; True: at every call whose data are new; False: never.
+    serial : bool or None, default None
+        Of a loop that cannot run in parallel. None: compile it, run it in its order on one worker, and warn with
+        `SerialWarning`. True: the same without a warning. False: refuse it. Others run in parallel all the same.
     cut : str or tuple of str, default ()
         Names of the indices to cut, space dimension first; () lets the planner choose.
     blocks : int or tuple of int, default ()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import types
 import weakref
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -11,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 from stretto.errors import LoopError, PlanError
 from stretto.loops.analyse.analyse_loop import analyse
 
+from .analyse import serial_order
 from .analyse.analysis import Analysis, LoopOptions
 from .analyse.facts import RejectedStrategy
 from .analyse.space import space_of
+from .analyse.strategy import INSPECT, refusal
 from .front import loop_tree as source
 from .front.bind import (
     AccumulatorInfo,
@@ -25,7 +28,7 @@ from .front.bind import (
     StructInfo,
     refuse_overlap,
 )
-from .front.refusals import placed
+from .front.refusals import NotInspected, placed
 from .front.user_functions import digest
 
 if TYPE_CHECKING:
@@ -33,6 +36,9 @@ if TYPE_CHECKING:
 
 
 _KEPT = 8  # sets of arguments for which a loop caches its preparation
+_INSPECTIONS = 4  # of a loop that nobody asked for; each takes as long as many calls
+_CHANGED = "what its subscripts come from differs from call to call, and each would be inspected again"
+_AGAIN = "inspect=True: inspect the data at every call"
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,8 +58,12 @@ def prepared_loop(
     held: BoundValues,
     known: Mapping[str, Any],
     crew: Any,
+    inspections: Counter[int],
 ) -> PreparedLoop:
-    """The prepared loop: from the cache if possible, otherwise analysed, laid out and compiled."""
+    """The prepared loop: from the cache if possible, otherwise analysed, laid out and compiled.
+
+    inspections: by line of the loop, how often it was inspected without `inspect=True`.
+    """
     from .execute.run import prepare  # imported late: it imports Numba
 
     key = (loop.line, options, signature(held), tuple(sorted((name, type(v)) for name, v in known.items())))
@@ -63,13 +73,22 @@ def prepared_loop(
         return kept.prepared
     analysis = analyse(tree, loop, held.infos, known, options)
     refuse_overlap(held, analysis.written)
+    if analysis.strategy.name == "inspected" and options.inspect is None and options.serial is None:
+        changed = kept is not None and not kept.prepared.visits.relied.holds(held, known)
+        if changed or inspections[loop.line] >= _INSPECTIONS:
+            analysis = _not_inspected(
+                tree, loop, held, known, options, NotInspected(tree.file, loop.line, _CHANGED, _AGAIN)
+            )
+        inspections[loop.line] += 1
     try:
         prepared = prepare(analysis, held, known, crew)
-    except LoopError as problem:
-        if not options.serial or analysis.strategy.name != "inspected":
-            raise
+    except NotInspected as problem:
         # The data let too little run together: back to the order of the loop.
-        analysis = _not_inspected(analyse(tree, loop, held.infos, known, replace(options, inspect=False)), problem)
+        analysis = _not_inspected(tree, loop, held, known, options, problem)
+        if options.serial is False and analysis.strategy.name == "chain":
+            strategy = analysis.strategy
+            told = refusal(strategy.clashes or (strategy.why, problem.problem), (*strategy.ways, serial_order.REFUSED))
+            raise LoopError(tree.file, loop.line, serial_order.with_sources(told, tree)) from None
         prepared = prepare(analysis, held, known, crew)
     except PlanError as problem:
         raise placed(tree, problem) from None
@@ -81,10 +100,24 @@ def prepared_loop(
     return prepared
 
 
-def _not_inspected(analysis: Analysis, problem: LoopError) -> Analysis:
-    """The analysis of a loop with `serial=True`, which says why it is not inspected."""
-    rejected = (*analysis.strategy.rejected, RejectedStrategy("inspected", problem.problem))
-    return replace(analysis, strategy=replace(analysis.strategy, rejected=rejected))
+def _not_inspected(
+    tree: source.Function,
+    loop: source.LoopNest,
+    held: BoundValues,
+    known: Mapping[str, Any],
+    options: LoopOptions,
+    problem: NotInspected,
+) -> Analysis:
+    """The analysis of a loop that runs in its order, which says why it is not inspected."""
+    analysis = analyse(tree, loop, held.infos, known, replace(options, inspect=False, serial=options.serial or None))
+    strategy = analysis.strategy
+    rejected = (*strategy.rejected, RejectedStrategy("inspected", problem.problem))
+    clashes, ways = strategy.clashes, strategy.ways
+    if clashes:
+        ways = tuple(way for way in ways if way != INSPECT and not any(way.startswith(one) for one in problem.ways))
+        clashes, ways = (*clashes, problem.problem), (*problem.ways, *ways)
+    strategy = replace(strategy, rejected=rejected, clashes=clashes, ways=ways)
+    return replace(analysis, strategy=strategy, options=options)
 
 
 def _still(kept: CachedLoop, held: BoundValues, known: Mapping[str, Any], crew: Any) -> bool:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from .analysis import Analysis, LoopOptions
 from .dependence import vectors
 from .facts import Access, ArrayExtent, Strategy, Vector
 from .placement import placements
+from .serial_order import with_sources
 from .space import Space, space_of
 from .strategy import choose
 
@@ -45,18 +46,20 @@ def analyse(
         return _analyse(function, loop.deeper, infos, known, options)
     try:
         found = _analyse(function, loop, infos, known, options)
-        if found.strategy.name != "chain":
+        if found.strategy.name != "chain" and (found.strategy.name != "inspected" or options.inspect):
             return found
     except LoopError as problem:
         try:
             return _analyse(function, loop.deeper, infos, known, options)
         except PlanError:
             raise problem from None
+    # What the analysis proves comes before what an inspection may find.
+    proven = replace(options, inspect=False) if options.inspect is None else options
     try:
-        deeper = _analyse(function, loop.deeper, infos, known, options)
+        deeper = _analyse(function, loop.deeper, infos, known, proven)
     except PlanError:
         return found
-    return found if deeper.strategy.name == "chain" else deeper
+    return found if deeper.strategy.name == "chain" else replace(deeper, options=options)
 
 
 def _analyse(
@@ -140,20 +143,7 @@ def _strategy(
             kind=space.kind,
         )
     except PlanError as problem:
-        raise LoopError(function.file, loop.line, _with_sources(str(problem), function)) from None
-
-
-def _with_sources(problem: str, function: loop_tree.Function) -> str:
-    """Add the source of every line that a refusal names."""
-    told: list[str] = []
-    shown: set[int] = set()
-    for said in problem.splitlines():
-        told.append(said)
-        lines = {int(n) for n in re.findall(r"\bline (\d+)\b", said)} - shown
-        rows = [(n, n - function.line) for n in sorted(lines) if 0 <= n - function.line < len(function.lines)]
-        told += [f"      {n} | {function.lines[row].strip()}" for n, row in rows]
-        shown |= lines
-    return "\n".join(told)
+        raise LoopError(function.file, loop.line, with_sources(str(problem), function)) from None
 
 
 def _preferred(space: Space, options: LoopOptions) -> tuple[int, ...] | None:

@@ -23,8 +23,12 @@ class LoopOptions:
     """Options of `st.parallel` for one loop."""
 
     ordered: bool | None = None  # whether dependent iterations keep the order of the loop; None: only in ranges
-    inspect: bool = False  # whether to read the data to find iterations that do not conflict
-    serial: bool = False  # whether a loop that has no parallel strategy is compiled and runs in its order
+    inspect: bool | None = (
+        None  # whether to read the data for iterations that do not conflict; None: if nothing else helps
+    )
+    serial: bool | None = (
+        None  # a loop without a parallel strategy: True runs in its order, None warns too, False raises
+    )
     cut: tuple[str, ...] = ()  # names of the indices to cut, space dimension first
     blocks: tuple[int, ...] = ()  # blocks along each of them
     width: int = WIDTH  # visits that may run at the same time; a constant of the plan, not the number of workers

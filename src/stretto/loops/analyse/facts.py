@@ -163,3 +163,5 @@ class Strategy:
     waves: bool = False  # whether visits run in waves because some writes are buffered
     outer: int = 0  # of 'stepped': number of outer dimensions whose values follow one another
     moved: tuple[tuple[str, int], ...] = ()  # for explain(): (candidate, elements that move between parts in an epoch)
+    clashes: tuple[str, ...] = ()  # of a 'chain' that nothing runs in parallel: accesses that together rule it out
+    ways: tuple[str, ...] = ()  # of the same: changes of the loop that would make it run in parallel

@@ -8,14 +8,19 @@ loop without `ordered=` warns.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from .facts import Access
 
 if TYPE_CHECKING:
+    from stretto.loops.front.loop_tree import Function
+
     from .analysis import Analysis
 
-IN_ORDER = "serial=True: compile it and run it in order, on one worker"  # what refusals advise
+SILENT = "serial=True: keep it in order, on one worker, without this warning"
+_MAY = "serial=True says that this may be"
+REFUSED = "leave serial=False out: the loop is compiled and runs in its order, on one worker"
 
 
 def keeps_order(analysis: Analysis) -> bool:
@@ -73,11 +78,27 @@ def runs_serially(analysis: Analysis) -> str | None:
     """The warning for a loop whose visits run one after the other; None if the user asked for it."""
     if analysis.strategy.name != "chain" or len(analysis.space) < 2 or analysis.options.serial:
         return None
-    return (
-        f"{_file(analysis)}:{analysis.loop.line}: the iterations of this loop run one after the other, on one worker: "
-        f"{analysis.strategy.why}; explain() says what stands in the way of each strategy, and serial=True says "
-        "that this may be"
-    )
+    strategy = analysis.strategy
+    head = f"{_file(analysis)}:{analysis.loop.line}: the iterations of this loop run one after the other, on one worker"
+    if not strategy.clashes:
+        return f"{head}: {strategy.why}; explain() says what stands in the way of each strategy, and {_MAY}"
+    what = "\n".join(f"  {one}" for one in strategy.clashes)
+    ways = "\n".join(f"  {way}" for way in (*strategy.ways, SILENT))
+    told = f"no strategy runs it in parallel with the same result:\n{what}\nways out:\n{ways}"
+    return f"{head}; {with_sources(told, analysis.function)}"
+
+
+def with_sources(problem: str, function: Function) -> str:
+    """Add the source of every line that a message names."""
+    told: list[str] = []
+    shown: set[int] = set()
+    for said in problem.splitlines():
+        told.append(said)
+        lines = {int(n) for n in re.findall(r"\bline (\d+)\b", said)} - shown
+        rows = [(n, n - function.line) for n in sorted(lines) if 0 <= n - function.line < len(function.lines)]
+        told += [f"      {n} | {function.lines[row].strip()}" for n, row in rows]
+        shown |= lines
+    return "\n".join(told)
 
 
 def _file(analysis: Analysis) -> str:

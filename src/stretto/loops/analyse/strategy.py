@@ -10,10 +10,10 @@ Strategies are tried in a fixed order, from the least to the most restricted:
     2d ordered      two dimensions that are ≥ 0 in every vector: block (a, b) waits for (a - 1, b) and (a, b - 1)
     2d transformed  the same after a unimodular transformation
     stepped         the values of outer dimensions one after the other; within one value, `1d` or `2d ordered`
-    inspected       inspect=True, and only subscripts known at run time prevent the strategies above
-    chain           visits follow one another in the order of the loop: if only stores over stores conflict, if the
-                    order must be kept and only another order would run in parallel, or if nothing else applies and the
-                    user passed serial=True
+    inspected       only subscripts known at run time prevent the strategies above; not with inspect=False, and with
+                    serial=True only if the user passed inspect=True
+    chain           visits follow one another in the order of the loop, where nothing else applies; refused with
+                    serial=False
 
 Iterations inside a visit keep the order of the loop. So a vector within a block is never an obstacle, and a dimension
 that is not cut needs no proof.
@@ -40,7 +40,7 @@ from stretto.loops.analyse.analysis import Analysis
 from stretto.loops.analyse.dependence import accesses_text, conflicts_text
 from stretto.loops.analyse.facts import Access, ArrayExtent, Dim, RejectedStrategy, Strategy, Vector
 from stretto.loops.analyse.placement import moved, placements
-from stretto.loops.analyse.serial_order import IN_ORDER
+from stretto.loops.analyse.serial_order import REFUSED
 from stretto.loops.analyse.unimodular import Matrix, search
 
 __all__ = ["choose", "placements"]
@@ -83,6 +83,7 @@ class _LoopFacts:
         return moved(self.accesses, self.dims, self.extents, space, parts, math.ceil(parts * steps / self.width))
 
 
+INSPECT = "leave inspect=False out: the data are searched for iterations that do not meet"  # a way out
 MOST_STEPS = 2**17  # of outer indices: each is some visits
 
 Answer: TypeAlias = "Strategy | str"  # a strategy, or in words why it does not apply
@@ -97,13 +98,16 @@ def choose(
     ordered: bool | None = None,
     buffered: bool,
     prefer: tuple[int, ...] | None = None,
-    inspect: bool = False,
-    serial: bool = False,
+    inspect: bool | None = None,
+    serial: bool | None = None,
     records: int,
     width: int,
     kind: str = "grid",
 ) -> Strategy:
-    """Choose the strategy of a loop; if none applies, raise PlanError with the conflicting accesses and remedies.
+    """Choose the strategy of a loop.
+
+    A loop that none runs in parallel is a chain, which names the conflicting accesses and remedies; with serial=False
+    they are a PlanError.
 
     Parameters
     ----------
@@ -113,8 +117,10 @@ def choose(
         Whether some writes are buffered, so that visits run in waves.
     prefer : tuple of int or None
         The dimension, or (space, time), to cut instead of the cheapest.
-    serial : bool
-        Whether a loop that has no parallel strategy may run in its order, on one worker.
+    inspect : bool or None
+        Whether to let the data decide which iterations meet. None: if no other strategy applies and serial is not True.
+    serial : bool or None
+        Whether a loop that has no parallel strategy may run in its order, on one worker. None: yes, with a warning.
     records, width : int
         Number of iterations, and number of parts that should be able to run at once.
     kind : str
@@ -129,17 +135,28 @@ def choose(
         asked = ("1d",) if len(prefer) == 1 else ("2d unordered", "2d ordered", "2d transformed")
         reasons = "\n".join(f"  {r.strategy}: {r.why}" for r in rejected if r.strategy in asked)
         raise PlanError(f"the loop cannot be cut along {question.names(prefer)} as cut= asks:\n{reasons}")
-    if found is None and inspect:
-        found, rejected = _settle("inspected", _inspected(question, vectors), rejected)
+    if found is None and (inspect or (inspect is None and not serial)):
+        found, rejected = _settle("inspected", _inspected(question, vectors, bool(inspect)), rejected)
     if found is None:
-        found, rejected = _settle("chain", _chain(question, vectors, serial), rejected)
+        found, rejected = _settle("chain", _chain(question, vectors, bool(serial)), rejected)
     single = [d for d, dim in enumerate(dims) if dim.extent == 1]
     if found is None and single:
         # Small data must not make a loop fail, so a dimension with a single value is accepted as a last resort.
         found = Strategy("1d", (single[0],), f"{dims[single[0]].name} has a single value: one visit does it all")
     if found is None:
-        raise PlanError(_refusal(question, vectors, inspect))
+        clashes, ways = _remedies(question, vectors, inspect)
+        why = f"nothing runs in parallel: {clashes[0]}"
+        found = Strategy("chain", _in_order(question), why, clashes=clashes, ways=ways)
+    if serial is False and found.name == "chain":
+        clashes = found.clashes or (found.why,)
+        raise PlanError(refusal(clashes, (*found.ways, REFUSED)))
     return replace(found, rejected=rejected, waves=buffered)
+
+
+def refusal(clashes: Sequence[str], ways: Sequence[str]) -> str:
+    """What stands in the way of a parallel run, and the ways out, as lines of text."""
+    what = ["no strategy runs this loop in parallel with the result of a serial one:", *(f"  {one}" for one in clashes)]
+    return "\n".join([*what, *(["ways out:"] if ways else []), *(f"  {way}" for way in ways)])
 
 
 def _check(prefer: tuple[int, ...], dims: tuple[Dim, ...]) -> None:
@@ -306,16 +323,18 @@ def _stepped(question: _LoopFacts, vectors: Sequence[Vector]) -> Answer:
     return f"within one value of the outer indices, {accesses_text(last)}: {last}"
 
 
-def _inspected(question: _LoopFacts, vectors: Sequence[Vector]) -> Answer:
+def _inspected(question: _LoopFacts, vectors: Sequence[Vector], asked: bool) -> Answer:
+    """Waves of iterations that do not meet. asked: whether by the user; counters of inner loops are inspected then."""
     if question.ordered and question.kind == "sparse":
         return "ordered=True: groups without conflicts keep the order of the records, not that of their indices"
     question = replace(question, ordered=False)  # iterations in conflict keep the order of the loop anyway
-    known = [v for v in vectors if not _unknown(v)]
+    unknown = ("any", "affine") if asked else ("any",)
+    known = [v for v in vectors if not _has(v, unknown)]
     if len(known) == len(vectors):
         return f"no subscript is left to the data; whatever they are, {conflicts_text(vectors[0])}"
     if _static(question, known)[0] is None:
         return f"whatever the data are, {conflicts_text(_core(question, known)[0])}"
-    first = next(v for v in vectors if _unknown(v))
+    first = next(v for v in vectors if v not in known)
     return Strategy("inspected", (), f"the data decide which iterations meet: {conflicts_text(first)}")
 
 
@@ -326,8 +345,7 @@ def _chain(question: _LoopFacts, vectors: Sequence[Vector], serial: bool) -> Ans
     """
     others = [v for v in vectors if v.kind != "output"]
     rest, _ = _static(replace(question, ordered=False), others)
-    # Records in their own order, and the first index of other spaces, are cut in the order of the loop.
-    dims = () if not question.dims or (question.kind == "sparse" and not question.ordered) else (0,)
+    dims = _in_order(question)
     if rest is None and serial:
         first = _core(replace(question, ordered=False), others)[0]
         return Strategy("chain", dims, f"serial=True, and nothing runs in parallel: {conflicts_text(first)}")
@@ -339,6 +357,11 @@ def _chain(question: _LoopFacts, vectors: Sequence[Vector], serial: bool) -> Ans
         return Strategy("chain", dims, why)
     stores = next(v for v in vectors if v.kind == "output")
     return Strategy("chain", dims, f"only stores over stores stand in the way: {conflicts_text(stores)}")
+
+
+def _in_order(question: _LoopFacts) -> tuple[int, ...]:
+    """What a chain cuts: records in their own order, the first index of other spaces."""
+    return () if not question.dims or (question.kind == "sparse" and not question.ordered) else (0,)
 
 
 def _allowed(
@@ -369,8 +392,9 @@ def _no_cut(question: _LoopFacts) -> str:
     return f"only {long[0]} has more than one value" if long else "no dimension has more than one value"
 
 
-def _unknown(vector: Vector) -> bool:
-    return any(s.kind in ("any", "affine") for access in (vector.first, vector.second) for s in access.subscripts)
+def _has(vector: Vector, kinds: tuple[str, ...]) -> bool:
+    """Whether a subscript of one of the two accesses is of one of these kinds."""
+    return any(s.kind in kinds for access in (vector.first, vector.second) for s in access.subscripts)
 
 
 def in_words(row: Sequence[int], names: Sequence[str]) -> str:
@@ -431,9 +455,12 @@ def _summed(question: _LoopFacts, name: str) -> bool:
     return all((access.line, access.text) in written for access in mine)
 
 
-def _refusal(question: _LoopFacts, vectors: Sequence[Vector], inspect: bool) -> str:
-    # Stores over stores, or the order alone, would give a chain, so other vectors are the reason.
-    inspected = _inspected(question, vectors)
+def _remedies(
+    question: _LoopFacts, vectors: Sequence[Vector], inspect: bool | None
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """(what rules every strategy out, ways out) of a loop that nothing runs in parallel."""
+    # Stores over stores, or the order alone, would give a chain before, so other vectors are the reason.
+    inspected = _inspected(question, vectors, bool(inspect))
     question = replace(question, ordered=False)
     left = [v for v in vectors if v.kind != "output"]
     core: list[Vector] = []
@@ -442,10 +469,9 @@ def _refusal(question: _LoopFacts, vectors: Sequence[Vector], inspect: bool) -> 
         core += _core(question, left)
         arrays = list(dict.fromkeys(v.first.array for v in core))
         left = [v for v in left if v.first.array not in arrays]
-    what = ["no strategy runs this loop in parallel with the result of a serial one:"]
-    what += [f"  {conflicts_text(vector)}" for vector in core]
+    what = [conflicts_text(vector) for vector in core]
     if inspect:
-        what.append(f"  inspect=True does not help: {inspected}")
+        what.append(f"inspect=True does not help: {inspected}")
     ways, fixed = [], []  # fixed: arrays that carry values over a fixed distance, which no buffer can change
     for name in arrays:
         if all(entry.exact for vector in core if vector.first.array == name for entry in vector.entries):
@@ -459,14 +485,14 @@ def _refusal(question: _LoopFacts, vectors: Sequence[Vector], inspect: bool) -> 
         if _summed(question, name):
             made = f"pass st.accumulator({name}) in its place, and read the result with get()"
             ways.insert(0, f"if {name} is only added to, make it a sum: {made}")
-    exact = all(entry.exact for vector in core for entry in vector.entries)
-    if not inspect and not isinstance(inspected, str) and not exact:
-        ways.insert(0, "inspect=True: search the data for iterations that do not meet")
+    if inspect is not None and not inspect and not isinstance(inspected, str):
+        ways.insert(0, INSPECT)
     if any(v.first.line != v.second.line for v in core):
         ways.append("split the loop in two, so that the accesses above are in different loops")
-    needs = f"every iteration needs what an earlier one wrote to {' and '.join(fixed)}, at a fixed distance"
-    ways.append(f"{IN_ORDER}; {needs}" if fixed else IN_ORDER)
-    return "\n".join([*what, "ways out:", *(f"  {way}" for way in ways)])
+    if fixed:
+        carried = f"every iteration needs what an earlier one wrote to {' and '.join(fixed)}, at a fixed distance"
+        what.append(carried)
+    return tuple(what), tuple(ways)
 
 
 def cut_names(analysis: Analysis) -> tuple[str, ...]:

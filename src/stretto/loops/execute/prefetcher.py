@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,6 +33,7 @@ from stretto.loops.front.user_functions import digest
 from stretto.loops.layout.loop_visits import LoopVisits
 from stretto.loops.types import typed_tree as t
 from stretto.loops.types.body import Body
+from stretto.loops.types.statements import every_step
 from stretto.ranges import join_ranges
 from stretto.schedule.orders.order import Ints
 from stretto.schedule.orders.rotation import independent
@@ -46,7 +47,10 @@ _OWN = ("sizes", "starts", "first_", "base", "ptr_", "total", "elements", "fill"
 
 @dataclass(frozen=True, eq=False)
 class AccessTrace:
-    """The elements that iterations access, in the order of the visits. Elements have numbers across all arrays."""
+    """The elements that iterations access, in the order of the visits. Elements have numbers across all arrays.
+
+    Of an array that is listed by rows, a row counts as one element.
+    """
 
     arrays: tuple[str, ...]  # names
     starts: Ints  # [A + 1] the elements of arrays[k] have numbers starts[k] to starts[k + 1]
@@ -55,6 +59,9 @@ class AccessTrace:
     bounds: Ints  # [V + 1] where the keys of each visit begin
     visit_ptr: Ints = field(repr=False)  # [V + 1] where each visit begins in `visit_elements`
     visit_elements: Ints = field(repr=False)  # elements of each visit, sorted, without duplicates
+    lengths: Ints = field(
+        default_factory=lambda: np.ones(0, np.int64)
+    )  # [A] numbers in an element: 1, or those of a row
 
     def of(self, array: str) -> tuple[Ints, Ints]:
         """(ptr [V + 1], elements): the elements of one array that each visit accesses, as sorted flat indices."""
@@ -71,8 +78,15 @@ class AccessTrace:
         return self.arrays[k], element - int(self.starts[k])
 
 
+class TooManyAccesses(PlanError):
+    """A loop makes more accesses than are to be listed."""
+
+
 class Prefetch:
-    """Lists the elements that a loop accesses. arrays: which arrays; modes: 'read', 'write', 'buffer'."""
+    """Lists the elements that a loop accesses. arrays: which arrays; modes: 'read', 'write', 'buffer'.
+
+    rows: whether to list an array by rows if only whole rows of it are accessed.
+    """
 
     def __init__(
         self,
@@ -84,11 +98,12 @@ class Prefetch:
         arrays: Iterable[str] | None = None,
         modes: tuple[str, ...] = ("read",),
         loosely: bool = False,
+        rows: bool = False,
         runtime: Runtime | None = None,
         kept: dict[Any, Any] | None = None,
     ) -> None:
         self.analysis, self.visits, self.held, self.known = analysis, visits, held, dict(known)
-        self.runtime, self.modes, self.loosely = runtime, modes, loosely
+        self.runtime, self.modes, self.loosely, self.rows = runtime, modes, loosely, rows
         self.arrays = tuple(sorted(random_arrays(analysis, held) if arrays is None else arrays))
         unknown = [name for name in self.arrays if name not in held.arrays]
         if unknown:
@@ -101,6 +116,24 @@ class Prefetch:
         return slice_body(
             self.analysis.body, self.arrays, modes=self.modes, behind=behind(self.held), loosely=self.loosely
         )
+
+    @cached_property
+    def by_rows(self) -> frozenset[str]:
+        """Arrays that are listed by rows."""
+        if not self.rows:
+            return frozenset()
+        parts = {
+            step.buffer.partition(" ")[2] for step in every_step(self.sliced.body.steps)
+            if isinstance(step, t.BufferAdd) and not self._whole_row(step)
+        }  # fmt: skip
+        return frozenset(self.arrays) - parts
+
+    def _whole_row(self, x: t.BufferAdd) -> bool:
+        """Whether a record is of a whole row."""
+        name = x.buffer.partition(" ")[2]
+        shape = self.held.arrays[name].shape
+        whole = x.value in (t.Const(t.INT, shape[-1]), t.AxisSize(t.INT, name, len(shape) - 1))
+        return whole and shape[-1] > 1 and x.index[-1] == t.Const(t.INT, 0)
 
     @property
     def relied(self) -> Assumptions:
@@ -128,15 +161,23 @@ class Prefetch:
         found: AccessTrace = kept[1]
         return found
 
-    def record(self, crew: Crew | None = None, *, visits: bool = True) -> AccessTrace:
-        """List the elements now. visits: also those of whole visits, not only of iterations."""
+    def record(self, crew: Crew | None = None, *, visits: bool = True, most: int | None = None) -> AccessTrace:
+        """List the elements now.
+
+        Parameters
+        ----------
+        visits : bool
+            Whether to list also those of whole visits, not only of iterations.
+        most : int or None
+            Accesses to list at most; more of them raise `TooManyAccesses`.
+        """
         if crew is not None:
-            return self._record(crew, visits)
+            return self._record(crew, visits, most)
         from stretto.runtime.chosen import here as local
 
         here = local(self.runtime)
         with here.open() as opened:
-            return self._record(opened, visits)
+            return self._record(opened, visits, most)
 
     # ---
 
@@ -146,17 +187,20 @@ class Prefetch:
 
         where = f"{self.analysis.function.name}, line {self.analysis.loop.line}: what it touches"
         axes = {name: self.held.arrays[name].ndim for name in self.arrays}
-        source, arguments, users = lowered(self.sliced.body, self.visits, axes, where)
+        source, arguments, users = lowered(self.sliced.body, self.visits, axes, where, self.by_rows)
         made = generated.load(source, users, [digest(user) for user in users])
         return arguments, made["record_worker"]
 
-    def _record(self, crew: Crew, whole: bool) -> AccessTrace:
+    def _record(self, crew: Crew, whole: bool, most: int | None) -> AccessTrace:
         from stretto.runtime.blocks.step import BlockStep
 
         from .aliasing import contiguous
 
         shapes = [self.held.arrays[name].shape for name in self.arrays]
-        starts = np.cumsum([0, *(int(np.prod(shape, dtype=np.int64)) for shape in shapes)]).astype(np.int64)
+        by_rows = [name in self.by_rows for name in self.arrays]
+        units = [shape[:-1] if rows else shape for shape, rows in zip(shapes, by_rows, strict=True)]
+        starts = np.cumsum([0, *(int(np.prod(unit, dtype=np.int64)) for unit in units)]).astype(np.int64)
+        lengths = np.array([shape[-1] if rows else 1 for shape, rows in zip(shapes, by_rows, strict=True)], np.int64)
         first = np.concatenate([[0], np.cumsum(iterations_in(self.visits))]).astype(np.int64)
         visits = len(self.visits)
         ptr = np.zeros(int(first[-1]) + 1, np.int64)
@@ -182,6 +226,8 @@ class Prefetch:
         for fill in (False, True):
             if fill:
                 np.cumsum(total, out=bounds[1:])
+                if most is not None and bounds[-1] > most:
+                    raise TooManyAccesses(f"the loop makes {int(bounds[-1]):,} accesses; list {most:,} at most")
                 scratch |= {"fill": True, "base": bounds[:-1].copy(), "elements": np.empty(int(bounds[-1]), np.int64)}
             args = tuple(value(what, name) for what, name in arguments)
             crew.run(BlockStep("list", kernel, order, weight, (ids, *args), np.zeros(visits)), "exact")
@@ -189,7 +235,7 @@ class Prefetch:
         keys: Ints = scratch["elements"]
         none = np.zeros(visits + 1, np.int64), np.zeros(0, np.int64)
         found = distinct(bounds, keys, int(starts[-1]), crew) if whole else none
-        return AccessTrace(self.arrays, starts, ptr, keys, bounds, *found)
+        return AccessTrace(self.arrays, starts, ptr, keys, bounds, *found, lengths)
 
 
 def distinct(bounds: Ints, keys: Ints, elements: int, crew: Crew) -> tuple[Ints, Ints]:
@@ -243,8 +289,9 @@ def iterations_in(visits: LoopVisits) -> Ints:
 class _Records(Buffers):
     """Replaces buffers: an addition to a buffer becomes a record in the list."""
 
-    def __init__(self, sheet: SourceBuilder, body: Body, axes: Mapping[str, int]) -> None:
+    def __init__(self, sheet: SourceBuilder, body: Body, axes: Mapping[str, int], rows: frozenset[str]) -> None:
         super().__init__(sheet, body, {}, {})
+        self.rows = rows
         self.number = {name: k for k, name in enumerate(axes)}
         self.axes = dict(
             zip(axes, itertools.accumulate(axes.values(), initial=0), strict=False)
@@ -255,17 +302,19 @@ class _Records(Buffers):
 
     def add(self, x: t.BufferAdd) -> None:
         mode, _, array = x.buffer.partition(" ")
-        assert not t.is_row(x.value)
         writer, sheet, axes = self.writer, self.sheet, self.axes[array]
+        if array in self.rows:
+            x = replace(x, index=x.index[:-1], checked=x.checked[:-1], value=t.Const(t.INT, 1))
+        assert not t.is_row(x.value)
         if any(x.checked):
             sheet.write("bad[0] = 0")
         length = writer.named(writer.scalar(x.value))
-        place = ""
+        place = "" if x.index else "0"
         for axis, (k, check) in enumerate(zip(x.index, x.checked, strict=True)):
             text, size = writer.scalar(k), f"sizes[{axes + axis}]"
             if check:
                 site = sheet.site(x.line, array, axis)
-                last = axis == len(x.index) - 1
+                last = axis == len(x.index) - 1 and array not in self.rows
                 text = f"span({text}, {length}, {size}, bad, {site})" if last else f"at({text}, {size}, bad, {site})"
             place = f"({place}) * {size} + {text}" if place else text
         at, q = writer.named(place), sheet.new()
@@ -282,11 +331,14 @@ class _Records(Buffers):
 
 
 def lowered(
-    body: Body, visits: LoopVisits, axes: Mapping[str, int], where: str
+    body: Body, visits: LoopVisits, axes: Mapping[str, int], where: str, rows: frozenset[str] = frozenset()
 ) -> tuple[str, tuple[tuple[str, str], ...], tuple[Any, ...]]:
-    """(source, arguments, the user's functions) of a body of records. axes: of the arrays that are recorded."""
+    """(source, arguments, the user's functions) of a body of records.
+
+    axes: of the arrays that are recorded; rows: those that are recorded by rows.
+    """
     sheet = SourceBuilder()
-    records = _Records(sheet, body, axes)
+    records = _Records(sheet, body, axes, rows)
     writer = StatementWriter(sheet, body, {}, records)
     arguments = arguments_of(body, visits.form, records)
     names = ", ".join(parameter(what, name) for what, name in arguments)

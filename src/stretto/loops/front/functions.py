@@ -134,6 +134,7 @@ USAGE = dict.fromkeys(loop_tree.FUNCTIONS, "pass just that") | {
     "max_all": _ROW.format("max"),
     "min_all": _ROW.format("min"),
     "copy": "write w.copy()",
+    "array": "write np.array([a, b, c]) or np.array([[a, b], [c, d]]), with a dtype if need be",
     "log": "write math.log(x) / math.log(2)",
     "where": "write np.where(test, a, b)",
     "clip": "write np.clip(x, low, high)",
@@ -220,6 +221,7 @@ def _table() -> dict[int, KnownFunction]:
         (np.ones, KnownFunction("ones", 1, 2)),
         (np.full, KnownFunction("full", 2, 3)),
         (np.eye, KnownFunction("eye", 1, 2)),
+        (np.array, KnownFunction("array", 1, 2)),
         (len, KnownFunction("len")),
     ]
     rows += [(range, KnownFunction("range", 1, 3)), (itertools.product, KnownFunction("product", 1, MANY))]
@@ -243,16 +245,16 @@ def _hints() -> dict[int, str]:
         (np.searchsorted, row),
         (np.prod, row),
         (complex, "keep real and imaginary parts apart"),
-        (np.linalg.norm, "write math.sqrt(w @ w)"),
         (math.log2, "write math.log(x) / math.log(2)"),
         (math.log10, "write math.log(x) / math.log(10)"),
-        (np.array, "write w = np.empty(n), then set its elements"),
         (np.zeros_like, "write np.zeros(len(w), np.float32), with the type you want"),
         (np.empty_like, "write np.empty(len(w), np.float32), with the type you want"),
         (np.arange, "write w = np.empty(n), then w[k] = k in a for loop; to count, write range(n)"),
         (complex, "keep real and imaginary parts apart, as two numbers"),
-        (np.linalg.solve, "write the elimination in a plain function of your own: loops inline it"),
-        (np.linalg.inv, "write the elimination in a plain function of your own: loops inline it"),
+        (
+            np.linalg.inv,
+            "write np.linalg.solve(A, b), or the elimination in a plain function of your own: loops inline it",
+        ),
         (np.ndindex, "write itertools.product(range(m), range(n)), or one for inside the other"),
         (np.copy, "write w.copy()"),
     ]

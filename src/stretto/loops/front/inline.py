@@ -28,7 +28,7 @@ import numpy as np
 from stretto.errors import LoopError
 from stretto.loops.front import loop_tree
 from stretto.loops.front.library import PLAIN
-from stretto.loops.front.names import InlinedCalls, NameScope, is_function, names_of, stored
+from stretto.loops.front.names import UNKNOWN, InlinedCalls, NameScope, is_function, names_of, stored
 from stretto.loops.front.refusals import InlinedLine, shorten
 from stretto.loops.front.source_text import FunctionSource, parameters, read
 
@@ -78,7 +78,7 @@ def inline(node: ast.Call, value: object, names: NameScope, *, results: int = 1)
     scope = NameScope(
         text,
         frozenset({*own.values(), *outside.values(), *aliases, *_results(prefix, max(results, 1)),
-                   f"{prefix}.returned"}),
+                   f"{prefix}.returned", *_shared(fn, names)}),
         inner.outside,
         stack=(*names.stack, fn),
         calls=calls,
@@ -171,6 +171,8 @@ def _captured(fn: types.FunctionType, tree: ast.FunctionDef, inner: NameScope, c
         if part.id not in inner.outside:
             continue
         value = inner.outside[part.id]
+        if value is UNKNOWN and part.id in fn.__code__.co_freevars:
+            continue  # of the loop function that defines this one
         if is_function(value) or isinstance(value, types.ModuleType | type | str | np.dtype):
             continue
         name, count = f"{fn.__name__}.{part.id}", itertools.count(2)
@@ -179,6 +181,11 @@ def _captured(fn: types.FunctionType, tree: ast.FunctionDef, inner: NameScope, c
         calls.captured[name] = (fn, part.id)
         found[part.id] = name
     return found
+
+
+def _shared(fn: types.FunctionType, names: NameScope) -> set[str]:
+    """Names that a function has in common with the loop function that defines it."""
+    return set(fn.__code__.co_freevars) & names.own
 
 
 class _Renamed(ast.NodeTransformer):

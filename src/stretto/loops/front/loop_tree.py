@@ -135,24 +135,28 @@ class Shape:
 class LocalArray:
     """A small local array: np.empty(n), np.zeros(n), np.zeros((n, m), dtype=…).
 
-    fill: 'empty', 'zeros', 'full' (of `value`, also for np.ones) or 'eye'.
+    fill: 'empty', 'zeros', 'full' (of `value`, also for np.ones), 'eye' or 'elements'.
     """
 
     line: int
     fill: str
     shape: tuple[Expr, ...]
-    dtype: str  # NumPy's short name, such as 'f8'
+    dtype: str  # NumPy's short name, such as 'f8'; '' is that of the elements
     value: Expr | None = None
+    elements: tuple[Expr, ...] = ()  # of np.array([…]), row by row
 
 
 @dataclass(frozen=True, slots=True)
 class Inlined:
-    """A call of the user's plain Python function: its statements run first, then `values` are its results."""
+    """A call of the user's plain Python function: its statements run first, then `values` are its results.
+
+    Also a subscript of a value, which is assigned to a name first.
+    """
 
     line: int
-    label: str  # name of the function
+    label: str  # name of the function; '' for a subscript
     steps: tuple[Stmt, ...]
-    values: tuple[Name, ...]
+    values: tuple[Name | Item, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from typing import Any, cast
 from stretto.loops.front import loop_tree
 from stretto.loops.front.functions import known
 from stretto.loops.front.names import UNKNOWN, InlinedCalls, NameScope, names_of, stored
+from stretto.loops.front.nested import with_nested
 from stretto.loops.front.parse_expressions import expression
 from stretto.loops.front.parse_statements import block, bound, idle, index_names, iterated, no_else, pattern
 from stretto.loops.front.refusals import shorten
@@ -35,7 +36,7 @@ def parse(fn: Callable[..., Any]) -> loop_tree.Function:
     """The loop tree of a Python function; raise LoopError, with file and line, for what cannot be compiled."""
     text = read(fn)
     calls = InlinedCalls(expression, block)
-    names = replace(names_of(cast(types.FunctionType, fn), text), calls=calls)
+    names = with_nested(replace(names_of(cast(types.FunctionType, fn), text), calls=calls), fn)
     _check_parameters(text, names)
     steps = tuple(_steps(text, names))
     loops = [step for step in steps if isinstance(step, loop_tree.LoopNest)]
@@ -89,7 +90,7 @@ def _check_parameters(text: FunctionSource, names: NameScope) -> None:
 
 def _body(node: ast.FunctionDef) -> list[ast.stmt]:
     """The statements with an effect; a `return` without a value at the end is left out."""
-    body = [statement for statement in node.body if not idle(statement)]
+    body = [statement for statement in node.body if not idle(statement) and not isinstance(statement, ast.FunctionDef)]
     match body[-1:]:
         case [ast.Return(value=None | ast.Constant(value=None))]:
             body.pop()
@@ -101,7 +102,7 @@ def _steps(text: FunctionSource, names: NameScope) -> Iterator[loop_tree.LoopNes
     made = set(parameters(text.node))
     for node in _with_loops(_body(text.node)):
         if isinstance(node, ast.For):
-            yield _loop(node, names)
+            yield _loop(_numbered(node, names), names)
             continue
         step = _setup(node, names)
         for part in ast.walk(node):
@@ -185,6 +186,24 @@ def _setup(node: ast.stmt, names: NameScope) -> loop_tree.Setup:
                 advice = "write it inside a loop, or in the caller"
             raise names.refuse(part, f"only names are assigned between the loops: {shorten(part)}", advice)
     return loop_tree.Setup(node.lineno, tuple(stored(plain)), ast.unparse(plain))
+
+
+def _numbered(node: ast.For, names: NameScope) -> ast.For:
+    """`for i, x in enumerate(X):` over an array as `for i in range(len(X)): x = X[i]`."""
+    match node:
+        case ast.For(
+            target=ast.Tuple(elts=[ast.Name() as index, ast.Name() as value]),
+            iter=ast.Call(func=called, args=[ast.Name() as array], keywords=[]),
+        ) if names.value(called) is enumerate and array.id not in stored(node):
+            head = f"for {index.id} in range(len({array.id})):\n    {value.id} = {array.id}[{index.id}]"
+            made = ast.parse(head).body[0]
+            assert isinstance(made, ast.For)
+            for part in ast.walk(made):
+                ast.copy_location(part, node.iter)
+            made.body += node.body
+            made.orelse = node.orelse
+            return ast.copy_location(made, node)
+    return node
 
 
 # --- parallel loops -------------------------------------------------------------------------------------------------

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import copy
 import types
+from dataclasses import replace
 
 import numpy as np
 
@@ -60,7 +62,7 @@ def expression(node: ast.expr, names: NameScope) -> loop_tree.Expr:
         case ast.Call():
             return _call(node, names)
         case ast.Subscript():
-            return _shape(node, names) or item(node, names)
+            return _shape(node, names) or _of_value(node, names) or item(node, names)
         case ast.Attribute():
             return _attribute(node, names)
     raise names.not_compiled(node)
@@ -150,6 +152,23 @@ def _constant(node: ast.Attribute, value: object, names: NameScope) -> loop_tree
 # --- subscripts -----------------------------------------------------------------------------------------------------
 
 
+def _of_value(node: ast.Subscript, names: NameScope) -> loop_tree.Inlined | None:
+    """np.sort(w)[k], (A @ x)[k]: the value gets a name, and the subscript is of that. None for subscripts of names."""
+    inner = node
+    while isinstance(inner.value, ast.Subscript):
+        inner = inner.value
+    if not isinstance(inner.value, ast.Call | ast.BinOp):
+        return None
+    line, name = node.lineno, names.invented("value")
+    given = loop_tree.Assign(line, (loop_tree.Name(line, name),), (expression(inner.value, names),))
+    renamed = copy.deepcopy(node)
+    inner = renamed
+    while isinstance(inner.value, ast.Subscript):
+        inner = inner.value
+    inner.value = ast.copy_location(ast.Name(name, ast.Load()), inner.value)
+    return loop_tree.Inlined(line, "", (given,), (item(renamed, replace(names, own=names.own | {name})),))
+
+
 def item(node: ast.Subscript, names: NameScope) -> loop_tree.Item:
     """W[i], W[i, k], W[i][k], w[2:5], A[i]["x"]."""
     parts: list[ast.Subscript] = []
@@ -176,24 +195,33 @@ def item(node: ast.Subscript, names: NameScope) -> loop_tree.Item:
         positions = list(part.slice.elts) if isinstance(part.slice, ast.Tuple) else [part.slice]
         if positions and isinstance(positions[-1], ast.Constant) and positions[-1].value is ...:
             positions.pop()  # what is left out is taken whole
-        index += [_position(position, part, names) for position in positions]
+        axes = range(len(index), len(index) + len(positions))
+        fields = any(isinstance(one.slice, ast.Constant) and isinstance(one.slice.value, str) for one in parts)
+        index += [
+            _position(position, part, names, None if fields else loop_tree.Shape(node.lineno, name, axis))
+            for axis, position in zip(axes, positions, strict=True)
+        ]
     return loop_tree.Item(node.lineno, name, tuple(index), field)
 
 
-def _position(node: ast.expr, within: ast.Subscript, names: NameScope) -> loop_tree.Expr | loop_tree.Span:
-    """One position of a subscript."""
+def _position(
+    node: ast.expr, within: ast.Subscript, names: NameScope, size: loop_tree.Shape | None
+) -> loop_tree.Expr | loop_tree.Span:
+    """One position of a subscript. size: of its axis; None for a field."""
     if isinstance(node, ast.Slice):
         if node.step is not None:
             raise names.refuse(
                 node, f"a slice with a step cannot be compiled: {shorten(node)}", "write a for loop with range"
             )
-        start, stop = (None if end is None else _place(end, within, names) for end in (node.lower, node.upper))
+        start, stop = (None if end is None else _place(end, within, names, size) for end in (node.lower, node.upper))
         return loop_tree.Span(node.lineno, start, stop)
-    return _place(node, within, names)
+    return _place(node, within, names, size)
 
 
-def _place(node: ast.expr, within: ast.Subscript, names: NameScope) -> loop_tree.Expr:
+def _place(node: ast.expr, within: ast.Subscript, names: NameScope, size: loop_tree.Shape | None) -> loop_tree.Expr:
     match node:
+        case ast.UnaryOp(ast.USub(), ast.Constant(value=int() as back)) if size is not None and back:
+            return loop_tree.Binary(node.lineno, "-", size, loop_tree.Number(node.lineno, back))
         case ast.UnaryOp(ast.USub(), ast.Constant(value=int() as back)):
             advice = f"write {shorten(within).replace(f'-{back}', f'n - {back}')}, where n is the length"
             raise names.refuse(node, f"subscripts never wrap: {shorten(within)}", advice)
@@ -264,6 +292,8 @@ def _call(node: ast.Call, names: NameScope) -> loop_tree.Expr:
         raise names.refuse(node, f"{spelled} takes {function.arity()} here: {shorten(node)}", USAGE[function.name])
     if function.name in ("empty", "zeros", "ones", "full", "eye"):
         return _fresh(node, function.name, names)
+    if function.name == "array":
+        return _display(node, names)
     _no_keywords(node, spelled, names)
     match function.name:
         case "len":
@@ -354,6 +384,22 @@ def _fresh(node: ast.Call, fill: str, names: NameScope) -> loop_tree.LocalArray:
             advice = "write np.full(n, value, np.float64), with the type you want"
             raise names.refuse(node, f"the type of this array is not known: {shorten(node)}", advice)
     return loop_tree.LocalArray(node.lineno, "full" if value is not None else fill, tuple(sizes), dtype, value)
+
+
+def _display(node: ast.Call, names: NameScope) -> loop_tree.LocalArray:
+    """np.array([a, b]), np.array([[a, b], [c, d]], np.float32)."""
+    rows = node.args[0].elts if isinstance(node.args[0], ast.List | ast.Tuple) else []
+    nested = all(isinstance(row, ast.List | ast.Tuple) for row in rows)
+    parts = [row.elts for row in rows if isinstance(row, ast.List | ast.Tuple)] if nested else [rows]
+    keywords = [keyword.value for keyword in node.keywords if keyword.arg == "dtype"]
+    given = [*node.args[1:], *keywords]
+    if not rows or len({len(part) for part in parts}) > 1 or len(given) > 1 or len(keywords) < len(node.keywords):
+        raise names.refuse(node, f"np.array takes a list of numbers here: {shorten(node)}", USAGE["array"])
+    sizes = (len(rows), len(parts[0])) if nested else (len(rows),)
+    shape = tuple(loop_tree.Number(node.lineno, size) for size in sizes)
+    dtype = _dtype(given[0], names) if given else ""
+    elements = tuple(expression(one, names) for part in parts for one in part)
+    return loop_tree.LocalArray(node.lineno, "elements", shape, dtype, elements=elements)
 
 
 def _dtype(node: ast.expr, names: NameScope) -> str:

@@ -29,6 +29,18 @@ class InlinedLine(int):
         return int, (int(self),)
 
 
+class NotInspected(LoopError):
+    """The data show too little to run together, or which elements a loop touches is not known before it starts.
+
+    The remedy has a way out for each line.
+    """
+
+    @property
+    def ways(self) -> tuple[str, ...]:
+        """Ways out, besides a serial run."""
+        return tuple(self.remedy.split("; or ")) if self.remedy else ()
+
+
 class SourceLines(Protocol):
     """An object with the lines of a function: `source_text.FunctionSource` or `loop_tree.Function`."""
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stretto.errors import LoopError
+from stretto.loops.front.tuple_names import without_tuples
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,8 @@ def read(fn: Callable[..., Any]) -> FunctionSource:
         problem = f"the source of {name} has changed since Python read it: line {first} is no longer where it begins"
         raise LoopError(file, first, problem, "restart Python, or import the file again")
     end = node.end_lineno or node.lineno
-    return FunctionSource(file, node.lineno, tuple(line.rstrip("\n") for line in lines[node.lineno - 1 : end]), node)
+    return FunctionSource(file, node.lineno, tuple(line.rstrip("\n") for line in lines[node.lineno - 1 : end]),
+                          without_tuples(node))  # fmt: skip
 
 
 def _definition(lines: list[str], first: int) -> ast.FunctionDef | ast.AsyncFunctionDef | None:

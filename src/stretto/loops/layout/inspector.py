@@ -1,6 +1,6 @@
-"""The inspector (`inspect=True`): read the subscripts of a loop from the data, and group non-conflicting iterations.
+"""The inspector: read the subscripts of a loop from the data, and group non-conflicting iterations.
 
-    @st.parallel(inspect=True)
+    @st.parallel
     def epoch(samples, w, lr):
         for i, (y, features) in samples:
             ...
@@ -26,12 +26,11 @@ from stretto.data.partition import BlockPartition
 from stretto.data.records.records import index_of
 from stretto.loops.analyse.analysis import Analysis
 from stretto.loops.analyse.facts import Strategy
-from stretto.loops.analyse.serial_order import IN_ORDER
 from stretto.loops.analyse.space import Space
 from stretto.loops.emit.visit_form import VisitForm
-from stretto.loops.execute.prefetcher import AccessTrace, Prefetch
+from stretto.loops.execute.prefetcher import AccessTrace, Prefetch, TooManyAccesses
 from stretto.loops.front.bind import BoundValues
-from stretto.loops.front.refusals import refuse
+from stretto.loops.front.refusals import NotInspected
 from stretto.loops.types import typed_tree as t
 from stretto.loops.types.body import Body
 from stretto.loops.types.statements import every_step
@@ -42,11 +41,11 @@ from stretto.schedule.orders.rotation import independent
 from .cut_visits import cut_by_strategy
 from .loop_visits import LoopVisits, entries, even
 
-_IN_ORDER = f"add {IN_ORDER}"
+MOST = 2**27  # accesses that an inspection lists unless the user passed inspect=True: 1 GiB
 
 
 def lay_inspected(analysis: Analysis, held: BoundValues, known: Mapping[str, Any], crew: Crew) -> LoopVisits:
-    """The visits of an inspected loop: waves of groups without conflicts. LoopError if there is too little to gain."""
+    """The visits of an inspected loop: waves of groups without conflicts. NotInspected if too little is gained."""
     from stretto.kernels.rounds import colouring
 
     as_they_come = replace(analysis, strategy=Strategy("independent", (), ""))
@@ -58,21 +57,26 @@ def lay_inspected(analysis: Analysis, held: BoundValues, known: Mapping[str, Any
         arrays=written(analysis.body),
         modes=("read", "write"),
         loosely=True,
+        rows=True,
     )
     for out in prefetch.sliced.left_out:
-        raise refuse(
-            analysis.function,
-            out.line,
-            f"inspect=True needs every subscript before the loop starts, and of {out.text} it is not known: {out.why}",
-            f"{_exempt(out.array)}; or {_IN_ORDER}",
+        why = (
+            f"an inspection needs every subscript before the loop starts, and of {out.text} it is not known: {out.why}"
         )
-    recorded = prefetch.record(crew, visits=False)
+        raise NotInspected(analysis.function.file, out.line, why, _exempt(out.array))
+    try:
+        recorded = prefetch.record(crew, visits=False, most=None if analysis.options.inspect else MOST)
+    except TooManyAccesses:
+        why = f"the data were not inspected, since this loop makes more than {MOST:,} accesses"
+        way = "inspect=True: inspect them all the same"
+        raise NotInspected(analysis.function.file, analysis.loop.line, why, way) from None
     given = touches(recorded.ptr, recorded.keys, int(recorded.starts[-1]), colouring)
+    given = replace(given, starts=recorded.starts, lengths=recorded.lengths)
     width = analysis.options.width
     groups = group(given, width, colouring)
     if not groups.worthwhile and min(width, len(given)) > 1:
-        raise refuse(
-            analysis.function,
+        raise NotInspected(
+            analysis.function.file,
             analysis.loop.line,
             *_too_little(groups, hottest(given, colouring), recorded, held, width, analysis.space.records is not None),
         )
@@ -128,21 +132,23 @@ def _too_little(
     groups: Groups, hot: HottestElement | None, recorded: AccessTrace, held: BoundValues, width: int, records: bool
 ) -> tuple[str, str]:
     """(problem, remedy) of a loop whose iterations share too many elements. records: whether it runs over data."""
-    found = f"inspect=True finds too little to run together: parallelism {groups.parallelism:.2f} of at most {width}"
+    found = f"an inspection finds too little to run together: parallelism {groups.parallelism:.2f} of at most {width}"
     if groups.parallelism < LEAST:
         found += f", and {LEAST} is the least worth having"
     else:
         found += f" in {len(groups.waves) - 1:,} waves, and waiting between them would take longer than the work itself"
     if hot is None:
-        return found, _IN_ORDER
+        return found, ""
     array, element = recorded.owner(hot.element)
-    index = ", ".join(str(int(k)) for k in np.unravel_index(element, held.arrays[array].shape))
+    shape = held.arrays[array].shape
+    by_rows = recorded.lengths[recorded.arrays.index(array)] > 1
+    index = ", ".join(str(int(k)) for k in np.unravel_index(element, shape[:-1] if by_rows else shape)) or ":"
     share = hot.iterations / len(groups.picked)
-    leave = f", or leave {array}[{index}] out of the data (an intercept, say)" if share >= 0.2 and records else ""
+    leave = f"; or leave {array}[{index}] out of the data (an intercept, say)" if share >= 0.2 and records else ""
     shared = (
         f"{array}[{index}] alone is shared by {hot.iterations:,} of {len(groups.picked):,} iterations ({share:.0%})"
     )
-    return f"{found}; {shared}", f"{_exempt(array)}{leave}; or {_IN_ORDER}"
+    return f"{found}; {shared}", f"{_exempt(array)}{leave}"
 
 
 def _exempt(array: str) -> str:

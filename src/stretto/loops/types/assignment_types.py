@@ -16,6 +16,7 @@ from stretto.loops.analyse.space import Space
 from stretto.loops.analyse.view_swaps import refuse_swap, views_swapped
 from stretto.loops.front import loop_tree
 from stretto.loops.front.bind import AccumulatorInfo, ArrayInfo, BufferInfo, Info, NumberInfo
+from stretto.loops.front.parse import read_names
 from stretto.loops.types.body import BodyArray
 
 from . import promote
@@ -64,7 +65,7 @@ class Assignments(MatrixAssignments):
                 f"the number {name} comes from outside the loop and cannot be carried from one iteration to the next",
                 f"fold into an accumulator, {name} = st.accumulator(0.0) passed as an argument and {name} += … here; "
                 "or use another name for a value of this iteration; or, if the next iteration needs it, keep it in an "
-                f"array of one element, {name}[0] = …, and pass serial=True",
+                f"array of one element, {name}[0] = …",
             )
         if info is not None:
             self.no(
@@ -104,6 +105,9 @@ class Assignments(MatrixAssignments):
             self.store_column(x.line, x.targets[0], x.values[0])
             return
         if self.of_matrices(x):
+            if len(x.targets) > 1:
+                self.assign_apart(x, steps)
+                return
             self.assign_matrix(x.line, x.targets[0], x.values[0])
             return
         if (
@@ -132,6 +136,14 @@ class Assignments(MatrixAssignments):
                 stored.append(self.fit(x.line, place, value))
         if places:
             steps.append(t.Store(x.line, tuple(places), tuple(stored)))
+
+    def assign_apart(self, x: loop_tree.Assign, steps: list[t.Step]) -> None:
+        """A, b = …: one after the other, since matrices are copied element by element; no value may read a target."""
+        targets = {target.name for target in x.targets if isinstance(target, loop_tree.Name)}
+        if len(targets) < len(x.targets) or not targets.isdisjoint(read_names(x.values)):
+            self.no(x.line, "matrices are assigned several at once", "write one assignment to a line")
+        for target, value in zip(x.targets, x.values, strict=True):
+            self.assign(replace(x, targets=(target,), values=(value,)), steps)
 
     def returned(self, name: str, value: Scalar | Row) -> None:
         """Note that a function with several returns gave a copy of a row that Python would not copy."""
@@ -221,10 +233,11 @@ class Assignments(MatrixAssignments):
         self.writable(name, x.line)
         self.alone(name, x.line)
         sizes = tuple(self.integer(size) for size in x.shape)
-        array = self.allocated(name, x.dtype, sizes, x.line)
+        dtype, elements = self.elements(x)
+        array = self.allocated(name, dtype, sizes, x.line)
         self.views.pop(name, None)
         self.defined.add(name)
-        self.fill(array, x)
+        self.fill(array, x, elements)
 
     def long_place(self, name: str, value: Row, steps: list[t.Step], line: int) -> t.Place:
         """The place of a row with a name whose length is known only as the loop runs."""

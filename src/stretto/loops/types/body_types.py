@@ -18,6 +18,7 @@ from stretto.loops.types.body import Body, BodyArray
 
 from . import typed_tree as t
 from .assignment_types import Assignments
+from .moves import with_moves
 from .named_copies import read_too_late
 from .promote import whole
 from .scope import assigned, names_in
@@ -35,11 +36,12 @@ def fuse(
     known: Mapping[str, Any],
 ) -> tuple[Body, dict[str, int]]:
     """The typed body of a loop for these arguments, and the numbers whose values it depends on."""
+    body = with_moves(loop.body)
     kinds: dict[str, ScalarType] = {}
     wide: frozenset[str] = frozenset()
     for _ in range(_WALKS):
-        walk = Statements(function, infos, space, known, loop.body, kinds, wide)
-        steps = walk.block(loop.body)
+        walk = Statements(function, infos, space, known, body, kinds, wide)
+        steps = walk.block(body)
         if walk.found == kinds:
             if walk.loose <= wide:
                 break
@@ -57,7 +59,7 @@ def fuse(
         for name, info in infos.items()
         if isinstance(info, AccumulatorInfo | BufferInfo) and name in walk.folded
     )
-    body = Body(
+    typed = Body(
         loop.line,
         tuple(dim.name for dim in space.dims),
         space.field_kinds,
@@ -67,7 +69,7 @@ def fuse(
         steps,
     )
     relied = walk.scope.consulted & set(walk.numbers)
-    return body, {name: found[0] for name in sorted(relied) if (found := walk.scope.ranges.get(name))}
+    return typed, {name: found[0] for name in sorted(relied) if (found := walk.scope.ranges.get(name))}
 
 
 def leaves(statements: tuple[loop_tree.Stmt, ...]) -> bool:

@@ -112,10 +112,10 @@ class Expressions(Integers):
             self.no(x.line, "~ of a float")
         if x.op == "~" and isinstance(value, t.Logic) and len({arg.type for arg in value.args}) > 1:
             self.no(x.line, "~ of True or False depends on whose bool it is, Python's or NumPy's", "write not")
-        if x.op == "own" and not t.is_row(value):
+        if x.op in ("own", "moved") and not t.is_row(value):
             return value
         if t.is_row(value):
-            if x.op in ("+", "own"):
+            if x.op in ("+", "own", "moved"):
                 return t.RowCast(value.dtype, value.length, value)
             return row_op({"-": "neg", "~": "~"}[x.op], value)
         kind = INT if value.type == BOOL else value.type

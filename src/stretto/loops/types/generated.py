@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from stretto.loops.front import loop_tree
 from stretto.loops.types.body import BodyArray
 
@@ -105,8 +107,19 @@ class Generated(Expressions):
 
     # --- local arrays ---
 
-    def fill(self, array: BodyArray, x: loop_tree.LocalArray) -> None:
+    def elements(self, x: loop_tree.LocalArray) -> tuple[str, tuple[Scalar, ...]]:
+        """(element type, elements in variables) of a fresh array: of np.array([…]) what holds them all."""
+        values = tuple(self.keep(self.scalar(one), x.line) for one in x.elements)
+        return x.dtype or np.result_type(*(value.type.dtype for value in values)).str[1:], values
+
+    def fill(self, array: BodyArray, x: loop_tree.LocalArray, elements: tuple[Scalar, ...]) -> None:
         """Set the elements that a fresh array has."""
+        shape = tuple(int(one.value) for one in x.shape if isinstance(one, loop_tree.Number)) if elements else (0,)
+        for value, at in zip(elements, np.ndindex(shape), strict=True):
+            self.stored(x.line, ScalarType(array.dtype), value)
+            place = tuple(Const(INT, k) for k in at)
+            self.put(x.line, t.ElementPlace(array.dtype, x.line, array.name, place, (False,) * len(at)),
+                     cast(ScalarType(array.dtype), value))  # fmt: skip
         if x.fill == "zeros":
             self.before.append(t.ZeroFill(x.line, array.name))
         elif x.fill == "eye":
@@ -131,8 +144,9 @@ class Generated(Expressions):
 
     def made(self, x: loop_tree.LocalArray) -> Row | MatrixView:
         """A fresh array inside an expression."""
-        array = self.local(x.dtype, tuple(self.integer(size) for size in x.shape), x.line)
-        self.fill(array, x)
+        dtype, elements = self.elements(x)
+        array = self.local(dtype, tuple(self.integer(size) for size in x.shape), x.line)
+        self.fill(array, x, elements)
         return self.whole(array, x.line).x if len(array.sizes) == 1 else self.view_of(array, (), x.line)
 
     def allocated(self, name: str, dtype: str, sizes: tuple[Scalar, ...], line: int) -> BodyArray:

@@ -247,7 +247,7 @@ class Matrices(Reductions):
                 return self.matrix(value)
             case loop_tree.Unary(op="T", operand=operand):
                 return self.transposed(x.line, self.matrix(operand))
-            case loop_tree.Unary(op="own", operand=operand):
+            case loop_tree.Unary(op="own" | "moved", operand=operand):
                 return self.matrix(operand)
             case loop_tree.Binary(op="@"):
                 return self.matrix_product(x)

@@ -51,11 +51,7 @@ class MatrixAssignments(Matrices):
         """Whether an assignment is of a matrix."""
         axes = [self.dims(value) for value in x.values if not isinstance(value, loop_tree.LocalArray)]
         axes += [self.dims(target) for target in x.targets if isinstance(target, loop_tree.Item)]
-        if max(axes, default=0) < 2:
-            return False
-        if len(x.targets) > 1:
-            self.no(x.line, "matrices are assigned several at once", "write one assignment to a line")
-        return True
+        return max(axes, default=0) >= 2
 
     def assign_matrix(self, line: int, target: loop_tree.Target, given: loop_tree.Expr) -> None:
         """name = matrix, or part of an array = matrix, row or number."""

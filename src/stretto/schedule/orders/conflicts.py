@@ -57,14 +57,21 @@ class Touches:
     ptr: Ints  # [N + 1] iteration s accesses keys[ptr[s]] to keys[ptr[s + 1]]
     keys: Ints  # [K] twice the element, plus one if it is written
     elements: int  # number of elements
+    starts: Ints | None = None  # [A + 1] where elements of other sizes begin
+    lengths: Ints | None = None  # [A] numbers in each element from there on; all 1 if it is None
 
     def __len__(self) -> int:
         return len(self.ptr) - 1
 
     @property
     def work(self) -> Ints:
-        """[N] work of each iteration: 1, plus 1 for each element it accesses."""
-        return np.diff(self.ptr) + 1
+        """[N] work of each iteration: 1, plus 1 for each number it accesses."""
+        if self.starts is None or self.lengths is None or (self.lengths == 1).all():
+            return np.diff(self.ptr) + 1
+        array = np.searchsorted(self.starts, self.keys >> 1, side="right") - 1
+        running = np.concatenate([[0], np.cumsum(self.lengths[array])])
+        found: Ints = (running[self.ptr[1:]] - running[self.ptr[:-1]] + 1).astype(np.int64)
+        return found
 
 
 @dataclass(frozen=True, eq=False)
