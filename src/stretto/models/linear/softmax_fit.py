@@ -151,7 +151,7 @@ def explain_joint(model: JointModel, problem: SoftmaxProblem) -> str:
     samples, features = rows.shape
     metric, how = "", ""
     if model.solver != "sgd":
-        if not rows.sparse and suits_newton(samples, features, problem.classes):
+        if not rows.sparse and suits_newton(samples, features, problem.classes, bool(model.l1_ratio > 0)):
             how = "Newton steps of all features, in one thread"
         elif by_columns(problem):
             how = "Newton steps on working sets of features, by coordinate descent"

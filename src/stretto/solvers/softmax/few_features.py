@@ -33,20 +33,27 @@ _STATE = "scores", "samples", "packed", "coef", "small", "column", "H", "numbers
 _PRODUCT, _VALUE, _CHANCE, _FACTOR = 0.07, 0.25, 6.0, 0.06
 _STEPS_USUAL = 5
 _LONGEST = 30e6  # a longer fit takes less time with quasi-Newton steps, which use threads
+_LONGEST_L1 = 100e6  # the same with an L1 penalty, for which quasi-Newton steps take longer
 _MOST_FEATURES, _MOST = 127, 512  # features whose products fit in the L2 cache; coefficients that one thread factorises
 
 
-def suits_newton(samples: int, features: int, classes: int) -> bool:
+def suits_newton(samples: int, features: int, classes: int, l1: bool = False) -> bool:
     """Whether a fit of a dense matrix of this shape is short enough for one thread.
+
+    l1 : there is an L1 penalty, so that models are smaller
 
     >>> suits_newton(7_000, 28, 4), suits_newton(100, 7_000, 3), suits_newton(7_000, 28, 50)
     (True, False, False)
+    >>> suits_newton(3_000, 100, 4), suits_newton(3_000, 100, 4, l1=True)
+    (False, True)
     """
     size = (features + 1) * classes
     if not (0 < features <= _MOST_FEATURES and size <= _MOST):
         return False
     pairs = classes * (classes - 1) / 2
     sample = _PRODUCT * pairs * features * (features + 3) / 2 + classes * (_VALUE * features + _CHANCE)
+    if l1:
+        return samples * sample * _STEPS_USUAL <= _LONGEST_L1
     return (samples * sample + _FACTOR * size**3) * _STEPS_USUAL <= _LONGEST
 
 

@@ -74,7 +74,8 @@ def solve(
     saved = saved or FitSaving()
     found = saved.take("softmax")
     before = 0
-    if found is None and not problem.rows.sparse and suits_newton(*problem.rows.shape, problem.classes):
+    corners = bool(np.any(problem.l1 > 0.0))
+    if found is None and not problem.rows.sparse and suits_newton(*problem.rows.shape, problem.classes, corners):
         fit = NewtonFit(problem, profile)
         if (at := saved.take("newton")) is not None:
             fit.restore(at)
