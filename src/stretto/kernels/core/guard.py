@@ -16,6 +16,8 @@ from llvmlite import ir
 from numba.core import types
 from numba.extending import intrinsic
 
+from .claims import FAILED, STOP
+
 SITE, SUBSCRIPT, EXTENT = range(3)
 SLOTS = 3
 
@@ -64,3 +66,27 @@ def span(typingctx, start, length, extent, bad, site):
         return builder.select(outside, _ZERO, start)
 
     return types.int64(types.int64, types.int64, types.int64, bad, types.int64), codegen
+
+
+def _leave(context, builder, pass_type, pass_, visit):
+    """Mark the visit as failed, stop the pass, and return from the worker."""
+    words = context.make_array(pass_type)(context, builder, value=pass_).data
+    failed, stop = (builder.gep(words, [ir.Constant(_I64, slot)]) for slot in (FAILED, STOP))
+    with builder.if_then(builder.icmp_signed("==", builder.load(failed), _ZERO)):
+        builder.store_atomic(builder.add(visit, ir.Constant(_I64, 1)), failed, "release", 8)
+    builder.store_atomic(ir.Constant(_I64, 1), stop, "release", 8)
+    context.call_conv.return_value(builder, context.get_dummy_value())
+
+
+@intrinsic
+def within(typingctx, k, extent, fault, site, pass_, visit):
+    """Return k if it is in range; otherwise record the error in `fault`, stop the pass and return from the worker."""
+
+    def codegen(context, builder, signature, args):
+        k, extent, fault, site, pass_, visit = args
+        with builder.if_then(builder.icmp_unsigned(">=", k, extent), likely=False):
+            _note(context, builder, signature.args[2], fault, k, extent, site)
+            _leave(context, builder, signature.args[4], pass_, visit)
+        return k
+
+    return types.int64(types.int64, types.int64, fault, types.int64, pass_, types.int64), codegen
