@@ -111,10 +111,7 @@ class CompiledStatements(StatementWriter):
         base = self.named(f"({base}) * {self.width(x.accumulator, len(lead))}") if base else "0"
         ready: dict[int, str] = {}
         self.prepare(row, ready)
-        checked = any(x.checked)
-        if checked:
-            self.sheet.write("if bad[0] == 0:")
-            self.sheet.depth += 1
+        guarded = self.sheet.guard(any(x.checked))
 
         def fold(at: LaneChunk) -> None:
             value, old = self.sheet.new(), self.sheet.new()
@@ -128,8 +125,7 @@ class CompiledStatements(StatementWriter):
             self.sheet.write(f"vx.store{suffix}({place}, {self.lanes(op, old, value, array.dtype)})")
 
         self.each_chunk(row.length, fold)
-        if checked:
-            self.sheet.depth -= 1
+        self.sheet.depth -= guarded
 
     def chunk(self, row: Row, at: LaneChunk, ready: dict[int, str]) -> str:
         """One chunk of a prepared row, as an expression."""

@@ -87,8 +87,9 @@ class KnownRanges:
                 for arg in args:
                     self.learn(arg, False)
             case t.Logic(op="and", args=args):
-                if all(isinstance(arg, t.Test) for arg in args):
-                    self.never = (*self.never, args)  # type: ignore[assignment]
+                tests = tuple(arg for arg in args if isinstance(arg, t.Test))
+                if len(tests) == len(args):
+                    self.never = (*self.never, tests)
             case t.Test(op=op, x=x, y=y):
                 self.compared(op if true else _OPPOSITE[op], x, y)
                 self.conclude()

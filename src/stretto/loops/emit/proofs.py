@@ -3,9 +3,9 @@
 Types are inferred from a body as the user wrote it, and there a variable has one interval, or none if it is assigned
 twice. When the loop is compiled, its inner loops are known, and it is followed statement by statement: the counter of
 `for r in range(n)` lies between its bounds inside, a variable has the interval of what it was last assigned, inside
-`if i > 0` the index i is at least 1. A subscript that is proven here loses its check, and `(i + 1) % n` its division. A loop without checks has no
-reason to stop early, so the compiler can turn it into vector instructions. The canonical form of the source, which
-fingerprints are made of, keeps every check.
+`if i > 0` the index i is at least 1. A subscript that is proven here loses its check, and `(i + 1) % n` its division.
+A loop without checks has no reason to stop early, so the compiler can turn it into vector instructions. The canonical
+form of the source, which fingerprints are made of, keeps every check.
 
     body, relied = proven(body, space, infos, numbers)
 """
@@ -203,7 +203,7 @@ class _Proofs(KnownRanges):
         """x % n, without a division where that is possible."""
         if not a or not b or b[0] <= 0 or a[0] < -b[0] or a[1] >= 2 * b[0]:
             return x
-        return x.args[0] if 0 <= a[0] and a[1] < b[0] else replace(x, op=WRAPPED)
+        return x.args[0] if a[0] >= 0 and a[1] < b[0] else replace(x, op=WRAPPED)
 
     def within(self, x: Any) -> Any:
         """A node with new parts; the node itself if none has changed."""

@@ -45,12 +45,13 @@ class _Cost:
                 return _UNKNOWN * (self.of(test) + self.of(body))
             case t.Branch(test=test, body=body, orelse=orelse):
                 return self.of(test) + max(self.of(body), self.of(orelse))
-        if not is_dataclass(x) or type(x).__module__ != t.__name__:
+        if not is_dataclass(x) or isinstance(x, type) or type(x).__module__ != t.__name__:
             return 0
         inside = sum(self.of(getattr(x, part.name)) for part in fields(x))
         each: float = _CALL if isinstance(x, t.UserCall | t.RandomNumber) or getattr(x, "op", "") in _CALLED else 1
-        if t.is_row(x):
-            each *= max(1.0, (self.number(x.length) or _UNKNOWN) / _LANES)
+        row: Any = x
+        if t.is_row(row):
+            each *= max(1.0, (self.number(row.length) or _UNKNOWN) / _LANES)
         return each + inside
 
     def times(self, start: t.Scalar, stop: t.Scalar, stride: t.Scalar) -> float:
