@@ -47,9 +47,11 @@ class CompiledStatements(StatementWriter):
         first, last = self.constant(step.start), self.constant(step.stop)
         up = self.constant(step.step) != -1
         if last is not None and up and last - (first or 0) >= UNROLLED:
-            stop = self.unseen(stop)
+            stop = self.sheet.unseen(stop)
         elif first is not None and not up and first - (last or 0) >= UNROLLED - 1:
-            start = self.unseen(start)
+            start = self.sheet.unseen(start)
+        if abs(self.constant(step.step) or 1) > 1:
+            stride = self.sheet.unseen(stride)
         self.sheet.write(f"for {own(step.name)} in range({start}, {stop}, {stride}):")
         self.nested(step.body)
 
@@ -58,10 +60,6 @@ class CompiledStatements(StatementWriter):
             return super().operation(x)
         a, n = (self.named(self.scalar(arg)) for arg in x.args)
         return f"({a} + {n} if {a} < 0 else ({a} - {n} if {a} >= {n} else {a}))"
-
-    def unseen(self, number: str) -> str:
-        self.sheet.imports.setdefault("from stretto.kernels.core.opaque import opaque")
-        return f"opaque({number})"
 
     def constant(self, x: Scalar) -> int | None:
         """The value of an integer that the compiler can compute; None if it cannot."""

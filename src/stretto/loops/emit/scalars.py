@@ -107,6 +107,11 @@ class SourceBuilder:
             return True
         return False
 
+    def unseen(self, number: str | int) -> str:
+        """A number that the compiler takes for unknown, and an import of `kernels.core.opaque`."""
+        self.imports.setdefault("from stretto.kernels.core.opaque import opaque")
+        return f"opaque({number})"
+
     def defined(self, call: str) -> str:
         """The source of a call of `kernels.numeric.defined`, and an import of that module."""
         self.imports.setdefault("from stretto.kernels.numeric import defined as dx")

@@ -240,7 +240,8 @@ def iterate(sheet: SourceBuilder, body: Body, form: VisitForm, *, canonical: boo
                 sheet.write(f"lo{d}, hi{d} = {text}")
             bounds = [f"lo{d}, hi{d}" for d in range(len(indices))]
         for index, ends, step in zip(indices, bounds, form.steps, strict=True):
-            sheet.write(f"for {index} in range({ends}, {step}):")
+            stride = step if canonical or abs(step) == 1 else sheet.unseen(step)
+            sheet.write(f"for {index} in range({ends}, {stride}):")
             sheet.depth += 1
     elif form.kind == "picked":
         sheet.write("start0, step0 = box[0, 0], box[0, 1]")
