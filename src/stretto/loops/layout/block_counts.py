@@ -14,7 +14,7 @@ PER_STALE_VISIT = 32  # iterations of a visit in a buffered loop
 FEWEST_WAVES, MOST_WAVES = 32, 256
 MOST_VISITS = 2**16
 SMALL_ACCUMULATOR = 256  # elements of accumulators, all together, that visits may hold at no cost
-PER_ELEMENT = 32  # operations of a loop for each element of an accumulator that a further visit begins and folds
+PER_ELEMENT = 128  # operations of a loop for each element of an accumulator that a further visit begins and folds
 
 
 def wanted(analysis: Analysis, axis: int, most: int) -> int:
