@@ -29,6 +29,8 @@ _KNOWN: dict[Any, np.ufunc] = {
     operator.xor: np.bitwise_xor,
 }  # fmt: skip
 
+_LARGE = 1 << 10  # elements from which parts are folded one by one, without a copy of all of them
+
 
 class Accumulator(NDArrayOperatorsMixin):
     """A number or a small array that every iteration of a loop adds to.
@@ -128,8 +130,12 @@ class Accumulator(NDArrayOperatorsMixin):
                 better = part > self.array if self.op is np.maximum else part < self.array
                 self.array[...] = np.where(better | np.isnan(part), part, self.array)
             return
+        if isinstance(self.op, np.ufunc) and self.array.size >= _LARGE:
+            for part in parts:
+                self.op(self.array, part, out=self.array, casting="unsafe", dtype=self.dtype)
+            return
         if isinstance(self.op, np.ufunc) and len(parts):
-            # NumPy accumulates strictly from first to last, which is the order of the visits.
+            # One call for all: NumPy accumulates strictly from first to last, which is the order of the visits.
             line = np.concatenate([self.array[None], parts.astype(self.dtype, copy=False)])
             self.array[...] = self.op.accumulate(line, axis=0, dtype=self.dtype)[-1]
             return

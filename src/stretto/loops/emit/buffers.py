@@ -142,15 +142,12 @@ class Buffers:
             writer.named(self.subscript(x, axis, k, check))
             for axis, (k, check) in enumerate(zip(x.index, x.checked, strict=True))
         ]
-        if any(x.checked):
-            self.sheet.write("if bad[0] == 0:")
-            self.sheet.depth += 1
+        guarded = self.sheet.guard(any(x.checked))
         if info.plain:
             self.add_plain(x, info, ", ".join(index), value)
         else:
             self.touch(x.buffer, self.flat(info, index), value)
-        if any(x.checked):
-            self.sheet.depth -= 1
+        self.sheet.depth -= guarded
 
     def subscript(self, x: t.BufferAdd, axis: int, k: Scalar, check: bool) -> str:
         text = self.writer.scalar(k)
@@ -159,7 +156,7 @@ class Buffers:
         info = self.infos[x.buffer]
         array = own(x.buffer if info.plain else info.target)
         extent = info.shape[axis] if axis else f"{array}.shape[0]"  # the first extent is no part of the source
-        return f"at({text}, {extent}, bad, {self.sheet.site(x.line, x.buffer, axis)})"
+        return self.sheet.in_range(text, extent, self.sheet.site(x.line, x.buffer, axis))
 
     def add_plain(self, x: t.BufferAdd, info: BufferInfo, at: str, value: str) -> None:
         self.sheet.write(f"{own(x.buffer)}[{at}] += {value}")
@@ -190,9 +187,7 @@ class Buffers:
         base = writer.named(f"({self.flat(info, index)}) * {info.shape[-1]}") if index else "0"
         ready: dict[int, str] = {}
         writer.prepare(row, ready)
-        if any(x.checked):
-            sheet.write("if bad[0] == 0:")
-            sheet.depth += 1
+        guarded = sheet.guard(any(x.checked))
         if info.plain:
             targets = [own(x.buffer), *([own(info.target)] if info.target in self.private else [])]
 
@@ -219,8 +214,7 @@ class Buffers:
             sheet.depth += 1
             self.touch(x.buffer, writer.named(f"{base} + {c}"), f"{held}[{c}]")
             sheet.depth -= 1
-        if any(x.checked):
-            sheet.depth -= 1
+        sheet.depth -= guarded
 
     def merges(self) -> tuple[tuple[str, tuple[tuple[str, str], ...]], ...]:
         """Generate the workers that apply the logs of a wave to the real arrays, each for a range of elements."""

@@ -68,7 +68,7 @@ class RowExpressions(Scalars):
         if row.checked[-1]:
             site = self.sheet.site(row.line, row.array, axes)
             length = self.scalar(row.length)
-            start = f"span({start}, {length}, {own(row.array)}.shape[{axes}], bad, {site})"
+            start = self.sheet.span(start, length, f"{own(row.array)}.shape[{axes}]", site)
         if text:
             text = f"({text}) * {self.width(row.array, axes)}"
             text = text if start == "0" else f"{text} + {start}"
@@ -179,7 +179,8 @@ class RowExpressions(Scalars):
         if isinstance(length, Const):
             return str(length.value)
         name = self.sheet.new()
-        self.sheet.write(f"{name} = {self.scalar(length)} if bad[0] == 0 else 0")
+        unless = "" if self.sheet.leaves else " if bad[0] == 0 else 0"
+        self.sheet.write(f"{name} = {self.scalar(length)}{unless}")
         return name
 
     def each_chunk(self, length: Scalar, write: Callable[[LaneChunk], None]) -> None:

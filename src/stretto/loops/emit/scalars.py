@@ -69,6 +69,7 @@ class SourceBuilder:
     sites: list[Site] = field(default_factory=list)  # subscripts that are checked
     users: list[Any] = field(default_factory=list)  # functions of the user's that the source calls
     imports: dict[str, None] = field(default_factory=dict)  # modules that only some loops need
+    leaves: bool = False  # whether a worker returns at a subscript out of range; otherwise it notes that and goes on
 
     def write(self, line: str) -> None:
         self.lines.append("    " * self.depth + line)
@@ -83,6 +84,33 @@ class SourceBuilder:
         if found not in self.sites:
             self.sites.append(found)
         return self.sites.index(found)
+
+    def in_range(self, text: str, extent: str | int, site: int) -> str:
+        """A subscript that is checked."""
+        return f"within({text}, {extent}, {self._fault(site)})" if self.leaves else f"at({text}, {extent}, bad, {site})"
+
+    def span(self, start: str, length: str, extent: str, site: int) -> str:
+        """The start of a row that is checked."""
+        if self.leaves:
+            return f"span_within({start}, {length}, {extent}, {self._fault(site)})"
+        return f"span({start}, {length}, {extent}, bad, {site})"
+
+    def _fault(self, site: int) -> str:
+        self.imports.setdefault("from stretto.kernels.core.guard import span_within, within")
+        return f"fault, {site}, pass_, v"
+
+    def guard(self, needed: bool = True) -> bool:
+        """Generate the test that no subscript was out of range, and indent; return whether that was needed."""
+        if needed and not self.leaves:
+            self.write("if bad[0] == 0:")
+            self.depth += 1
+            return True
+        return False
+
+    def unseen(self, number: str | int) -> str:
+        """A number that the compiler takes for unknown, and an import of `kernels.core.opaque`."""
+        self.imports.setdefault("from stretto.kernels.core.opaque import opaque")
+        return f"opaque({number})"
 
     def defined(self, call: str) -> str:
         """The source of a call of `kernels.numeric.defined`, and an import of that module."""
@@ -177,7 +205,7 @@ class Scalars(ABC):
         text = self.scalar(k)
         if not checked:
             return text
-        return f"at({text}, {own(array)}.shape[{axis}], bad, {self.sheet.site(line, array, axis)})"
+        return self.sheet.in_range(text, f"{own(array)}.shape[{axis}]", self.sheet.site(line, array, axis))
 
     def operation(self, x: t.Op) -> str:
         args = [self.scalar(arg) for arg in x.args]
@@ -263,6 +291,7 @@ class Scalars(ABC):
         if x.which == "integers":
             count = self.scalar(x.args[0])
             if any(x.checked):  # as a subscript is: 0 to MOST_CHOICES - 1
-                count = f"(1 + at({count} - 1, {MOST_CHOICES}, bad, {self.sheet.site(x.line, CHOICES, 0)}))"
+                site = self.sheet.site(x.line, CHOICES, 0)
+                count = f"(1 + {self.sheet.in_range(f'{count} - 1', MOST_CHOICES, site)})"
             return f"below({text}, {count})"
         return f"{'unit' if x.which == 'uniform' else 'gauss'}({text})"

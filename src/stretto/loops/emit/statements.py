@@ -93,18 +93,19 @@ class StatementWriter(RowExpressions):
     def allocate(self, x: t.Allocate) -> None:
         """Make a local array; after an error, or with a size that is one, it is empty."""
         site = self.sheet.site(x.line, SIZE, 0)
-        sizes = [self.named(f"at({self.scalar(size)}, {t.MOST_ELEMENTS}, bad, {site})") for size in x.sizes]
+        sizes = [self.named(self.sheet.in_range(self.scalar(size), t.MOST_ELEMENTS, site)) for size in x.sizes]
         if len(sizes) == 2:
             self.sheet.imports.setdefault("from stretto.kernels.core.scratch import empty2")
         name = "empty" if len(sizes) == 1 else "empty2"
-        kept = ", ".join(f"({size} if bad[0] == 0 else 0)" for size in sizes)
+        kept = ", ".join(size if self.sheet.leaves else f"({size} if bad[0] == 0 else 0)" for size in sizes)
         dtype = self.body.array(x.array).dtype
         self.sheet.write(f"{own(x.array)} = {name}({kept}, {NUMPY[dtype]})")
 
     def guard_repeat(self) -> None:
         """Leave a while loop after a bad subscript: its condition may depend on the value that was not read."""
-        self.sheet.write("if bad[0] != 0:")
-        self.sheet.write("    break")
+        if not self.sheet.leaves:
+            self.sheet.write("if bad[0] != 0:")
+            self.sheet.write("    break")
 
     # --- assignments ---
 
@@ -152,15 +153,12 @@ class StatementWriter(RowExpressions):
 
     def store_chunk(self, place: t.RowPlace, base: str, at: LaneChunk, value: str) -> None:
         where = base if at.offset == "0" else f"{base} + {at.offset}"
-        if any(place.checked):
-            self.sheet.write("if bad[0] == 0:")
-            self.sheet.depth += 1
+        guarded = self.sheet.guard(any(place.checked))
         if at.part:
             self.sheet.write(f"vx.store_part({own(place.array)}, {where}, {at.part}, {value})")
         else:
             self.sheet.write(f"vx.store({own(place.array)}, {where}, {value})")
-        if any(place.checked):
-            self.sheet.depth -= 1
+        self.sheet.depth -= guarded
 
     def one_loop(self, places: list[t.RowPlace | t.RowName], values: list[Scalar | Row]) -> bool:
         """Whether storing chunk by chunk is safe: rows have one length, and no value reads what was just written."""
@@ -232,10 +230,7 @@ class StatementWriter(RowExpressions):
         at = self.flat(place.line, place.array, place.index, place.checked)
         if any(place.checked):
             at = self.named(at)
-            self.sheet.write("if bad[0] == 0:")
-            self.sheet.write(f"    vx.put({own(place.array)}, {at}, {value})")
-        else:
-            self.sheet.write(f"vx.put({own(place.array)}, {at}, {value})")
+        self.guarded(place.checked, f"vx.put({own(place.array)}, {at}, {value})")
 
     def element(self, line: int, array: str, index: tuple[Scalar, ...], checked: tuple[bool, ...]) -> str:
         """array[...] as a target; checked subscripts are computed in lines before it."""
@@ -271,11 +266,9 @@ class StatementWriter(RowExpressions):
         self.guarded(x.checked, f"{element} = {self.folded(x.accumulator, element, value, dtype)}")
 
     def guarded(self, checked: tuple[bool, ...], line: str) -> None:
-        if any(checked):
-            self.sheet.write("if bad[0] == 0:")
-            self.sheet.write(f"    {line}")
-        else:
-            self.sheet.write(line)
+        guarded = self.sheet.guard(any(checked))
+        self.sheet.write(line)
+        self.sheet.depth -= guarded
 
     def folded(self, accumulator: str, old: str, value: str, dtype: str) -> str:
         """old op value, in the accumulator's type."""

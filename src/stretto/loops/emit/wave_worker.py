@@ -24,7 +24,7 @@ from .buffers import Buffers
 from .compiled_statements import CompiledStatements
 from .scalars import NUMPY, SourceBuilder, own
 from .visit_form import VisitForm
-from .worker_source import WorkerSource, arguments_of, iterate, may_fail, parameter, source_of
+from .worker_source import WorkerSource, arguments_of, iterate, parameter, source_of
 
 _IMPORT = "from stretto.kernels.core.waves import claim, meet, merge, over"
 _STOPPED = "from stretto.kernels.core.claims import is_stopped"
@@ -92,9 +92,9 @@ class TouchedBuffers(Buffers):
         sheet.write(f"    vx.put({me}delta_, {place}, {NUMPY[info.dtype]}(0))")
         if info.target in self.private:
             sheet.write(f"    vx.put({me}mine_, {place}, vx.get({target}, {at}))")
-        sheet.write(f"{me}delta_[{place}] += {value}")
-        if info.target in self.private:
-            sheet.write(f"{me}mine_[{place}] += {value}")
+        kept = ("delta_", "mine_") if info.target in self.private else ("delta_",)
+        for what in kept:
+            sheet.write(f"vx.put({me}{what}, {place}, vx.get({me}{what}, {place}) + {value})")
 
     def merged(self) -> None:
         """Generate the end of a wave."""
@@ -128,7 +128,7 @@ def wave_worker(
     body, form, where, operators, buffers
         As for `lower`.
     """
-    sheet = SourceBuilder()
+    sheet = SourceBuilder(leaves=True)
     sheet.imports |= {_IMPORT: None, _STOPPED: None}
     used = {name: info for name, info in buffers.items() if any(array.name == name for array in body.arrays)}
     held = TouchedBuffers(sheet, body, used, {})
@@ -139,7 +139,6 @@ def wave_worker(
     sheet.depth += 1
     sheet.write("if is_stopped(pass_):")
     sheet.write("    return")
-    sheet.write("bad = zeros(3, np.int64)")
     held.open()
     writer.local_arrays()
     sheet.write("met = True")
@@ -154,18 +153,10 @@ def wave_worker(
     writer.begin_accumulators()
     depth = sheet.depth
     iterate(sheet, body, form)
-    if may_fail(body):
-        sheet.write("if bad[0] != 0:")
-        sheet.write("    break")
     writer.block(body.steps)
     sheet.depth = depth
     held.end()
     writer.end_accumulators()
-    sheet.write("if bad[0] != 0:")
-    sheet.write("    for k in range(bad.size):")
-    sheet.write("        fault[k] = bad[k]")
-    sheet.write("    fail(pass_, v)")
-    sheet.write("    break")
     sheet.write("v = claim(state, wave)")
     sheet.depth -= 1
     sheet.write("met = meet(state, pass_, workers, 2 * wave + 1)")

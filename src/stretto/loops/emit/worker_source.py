@@ -122,7 +122,7 @@ def _module(
     canonical: bool = False,
 ) -> WorkerSource:
     """The source in the form that is compiled, or in the canonical one, which fingerprints are made of."""
-    sheet = SourceBuilder()
+    sheet = SourceBuilder(leaves=not canonical)
     used = {name: info for name, info in buffers.items() if any(a.name == name for a in body.arrays)}
     held = Buffers(sheet, body, used, applies)
     writer = (StatementWriter if canonical else CompiledStatements)(sheet, body, operators, held)
@@ -136,7 +136,7 @@ def _module(
     writer.begin_accumulators()
     depth = sheet.depth
     iterate(sheet, body, form, canonical=canonical)
-    if sheet.sites or may_fail(body):
+    if canonical and (sheet.sites or may_fail(body)):
         sheet.write("if bad[0] != 0:")
         sheet.write("    break")
     held.tick()
@@ -144,10 +144,11 @@ def _module(
     sheet.depth = depth
     held.end()
     writer.end_accumulators()
-    sheet.write("if bad[0] != 0:")
-    sheet.write("    for k in range(bad.size):")  # `fault[:] = bad` compiles for a second longer, for its error message
-    sheet.write("        fault[k] = bad[k]")
-    sheet.write("    fail(pass_, v)")
+    if canonical:
+        sheet.write("if bad[0] != 0:")
+        sheet.write("    for k in range(bad.size):")
+        sheet.write("        fault[k] = bad[k]")
+        sheet.write("    fail(pass_, v)")
     sheet.write("v = next_visit(pass_, worker, v)")
     sheet.depth = 0
     merges = held.merges()
@@ -206,7 +207,8 @@ def arguments_of(body: Body, form: VisitForm, held: Buffers) -> list[tuple[str, 
 
 def claim_visits(sheet: SourceBuilder, body: Body, writer: StatementWriter) -> None:
     """Write the arrays of a worker and the loop over its visits; what follows is inside the loop."""
-    sheet.write("bad = zeros(3, np.int64)")
+    if not sheet.leaves:
+        sheet.write("bad = zeros(3, np.int64)")
     writer.local_arrays()
     sheet.write("v = next_visit(pass_, worker)")
     sheet.write("while v >= 0:")
@@ -238,7 +240,8 @@ def iterate(sheet: SourceBuilder, body: Body, form: VisitForm, *, canonical: boo
                 sheet.write(f"lo{d}, hi{d} = {text}")
             bounds = [f"lo{d}, hi{d}" for d in range(len(indices))]
         for index, ends, step in zip(indices, bounds, form.steps, strict=True):
-            sheet.write(f"for {index} in range({ends}, {step}):")
+            stride = step if canonical or abs(step) == 1 else sheet.unseen(step)
+            sheet.write(f"for {index} in range({ends}, {stride}):")
             sheet.depth += 1
     elif form.kind == "picked":
         sheet.write("start0, step0 = box[0, 0], box[0, 1]")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,7 @@ from stretto.loops.layout.loop_visits import LoopVisits
 from stretto.loops.layout.node_arrays import spec_for
 from stretto.loops.layout.unchanged_records import watch
 from stretto.loops.layout.visits import lay
+from stretto.loops.types.body import Body
 from stretto.plan.arrays import StepSpec
 from stretto.runtime.blocks.crew import Crew
 from stretto.runtime.blocks.inline_pass import Stopwatch
@@ -46,15 +47,17 @@ from .waves import WaveRunner, wave_values
 def prepare(analysis: Analysis, held: BoundValues, known: Mapping[str, Any], crew: Crew) -> PreparedLoop:
     """Lay out the iterations of a loop and compile its body."""
     visits = lay(analysis, crew, held, known)
-    made = compiled(analysis, visits, held)
-    waves = None if crew.needs_spec else _wave_runner(analysis, visits, held)
+    integers = {name: value for name, value in {**held.numbers, **known}.items() if isinstance(value, int | np.integer)}
+    body, relied = proven(analysis.body, analysis.space, held.infos, {name: int(integers[name]) for name in integers})
+    analysis = replace(analysis, consulted={**analysis.consulted, **relied})
+    made = compiled(analysis, body, visits, held)
+    waves = None if crew.needs_spec else _wave_runner(analysis, body, visits, held)
     return PreparedLoop(analysis, visits, *made, waves=waves, watched=watch(analysis, visits, crew))
 
 
-def _wave_runner(analysis: Analysis, visits: LoopVisits, held: BoundValues) -> WaveRunner | None:
+def _wave_runner(analysis: Analysis, body: Body, visits: LoopVisits, held: BoundValues) -> WaveRunner | None:
     """What runs all waves of a buffered loop in one call, if that is possible."""
     buffers = {name: info for name, info in held.infos.items() if isinstance(info, BufferInfo)}
-    body = proven(analysis.body, analysis.space, held.infos)
     if not visits.waves or analysis.options.schedule is not None or not applies_to(body, buffers):
         return None
     where = f"{analysis.function.name}, line {analysis.loop.line}"
@@ -71,14 +74,15 @@ def _operators(held: BoundValues) -> dict[str, tuple[str, Any]]:
     }
 
 
-def compiled(analysis: Analysis, visits: LoopVisits, held: BoundValues) -> tuple[WorkerSource, dict[str, Kernel]]:
-    """Generate the source of a loop and compile its workers."""
+def compiled(
+    analysis: Analysis, body: Body, visits: LoopVisits, held: BoundValues
+) -> tuple[WorkerSource, dict[str, Kernel]]:
+    """Generate the source of a loop and compile its workers. body: its body with the checks that are needed."""
     operators = _operators(held)
     buffers = {name: info for name, info in held.infos.items() if isinstance(info, BufferInfo)}
     applies = {name: _compiled_function(held.buffers[name].apply) for name, info in buffers.items() if not info.plain}
     function = analysis.function
     where = f"{function.name}, line {analysis.loop.line}"
-    body = proven(analysis.body, analysis.space, held.infos)
     made = lower(
         body, visits.form, where, operators=operators, buffers=buffers, applies=applies, canonical=analysis.body
     )

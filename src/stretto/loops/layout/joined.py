@@ -24,6 +24,7 @@ from .loop_visits import LoopVisits
 # waits for the one before, a processor works on the next row meanwhile, if the end of the row is near.
 LONG, SHORT = 1 << 12, 1 << 6
 PARTS = 32  # visits of a loop that runs as a whole: Ctrl-C is heard between two
+LITTLE = 1 << 15  # iterations in a visit, on average, below which claiming it takes a part of its time that counts
 FEW = 1 << 12  # iterations in a wave, on average, below which one worker is faster than waves
 
 
@@ -46,6 +47,8 @@ def joined(analysis: Analysis, visits: LoopVisits) -> LoopVisits | None:
         return _one_after_the_other(visits)
     if visits.waves:
         return _one_after_the_other(visits) if name == "2d transformed" and form.kind == "skewed" else None
+    if form.kind == "skewed" and len(form.steps) > 2:
+        return _one_after_the_other(visits) if int(visits.weight.sum()) < LITTLE * len(visits) else None
     tiled = name in ("2d ordered", "2d transformed") and analysis.strategy.tiled and len(form.steps) == 2
     if not tiled or (form.kind == "grid" and tuple(analysis.strategy.dims) != (0, 1)):
         return None
