@@ -131,7 +131,8 @@ def sgd(
             W[x] = fma(g, h, shrink_w * w)
             H[y] = fma(k, w, shrink_h * h)
             if len(b):
-                steps = bias_steps(*(bias or (step, 0)), shares, x, y)
+                bias_step, bias_decay = bias or (step, 0)
+                steps = bias_steps(bias_step, bias_decay, shares, x, y)
                 shrink_b, shrink_c = shrinks(steps, lam_bias, ridges[1], shares, x, y)
                 b[x] = f4(f4(shrink_b * b[x]) + f4(steps[0] * e))
                 c[y] = f4(f4(shrink_c * c[y]) + f4(steps[1] * e))

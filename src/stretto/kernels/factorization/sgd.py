@@ -22,6 +22,7 @@ from .losses import SQUARED, cost_of, pull_of
 
 _ZERO, _ONE = np.float32(0.0), np.float32(1.0)
 _TABULATED = 1 << 14  # rows of a block whose steps are computed once for each visit, at most
+_CACHED = 1 << 18  # bytes of a visit's rows that are taken to be in the cache
 _AHEAD = 8  # prefetch distance, in entries
 
 
@@ -75,12 +76,19 @@ def _tabulate(share, first, rows, step, decay, lam, ridge, lam_bias, ridge_bias,
 
 
 @inner
-def _by_table(first, end, u, i, r, row_at, col_at, W, H, b, c, row_table, col_table, limit, count):
-    """Entries first, …, end − 1 of a visit, as in `sgd_worker`, with biases and steps from tables; Σ loss."""
+def _by_table(first, end, u, i, r, row_at, col_at, W, H, b, c, row_table, col_table, limit, far, count):
+    """Entries first, …, end − 1 of a visit, as in `sgd_worker`, with biases and steps from tables; Σ loss.
+
+    far: the rows are not in the cache, so they are prefetched.
+    """
     total = 0.0
     for t in range(first, end):
         k, j = np.int64(u[t]), np.int64(i[t])
         x, y = row_at + k, col_at + j
+        if far:
+            soon = min(t + _AHEAD, end - 1)
+            ahead_of(W, row_at + u[soon], count)
+            ahead_of(H, col_at + i[soon], count)
         e = r[t] - (dot_of(W, x, H, y, count) + (b[x] + c[y]))
         total += e * e
         e = min(max(e, -limit), limit)
@@ -153,7 +161,9 @@ def sgd_worker(
                 numbers = (step, decay, lam, ridge, lam_bias, ridge_bias, bias_step, bias_decay)
                 _tabulate(row_share, row_at, rows, *numbers, row_table)
                 _tabulate(col_share, col_at, cols, *numbers, col_table)
-                total = _by_table(begin, end, u, i, r, row_at, col_at, W, H, b, c, row_table, col_table, limit, count)
+                far = 4 * (rows + cols) * W.shape[1] > _CACHED
+                parts = (row_table, col_table, limit, far, count)
+                total = _by_table(begin, end, u, i, r, row_at, col_at, W, H, b, c, *parts)
                 begin = end
         for t in range(begin, end):
             x, y = row_at + u[t], col_at + i[t]
