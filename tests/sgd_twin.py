@@ -89,6 +89,14 @@ def own_steps(step: Any, decay: Any, shares: Any, x: int, y: int) -> tuple[Any, 
     return row, col
 
 
+def bias_steps(step: Any, decay: Any, shares: Any, x: int, y: int) -> tuple[Any, Any]:
+    """The steps of the biases of a row and of a column."""
+    if not decay:
+        return step, step
+    row, col = (f4(step * f4(share / f4(share + decay))) for share in (shares[0][x], shares[1][y]))
+    return row, col
+
+
 def sgd(
     blocks: Any,
     W: Array,
@@ -103,6 +111,7 @@ def sgd(
     ridges: tuple[Any, Any] = (0, 0),
     shares: Any = None,
     decay: Any = 0,
+    bias: tuple[Any, Any] | None = None,
 ) -> Array:
     """One pass of plain SGD in serial order, in place; the loss of each visit."""
     out = np.zeros(len(blocks.ptr) - 1)
@@ -122,9 +131,11 @@ def sgd(
             W[x] = fma(g, h, shrink_w * w)
             H[y] = fma(k, w, shrink_h * h)
             if len(b):
+                bias_step, bias_decay = bias or (step, 0)
+                steps = bias_steps(bias_step, bias_decay, shares, x, y)
                 shrink_b, shrink_c = shrinks(steps, lam_bias, ridges[1], shares, x, y)
-                b[x] = f4(f4(shrink_b * b[x]) + g)
-                c[y] = f4(f4(shrink_c * c[y]) + k)
+                b[x] = f4(f4(shrink_b * b[x]) + f4(steps[0] * e))
+                c[y] = f4(f4(shrink_c * c[y]) + f4(steps[1] * e))
         out[v] = total
     return out
 

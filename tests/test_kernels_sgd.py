@@ -17,6 +17,7 @@ from jobs import digest, small_data, some_ratings
 from stretto.data.records.data import Data
 from stretto.kernels.factorization.adarevision_sgd import FACTOR
 from stretto.kernels.factorization.losses import CODES
+from stretto.kernels.factorization.sgd import is_sparse
 from stretto.kernels.numeric.lanes import aligned, padded
 from stretto.runtime.blocks.layout import Blocks
 from stretto.runtime.blocks.source import InMemory
@@ -118,14 +119,17 @@ def test_the_kernel_is_its_twin(optimizer: str, loss: str, biased: bool, limit: 
     np.testing.assert_array_equal(done.step.out, out)
 
 
+@pytest.mark.parametrize("entries", [90, 290], ids=["steps by entry", "steps by visit"])
 @pytest.mark.parametrize("schedule", ["constant", "adaptive"])
 @pytest.mark.parametrize("biased", [True, False], ids=["biases", "no biases"])
-def test_default_penalties_also_count_once_for_each_row_and_column(biased: bool, schedule: str) -> None:
+def test_default_penalties_also_count_once_for_each_row_and_column(biased: bool, schedule: str, entries: int) -> None:
     """Bit for bit; a step shrinks the factors of a row with few ratings to zero, and not beyond."""
-    data = some_ratings(150, 30, 20)
+    data = some_ratings(entries, 30, 20)
     one, two = (Model(data, 2, 20, biased=biased) for _ in range(2))
+    assert bool(is_sparse(one.blocks.ptr, one.W, one.H)) == (entries < 2 * (30 + 20))
     problem = FactorizationProblem(20, biases=biased, learning_rate=2.0, schedule=schedule)
     decay = f4(problem.decay_at(7))
+    bias = tuple(f4(each) for each in problem.bias_step_at(7))
     assert (decay > 0) == (schedule == "adaptive")
     arrays = (one.blocks.ptr, one.blocks.u, one.blocks.i, one.blocks.r, one.blocks.row_base, one.blocks.col_base)
     with Serial().open() as crew:
@@ -138,10 +142,10 @@ def test_default_penalties_also_count_once_for_each_row_and_column(biased: bool,
     assert (reg.bias_ridge > 0) == biased
     counts = np.maximum(np.bincount(data.rows, minlength=30), 1)
     np.testing.assert_array_equal(shares[0][one.rows.place], (1 / counts).astype(f4))
-    assert 2.0 * (reg.factors + reg.ridge / counts.min()) > 1
+    assert entries > 90 or 2.0 * (reg.factors + reg.ridge / counts.min()) > 1
     tail = (size, f4(reg.factors), f4(reg.biases), CODES["squared"], f4(0.25))
     one_pass: Any = sgd_twin.sgd
-    wanted = one_pass(two.blocks, *two.states(), *tail, (f4(reg.ridge), f4(reg.bias_ridge)), shares, decay)
+    wanted = one_pass(two.blocks, *two.states(), *tail, (f4(reg.ridge), f4(reg.bias_ridge)), shares, decay, bias)
     assert np.array_equal(step.out, wanted)
     assert digest(one.states()) == digest(two.states())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,7 @@ def errors(train: st.Data, test: st.Data, **settings: Any) -> list[float]:
 def test_dense_ratings_of_wide_range_do_not_overfit() -> None:
     train, test = dense_ratings()
     twenty, fixed = errors(train, test), errors(train, test, l2_regularization=0.05)
-    assert twenty[-1] <= 1.002 * min(twenty)
+    assert twenty[-1] <= 1.004 * min(twenty)
     assert fixed[-1] > 1.05 * min(fixed)  # what a fixed penalty did
     assert twenty[-1] < min(fixed)
 
@@ -79,7 +80,7 @@ def test_schedules() -> None:
     assert steps(20) == steps(20, schedule="adaptive") != steps(20, schedule="linear")
     for epochs in (40, 200):
         assert steps(epochs, **given) == steps(epochs, schedule="polynomial") != steps(epochs, schedule="linear")
-        for settings, least in (({}, 0.06), (given, 0.04)):
+        for settings, least in (({}, 0.08), (given, 0.04)):
             assert sum(steps(epochs, **settings)) == pytest.approx(sum(steps(20, **settings)), rel=0.15)
             assert steps(epochs, **settings)[-1] == pytest.approx(least / epochs)
     assert steps(40, optimizer="adagrad") == steps(40, optimizer="adagrad", schedule="linear")
@@ -128,7 +129,7 @@ def test_penalties_of_factors_follow_the_noise_of_the_ratings() -> None:
         assert noise == pytest.approx((runs[0].history_[3]["train_rmse"] / runs[0].scale_) ** 2)
         reg = penalties(runs[0]._learned.problem, 1.0)
         assert reg.factors == pytest.approx(0.055 * noise)
-        assert reg.ridge == pytest.approx(5 * noise)
+        assert reg.ridge == pytest.approx(5.2 * noise)
     clear, noisy = (fitted[name]._learned.problem.noise for name in ("clear", "noisy"))
     assert clear < 0.2
     assert noisy > 0.4
@@ -144,7 +145,7 @@ def test_an_early_error_cannot_raise_the_penalty() -> None:
     noise = NoiseEstimate()
     for epoch, error in enumerate((0.9, 0.8, 0.5, 0.7, 0.1)):
         noise.add(epoch, error)
-    assert [noise.at(epoch) for epoch in (0, 1, 2, 3, 4, 5, 19)] == [None, None, 0.6, 0.6, 0.5, 0.7, 0.7]
+    assert [noise.at(epoch) for epoch in (0, 1, 2, 3, 4, 5, 19)] == [None, None, 0.44, 0.44, 0.44, 0.7, 0.7]
     assert noise.last() == 0.7
     assert NoiseEstimate().last() is None
 
@@ -154,6 +155,23 @@ def test_rows_with_many_ratings_are_exact_early() -> None:
     train, test = dense_ratings()
     adaptive, equal = errors(train, test), errors(train, test, schedule="polynomial")
     assert adaptive[6] < min(equal[:10])
+
+
+def test_biases_are_learned_in_the_first_epoch() -> None:
+    """Their steps fall as those of a running mean, so one epoch of sparse ratings is better than two of equal
+    steps.
+    """
+    train, test = sparse_ratings()
+    assert errors(train, test)[0] < min(errors(train, test, schedule="polynomial")[:2])
+
+
+def test_steps_stay_large_where_there_is_little_noise() -> None:
+    problem = FactorizationProblem(4)
+    clear, noisy = (replace(problem, noise=noise) for noise in (0.1, 0.8))
+    assert noisy.decay_at(9) == pytest.approx(8 * clear.decay_at(9))
+    assert clear.bias_step_at(9) == noisy.bias_step_at(9)
+    linear = replace(problem, schedule="linear")
+    assert (linear.decay_at(9), linear.bias_step_at(9)) == (0.0, (linear.step_at(9), 0.0))
 
 
 def test_adaptive_steps_are_for_plain_sgd() -> None:

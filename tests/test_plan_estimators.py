@@ -222,7 +222,7 @@ def test_a_session_records_the_run_of_a_plan(tmp_path: Path) -> None:
 def test_how_a_plan_prints() -> None:
     plan: Plan = MF(3, **SMALL).plan(ratings())
     assert repr(plan) == (
-        f"<plan {plan.fingerprint}: mf/sgd on 300 × 200, 12,000 entries, identical, threads, 2 workers>"
+        f"<plan {plan.fingerprint}: mf/sgd/2 on 300 × 200, 12,000 entries, identical, threads, 2 workers>"
     )
     assert str(plan) == plan.explain()
     html = plan._repr_html_()

@@ -29,7 +29,7 @@ def plan() -> Iterator[Plan]:
 def test_explain_says_what_runs_where_and_what_is_promised(plan: Plan) -> None:
     text = plan.explain()
     lines = {line.split()[0]: line.strip() for line in text.splitlines()[1:] if line[:14].strip()}
-    assert text.splitlines()[0] == f"plan {plan.fingerprint}: mf/sgd on 300 × 200, 12,000 entries"
+    assert text.splitlines()[0] == f"plan {plan.fingerprint}: mf/sgd/2 on 300 × 200, 12,000 entries"
     assert lines["grade"] == "grade       identical: same fingerprint, same bits: serially and at any number of workers"
     assert lines["profile"].startswith("profile     exact: ")
     for said in ("rank=4", "loss=squared", "reg_of_noise=0.055", "biases=True", "optimizer=sgd", "seed=7"):

@@ -5,12 +5,16 @@ Four passes, each over fixed parts of the input (never over threads):
     survey_worker    counts of every row and column, sums and the digest of a part
     count_worker     how many entries of a part belong to each block
     scatter_worker   each entry goes to its block, in input order
-    arrange_worker   inside each block: by row and column, then interleaved
+    arrange_worker   inside each block: by row and turned column, then interleaved
 
 **Why interleave.** Two consecutive entries of one row are dependent (the second needs the row that the first has just
 written): about 64 cycles each. The entries of sixteen rows at a time are interleaved, so that sixteen independent
 updates overlap while their rows stay in the L1 cache. Measured on one core, rank 64: 40 M ratings/s by row, 57
 interleaved. The order inside a block does not depend on the order of the input, unless a pair occurs twice.
+
+**Why turned columns.** Where rows have rated nearly every column, the first entries of sixteen rows would be of one
+column, and each would wait for the one before it. So the columns of row u are ordered by (i − u) modulo a power of two
+(`turned`): every row begins with another one. Measured on 100 columns: a seventh of an epoch.
 """
 
 from __future__ import annotations
@@ -113,6 +117,12 @@ def scatter_worker(
 
 
 @inner
+def turned(u, i, mask):
+    """Return the key by which the columns i of row u are ordered; mask: 2ᵏ − 1, at least that of any column."""
+    return (np.int64(i) - np.int64(u)) & mask
+
+
+@inner
 def _sort_by(key, size, order, n, first, result):
     """Sort by key (stable counting sort): result[:n] = order[:n] by key[order]; key < size; first is scratch."""
     for k in range(size + 1):
@@ -161,20 +171,25 @@ def arrange_worker(pass_, worker, out, ptr, rows_in, cols_in, u, i, r):
     """
     longest = 0
     widest = 0
+    turns = 1
     for v in range(ptr.shape[0] - 1):
         longest = max(longest, ptr[v + 1] - ptr[v])
-        widest = max(widest, rows_in[v], cols_in[v])
+        widest = max(widest, rows_in[v])
+        while turns < cols_in[v]:
+            turns *= 2
     one = empty(longest, np.int32)
     two = empty(longest, np.int32)
-    first = empty(widest + 1, np.int32)
+    key = empty(longest, np.int32)
+    first = empty(max(widest, turns) + 1, np.int32)
     old_u, old_i, old_r = empty(longest, u.dtype), empty(longest, i.dtype), empty(longest, r.dtype)
     v = next_visit(pass_, worker)
     while v >= 0:
         lo, n = ptr[v], ptr[v + 1] - ptr[v]
         for t in range(n):
             old_u[t], old_i[t], old_r[t] = u[lo + t], i[lo + t], r[lo + t]
+            key[t] = turned(old_u[t], old_i[t], turns - 1)
             one[t] = t
-        _sort_by(old_i, cols_in[v], one, n, first, two)
+        _sort_by(key, turns, one, n, first, two)
         _sort_by(old_u, rows_in[v], two, n, first, one)
         repeats = 0
         for t in range(1, n):

@@ -49,8 +49,9 @@ def pack_worker(
 
     row_code [m], col_code [n] uint32: block in the upper half, index local to it in the lower half. col_bits uint32:
     bits of a column index. keys [2·nnz] uint32 and numbers [2·nnz] float32 are two views of the words: the upper half
-    is the row and the column, the lower half (value − mean)·scale.
+    is the row and the column, the lower half (value − mean)·scale. The column is that of `grid.turned`.
     """
+    mask = (np.uint32(1) << col_bits) - np.uint32(1)
     v = next_visit(pass_, worker)
     while v >= 0:
         mine = at[v]
@@ -60,7 +61,8 @@ def pack_worker(
             to = mine[visit]
             mine[visit] = to + 1
             numbers[2 * to] = (values[t] - mean) * scale
-            keys[2 * to + 1] = ((row & _LOCAL) << col_bits) | (col & _LOCAL)
+            row &= _LOCAL
+            keys[2 * to + 1] = (row << col_bits) | (((col & _LOCAL) - row) & mask)
         out[v] = bounds[v + 1] - bounds[v]
         v = next_visit(pass_, worker, v)
 
@@ -161,8 +163,9 @@ def _unpack(words, n, lo, col_bits, u, i, bits, turns, begin):
             turn = turns[t]
             to = begin[turn]
             begin[turn] = to + 1
-            u[to] = word >> to_row
-            i[to] = (word >> _KEY) & mask
+            row = word >> to_row
+            u[to] = row
+            i[to] = ((word >> _KEY) + row) & mask
             bits[to] = word & _VALUE
         for k in range(longest + 2):
             begin[k] = 0

@@ -46,7 +46,7 @@ class MatrixFactorization(FactorizationPrediction):
         Penalty on factors, in the units of the ratings: ratings and penalty multiplied by c give the same model in
         other units (factors · √c, mean and biases · c). None: 0.05 · `scale_`, so that the unit does not matter. Plain
         sgd with the squared loss also counts one once for each row and column: with the schedule "adaptive" 0.055 ·
-        noise · `scale_` for each rating and 5 · noise · `scale_` once, where noise is the share of the ratings'
+        noise · `scale_` for each rating and 5.2 · noise · `scale_` once, where noise is the share of the ratings'
         variance that a model does not explain, as the training error of an early epoch shows it; with other schedules
         0.04 · `scale_` and `scale_`. A very strong penalty leaves mean and biases alone.
     bias_l2_regularization : float or None, default None
@@ -56,7 +56,7 @@ class MatrixFactorization(FactorizationPrediction):
     max_iter : int, default 20
         Epochs: passes over the ratings.
     learning_rate : float or None, default None
-        Step of sgd for ratings of spread 1; None: 0.15 with the schedule "adaptive", else 0.04, adagrad 0.1,
+        Step of sgd for ratings of spread 1; None: 0.2 with the schedule "adaptive", else 0.04, adagrad 0.1,
         adarevision 0.08.
     schedule : {"adaptive", "linear", "polynomial", "constant"} or None, default None
         How the step falls to zero over the epochs. With "adaptive" it also falls with the ratings of a row or column

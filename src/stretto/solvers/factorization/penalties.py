@@ -5,7 +5,8 @@ thousand. A penalty that counts once leaves n / (n + ridge) of it, for n ratings
 mean of all, as a normal prior demands. The default of SGD has both kinds on factors and the second kind on biases. With
 adaptive steps those on factors are proportional to the noise of the ratings, as the same prior demands: the mean
 squared error of an early epoch measures it (`NoiseEstimate`). How the numbers were chosen is in
-docs/decisions/2026-11-18-row-penalties.md and docs/decisions/2026-11-18-adaptive-steps.md.
+docs/decisions/2026-11-18-row-penalties.md, docs/decisions/2026-11-18-adaptive-steps.md and
+docs/decisions/2026-11-19-steps-of-biases.md.
 """
 
 from __future__ import annotations
@@ -18,16 +19,14 @@ from numpy.typing import NDArray
 from stretto.data.partition import BlockPartition
 from stretto.runtime.blocks.survey import Survey
 
-from .problem import BIAS_REG, STANDARD_REG, FactorizationProblem
+from .problem import BIAS_REG, STANDARD_REG, USUAL_NOISE, FactorizationProblem
 
 Shares = tuple[NDArray[np.float32], NDArray[np.float32]]
 NO_SHARES: Shares = (np.zeros(0, np.float32), np.zeros(0, np.float32))
 # Defaults of SGD with the squared loss: of factors for each rating; of factors and of biases once for each row.
 SGD_REG, SGD_RIDGE, SGD_BIAS_RIDGE = 0.04, 1.0, 3.0
-# Those of factors with adaptive steps, times the noise: a share of the ratings' variance, USUAL_NOISE until it is
-# measured.
-REG_OF_NOISE, RIDGE_OF_NOISE = 0.055, 5.0
-USUAL_NOISE, _LEAST_NOISE, _MOST_NOISE = 0.6, 0.03, 1.2
+# Those of factors with adaptive steps, times the noise.
+REG_OF_NOISE, RIDGE_OF_NOISE = 0.055, 5.2
 # The penalties of an epoch follow the training error of the epoch this many before it: a cluster starts an epoch while
 # the one before is running. That of the last of `NOISE_EPOCHS` is kept: later ones measure how far the model overfits,
 # and earlier ones contain structure that is not learned yet, so they can only lower the penalties.
@@ -69,8 +68,7 @@ def penalties(problem: FactorizationProblem, scale: float) -> Penalties:
     if problem.reg is None:
         factors, ridge = SGD_REG, SGD_RIDGE
     if problem.reg is None and problem.fall == "adaptive":
-        noise = USUAL_NOISE if problem.noise is None else min(max(problem.noise, _LEAST_NOISE), _MOST_NOISE)
-        factors, ridge = REG_OF_NOISE * noise, RIDGE_OF_NOISE * noise
+        factors, ridge = REG_OF_NOISE * problem.known_noise, RIDGE_OF_NOISE * problem.known_noise
     if problem.bias_reg is None:
         biases, bias_ridge = 0.0, SGD_BIAS_RIDGE if problem.biases else 0.0
     return Penalties(factors, biases, ridge, bias_ridge)

@@ -59,9 +59,13 @@ STANDARD_REG, BIAS_REG = 0.05, 0.05
 RATES = {"sgd": 0.04, "adagrad": 0.1, "adarevision": 0.08}
 # Epochs from which on the steps of plain SGD fall faster than linearly, so that their sum stays the same.
 LINEAR_EPOCHS = 20
-# Schedule "adaptive": the learning rate, and the ratings after which the square of a row's step has halved.
-# docs/decisions/2026-11-18-adaptive-steps.md has the choice.
-ADAPTIVE_RATE, ADAPTIVE_RATINGS = 0.15, 100.0
+# Schedule "adaptive": the learning rates of factors and of biases, the ratings after which the square of a row's step
+# has halved, for ratings that are all noise, and those after which the step of its bias has halved.
+# docs/decisions/2026-11-19-steps-of-biases.md has the choice.
+ADAPTIVE_RATE, BIAS_RATE = 0.2, 0.12
+ADAPTIVE_RATINGS, BIAS_RATINGS = 13.0, 30.0
+# The noise, a share of the ratings' variance, until it is measured; and its range.
+USUAL_NOISE, LEAST_NOISE, MOST_NOISE = 0.44, 0.03, 1.2
 # How schedules fall over the epochs: (power at `LINEAR_EPOCHS` epochs plus one, least step times epochs).
 _FALLS = {"linear": (0.0, 1.0), "polynomial": (2.0, 1.0), "adaptive": (3.5, 0.4)}
 _BEGUN = 0.25  # of an epoch: the ratings of a row that count before its first step
@@ -195,11 +199,29 @@ class FactorizationProblem:
         share = left if power == 1.0 else float(f"{math.pow(left, power):.12g}")
         return float(rate * max(share, least / self.epochs))
 
+    @property
+    def known_noise(self) -> float:
+        """The noise that scales default penalties and the decay of adaptive steps."""
+        return USUAL_NOISE if self.noise is None else min(max(self.noise, LEAST_NOISE), MOST_NOISE)
+
     def decay_at(self, epoch: int) -> float:
-        """How fast the step of a row shrinks with its ratings: by 1 / √(1 + n·decay); 0 for equal steps."""
-        if self.fall != "adaptive":
-            return 0.0
-        return (self.epochs_before + epoch + _BEGUN) / ADAPTIVE_RATINGS
+        """How fast the step of a row shrinks with its ratings n: by 1 / √(1 + n·decay); 0 for equal steps.
+
+        Steps average the noise of the ratings, so with little noise they stay large.
+        """
+        return self._epochs_seen(epoch) * self.known_noise / ADAPTIVE_RATINGS
+
+    def bias_step_at(self, epoch: int) -> tuple[float, float]:
+        """(step, decay) of biases: that of a row with n ratings moves by step / (1 + n·decay).
+
+        A bias is a mean of residuals, so its step can fall as fast as that of a running mean.
+        """
+        share = BIAS_RATE / ADAPTIVE_RATE if self.fall == "adaptive" else 1.0
+        return self.step_at(epoch) * share, self._epochs_seen(epoch) / BIAS_RATINGS
+
+    def _epochs_seen(self, epoch: int) -> float:
+        """Epochs whose ratings decide adaptive steps; 0 with other schedules."""
+        return self.epochs_before + epoch + _BEGUN if self.fall == "adaptive" else 0.0
 
     def checked(self) -> FactorizationProblem:
         """The problem with values of built-in types; an error names a wrong parameter and its allowed values."""

@@ -2,13 +2,13 @@
 
 Ratings are standardised first (mean 0, standard deviation 1), so one learning rate suits stars, percentages and counts;
 `reg` is in the units of the ratings and converted. The step size falls from learning_rate to learning_rate / epochs. By
-default the step of a row or column also falls with the number n of its ratings that were used, as 1 / √(1 + n / 100):
-the factors of an item with thousands of ratings have converged after one epoch, and steps as large as those of an item
-with ten would keep them noisy. AdaGrad divides it by the root of each row's accumulated squared gradients. AdaRevision
-divides by a root for each element and needs no decay. A rotating schedule delivers every gradient at once, so
-AdaRevision's delay corrections are zero, and it is AdaGrad by element with initial sum 1
-(`kernels/factorization/adarevision_sgd.py`). If ratings are more than `OUTLIER` standard deviations from the mean, the
-gradient of one error is clipped, so that a single count of a million does not ruin its row.
+default the step of a row or column also falls with the number n of its ratings that were used, about as 1 / √(1 +
+n / 30), and that of its bias as 1 / (1 + n / 30): the factors of an item with thousands of ratings have converged after
+one epoch, and steps as large as those of an item with ten would keep them noisy. AdaGrad divides it by the root of
+each row's accumulated squared gradients. AdaRevision divides by a root for each element and needs no decay. A rotating
+schedule delivers every gradient at once, so AdaRevision's delay corrections are zero, and it is AdaGrad by element with
+initial sum 1 (`kernels/factorization/adarevision_sgd.py`). If ratings are more than `OUTLIER` standard deviations from
+the mean, the gradient of one error is clipped, so that a single count of a million does not ruin its row.
 """
 
 from __future__ import annotations
@@ -54,15 +54,20 @@ from .penalties import (
 from .problem import FactorizationProblem, Factors, new_factors, squares_of, units
 
 _FLOAT = 4
+_BY_ROW = ("ridge", "ridge_bias", "decay", "bias_step", "bias_decay")  # numbers of plain SGD alone
 # Floating-point operations per rating and latent factor.
 _FLOPS = {"sgd": 8, "adagrad": 16, "adarevision": 34}
+# Rows and columns of an average block, at least: with fewer of them each entry waits for the one before it, which has
+# changed the same column.
+NARROWEST = 5
 # In standard deviations: if a rating is farther than OUTLIER from the mean, errors are clipped at LIMIT.
 OUTLIER, LIMIT = 8.0, 5.0
 
 
 def logical_sgd(problem: FactorizationProblem, seen: Survey, settings: PlanSettings) -> Logical:
     """Everything that decides the numbers of an SGD run."""
-    blocks, seed = choose_blocks(seen.entries, seen.shape, settings.width), settings.seed
+    sides = (max(1, seen.shape[0] // NARROWEST), max(1, seen.shape[1] // NARROWEST))
+    blocks, seed = choose_blocks(seen.entries, sides, settings.width), settings.seed
     names = ["rank", "loss", "reg", "biases", "optimizer", "learning_rate", "schedule", "init_scale"]
     once = penalties(problem, 1.0)
     by_row: tuple[tuple[str, float], ...] = (
@@ -71,7 +76,7 @@ def logical_sgd(problem: FactorizationProblem, seen: Survey, settings: PlanSetti
     if follows_noise(problem):
         by_row = (("reg_of_noise", REG_OF_NOISE), ("ridge_of_noise", RIDGE_OF_NOISE), ("bias_ridge", once.bias_ridge))
     return Logical(
-        program="mf/sgd",
+        program="mf/sgd/2",
         parameters=problem.parameters(*names, *([] if problem.fall == "constant" else ["epochs"])) + by_row,
         data=seen.digest,
         seed=seed,
@@ -202,6 +207,7 @@ def sgd_step(
     once: tuple[np.float32, ...] = ()
     if problem.optimizer == "sgd":
         once = (np.float32(reg.ridge), np.float32(reg.bias_ridge), np.float32(problem.decay_at(epoch)))
+        once += tuple(np.float32(each) for each in problem.bias_step_at(epoch))
     settings = (np.float32(step), lam, lam_bias, *once, CODES[problem.loss], np.float32(limit))
     name, weight, count = problem.optimizer, np.diff(arrays[0]), unrolled(states[0].shape[1])
     if name == "adagrad":
@@ -238,7 +244,7 @@ def spec_sgd(problem: FactorizationProblem, logical: Logical, weight: Ints) -> S
         *(state(name, axis, bias) for name, axis in (("b", 0), ("c", 1))),
         *(state(name, axis, width) for name, (axis, width) in squares_of(problem).items()),
         *(constant(name) for name in ("row_share", "col_share") if plain),
-        *(number(name) for name in ("step", "lam", "lam_bias", *(("ridge", "ridge_bias", "decay") if plain else ()))),
+        *(number(name) for name in ("step", "lam", "lam_bias", *(_BY_ROW if plain else ()))),
         *(number(name) for name in ("loss", "limit", *more, "count")),
     )
     return StepSpec(problem.optimizer, named_kernel(worker), arguments)
