@@ -23,9 +23,9 @@ Corpora: AP, the first 10,000 documents of IMDB, the 20 newsgroups without words
 of the documents, and three generated ones by Zipf's law: 10,000 documents of 80 tokens with 50 planted topics, 2,500 of
 300 tokens with 150, and 1,000 of 700 tokens with 120. `BENCH_SETS`, `BENCH_TOPICS`, `BENCH_THREADS`, `BENCH_PASSES`
 choose. Programs run one after the other. The larger prior of the warm-up was chosen on AP, on the second of the
-generated corpora and on others that are not here.
-`BENCH_CLOCK=cpu` gives seconds of the processor, of all threads together; WarpLDA, which tells its own, takes no part
-then.
+generated corpora and on others that are not in the table.
+`BENCH_CLOCK=cpu` gives seconds of the processor, of all threads together; WarpLDA, which reports its own, takes no
+part then.
 """
 
 from __future__ import annotations

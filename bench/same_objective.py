@@ -106,7 +106,8 @@ class Race:
         if self.threads > 1:  # a copy of a process does not have its other threads, and may wait for them
             return self._settle(title, target, limit)
         # A single fit may take minutes and cannot be interrupted: it runs in a copy of the process, which can.
-        return in_copy(lambda: self._settle(title, target, limit), 1.5 * limit) or Finish(limit, None, math.inf)
+        found_here = in_copy(lambda: self._settle(title, target, limit), 1.5 * limit, processor=SHARED)
+        return found_here or Finish(limit, None, math.inf)
 
     def _settle(self, title: str, target: float, limit: float) -> Finish:
         spent = value = 0.0

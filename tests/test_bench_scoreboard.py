@@ -69,6 +69,8 @@ def test_a_search_that_takes_too_long_is_ended() -> None:
 def test_a_call_in_a_copy_returns_its_result_or_nothing() -> None:
     assert in_copy(lambda: "x" * 1_000_000, 30.0) == "x" * 1_000_000
     assert in_copy(lambda: 1 // 0, 30.0) is None
+    assert in_copy(lambda: sum(range(1_000)), 10.0, processor=True) == 499_500
+    assert in_copy(lambda: [None for _ in iter(int, 1)], 0.05, processor=True) is None
 
 
 def test_cells_below_one_are_marked() -> None:

@@ -53,7 +53,7 @@ def loss_at(problem: RowProblem, signs: Floats, z: Floats) -> tuple[float, float
         settle = sample_losses.settle_logistic[problem.profile]
         found = settle(signs, z, problem.weight, 0.0, v, d, cost, False, 0.0)
         return float(found[0]), float(found[1]), v
-    value, _, _ = sample_losses.look_logistic[problem.profile](signs, z, problem.weight, 0.0, v, d, cost)
+    value, _, _ = sample_losses.look_logistic[problem.profile](signs, z, problem.weight, 0.0, v, d)
     return 0.0, float(value), v
 
 

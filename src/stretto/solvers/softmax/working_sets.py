@@ -81,7 +81,7 @@ def solve_part(point: SoftmaxPoint, which: Ints, gap: float, crew: Crew, profile
 def closer(closeness: float, gap: float, decrease: float) -> float:
     """The closeness of the next Newton step, after one that decreased the objective by so much, from this gap.
 
-    A decrease that is far below the gap tells that the gap comes from errors in the gradient, not in the objective.
+    Where the decrease is far below the gap, the gap comes from errors in the gradient, not in the objective.
     """
     return max(CLOSEST, 0.1 * closeness) if decrease <= _LOW * gap else closeness
 

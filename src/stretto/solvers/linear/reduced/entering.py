@@ -26,8 +26,8 @@ _MOST, _PATIENCE = 1 << 20, 1 << 18
 # Sweeps without progress for each coefficient, before Newton steps: in the first round of a fit, and in later ones,
 # where most of the Gram matrix is known.
 _FIRST, _LATER = 1 / 16, 1 / 64
-_NEAR = 0.95  # of the gradient at which a column moves: a set has columns with a larger one, as far as there is room
-_ROOM = 2  # columns of a set, as a multiple of its coefficients or, if there are more of these, of the samples
+_NEAR = 0.95  # of the gradient at which a column moves: a set has columns with a larger one, as far as _LARGEST admits
+_LARGEST = 2  # columns of a set, as a multiple of its coefficients or, if there are more of these, of the samples
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,13 +108,13 @@ def enter(
 
 
 def _near(slack: Floats, b: Floats, l1: Floats, first: int, samples: int) -> Ints:
-    """The non-zero coordinates and, as far as there is room, those whose gradient is closest to its limit."""
+    """The non-zero coordinates and those whose gradient is closest to its limit, as many as a set may have."""
     held = int(np.count_nonzero(b))
-    room = max(first, held, min(_ROOM * held, _ROOM * samples)) - held
+    free = max(first, held, min(_LARGEST * held, _LARGEST * samples)) - held
     share = np.where(b != 0.0, 0.0, slack / l1)
     near = np.flatnonzero(share >= _NEAR)
-    if len(near) > room:
-        near = near[np.argsort(-share[near], kind="stable")[:room]]
+    if len(near) > free:
+        near = near[np.argsort(-share[near], kind="stable")[:free]]
     chosen = b != 0.0
     chosen[near] = True
     return np.flatnonzero(chosen)
