@@ -32,6 +32,7 @@ NAMES = {
     "memory_side_by_side": "parts of these five side by side on one GPU, taking turns: for when its minutes are few",
     "loops": "a user's loop beside the kernel written by hand and plain Numba",
     "loop_corpus": "loops from textbooks: accepted or refused, milliseconds beside three forms of Numba; has options",
+    "loop_bodies": "thousands of random loop functions beside the reference interpreter: equal bits; has options",
     "loops_speed": "fifteen loops beside kernels by hand and their bodies in plain Numba: run time, compile time",
     "loops_oracle": "dependences and strategies of 20,000 random nests beside the integer set library; has options",
     "orders": "ordered, unordered and buffered loops: time and convergence",
@@ -93,6 +94,7 @@ GATHERED = (
 # All that follows their name is theirs.
 OPTIONS = (
     "loop_corpus",
+    "loop_bodies",
     "loops_oracle",
     "scoreboard",
     "adaptive",

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, note, settings
 
 import stretto as st
-from loop_bodies import Written, bodies, fresh, function, results
+from loop_author import Written, bodies
+from loop_bodies import fresh, function, results
 from ring_fleet import InProcess
 from stretto.errors import LoopError, PlanError, RunError
 from stretto.loops.parallel import Loop
