@@ -19,6 +19,7 @@ NAMES = {
     "optimizers": "SGD, AdaGrad and AdaRevision: time to a test RMSE, ratings per second, learning rates",
     "als": "implicit ALS: time to the ranking of the implicit library",
     "confidence": "implicit feedback: NDCG@10 by how confidence grows with the value, beside popularity",
+    "ranking": "losses that rank: NDCG@10 and samples per second, beside BPR of implicit and cornac",
     "recommend": "top 10 for every user, beside the implicit library",
     "start": "import time, and the first fit in a new process",
     "memory": "growth of resident memory during fit",

@@ -18,6 +18,8 @@ class LossChoice(StrEnum):
     squared = "squared"
     absolute = "absolute"
     logistic = "logistic"
+    bpr = "bpr"
+    warp = "warp"
 
 
 class Optimizer(StrEnum):
@@ -96,7 +98,9 @@ Documents = Annotated[
 ]
 
 RankOption = Annotated[int, _option("--rank", "-k", help="Numbers kept for each user and item.", panel=_MODEL, min=1)]
-LossOption = Annotated[LossChoice, _option("--loss", help="als and ccd solve 'squared'.", panel=_MODEL)]
+LossOption = Annotated[
+    LossChoice, _option("--loss", help="als and ccd solve 'squared'; bpr and warp learn to rank.", panel=_MODEL)
+]
 RegOption = Annotated[
     float | None,
     _option(
@@ -119,11 +123,15 @@ BiasesOption = Annotated[
     bool, _option("--biases/--no-biases", help="Learn the mean and a bias for each user and item.", panel=_MODEL)
 ]
 ImplicitOption = Annotated[
-    bool, _option("--implicit", help="The values count what people did; needs --solver als.", panel=_MODEL)
+    bool, _option("--implicit", help="The values count what people did; als, or logistic.", panel=_MODEL)
 ]
 AlphaOption = Annotated[
     float,
     _option("--alpha", help="With --implicit: confidence is 1 + alpha·value / mean value.", panel=_MODEL, min=0.0),
+]
+NegativesOption = Annotated[
+    int | None,
+    _option("--negatives", help="Items drawn for a value by bpr, warp and --implicit logistic.", panel=_MODEL, min=1),
 ]
 
 TopicsOption = Annotated[int, _option("--topics", "-k", help="How many to find.", panel=_MODEL, min=1)]

@@ -81,6 +81,7 @@ def _factorizations() -> list[WarmupTask]:
         "als, conjugate gradients": partial(_fit, small, solver="als", linear_solver="cg"),
         "als, implicit": partial(_fit, small, solver="als", implicit=True),
         "ccd": partial(_fit, small, solver="ccd"),
+        "ranking losses": partial(_rank, small),
     }
     return [WarmupTask(name, "factorization", run) for name, run in made.items()]
 
@@ -125,6 +126,14 @@ def _fit(data: Any, **parameters: Any) -> Any:
     train, test = data.split(0.1, seed=0)
     given = {"n_components": 16, "max_iter": 2, "random_state": 0} | parameters
     return MatrixFactorization(**given).fit(train, validation=None if given.get("implicit") else test)
+
+
+def _rank(data: Any) -> None:
+    """Ranking losses have one kernel, and one for each number of chunks of a row."""
+    for rank in (16, 32, 64):
+        model = _fit(data, loss="bpr", implicit=True, n_components=rank)
+    model.recommend([0, 1], 5)
+    model.fold_in(data.to_csr()[:5])
 
 
 def _regress(kind: str, dtype: str) -> None:

@@ -17,6 +17,7 @@ app = typer.Typer(
 MF_EXAMPLES = (
     "Examples:\n\nstretto train mf ratings.dat --rank 64 --epochs 20 --workers 2 --out runs/first\n\n"
     "stretto train mf plays.csv --solver als --implicit\n\n"
+    "stretto train mf plays.csv --loss bpr --rank 64\n\n"
     "stretto train mf ratings.csv.gz --on-error skip --duplicates last\n\n"
     "stretto train mf ratings.dat --runtime cluster:10.0.0.5:6379 --nodes 8 --workers 16"
 )
@@ -43,6 +44,7 @@ def mf(
     biases: o.BiasesOption = True,
     implicit: o.ImplicitOption = False,
     alpha: o.AlphaOption = 1.0,
+    negatives: o.NegativesOption = None,
     solver: o.SolverOption = o.SolverChoice.sgd,
     epochs: o.EpochsOption = 20,
     learning_rate: o.RateOption = None,

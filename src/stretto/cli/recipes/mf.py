@@ -76,7 +76,7 @@ class MfRecipe(Recipe):
 _PARAMETERS = {
     name: name
     for name in (
-        *("loss", "biases", "implicit", "alpha", "solver", "learning_rate"),
+        *("loss", "biases", "implicit", "alpha", "negatives", "solver", "learning_rate"),
         *("schedule", "optimizer", "width", "profile", "early_stopping"),
     )
 } | {

@@ -39,16 +39,20 @@ class MatrixFactorization(FactorizationPrediction):
     solver : {"sgd", "als", "ccd"}, default "sgd"
         Stochastic gradient descent, alternating least squares, or coordinate descent (CCD++). An option that belongs to
         another solver is refused unless it has its default.
-    loss : {"squared", "absolute", "logistic"}, default "squared"
+    loss : {"squared", "absolute", "logistic", "bpr", "warp"}, default "squared"
         What takes the place of (r − p)²; for "logistic", ratings above 0 are positive and p is the log odds. als and
-        ccd solve "squared".
+        ccd solve "squared". "bpr" and "warp" learn to rank: the values are counts of actions, as with `implicit`, which
+        they imply. Each value above 0 is compared with items that the row lacks, drawn at random: bpr minimises
+        log(1 + e^−d) over pairs with scores that differ by d, and warp lifts an item above one that is ranked wrongly,
+        the more the lower it is ranked. "logistic" with `implicit` predicts which items a row has, from as many others.
     l2_regularization : float or None, default None
         Penalty on factors, in the units of the ratings: ratings and penalty multiplied by c give the same model in
         other units (factors · √c, mean and biases · c). None: 0.05 · `scale_`, so that the unit does not matter. Plain
         sgd with the squared loss also counts one once for each row and column: with the schedule "adaptive" 0.055 ·
         noise · `scale_` for each rating and 5.2 · noise · `scale_` once, where noise is the share of the ratings'
         variance that a model does not explain, as the training error of an early epoch shows it; with other schedules
-        0.04 · `scale_` and `scale_`. A very strong penalty leaves mean and biases alone.
+        0.04 · `scale_` and `scale_`. Of implicit feedback by sgd, for each step: 0.01 for "bpr", 0.02 for "warp", 0.007
+        for "logistic". A very strong penalty leaves mean and biases alone.
     bias_l2_regularization : float or None, default None
         Penalty on biases, without unit: b_i is 1 / (1 + bias_l2_regularization) of the mean of what the rest leaves
         over. None: 0.05; of plain sgd with the squared loss 3 once for each row and column, so that b_i is n / (n + 3)
@@ -57,7 +61,7 @@ class MatrixFactorization(FactorizationPrediction):
         Epochs: passes over the ratings.
     learning_rate : float or None, default None
         Step of sgd for ratings of spread 1; None: 0.2 with the schedule "adaptive", else 0.04, adagrad 0.1,
-        adarevision 0.08.
+        adarevision 0.08; of implicit feedback 0.1 for "bpr", 0.03 for "warp", 0.07 for "logistic".
     schedule : {"adaptive", "linear", "polynomial", "constant"} or None, default None
         How the step falls to zero over the epochs. With "adaptive" it also falls with the ratings of a row or column
         that were used: rows with many ratings are exact early, those with few learn fast. "polynomial" is "linear" up
@@ -71,19 +75,25 @@ class MatrixFactorization(FactorizationPrediction):
     biases : bool, default True
         Learn the mean and one bias for each row and column.
     implicit : bool, default False
-        The values are counts of actions, not ratings. Every pair counts, with preference 1 where the value is positive
-        and 0 elsewhere, and `score` measures the ranking. For solver="als". There are no biases, and the penalty is
-        multiplied by the confidence of each entry.
+        The values are counts of actions, not ratings, and `score` measures the ranking. With solver="als" every pair
+        counts, with preference 1 where the value is positive and 0 elsewhere; there are no biases, and the penalty is
+        multiplied by the confidence of each entry. With solver="sgd" the loss is "bpr", "warp" or "logistic", and the
+        penalties count for each step.
     alpha : float, default 1.0
         For implicit: a value has confidence 1 + alpha·value / mean |value|, a missing one 1. A negative value is a
-        confident no, with preference 0. The unit of the counts does not matter.
+        confident no, with preference 0. The unit of the counts does not matter. sgd multiplies the step of a value by
+        its confidence over the mean one, at most 10, where the root mean square takes the place of the mean |value|; 0
+        gives all values the same weight.
+    negatives : int or None, default None
+        For the losses of implicit feedback: items drawn for each value in an epoch. "warp" draws at most so many until
+        one is ranked wrongly. None: 2 for "bpr", 10 for "warp", 4 for "logistic".
     linear_solver : {"cholesky", "cg"}, default "cholesky"
         For solver="als".
     inner : int, default 3
         Steps of "cg", or inner sweeps of ccd.
     init_scale : float or None, default None
         The first factors have standard deviation init_scale / √n_components, for ratings of spread 1; None: 0.05 for
-        sgd, 0.1 with the schedule "adaptive", 1 for the others.
+        sgd, 0.1 with the schedule "adaptive" and for implicit feedback, 1 for the others.
     early_stopping : bool, default False
         Hold out a part (or give `fit` a validation set) and stop when its error no longer falls.
     validation_fraction : float, default 0.1
@@ -132,7 +142,8 @@ class MatrixFactorization(FactorizationPrediction):
     scale_ : float
         Standard deviation of the ratings; their root mean square without biases.
     confidence_ : float
-        What a value of 1 adds to the confidence of implicit feedback: alpha / mean |value|; 0 for ratings.
+        What a value of 1 adds to the confidence of implicit feedback: alpha / mean |value|, of sgd alpha / root mean
+        square; 0 for ratings.
     n_ratings_ : int
         Ratings learned from, with those of earlier calls of `partial_fit`.
     n_features_in_ : int
@@ -195,6 +206,7 @@ class MatrixFactorization(FactorizationPrediction):
         biases: bool = True,
         implicit: bool = False,
         alpha: float = 1.0,
+        negatives: int | None = None,
         linear_solver: str = "cholesky",
         inner: int = 3,
         init_scale: float | None = None,
@@ -224,6 +236,7 @@ class MatrixFactorization(FactorizationPrediction):
         self.biases = biases
         self.implicit = implicit
         self.alpha = alpha
+        self.negatives = negatives
         self.linear_solver = linear_solver
         self.inner = inner
         self.init_scale = init_scale

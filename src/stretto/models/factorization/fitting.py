@@ -269,9 +269,10 @@ class FactorizationFitting(FactorizationParameters):
     def _patience(self, test: Data | Aligned | None) -> Patience | None:
         if not self.early_stopping:
             return None
-        metric = METRIC if self.implicit else next(iter(named("test", 0.0, self.loss)))
+        implicit = self._problem().implicit
+        metric = METRIC if implicit else next(iter(named("test", 0.0, self.loss)))
         watched = None if test is None else metric
-        return Patience(self.n_iter_no_change, self.tol, watched, rises=self.implicit and test is not None)
+        return Patience(self.n_iter_no_change, self.tol, watched, rises=implicit and test is not None)
 
     def _stop_after(
         self, root: Any, job: FactorJob, feed: RatingsInput, crew: Crew

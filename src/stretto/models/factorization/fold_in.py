@@ -1,7 +1,8 @@
 """Fold-in: factors and biases of rows that were not in training, from their ratings and the learned columns.
 
 Each row minimises the objective of training with the columns fixed: half of an ALS epoch for squared loss and implicit
-feedback, Newton steps for the other losses. Everything is computed in the standardised units of training.
+feedback, Newton steps for the other losses, steps of SGD for those that rank. Everything is computed in the
+standardised units of training.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from stretto.data.records.ids import IdMap
 from stretto.errors import DataError
 from stretto.kernels.factorization import als
 from stretto.kernels.factorization.fold_in import newton_worker
+from stretto.kernels.factorization.fold_in_ranking import fold_in_ranking_worker
 from stretto.kernels.factorization.losses import CODES
+from stretto.kernels.factorization.ranking import METHODS
 from stretto.kernels.numeric.lanes import padded
 from stretto.models import checks
 from stretto.runtime.blocks.compressed import Compressed, by_rows
@@ -30,7 +33,8 @@ from stretto.schedule.orders.rotation import independent
 from stretto.solvers.factorization import factors as mf_serve
 from stretto.solvers.factorization.factors import PaddedFactors, RatedItems, TopNIndex
 from stretto.solvers.factorization.penalties import penalties
-from stretto.solvers.factorization.problem import FactorizationProblem
+from stretto.solvers.factorization.problem import RANKING_RATES, FactorizationProblem
+from stretto.solvers.factorization.ranking import ranking_penalties
 
 from .align import Aligned, columns_of, entries_of, has_ids, is_matrix, refuse_other_columns
 from .arguments import as_pairs, known_indices
@@ -38,6 +42,7 @@ from .arguments import as_pairs, known_indices
 Array = NDArray[Any]
 Floats = NDArray[np.float32]
 _PARTS = 64
+_PASSES = 30  # over the values of a row that is folded in by SGD
 _NO_GRAM = np.zeros((0, 0), np.float32)
 _NO_BIAS = np.zeros(0, np.float32)
 
@@ -55,6 +60,8 @@ class FittedProblem:
 def fold_in(model: PaddedFactors, rows: Compressed, learned: FittedProblem, crew: Crew) -> tuple[Floats, Floats]:
     """([m, rank] factors, [m] biases) of new rows; both 0 for a row without ratings."""
     problem = learned.problem
+    if problem.ranking:
+        return _fold_in_ranking(model, rows, learned, crew)
     rank, implicit = problem.rank, problem.implicit
     biased = problem.biases and not implicit
     root, scale = np.float32(math.sqrt(learned.scale)), np.float32(learned.scale)
@@ -87,6 +94,40 @@ def fold_in(model: PaddedFactors, rows: Compressed, learned: FittedProblem, crew
             "fold in: the factors of a row do not fit 32-bit floats; its values are too far from those of training"
         )
     return W, b
+
+
+def _fold_in_ranking(
+    model: PaddedFactors, rows: Compressed, learned: FittedProblem, crew: Crew
+) -> tuple[Floats, Floats]:
+    """`fold_in` of a ranking loss: steps of SGD on the new rows alone."""
+    problem, biased = learned.problem, learned.problem.biases
+    cut = straight(rows.counts, max(1, min(256, len(rows.values) // 1024)))
+    X, b = np.zeros((len(rows.counts), model.H.shape[1]), np.float32), np.zeros(len(rows.counts), np.float32)
+    pool = np.flatnonzero(model.H.any(axis=1)).astype(np.int32)
+    mean_weight = 1.0 + learned.confidence * float(rows.values.mean(dtype=np.float64) if len(rows.values) else 0.0)
+    rate = RANKING_RATES[problem.loss]
+    numbers = (rate, *ranking_penalties(problem, rate), learned.confidence, max(mean_weight, 1.0))
+    step = make_step(
+        "fold in",
+        fold_in_ranking_worker,
+        independent(cut.blocks),
+        np.diff(rows.indptr[cut.bounds]),
+        cut.bounds,
+        rows.indptr,
+        rows.indices,
+        rows.values,
+        X,
+        model.H,
+        b if biased else _NO_BIAS,
+        model.c if biased else _NO_BIAS,
+        pool,
+        *(np.float32(each) for each in numbers),
+        METHODS[problem.loss],
+        problem.draws,
+        _PASSES,
+    )
+    mf_serve.run(crew, step)
+    return np.ascontiguousarray(X[:, : problem.rank]), b
 
 
 def gramian(Y: Floats, crew: Crew) -> Floats:

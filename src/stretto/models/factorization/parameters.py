@@ -53,6 +53,7 @@ class FactorizationParameters(
     biases: bool
     implicit: bool
     alpha: float
+    negatives: int | None
     linear_solver: str
     inner: int
     init_scale: float | None
@@ -118,8 +119,8 @@ class FactorizationParameters(
         self._budget()
         self._runtime()
         refuse_unused(self, unused_options(given), chosen=f"solver={self.solver!r}")
-        # In implicit feedback every pair counts, seen or not: there is no bias to learn.
-        return replace(problem, biases=False) if problem.implicit else problem
+        # Least squares count every pair of implicit feedback, seen or not: there is no bias to learn.
+        return replace(problem, biases=False) if problem.implicit and not problem.ranking else problem
 
     def _runtime(self, other: Any = None) -> Runtime:
         """The runtime: `other` if given, else from the parameters."""

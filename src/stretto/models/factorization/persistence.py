@@ -26,7 +26,19 @@ _ARRAYS = {  # attribute → its name in the file, unchanged since the first ver
 _IDS = {"user_ids_": "row_ids/", "item_ids_": "col_ids/"}
 _PLAIN = ("mean_", "scale_", "confidence_", "n_ratings_", "n_iter_", "n_features_in_", "fingerprint_", "history_")
 # Fields of the problem that a fitted model needs.
-_PROBLEM = ("rank", "solver", "optimizer", "loss", "reg", "bias_reg", "biases", "implicit", "alpha", "noise")
+_PROBLEM = (
+    "rank",
+    "solver",
+    "optimizer",
+    "loss",
+    "reg",
+    "bias_reg",
+    "biases",
+    "implicit",
+    "alpha",
+    "negatives",
+    "noise",
+)
 
 
 def save(model: Any, path: str | Path) -> None:

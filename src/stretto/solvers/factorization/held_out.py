@@ -78,12 +78,12 @@ def _places(index: NDArray[np.integer], cut: BlockPartition) -> NDArray[np.int32
 
 def mean_cost(total: float, entries: int, loss: str, scale: float) -> float:
     """The mean loss in the units of the ratings, from the total in standardised units."""
-    power = {"squared": 2, "absolute": 1, "logistic": 0}[loss]
+    power = {"squared": 2, "absolute": 1}.get(loss, 0)
     return total / entries * scale**power
 
 
 def named(prefix: str, cost: float, loss: str) -> dict[str, float]:
-    """The standard metric of a loss: root mean squared error, mean absolute error or log loss."""
+    """The standard metric of a loss: root mean squared error, mean absolute error, log loss; else the loss itself."""
     if loss == "squared":
         return {f"{prefix}_rmse": math.sqrt(cost)}
-    return {f"{prefix}_{'mae' if loss == 'absolute' else 'logloss'}": cost}
+    return {f"{prefix}_{ {'absolute': 'mae', 'logistic': 'logloss'}.get(loss, 'loss') }": cost}

@@ -8,7 +8,7 @@ rows that have a relevant item.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -114,6 +114,13 @@ class HeldRanking:
     """Held-out entries of implicit feedback, measured after each epoch."""
 
     ranking: Ranking
+    cols: BlockPartition | None = None  # order of the column factors; None: the user's
+
+    @classmethod
+    def of(cls, test: EntryArrays, seen: RatedItems, rows: BlockPartition, cols: BlockPartition) -> HeldRanking:
+        """Prepare held-out data for a plan with these partitions."""
+        found = cls.out(test, seen, cols).ranking
+        return cls(replace(found, rows=rows.place[found.rows]), cols)
 
     @classmethod
     def out(cls, test: EntryArrays, seen: RatedItems, cols: BlockPartition) -> HeldRanking:
@@ -127,5 +134,8 @@ class HeldRanking:
 
     def metrics(self, factors: Factors, loss: str, crew: Crew) -> dict[str, float]:
         """NDCG@10, of at most 10,000 rows."""
-        search = TopNIndex.over(factors.H.array, factors.c.array, crew)
+        H, c = factors.H.array, factors.c.array
+        if self.cols is not None:
+            H, c = H[self.cols.place], c[self.cols.place] if len(c) else c
+        search = TopNIndex.over(H, c, crew)
         return {METRIC: self.ranking.score(search, factors.W.array, crew)}

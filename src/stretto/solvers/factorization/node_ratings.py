@@ -35,10 +35,10 @@ from stretto.runtime.runtimes import Threads
 from stretto.schedule.orders.order import Ints, Order
 
 from .counted_plan import CountedRatings
-from .held_out import HeldOut
 from .penalties import shares_of
 from .problem import FactorizationProblem, new_factors, units
-from .sgd import SgdJob, limit_of
+from .sgd import SgdJob, limit_of, ranked_of
+from .sgd import held_out as held_out_of
 
 
 class FileSource:
@@ -224,11 +224,12 @@ def lay_out_from_file(
     u, i, r = (Pages((len(source),), kind).array for kind in (index_type(rows), index_type(cols), np.float32))
     blocks = Blocks(_pointers(weight), u, i, r, rows.bounds[order.row_block], cols.bounds[order.col_block], 0)
     factors = new_factors(problem, rows, cols, seen.empty, plan.logical.seed, crew, mean=mean, scale=scale, disk=here)
-    held = None if test is None else HeldOut.out(test, rows, cols)
+    held = held_out_of(problem, test, source, rows, cols)
     assert counted.parts is not None
     reader = FileReader(source, rows, cols, order, counted.parts, mean, scale, once)
     shares = shares_of(problem, seen, rows, cols)
-    return SgdJob(problem, plan, blocks, factors, shares, limit_of(problem, seen), crew, held, reader)
+    ranked = ranked_of(problem, plan, seen)
+    return SgdJob(problem, plan, blocks, factors, shares, limit_of(problem, seen), crew, held, reader, ranked)
 
 
 def _pointers(weight: Ints) -> Ints:

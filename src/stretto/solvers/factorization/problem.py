@@ -36,21 +36,29 @@ from stretto.runtime.files.mapped_arrays import Disk, full_array, new_array
 from stretto.schedule.orders.rotation import independent
 from stretto.state.rows import BlockedRows
 
+PAIRWISE = ("bpr", "warp")  # losses that only rank
 _KINDS: dict[str, Callable[[Any], Any]] = {
     "int": int,
     "float": float,
     "bool": bool,
     "str": str,
     "float | None": lambda value: None if value is None else float(value),
+    "int | None": lambda value: None if value is None else int(value),
     "str | None": str,
 }
 _CHOICES: dict[str, tuple[str | None, ...]] = {
     "solver": ("sgd", "als", "ccd"),
-    "loss": tuple(CODES),
+    "loss": (*CODES, *PAIRWISE),
     "optimizer": ("sgd", "adagrad", "adarevision"),
     "schedule": (None, "adaptive", "linear", "polynomial", "constant"),
     "linear_solver": ("cholesky", "cg"),
 }
+# The losses of implicit feedback by SGD: how many items each draws for a value by default, at most; and the learning
+# rate and the penalty, for each step.
+DRAWS = {"bpr": 2, "warp": 10, "logistic": 4}
+RANKING_RATES = {"bpr": 0.1, "warp": 0.03, "logistic": 0.07}
+RANKING_REGS = {"bpr": 0.01, "warp": 0.02, "logistic": 0.007}
+MOST_DRAWS = 100
 _FINEST = 1e-36  # smaller standard deviations, or their inverses, are not normal float32 numbers
 # The default penalty of the factors of standardised ratings. One number in the units of the ratings would be too weak
 # for ratings from −10 to 10, which then overfit, and too strong for ratings from 0 to 1.
@@ -76,6 +84,7 @@ _NUMBERS: dict[str, dict[str, Any]] = {
     "alpha": {"least": 0},
 }
 _NUMBERS_OR_NONE: dict[str, dict[str, Any]] = {
+    "negatives": {"least": 1, "most": MOST_DRAWS, "whole": True},
     "reg": {"least": 0},
     "bias_reg": {"least": 0},
     "learning_rate": {"above": 0},
@@ -140,6 +149,7 @@ class FactorizationProblem:
     init_scale: float | None = None  # root mean square length of initial factors; None: the solver's default
     implicit: bool = False
     alpha: float = 1.0  # weight of implicit feedback
+    negatives: int | None = None  # items drawn for a value by ranking losses; None: those of `DRAWS`
     inner: int = 3
     linear_solver: str = "cholesky"
     start: str = ""  # digest of the factors that a fit continues from
@@ -153,12 +163,22 @@ class FactorizationProblem:
         return self.loss == "logistic" or self.implicit
 
     @property
+    def ranking(self) -> bool:
+        """Whether SGD learns to rank, with items drawn at random."""
+        return self.implicit and self.solver == "sgd"
+
+    @property
+    def draws(self) -> int:
+        """Items that a ranking loss draws for a value, at most."""
+        return DRAWS[self.loss] if self.negatives is None else self.negatives
+
+    @property
     def spread(self) -> float:
         """Standard deviation of the initial factors.
 
         Small for SGD, so that biases are learned first; of expected length one for the other solvers.
         """
-        default = 1.0 if self.solver != "sgd" else 0.1 if self.fall == "adaptive" else 0.05
+        default = 1.0 if self.solver != "sgd" else 0.1 if self.fall == "adaptive" or self.ranking else 0.05
         return (self.init_scale if self.init_scale is not None else default) / math.sqrt(self.rank)
 
     @property
@@ -167,7 +187,8 @@ class FactorizationProblem:
 
         `partial_fit` sees some ratings of a row at a time and would count such a penalty again in every call.
         """
-        return self.solver == self.optimizer == "sgd" and self.loss == "squared" and self.before is None
+        plain = self.solver == self.optimizer == "sgd" and self.loss == "squared"
+        return plain and not self.implicit and self.before is None
 
     @property
     def fall(self) -> str:
@@ -188,7 +209,9 @@ class FactorizationProblem:
     def step_at(self, epoch: int) -> float:
         """The learning rate of an epoch, for ratings with standard deviation 1."""
         fall = self.fall
-        rate = ADAPTIVE_RATE if fall == "adaptive" else RATES[self.optimizer]
+        rate = (
+            ADAPTIVE_RATE if fall == "adaptive" else RANKING_RATES[self.loss] if self.ranking else RATES[self.optimizer]
+        )
         rate = self.learning_rate if self.learning_rate is not None else rate
         if fall == "constant":
             return rate
@@ -239,14 +262,26 @@ class FactorizationProblem:
             raise PlanError(f"solver={self.solver!r} solves loss='squared' alone, got {self.loss!r}; use solver='sgd'")
         if self.schedule == "adaptive" and self.optimizer != "sgd":
             raise PlanError(f"schedule='adaptive' is for optimizer='sgd'; steps of {self.optimizer!r} adapt already")
-        if self.implicit and self.solver != "als":
-            raise PlanError(f"implicit feedback needs solver='als', got {self.solver!r}")
+        implicit = bool(self.implicit) or self.loss in PAIRWISE
+        if implicit and self.solver == "ccd":
+            raise PlanError("implicit feedback needs solver='als' or a ranking loss of solver='sgd', got 'ccd'")
+        if implicit and self.solver == "sgd":
+            if self.loss not in DRAWS:
+                raise PlanError(
+                    f"implicit feedback needs solver='als', got 'sgd', which learns to rank with the losses "
+                    f"{', '.join(map(repr, DRAWS))}; the loss is {self.loss!r}"
+                )
+            if self.optimizer != "sgd":
+                raise PlanError(f"ranking losses have optimizer='sgd', got {self.optimizer!r}")
+            if self.schedule == "adaptive":
+                raise PlanError("schedule='adaptive' is for ratings; ranking losses have 'linear' and 'polynomial'")
         # Kernels and fingerprints take built-in Python types, no fractions or 16-bit numbers.
         kinds = {field.name: str(field.type) for field in fields(self)}
-        plain = [name for name, kind in kinds.items() if kind in {"int", "float", "bool", "float | None"}]
+        plain = [name for name, kind in kinds.items() if kind in {"int", "float", "bool", "float | None", "int | None"}]
         known = {name: _KINDS[kinds[name]](getattr(self, name)) for name in plain}
-        if self.reg is None and self.unscaled:
-            known["reg"] = STANDARD_REG
+        known["implicit"] = implicit
+        if self.reg is None and (self.unscaled or implicit):
+            known["reg"] = RANKING_REGS[self.loss] if implicit and self.solver == "sgd" else STANDARD_REG
         return replace(self, **known)
 
     def parameters(self, *names: str) -> tuple[tuple[str, Any], ...]:
@@ -254,6 +289,8 @@ class FactorizationProblem:
         kinds = {field.name: str(field.type) for field in fields(self)}
         going_on = ("start", "epochs_before") if self.start else ()
         known: dict[str, Any] = {"schedule": self.fall, "bias_reg": None if self.by_row else BIAS_REG}
+        if self.ranking:
+            known |= {"negatives": self.draws, "bias_reg": self.reg}
         if self.bias_reg is not None:
             known["bias_reg"] = self.bias_reg
         # With equal penalties, keep the fingerprint of versions that had one penalty for both.

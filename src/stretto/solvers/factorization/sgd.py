@@ -16,14 +16,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stretto.data.partition import choose_blocks, cut
+from stretto.data.partition import BlockPartition, choose_blocks, cut
 from stretto.kernels.factorization.adarevision_sgd import adarevision_worker
 from stretto.kernels.factorization.losses import CODES
+from stretto.kernels.factorization.ranking import ranking_worker
 from stretto.kernels.factorization.sgd import adagrad_worker, sgd_worker
 from stretto.kernels.numeric.lanes import padded, unrolled
 from stretto.plan.arrays import Array, Reader, StepSpec, by_cols, by_rows, by_visits, constant, number
@@ -40,7 +42,9 @@ from stretto.runtime.files.mapped_arrays import Disk
 from stretto.schedule.orders.order import Ints, Order
 from stretto.schedule.orders.rotation import rotation
 
+from .factors import RatedItems
 from .held_out import HeldOut, mean_cost, named
+from .ndcg import HeldRanking
 from .penalties import (
     NO_SHARES,
     REG_OF_NOISE,
@@ -52,6 +56,7 @@ from .penalties import (
     shares_of,
 )
 from .problem import FactorizationProblem, Factors, new_factors, squares_of, units
+from .ranking import Ranked, cut_columns, ranked_side, ranking_arguments, ranking_step
 
 _FLOAT = 4
 _BY_ROW = ("ridge", "ridge_bias", "decay", "bias_step", "bias_decay")  # numbers of plain SGD alone
@@ -67,8 +72,10 @@ OUTLIER, LIMIT = 8.0, 5.0
 def logical_sgd(problem: FactorizationProblem, seen: Survey, settings: PlanSettings) -> Logical:
     """Everything that decides the numbers of an SGD run."""
     sides = (max(1, seen.shape[0] // NARROWEST), max(1, seen.shape[1] // NARROWEST))
+    sides = (sides[0], ranked_side(seen.shape[1])) if problem.ranking else sides
     blocks, seed = choose_blocks(seen.entries, sides, settings.width), settings.seed
     names = ["rank", "loss", "reg", "biases", "optimizer", "learning_rate", "schedule", "init_scale"]
+    names += ["implicit", "alpha", "negatives"] * problem.ranking
     once = penalties(problem, 1.0)
     by_row: tuple[tuple[str, float], ...] = (
         (("ridge", once.ridge), ("bias_ridge", once.bias_ridge)) if once.by_row else ()
@@ -84,7 +91,7 @@ def logical_sgd(problem: FactorizationProblem, seen: Survey, settings: PlanSetti
         width=settings.width,
         order=rotation(blocks),
         rows=cut(seen.row_counts, blocks, seed=seed, axis=0),
-        cols=cut(seen.col_counts, blocks, seed=seed, axis=1),
+        cols=(cut_columns if problem.ranking else partial(cut, axis=1))(seen.col_counts, blocks, seed=seed),
     )
 
 
@@ -137,11 +144,14 @@ class SgdJob:
         shares: Shares,
         limit: float,
         crew: Crew,
-        held: HeldOut | None,
+        held: HeldOut | HeldRanking | None,
         reader: Reader | None = None,
+        ranked: Ranked | None = None,
     ) -> None:
+        if ranked is not None:
+            factors = replace(factors, confidence=ranked.confidence)
         self.plan, self.blocks, self.factors, self.limit = plan, blocks, factors, limit
-        self._problem, self.shares = problem, shares
+        self._problem, self.shares, self.ranked = problem, shares, ranked
         measured = follows_noise(problem) and problem.noise is None  # an earlier fit may have done it
         self._noise = NoiseEstimate() if measured else None
         self.crew, self.held = crew, held
@@ -161,6 +171,9 @@ class SgdJob:
             problem = replace(problem, noise=self._noise.at(epoch))
         arrays = (blocks.ptr, blocks.u, blocks.i, blocks.r, blocks.row_base, blocks.col_base)
         states = (factors.W.array, factors.H.array, factors.b.array, factors.c.array)
+        if self.ranked is not None:
+            step = ranking_step(problem, self.plan.order, epoch, arrays, states, self.ranked)
+            return [replace(step, spec=self.spec)]
         squares = tuple(state.array for state in factors.squares.values())
         units_ = (factors.scale, self.limit)
         step = sgd_step(problem, self.plan.order, epoch, *units_, arrays, states, squares, self.shares)
@@ -181,6 +194,25 @@ class SgdJob:
         """Factors, biases, squared gradients and measured noise: the live arrays, not copies."""
         noise = {} if self._noise is None else {"noise": self._noise.errors}
         return self.factors.arrays() | noise
+
+
+def ranked_of(problem: FactorizationProblem, plan: Plan, seen: Survey) -> Ranked | None:
+    """What a ranking loss draws from; None for other losses."""
+    logical = plan.logical
+    return Ranked.of(problem, seen, logical.cols, logical.order, logical.seed) if problem.ranking else None
+
+
+def held_out(
+    problem: FactorizationProblem,
+    test: EntryArrays | None,
+    source: EntrySource,
+    rows: BlockPartition,
+    cols: BlockPartition,
+) -> HeldOut | HeldRanking | None:
+    """What is measured after each epoch. source: the ratings that are learned from."""
+    if test is None:
+        return None
+    return HeldRanking.of(test, RatedItems.of(source), rows, cols) if problem.ranking else HeldOut.out(test, rows, cols)
 
 
 def sgd_step(
@@ -221,6 +253,7 @@ def sgd_step(
 def spec_sgd(problem: FactorizationProblem, logical: Logical, weight: Ints) -> StepSpec:
     """The pass of an epoch: entries belong to their visits, row factors are owned, column factors rotate."""
     worker = {"sgd": sgd_worker, "adagrad": adagrad_worker, "adarevision": adarevision_worker}[problem.optimizer]
+    worker = ranking_worker if problem.ranking else worker
     plain = problem.optimizer == "sgd"
     more = ("rank",) if problem.optimizer == "adagrad" else ()
     rows, cols, ptr = logical.rows, logical.cols, np.concatenate([[0], np.cumsum(weight)])
@@ -235,7 +268,7 @@ def spec_sgd(problem: FactorizationProblem, logical: Logical, weight: Ints) -> S
         return make(name, cut.bounds, dtype="f4", shape=shape)
 
     wide, bias = padded(problem.rank), int(problem.biases)
-    arguments = (
+    arguments: tuple[Array, ...] = (
         constant("ptr"),
         *(by_visits(name, ptr, dtype=np.dtype(kind).str, shape=(entries,)) for name, kind in kinds.items()),
         constant("row_base"),
@@ -243,6 +276,10 @@ def spec_sgd(problem: FactorizationProblem, logical: Logical, weight: Ints) -> S
         *(state(name, axis, width) for name, axis, width in (("W", 0, wide), ("H", 1, wide))),
         *(state(name, axis, bias) for name, axis in (("b", 0), ("c", 1))),
         *(state(name, axis, width) for name, (axis, width) in squares_of(problem).items()),
+    )
+    if problem.ranking:
+        return StepSpec(problem.loss, named_kernel(worker), arguments + ranking_arguments())
+    arguments += (
         *(constant(name) for name in ("row_share", "col_share") if plain),
         *(number(name) for name in ("step", "lam", "lam_bias", *(_BY_ROW if plain else ()))),
         *(number(name) for name in ("loss", "limit", *more, "count")),
@@ -272,6 +309,7 @@ def lay_out_sgd(
         assert tallied is not None
         blocks = lay_out(source.data, rows, cols, order, tallied, crew, mean=mean, scale=scale)
     factors = new_factors(problem, rows, cols, seen.empty, seed, crew, mean=mean, scale=scale, disk=disk)
-    held = None if test is None else HeldOut.out(test, rows, cols)
     shares = shares_of(problem, seen, rows, cols)
-    return SgdJob(problem, plan, blocks, factors, shares, limit_of(problem, seen), crew, held)
+    ranked = ranked_of(problem, plan, seen)
+    held = held_out(problem, test, source, rows, cols)
+    return SgdJob(problem, plan, blocks, factors, shares, limit_of(problem, seen), crew, held, ranked=ranked)

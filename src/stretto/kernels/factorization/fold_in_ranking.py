@@ -1,0 +1,139 @@
+"""Fold-in of factor rows for ranking losses, with the columns fixed: passes of the steps of `ranking`, row by row.
+
+A row starts at zero and makes `passes` passes over its values above 0, with steps that fall linearly from `step`. Items
+are drawn from `pool`, the columns that training has seen, by counter-based numbers that follow from the row's first
+column and its length: the same row gives the same factors, whatever rows are beside it.
+
+Shapes: bounds [V + 1] row blocks; indptr [m + 1]; indices [n] ascending in each row, values [n]; X [m, width],
+H [k, width], c [k] or length 0, b [m] or length 0 float32; pool [p] int32.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stretto.kernels.core.claims import fail, next_visit
+from stretto.kernels.core.compile import inner, kernel
+from stretto.kernels.numeric import lanes
+from stretto.kernels.numeric.random import _scramble as scramble
+from stretto.kernels.numeric.random import mix
+from stretto.kernels.numeric.scalar import exp, log
+
+from .ranking import BPR, LOGISTIC, MOST_WEIGHT, TRIES
+
+_ZERO, _ONE = np.float32(0.0), np.float32(1.0)
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_HALF = np.uint64(32)
+
+
+@inner
+def _is_rated(indices, first, last, j):
+    """Whether ascending indices[first:last] contain j."""
+    while first < last:
+        middle = (first + last) >> 1
+        if indices[middle] < j:
+            first = middle + 1
+        elif indices[middle] > j:
+            last = middle
+        else:
+            return True
+    return False
+
+
+@inner
+def _score(X, x, H, j, c):
+    p = lanes.dot(X, x, H, j)
+    return p + c[j] if c.shape[0] > 0 else p
+
+
+@kernel
+def fold_in_ranking_worker(
+    pass_,
+    worker,
+    out,
+    bounds,
+    indptr,
+    indices,
+    values,
+    X,
+    H,
+    b,
+    c,
+    pool,
+    step,
+    lam,
+    lam_bias,
+    confidence,
+    mean_weight,
+    method,
+    draws,
+    passes,
+):
+    """Learn each row of X, which is zero at the start. out [V]: 0, or NaN for a number that is not finite."""
+    items = np.float64(pool.shape[0])
+    choice = np.uint64(pool.shape[0])
+    top = 1.0 / log(1.0 + items)
+    v = next_visit(pass_, worker)
+    while v >= 0:
+        total = 0.0
+        for x in range(bounds[v], bounds[v + 1]):
+            first, last = indptr[x], indptr[x + 1]
+            if first == last:
+                continue
+            state = mix(0, indices[first], last - first, 1)
+            for turn in range(passes):
+                rate = step * np.float32(1.0 - turn / passes)
+                keep, keep_bias = _ONE - rate * lam, _ONE - rate * lam_bias
+                for t in range(first, last):
+                    y, value = np.int64(indices[t]), values[t]
+                    if value <= _ZERO and method != LOGISTIC:
+                        continue
+                    weight = rate * min((_ONE + confidence * abs(value)) / mean_weight, np.float32(MOST_WEIGHT))
+                    score = _score(X, x, H, y, c)
+                    if method == LOGISTIC:
+                        p = np.float64(score + b[x] if b.shape[0] > 0 else score)
+                        g = weight * np.float32((1.0 if value > _ZERO else 0.0) - 1.0 / (1.0 + exp(-p)))
+                        lanes.scaled(X, x, keep, X, x)
+                        lanes.axpy(X, x, g, H, y)
+                        if b.shape[0] > 0:
+                            b[x] = keep_bias * b[x] + g
+                        if value <= _ZERO:
+                            continue
+                    made = 0
+                    for _ in range(draws):
+                        j = np.int64(-1)
+                        for _ in range(TRIES):
+                            state += _GOLDEN
+                            k = np.int64(pool[np.int64(((scramble(state) >> _HALF) * choice) >> _HALF)])
+                            if not _is_rated(indices, first, last, k):
+                                j = k
+                                break
+                        if j < 0:
+                            break
+                        made += 1
+                        other = _score(X, x, H, j, c)
+                        if method == LOGISTIC:
+                            p = np.float64(other + b[x] if b.shape[0] > 0 else other)
+                            g = -rate * np.float32(1.0 / (1.0 + exp(-p)))
+                            lanes.scaled(X, x, keep, X, x)
+                            lanes.axpy(X, x, g, H, j)
+                            if b.shape[0] > 0:
+                                b[x] = keep_bias * b[x] + g
+                            continue
+                        if method == BPR:
+                            d = np.float64(_score(X, x, H, y, c) - other)
+                            g = weight * np.float32(1.0 / (1.0 + exp(d)))
+                        elif score - other >= _ONE:
+                            continue
+                        else:
+                            g = weight * np.float32(log(1.0 + (items - 1.0) / made) * top)
+                        lanes.scaled(X, x, keep, X, x)
+                        lanes.axpy(X, x, g, H, y)
+                        lanes.axpy(X, x, -g, H, j)
+                        if method != BPR:
+                            break
+            total += np.float64(lanes.dot(X, x, X, x))
+        out[v] = 0.0 if np.isfinite(total) else np.nan
+        if not np.isfinite(total):
+            fail(pass_, v)
+        v = next_visit(pass_, worker, v)
