@@ -12,11 +12,7 @@ from stretto.errors import PlanError
 from .adaptive.syncing import ADAPTIVE, checked_sync, loop_sync
 from .logical import describe
 from .partitions.declared import refuse_in_loops, unit_argument
-from .plan import TaskPlan
-from .run import plan_of
-from .transactions.declared import mailbox_of
-from .tree import BranchTask, Criterion, ParallelTasks, RepeatedTask, SequenceTask, Task, Unit, is_loop
-from .unit_options import (
+from .partitions.unit_options import (
     check_replicated,
     checked_partition,
     checked_preparation,
@@ -25,6 +21,10 @@ from .unit_options import (
     parts_of,
     placed,
 )
+from .plan import TaskPlan
+from .run import plan_of
+from .transactions.declared import mailbox_of
+from .tree import BranchTask, Criterion, ParallelTasks, RepeatedTask, SequenceTask, Task, Unit, is_loop
 
 MODES = ("sequential", "locked", "hogwild")
 

@@ -27,8 +27,7 @@ from stretto.kernels.memory_planner.recompute import (
 )
 
 from .host_budget import HostBudget
-from .idle_intervals import DROP, KEEP, SWAP, Gaps, Ints
-from .interval_facts import last_changes, recompute_space
+from .idle_intervals import DROP, KEEP, SWAP, Gaps, Ints, last_changes, recompute_space
 from .link_schedule import LinkTimeline
 from .lower import Floats
 from .program import HostLink

@@ -9,10 +9,10 @@ from typing import Any
 from stretto.checks import shown, whole
 from stretto.errors import PlanError
 from stretto.state.state import ReplicatedState
+from stretto.tasks.arguments import Argument
+from stretto.tasks.files import FileBlocks
 
-from .arguments import Argument
-from .files import FileBlocks
-from .partitions.declared import default_parts, is_partitioned
+from .declared import default_parts, is_partitioned
 
 PARTS = 16  # logical parts of a unit that is given data
 
