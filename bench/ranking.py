@@ -1,10 +1,10 @@
 """Losses that rank: NDCG@10 and samples per second at two threads, beside BPR of implicit and of cornac.
 
-A fifth of the entries is held out; an item is relevant if it is there. Every model ranks all items that the user does
-not have in training, and the same NDCG@10 judges all. All have 64 factors. Peers have their default settings and 100
-epochs, their default; cornac also has a learning rate of 0.01, as its own is small. Stretto has its defaults. A sample
-is a pair of a user's item and a drawn one; of WARP, which draws until a pair is ranked wrongly, all draws for an item
-count as one. Seconds are of the fit alone, with kernels compiled before.
+A fifth of the entries is held out; an item is relevant if the user has it in that part. Every model ranks all items
+that the user does not have in training, and the same NDCG@10 judges all. All have 64 factors. Peers have their default
+settings and 100 epochs, their default; cornac also has a learning rate of 0.01, as its own is small. Stretto has its
+defaults. A sample is a pair of a user's item and a drawn one; of WARP, which draws until a pair is ranked wrongly, all
+draws for an item count as one. Seconds are of the fit alone, with kernels compiled before.
 """
 
 from __future__ import annotations

@@ -48,9 +48,9 @@ def test_the_same_bits_at_any_number_of_workers(loss: str) -> None:
 @pytest.mark.parametrize("loss", LOSSES)
 def test_planted_preferences_are_found(loss: str) -> None:
     X, (own, _) = groups()
-    fitted = model(loss).fit(X)
+    fitted = model(loss, max_iter=40).fit(X)
     items, scores = fitted.recommend(np.arange(X.shape[0]), n=5)
-    assert own[np.arange(X.shape[0])[:, None], items].mean() > 0.97
+    assert own[np.arange(X.shape[0])[:, None], items].mean() > 0.95
     assert np.all(np.diff(scores, axis=1) <= 0)
     assert not X[np.repeat(np.arange(X.shape[0]), 5), items.ravel()].any()  # what they have is left out
 
@@ -104,10 +104,10 @@ def test_the_unit_of_the_counts_does_not_matter() -> None:
 @pytest.mark.parametrize("loss", LOSSES)
 def test_new_rows_are_folded_in(loss: str) -> None:
     X, (own, _) = groups()
-    fitted = model(loss).fit(X[40:])
+    fitted = model(loss, max_iter=40).fit(X[40:])
     new = fitted.fold_in(X[:40])
     items, _ = new.recommend(n=5)
-    assert own[np.arange(40)[:, None], items].mean() > 0.97
+    assert own[np.arange(40)[:, None], items].mean() > 0.95
     alone = fitted.fold_in(X[3:4]).factors[0]
     np.testing.assert_array_equal(alone, new.factors[3])
     assert fitted.score(X[:40]) > 0.1  # 0.03 by chance

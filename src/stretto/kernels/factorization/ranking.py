@@ -10,7 +10,7 @@ s_j = W[x]·H[j] + c[j], one step goes down the gradient of
 L = log(1 + q) / log(1 + N), where q = (N − 1) / draws made estimates how many of all N items are ranked above y.
 
 A visit draws from the items of its own column block, so no other visit may touch their rows while it runs. The numbers
-are counter-based: a visit's are those of its key (epoch, visit), whoever makes the visit. Items that the row prefers
+are counter-based: a visit's are those of its key (epoch, visit), on every worker. Items that the row prefers
 are not drawn: a table of hashed pairs holds those of the visit.
 
 Shapes as in `sgd`. pool [n] int32: the columns that may be drawn, ascending; pool_first, pool_end [V]: those of each
