@@ -53,7 +53,7 @@ def times_of(times: Any, ratings: Any, data: Data) -> Longs:
     if isinstance(times, str | int) and not isinstance(times, bool):
         times = _column(times, ratings)
         if isinstance(times, Data):
-            return times.cols.astype(np.int64)
+            times = times.cols.astype(np.int64)
     found = plain_array(times, "times")
     if found.shape != (len(data),):
         raise DataError(f"{len(data)} ratings need as many times; got shape {found.shape}")

@@ -128,30 +128,31 @@ class Evaluation:
     def _metrics(self) -> list[str]:
         return list(dict.fromkeys(one.metric for one in self.scores))
 
-    def _cells(self) -> tuple[list[str], list[list[str]]]:
+    def cells(self) -> tuple[list[str], list[list[str]]]:
         """Heads and rows: one row for each metric, one column for each model."""
         names = list(dict.fromkeys(one.model for one in self.scores))
         rows = [[metric, *(_shown(self.score(metric, name)) for name in names)] for metric in self._metrics()]
         return ["metric", *names], rows
 
-    def _note(self) -> str:
+    def note(self) -> str:
+        """The line below the table: users, and the level of the intervals."""
         counts = sorted({one.users for one in self.scores})
         users = f"{counts[0]:,}" if len(counts) == 1 else f"{counts[0]:,} to {counts[-1]:,}"
         new = f", {self.new_users:,} of them new" if self.new_users else ""
         return f"{users} users{new}; {100 * self.confidence:g} % confidence intervals"
 
     def __str__(self) -> str:
-        heads, rows = self._cells()
+        heads, rows = self.cells()
         widths = [max(len(line[c]) for line in [heads, *rows]) for c in range(len(heads))]
         lines = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
                  for line in [heads, *rows]]  # fmt: skip
-        return "\n".join([lines[0], "-" * sum(widths, 2 * (len(widths) - 1)), *lines[1:], self._note()])
+        return "\n".join([lines[0], "-" * sum(widths, 2 * (len(widths) - 1)), *lines[1:], self.note()])
 
     def _repr_html_(self) -> str:
-        heads, rows = self._cells()
+        heads, rows = self.cells()
         head = "".join(f"<th>{html.escape(cell)}</th>" for cell in heads)
         body = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table><p>{html.escape(self._note())}</p>"
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table><p>{html.escape(self.note())}</p>"
 
 
 def _shown(one: Score) -> str:
