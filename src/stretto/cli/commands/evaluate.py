@@ -188,6 +188,11 @@ def _print(found: Evaluation) -> None:
     say(found.note())
 
 
+def _or_none(value: Any) -> Any:
+    """None instead of NaN, which JSON does not have."""
+    return None if isinstance(value, float) and math.isnan(value) else value
+
+
 def _write(found: Evaluation, to: Path) -> None:
     import csv
     import json
@@ -203,13 +208,7 @@ def _write(found: Evaluation, to: Path) -> None:
                 out.writeheader()
                 out.writerows(lines)
         elif to.suffix == ".json":
-            whole = [
-                {
-                    name: None if isinstance(value, float) and math.isnan(value) else value
-                    for name, value in line.items()
-                }
-                for line in lines
-            ]
+            whole = [{name: _or_none(value) for name, value in line.items()} for line in lines]
             fresh.write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
         else:
             fresh.write_text(f"<!doctype html><meta charset='utf-8'>{found._repr_html_()}\n", encoding="utf-8")
