@@ -55,5 +55,5 @@ def brute(
     if name == "novelty":
         return mean
     assert name == "popularity_bias"
-    known = [information[item] for item in relevant if item < len(information)]
-    return sum(known) / len(known) - mean if known else NAN
+    taste = [information[item] for item in relevant if item < len(information)]
+    return sum(taste) / len(taste) - mean if taste else NAN

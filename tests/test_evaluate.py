@@ -31,7 +31,8 @@ RANKED = (
 
 
 def model(**parameters: Any) -> st.MatrixFactorization:
-    return st.MatrixFactorization(**{"n_components": 4, "solver": "als", "max_iter": 4, "random_state": 0} | parameters)
+    given: dict[str, Any] = {"n_components": 4, "solver": "als", "max_iter": 4, "random_state": 0}
+    return st.MatrixFactorization(**given | parameters)
 
 
 @pytest.fixture(scope="module")

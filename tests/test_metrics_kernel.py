@@ -26,7 +26,7 @@ def lists(seed: int, users: int, items: int, n: int, held: int) -> dict[str, Any
         free = np.setdiff1d(np.arange(items), seen[u])
         shown = rng.permutation(free)[: rng.integers(0, n + 1)]
         found[u, : len(shown)] = shown
-        wanted.append(np.sort(rng.choice(items + 2, min(items, rng.integers(0, held + 1)), replace=False)))
+        wanted.append(np.sort(rng.choice(items + 2, min(items, int(rng.integers(0, held + 1))), replace=False)))
         gains.append(rng.integers(1, 6, len(wanted[u])).astype(float))
     pointer = [np.concatenate([[0], np.cumsum([len(row) for row in rows])]).astype(np.int64) for rows in (wanted, seen)]
     flat = [np.concatenate([*rows, []]) for rows in (wanted, gains, seen)]

@@ -103,7 +103,7 @@ def measure(
     for at, metric in enumerate(metrics):
         columns[np.searchsorted(places, metric.k), MEASURES.index(metric.name)] = at
     bounds = parts(len(found), _PARTS, _LEAST)
-    args = (bounds, users, np.ascontiguousarray(found, np.int32))
+    args: tuple[Any, ...] = (bounds, users, np.ascontiguousarray(found, np.int32))
     args += (relevant.indptr, relevant.indices, relevant.gains)
     args += _NO_SEEN if seen is None else (seen.indptr, seen.indices)
     args += (int(items), np.zeros(0) if information is None else information, places, columns, values)
