@@ -92,7 +92,7 @@ def test_the_model_of_the_run_on_another_split(run: Path, file: Path, tmp_path: 
         (["x.csv", "--split", "random"], "leave FILE out"),
         (["--to", "table.txt"], "ends in .csv, .json or .html"),
         (["-m", "ndgc@10"], "there is no metric 'ndgc@10'"),
-        (["--confidence", "95"], "--confidence must be a number"),
+        (["--confidence", "95"], "confidence must be a number"),
     ],
 )
 def test_what_is_refused(run: Path, options: list[str], message: str) -> None:

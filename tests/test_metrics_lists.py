@@ -97,9 +97,10 @@ def test_the_number_of_threads_changes_no_bit(lists: Any) -> None:
 
 
 def test_values_at_or_below_zero_are_not_relevant(lists: Any) -> None:
-    more = lists[2].copy()
-    more[1, 7] = -1.0
-    more[0, 2] = 0.0
+    coo = lists[2].tocoo()
+    free = np.flatnonzero(lists[2][1].toarray()[0] == 0)[0]
+    rows, cols = np.append(coo.row, [1, 0]), np.append(coo.col, [free, 2])
+    more = sparse.csr_matrix((np.append(coo.data, [-1.0, 0.0]), (rows, cols)), shape=coo.shape)
     assert st.metrics.ranking(lists[1], more, EVERY) == st.metrics.ranking(lists[1], lists[2], EVERY)
 
 

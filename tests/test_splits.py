@@ -14,13 +14,11 @@ import stretto as st
 from stretto.errors import DataError, PlanError
 
 RNG = np.random.default_rng(0)
-X = sparse.random(60, 40, density=0.25, format="csr", random_state=0)
-X.data[:] = RNG.integers(1, 6, X.nnz)
-X[7] = 0  # a user without ratings, one with a single one
-X[8] = 0
-X[8, 3] = 2.0
-X.eliminate_zeros()
-X.sort_indices()
+_dense = sparse.random(60, 40, density=0.25, random_state=0).toarray()
+_dense = np.where(_dense > 0, RNG.integers(1, 6, _dense.shape), 0).astype(np.float32)
+_dense[[7, 8]] = 0  # a user without ratings, one with a single one
+_dense[8, 3] = 2.0
+X = sparse.csr_matrix(_dense)
 SIZES = np.diff(X.indptr)
 TIMES = RNG.integers(0, 50, X.nnz)
 METHODS: dict[str, dict[str, Any]] = {
