@@ -38,7 +38,7 @@ def test_it_stops_when_the_metric_no_longer_rises() -> None:
     assert 2 < fitted.n_iter_ < 30
     best = int(np.argmax(values))
     assert len(values) - 1 - best >= 2, "two epochs without improvement"
-    whole = model(**given).fit(TRAIN, validation=TEST)
+    whole = model(n_iter_no_change=3, **given).fit(TRAIN, validation=TEST)
     assert whole.n_iter_ == 30
     assert fitted.fingerprint_ == whole.fingerprint_, "watching changes no plan"
     again = model(early_stopping="ndcg@10", n_jobs=3, **given).fit(TRAIN, validation=TEST)
