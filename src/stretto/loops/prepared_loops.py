@@ -15,8 +15,8 @@ from stretto.loops.analyse.analyse_loop import analyse
 from .analyse import serial_order
 from .analyse.analysis import Analysis, LoopOptions
 from .analyse.facts import RejectedStrategy
-from .analyse.remedies import INSPECT, refusal
 from .analyse.space import space_of
+from .analyse.strategy.remedies import INSPECT, refusal
 from .front import loop_tree as source
 from .front.bind import (
     AccumulatorInfo,

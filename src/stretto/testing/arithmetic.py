@@ -22,7 +22,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from stretto.kernels.numeric import elementary, scalar, table_functions
+from stretto.kernels.functions import tables
+from stretto.kernels.numeric import elementary, scalar
 from stretto.loops.types.typed_tree import ELEMENTARY, ScalarType
 
 LANES = 16
@@ -135,11 +136,11 @@ _OPERATIONS: dict[str, Callable[..., Values]] = {
     "ceil": np.ceil,
     "exp": _each(scalar.exp.py_func),
     "log": _each(scalar.log.py_func),
-    "power": _each(table_functions.power.py_func),
+    "power": _each(tables.power.py_func),
     **{name: _each(getattr(elementary, name).py_func) for name in ELEMENTARY},
 }
 # Where single numbers have a function of their own.
-_OF_NUMBERS = {"exp": _each(table_functions.exp.py_func), "log": _each(table_functions.log.py_func)}
+_OF_NUMBERS = {"exp": _each(tables.exp.py_func), "log": _each(tables.log.py_func)}
 _OF_FLOATS = ("/", "sqrt", "floor", "ceil", "exp", "log", "power", *ELEMENTARY)
 _NOT_OF_BOOLS = ("+", "-", "*", "neg")
 

@@ -14,8 +14,8 @@ import math
 import numpy as np
 
 from stretto.kernels.core.compile import inner
+from stretto.kernels.functions.gammas import lgamma as lgamma  # noqa: PLC0414  re-exported: loops use one module
 
-from .gammas import lgamma as lgamma  # noqa: PLC0414  re-exported: loops use one module
 from .scalar import exp, log
 
 _TWO_OVER_PI = 0.6366197723675814

@@ -123,8 +123,8 @@ class SourceBuilder:
         return f"el.{call}"
 
     def by_table(self, call: str) -> str:
-        """The source of a call of `kernels.numeric.table_functions`, and an import of that module."""
-        self.imports.setdefault("from stretto.kernels.numeric import table_functions as tf")
+        """The source of a call of `kernels.functions.tables`, and an import of that module."""
+        self.imports.setdefault("from stretto.kernels.functions import tables as tf")
         return f"tf.{call}"
 
     def each(self, call: str) -> str:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.loops.analyse.analysis import Analysis
-from stretto.loops.analyse.unimodular import transformed
+from stretto.loops.analyse.strategy.unimodular import transformed
 from stretto.schedule.orders.order import Ints
 from stretto.schedule.orders.wavefront import chain
 

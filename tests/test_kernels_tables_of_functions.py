@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 import stretto
 from loop_bodies import function, three_ways
+from stretto.kernels.functions import tables
 from stretto.kernels.numeric import scalar
-from stretto.kernels.numeric import table_functions as tables
 
 RNG = np.random.default_rng(0)
 

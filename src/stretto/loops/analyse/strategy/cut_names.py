@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .analysis import Analysis
+from ..analysis import Analysis
 
 
 def in_words(row: Sequence[int], names: Sequence[str]) -> str:

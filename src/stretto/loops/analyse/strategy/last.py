@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from .dependence import conflicts_text
-from .facts import Strategy, Vector
-from .static_strategies import static_strategy
-from .strategy_question import Answer, LoopQuestion
+from ..dependence import conflicts_text
+from ..facts import Strategy, Vector
+from .question import Answer, LoopQuestion
+from .static import static_strategy
 
 
 def inspected(question: LoopQuestion, vectors: Sequence[Vector], asked: bool) -> Answer:

@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from .dependence import accesses_text
-from .facts import Access, ArrayExtent, Dim, Strategy, Vector
-from .placement import moved
+from ..dependence import accesses_text
+from ..facts import Access, ArrayExtent, Dim, Strategy, Vector
+from ..placement import moved
 
 Answer: TypeAlias = "Strategy | str"  # a strategy, or in words why it does not apply
 

@@ -30,13 +30,13 @@ from dataclasses import replace
 
 from stretto.errors import PlanError
 
-from .facts import Access, ArrayExtent, Dim, Strategy, Vector
-from .last_strategies import chain, in_order, inspected
-from .placement import placements
+from ..facts import Access, ArrayExtent, Dim, Strategy, Vector
+from ..placement import placements
+from ..serial_order import REFUSED
+from .last import chain, in_order, inspected
+from .question import LoopQuestion
 from .remedies import refusal, remedies
-from .serial_order import REFUSED
-from .static_strategies import settle, static_strategy
-from .strategy_question import LoopQuestion
+from .static import settle, static_strategy
 
 __all__ = ["choose", "placements"]
 

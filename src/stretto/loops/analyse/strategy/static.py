@@ -10,10 +10,10 @@ import math
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from ..dependence import accesses_text, conflicts_text
+from ..facts import RejectedStrategy, Strategy, Vector
 from .cut_names import in_words
-from .dependence import accesses_text, conflicts_text
-from .facts import RejectedStrategy, Strategy, Vector
-from .strategy_question import Answer, LoopQuestion, allowed, cheapest, no_cut
+from .question import Answer, LoopQuestion, allowed, cheapest, no_cut
 from .unimodular import Matrix, search
 
 MOST_STEPS = 2**17  # of outer indices: each is some visits

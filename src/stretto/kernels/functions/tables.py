@@ -20,8 +20,7 @@ from decimal import Decimal, localcontext
 import numpy as np
 
 from stretto.kernels.core.compile import inner
-
-from . import scalar
+from stretto.kernels.numeric import scalar
 
 _BITS = 7
 _PARTS = 1 << _BITS

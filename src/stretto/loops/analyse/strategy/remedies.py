@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from .dependence import conflicts_text
-from .facts import Vector
-from .last_strategies import inspected, least_obstacles
-from .static_strategies import static_strategy
-from .strategy_question import LoopQuestion
+from ..dependence import conflicts_text
+from ..facts import Vector
+from .last import inspected, least_obstacles
+from .question import LoopQuestion
+from .static import static_strategy
 
 INSPECT = "leave inspect=False out: the data are searched for iterations that do not meet"  # a way out
 
