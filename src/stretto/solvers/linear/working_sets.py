@@ -33,8 +33,16 @@ from .newton import NEAR, SetSolver, permitted
 from .point import LinearPoint, PreparedProblem, inside
 from .reduced.entering import candidates, enter
 from .reduced.row_space import reduced_start, suits
-from .regression import Fit, RegressionProblem, uniform
-from .rounds import ROUNDING, Request, restored_fit, saved_fit, spread_of_target
+from .regression import (
+    ROUNDING,
+    Fit,
+    RegressionProblem,
+    Request,
+    restored_fit,
+    saved_fit,
+    spread_of_target,
+    uniform,
+)
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

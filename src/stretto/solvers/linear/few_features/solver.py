@@ -21,8 +21,17 @@ from stretto.errors import RunError
 from stretto.kernels.newton import logistic_step as kernels
 from stretto.runtime.blocks.crew import Crew
 
-from ..regression import Fit, RegressionProblem, uniform
-from ..rounds import ROUNDING, Request, continued, restored_fit, saved_fit, spread_of_target
+from ..regression import (
+    ROUNDING,
+    Fit,
+    RegressionProblem,
+    Request,
+    continued,
+    restored_fit,
+    saved_fit,
+    spread_of_target,
+    uniform,
+)
 from ..working_sets import WorkingSetSolver
 from .sampled_start import sampled_gap, sampled_problem
 from .storage import storage_of

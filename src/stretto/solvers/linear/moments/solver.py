@@ -27,8 +27,16 @@ from stretto.schedule.working_sets import WorkingSets
 from ..few_features.choice import suits_newton, suits_sparse_newton
 from ..few_features.solver import FewFeaturesSolver
 from ..newton import permitted
-from ..regression import Fit, PenaltySolver, RegressionProblem
-from ..rounds import ROUNDING, Request, continued, restored_fit, saved_fit
+from ..regression import (
+    ROUNDING,
+    Fit,
+    PenaltySolver,
+    RegressionProblem,
+    Request,
+    continued,
+    restored_fit,
+    saved_fit,
+)
 from ..subproblem import minimise
 from ..working_sets import WorkingSetSolver
 from .choice import suits_moments
