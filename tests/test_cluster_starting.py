@@ -16,7 +16,7 @@ import pytest
 
 import stretto as st
 from stretto.errors import RunError
-from stretto.runtime.cluster.hosts import hosts, local_fleet, ray_address
+from stretto.runtime.cluster.hosts import host_checks, hosts, local_fleet, ray_address
 from stretto.runtime.cluster.hosts.calls import Address
 from stretto.runtime.cluster.hosts.fleet import HostLost, HostSettings, NotStarted
 from stretto.runtime.cluster.hosts.host import versions
@@ -187,7 +187,7 @@ def test_a_host_that_is_stopped_while_it_is_sent_much_does_not_hold_up_the_drive
 ) -> None:
     monkeypatch.setattr(local_fleet, "_STUCK", 1)
     with Hosts(cluster()) as crew:
-        member: Any = crew._members[1]
+        member: Any = crew._calls.members[1]
         os.kill(member._process.pid, signal.SIGSTOP)
         answer = member.call("ask", "nothing", np.zeros(4 << 20))
         with pytest.raises(HostLost, match="SIGKILL"):
@@ -230,7 +230,7 @@ def test_no_place_for_the_log_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path:
 
 def test_another_version_than_the_drivers_is_found_before_anything_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     here = versions()
-    monkeypatch.setattr(hosts, "versions", lambda: here | {"numba": "0.1"})
+    monkeypatch.setattr(host_checks, "versions", lambda: here | {"numba": "0.1"})
     with pytest.raises(RunError, match=r"numba is .* on .* and 0\.1 on the driver's machine, .*install one of them"):
         run(cluster())
 

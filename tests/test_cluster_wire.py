@@ -158,7 +158,7 @@ def test_hosts_may_meet_one_after_the_other(soon: bool) -> None:
         roster = {0: here.address(), 1: there.address()}
         here.wire.meet(roster, 0, where=(0, 1), check=TableCheck(layout()))
         here.send(update(1))
-        gate = there.wire._gate
+        gate = there.wire._peers._gate
         assert gate is not None
         until(lambda: gate.waiting if soon else gate.refused)
         there.wire.meet(roster, 0, where=(0, 1), check=TableCheck(layout()))
@@ -401,7 +401,7 @@ def test_acknowledgements_that_wait_become_one() -> None:
         for acknowledges, asks in ((3, False), (5, True), (4, False)):
             here.wire.post(1, TABLES, 0, 1, [Frame(0, 0, 0, acknowledges, None, asks, BARE)])
         until(lambda: here.wire.backlog(1) == BARE)
-        (frame,) = here.wire._peers[1]._bare.values()
+        (frame,) = here.wire._peers.by_host[1]._bare.values()
         assert (frame.acknowledges, frame.asks) == (5, True)
     finally:
         here.wire.close()

@@ -9,8 +9,6 @@ from typing import Any
 import numba
 import numpy as np
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
 
 import stretto
 from loop_bodies import fresh, function, three_ways
@@ -67,36 +65,6 @@ def test_errors_are_within_the_bounds_that_are_stated(name: str) -> None:
     for at, value in zip(x, found, strict=True):
         assert value == pytest.approx(expected(name, float(at)), nan_ok=True, **bound), at
         assert value != 0.0 or math.copysign(1, value) == math.copysign(1, expected(name, float(at)))
-
-
-@numba.njit(error_model="numpy")  # type: ignore[untyped-decorator]
-def power_(x: float, y: float) -> Any:
-    return elementary.power(x, y)
-
-
-@given(st.floats(1e-300, 1e300), st.floats(-900, 900))
-@example(1.0000000000000002, 1e15)
-@example(5e-324, 0.5)
-def test_powers(x: float, y: float) -> None:
-    try:
-        expect = math.pow(x, y)
-    except OverflowError:
-        expect = math.inf
-    if 0.0 < expect < 1e-307:
-        return  # fewer digits there
-    assert power_(x, y) == pytest.approx(expect, rel=2.2e-15, abs=0)
-
-
-def test_powers_of_special_values_are_numpys() -> None:
-    special = [0.0, -0.0, 1.0, -1.0, 2.0, -2.0, 0.5, -0.5, 3.0, -3.0, np.inf, -np.inf, np.nan, 1e308, 5e-324, -5e-324]
-    with np.errstate(all="ignore"):
-        for x in special:
-            for y in special:
-                if y == 0.5:
-                    continue  # NumPy takes the square root: −0 of −0, NaN of −∞
-                expect, found = np.power(np.float64(x), np.float64(y)), power_(x, y)
-                assert found == pytest.approx(expect, rel=2e-15, abs=0, nan_ok=True), (x, y)
-                assert math.isnan(found) or math.copysign(1, found) == math.copysign(1, expect), (x, y)
 
 
 BODY = """

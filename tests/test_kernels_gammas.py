@@ -12,7 +12,7 @@ import scipy.special
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from stretto.kernels.numeric.gammas import digamma, lgamma
+from stretto.kernels.functions.gammas import digamma, lgamma
 
 
 @numba.njit  # type: ignore[untyped-decorator]

@@ -13,8 +13,9 @@ from loop_makers import ANY, RECORD, SIZE, WHOLE, access, dependent, index, numb
 from stretto.errors import PlanError
 from stretto.loops.analyse.dependence import vectors
 from stretto.loops.analyse.facts import Access, ArrayExtent, Dim, Strategy
-from stretto.loops.analyse.strategy import choose, placements
-from stretto.loops.analyse.unimodular import apply
+from stretto.loops.analyse.placement import placements
+from stretto.loops.analyse.strategy.choose import choose
+from stretto.loops.analyse.strategy.unimodular import apply
 
 LINE = (Dim("i", 0, 1000),)
 PLANE = (Dim("i", 0, 1000), Dim("j", 0, 400))

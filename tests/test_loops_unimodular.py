@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from stretto.loops.analyse.dependence import positive
 from stretto.loops.analyse.facts import VectorEntry
-from stretto.loops.analyse.unimodular import Matrix, apply, inverse, search, transformed
+from stretto.loops.analyse.strategy.unimodular import Matrix, apply, inverse, search, transformed
 
 PLUS, EVERY = VectorEntry(1, math.inf), VectorEntry(-math.inf, math.inf)
 

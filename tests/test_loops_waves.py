@@ -79,7 +79,7 @@ def test_memory_is_that_of_what_visits_write() -> None:
     loop(data, w, st.buffer(w), 0.01, st.accumulator(0.0))
     prepared = loop.plan(data, w, st.buffer(w), 0.01, st.accumulator(0.0)).parts[0].prepared
     assert prepared.waves is not None
-    ((workers, memory),) = prepared.waves.idle
+    ((workers, (memory,)),) = prepared.waves.idle.items()
     assert workers == 2
     assert memory["where", "dw"].shape == (2, len(w))  # pages that are not written take no memory
     assert sum(array.nbytes for (what, _), array in memory.items() if what != "where") < 1e6

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from stretto.loops.analyse.strategy import cut_names, in_words
+from stretto.loops.analyse.strategy.cut_names import cut_names, in_words
 from stretto.plan import explain as words
 from stretto.plan.plan import Plan
 from stretto.text import WIDE, counted, fact_lines, show_bytes

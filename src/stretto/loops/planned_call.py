@@ -18,7 +18,7 @@ from stretto.plan.plan import GRADES, Logical, Physical, Plan
 from stretto.plan.planned import BasePlan
 from stretto.runtime.chosen import name_of, runtime_words
 
-from .analyse.strategy import cut_names
+from .analyse.strategy.cut_names import cut_names
 from .execute.prefetcher import Prefetch
 from .execute.prepared import PreparedLoop
 from .front import loop_tree

@@ -16,7 +16,7 @@ from .analyse import serial_order
 from .analyse.analysis import Analysis, LoopOptions
 from .analyse.facts import RejectedStrategy
 from .analyse.space import space_of
-from .analyse.strategy import INSPECT, refusal
+from .analyse.strategy.remedies import INSPECT, refusal
 from .front import loop_tree as source
 from .front.bind import (
     AccumulatorInfo,

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.kernels.core.guard import SLOTS
-from stretto.runtime.blocks.inline_pass import Stopwatch, run_inline
+from stretto.runtime.blocks.inline_pass import BRIEF, Stopwatch, run_inline
 from stretto.runtime.blocks.step import BlockStep
 from stretto.runtime.runtimes import Runtime, Serial, Threads
 from stretto.state.accumulator import Accumulator
@@ -39,8 +39,7 @@ if TYPE_CHECKING:
     from .loop_function import LoopFunction
 
 NUMBERS = bool | int | float | np.generic
-# Seconds up to which a pass runs in the calling thread: alone (Ctrl-C can wait for it), and where others could help.
-_ALONE, _SHORT = 4e-3, 60e-6
+_SHORT = 60e-6  # seconds up to which a call runs on the calling thread where others could help
 _LARGE = 1 << 20  # words of records whose checksums are computed by several threads
 
 
@@ -124,7 +123,9 @@ class _Part:
         profile, visits = prepared.analysis.options.profile, prepared.visits
         if not len(prepared.analysis.space):
             return 0.0
-        alone = prepared.execution(1 if crew is None else crew.width)
+        width = 1 if crew is None else crew.width
+        workers = prepared.workers(width)
+        alone = prepared.execution(workers)
         passes, args = ((alone.one,), list(self.alone)) if alone is not None else (prepared.passes, list(self.fixed))
         for at, name in self.given:
             args[at] = values[name]
@@ -139,12 +140,16 @@ class _Part:
             if crew is None:
                 done = run_inline(step, profile)
             else:
-                with compiling(prepared.analysis):
-                    done = crew.run(step, profile, again=True)
+                crew.width = workers
+                try:
+                    with compiling(prepared.analysis):
+                        done = crew.run(step, profile, again=True)
+                finally:
+                    crew.width = width
             seconds += done.seconds
             if done.failed is not None:
                 raise out_of_range(prepared.lowered, prepared.analysis, fault)
-        prepared.paces[alone is not None] = watch.seconds()
+        prepared.paces[workers] = watch.seconds()
         for at, name in self.partial:
             values[name].fold(args[at])
         self.seconds[0] = seconds
@@ -184,7 +189,7 @@ class ReadyCall:
         now |= known
         parts = [step for step in self.steps if isinstance(step, _Part)]
         width = self.runtime.workers
-        most = _ALONE if width == 1 else _SHORT
+        most = BRIEF if width == 1 else _SHORT
         if all(part.seconds[0] < most and not part.large for part in parts):
             return self._run(parts, now, None)
         with crews.open(self.runtime) as crew:

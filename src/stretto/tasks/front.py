@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from stretto.checks import number, shown, whole
 from stretto.consistency.rules import BSP, Rule
 from stretto.errors import PlanError
-from stretto.state.state import ReplicatedState
 
 from .adaptive.syncing import ADAPTIVE, checked_sync, loop_sync
-from .arguments import Argument
-from .files import FileBlocks
 from .logical import describe
-from .partitions.declared import default_parts, is_partitioned, refuse_in_loops, unit_argument
+from .partitions.declared import refuse_in_loops, unit_argument
+from .partitions.unit_options import (
+    check_replicated,
+    checked_partition,
+    checked_preparation,
+    fresh_positions,
+    names_of,
+    parts_of,
+    placed,
+)
 from .plan import TaskPlan
 from .run import plan_of
 from .transactions.declared import mailbox_of
 from .tree import BranchTask, Criterion, ParallelTasks, RepeatedTask, SequenceTask, Task, Unit, is_loop
 
-PARTS = 16  # logical parts of a unit that is given data
 MODES = ("sequential", "locked", "hogwild")
 
 
@@ -126,7 +130,7 @@ def unit(
         raise PlanError(f"{owner}: workers='auto' and placement= contradict each other; leave one of them out")
     made = tuple(
         unit_argument(owner, given, named)
-        for given, named in zip(arguments, _names(function, arguments, looped), strict=True)
+        for given, named in zip(arguments, names_of(function, arguments, looped), strict=True)
     )
     if mode is not None and mode not in MODES:
         raise PlanError(f"{owner}: mode={mode!r}; choose {', '.join(map(repr, MODES))}, or leave it out")
@@ -136,7 +140,7 @@ def unit(
     if workers is not None and workers != "auto":
         workers = whole("workers", workers, 1, owner, "or 'auto'")
     number("priority", priority, owner=owner)
-    _check_replicated(owner, made, mode, parts)
+    check_replicated(owner, made, mode, parts)
     blocks = [argument for argument in made if argument.kind in ("block", "blocks")]
     if looped and blocks:
         raise PlanError(f"{owner}: a loop cannot use {blocks[0].name!r}, which is read in blocks; give a function")
@@ -144,7 +148,7 @@ def unit(
         refuse_in_loops(owner, made)
     if looped and (parts is not None or mode is not None or sync is not None or fresh):
         raise PlanError(f"{owner}: a loop has its own blocks and order; leave out parts=, mode=, sync= and fresh=")
-    many = _parts(owner, made, parts)
+    many = parts_of(owner, made, parts)
     if not looped:
         made += mailbox_of(owner, made, many, mode)
     return Unit(
@@ -153,30 +157,18 @@ def unit(
         workers,
         many,
         whole("iterations", iterations, 1, owner),
-        _placed(owner, placement),
+        placed(owner, placement),
         float(priority),
         mode,
         BSP() if rule is None else rule,
-        _fresh(owner, made, fresh),
+        fresh_positions(owner, made, fresh),
         None if batch is None else whole("batch", batch, 1, owner),
         called,
-        _preparation(owner, preparation),
-        _partition(owner, made, partition),
+        checked_preparation(owner, preparation),
+        checked_partition(owner, made, partition),
         sync is not None,
         sync == ADAPTIVE,
     )
-
-
-def _parts(owner: str, arguments: tuple[Argument, ...], given: int | None) -> int:
-    """Parts of a unit; of files that are known, each part needs a block."""
-    files = [a.value.opened for a in arguments if isinstance(a.value, FileBlocks) and a.value.opened is not None]
-    cut = any(a.kind == "data" or isinstance(a.value, FileBlocks) or is_partitioned(a) for a in arguments)
-    most = max(default_parts(arguments), default=PARTS if cut else 1)
-    found = min([most, *(len(one.blocks) for one in files)]) if given is None else given
-    parts = whole("parts", found, 1, owner)
-    for one in files:
-        one.assigned(parts)  # raises now if they cannot be shared out
-    return parts
 
 
 def seq(*tasks: Task) -> SequenceTask:
@@ -385,79 +377,3 @@ def _tasks(owner: str, tasks: tuple[Any, ...]) -> tuple[Task, ...]:
                 f"{owner}: {shown(task)} is not a task; give st.unit(function, …), st.seq, st.loop or st.branch"
             )
     return tasks
-
-
-def _names(function: Any, arguments: tuple[Any, ...], looped: bool) -> list[str]:
-    """The names of the function's parameters for these arguments, for plans and messages."""
-    named = [f"argument {position}" for position in range(len(arguments))]
-    try:
-        signature = inspect.signature(function)
-        signature.bind(*(() if looped else (None,)), *arguments)
-    except ValueError:
-        return named  # a function that does not say what it takes
-    except TypeError as error:
-        first = "" if looped else "worker, "
-        raise PlanError(
-            f"unit {getattr(function, '__name__', function)}: it is called as function({first}…) with "
-            f"{len(arguments)} arguments of st.unit, and does not take them: {error}"
-        ) from None
-    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    taken = [p.name for p in signature.parameters.values() if p.kind in kinds][0 if looped else 1 :]
-    return [*taken[: len(arguments)], *named[len(taken) :]]
-
-
-def _placed(owner: str, placement: Any) -> tuple[tuple[int, int], ...]:
-    if placement is None:
-        return ()
-    if not isinstance(placement, Mapping) or not placement:
-        raise PlanError(f"{owner}: placement={shown(placement)}; give workers by node, such as {{0: 4, 2: 4}}")
-    return tuple(
-        sorted((whole("node", node, 0, owner), whole("workers", many, 1, owner)) for node, many in placement.items())
-    )
-
-
-def _preparation(owner: str, given: Any) -> str | None:
-    if given not in (None, "whole", "on-demand", "served"):
-        raise PlanError(f"{owner}: preparation={shown(given)}; choose 'whole', 'on-demand' or 'served'")
-    return None if given is None else str(given)
-
-
-def _partition(owner: str, arguments: tuple[Argument, ...], given: Any) -> tuple[tuple[str, Any], ...]:
-    if given is None:
-        return ()
-    names = [argument.name for argument in arguments if argument.kind == "state"]
-    if not isinstance(given, Mapping) or not given.keys() <= set(names):
-        raise PlanError(f"{owner}: partition={shown(given)}; give a dict by the name of a state ({', '.join(names)})")
-    for name, cut in given.items():
-        if cut not in ("range", "parts") and not callable(cut):
-            raise PlanError(
-                f"{owner}: partition of {name!r} is {shown(cut)}; give 'range', 'parts' or a function(rows, nodes)"
-            )
-    return tuple(given.items())
-
-
-def _check_replicated(owner: str, arguments: tuple[Argument, ...], mode: str | None, parts: int | None) -> None:
-    """Refuse replicated states where they cannot be: as one array, or with data that are replicated too."""
-    states = [argument for argument in arguments if argument.kind == "state"]
-    copies = [argument.name for argument in states if isinstance(argument.value, ReplicatedState)]
-    if copies and mode is not None:
-        raise PlanError(
-            f"{owner}: mode={mode!r} keeps states as one array, and {copies[0]!r} has a copy for each part; leave out "
-            "mode=, or replicate="
-        )
-    data = [argument.kind for argument in arguments if argument.kind not in ("state", "value")]
-    if data and set(data) == {"whole"} and len(copies) == len(states) > 0 and (parts or 1) > 1:
-        raise PlanError(
-            f"{owner}: data and states are both replicated, so all parts would compute the same; give the data without "
-            "st.whole, or the states without replicate="
-        )
-
-
-def _fresh(owner: str, arguments: tuple[Argument, ...], fresh: Sequence[Any]) -> tuple[int, ...]:
-    found = []
-    for one in fresh:
-        at = [k for k, argument in enumerate(arguments) if argument.kind == "state" and argument.value is one]
-        if not at:
-            raise PlanError(f"{owner}: fresh= names a state that the unit does not use; give some of its own states")
-        found += at
-    return tuple(sorted(found))

@@ -22,6 +22,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from stretto.kernels.functions import tables
 from stretto.kernels.numeric import elementary, scalar
 from stretto.loops.types.typed_tree import ELEMENTARY, ScalarType
 
@@ -135,8 +136,11 @@ _OPERATIONS: dict[str, Callable[..., Values]] = {
     "ceil": np.ceil,
     "exp": _each(scalar.exp.py_func),
     "log": _each(scalar.log.py_func),
-    **{name: _each(getattr(elementary, name).py_func) for name in (*ELEMENTARY, "power")},
+    "power": _each(tables.power.py_func),
+    **{name: _each(getattr(elementary, name).py_func) for name in ELEMENTARY},
 }
+# Where single numbers have a function of their own.
+_OF_NUMBERS = {"exp": _each(tables.exp.py_func), "log": _each(tables.log.py_func)}
 _OF_FLOATS = ("/", "sqrt", "floor", "ceil", "exp", "log", "power", *ELEMENTARY)
 _NOT_OF_BOOLS = ("+", "-", "*", "neg")
 
@@ -157,7 +161,8 @@ def apply(op: str, *args: Values) -> Values:
         return _COMPARISONS[op](*args)
     assert dtype.kind == "f" or op not in _OF_FLOATS, (op, dtype)
     assert dtype.kind != "b" or op not in _NOT_OF_BOOLS, (op, dtype)
-    result = _OPERATIONS[op](*args)
+    of_number = _OF_NUMBERS.get(op) if np.ndim(args[0]) == 0 else None
+    result = (of_number or _OPERATIONS[op])(*args)
     assert result.dtype == dtype, (op, dtype)
     return result
 

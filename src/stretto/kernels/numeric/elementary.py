@@ -1,11 +1,10 @@
-"""expm1, log1p, tanh, sin, cos, erf, general powers and sign, with the same bits on every processor.
+"""expm1, log1p, tanh, sin, cos, erf and sign, with the same bits on every processor.
 
 Like `scalar` they use additions, multiplications and divisions in a fixed order, not the machine's mathematics library.
 Relative errors are at most 1e-15 (four units in the last place of float64), except where a line says otherwise.
 
     expm1, log1p     also for arguments near zero
     sin, cos         for |x| ≤ 2⁵²; NaN beyond, where neighbouring floats are a sixth of a period apart or more
-    power            2e-15; zeros, infinities and NaN as in NumPy; NaN for a negative base with a fractional exponent
 """
 
 from __future__ import annotations
@@ -15,12 +14,10 @@ import math
 import numpy as np
 
 from stretto.kernels.core.compile import inner
+from stretto.kernels.functions.gammas import lgamma as lgamma  # noqa: PLC0414  re-exported: loops use one module
 
-from .gammas import lgamma as lgamma  # noqa: PLC0414  re-exported: loops use one module
 from .scalar import exp, log
 
-_LN2_HIGH, _LN2_LOW = 0.6931471803691238, 1.9082149292705877e-10  # as in `scalar`
-_SQRT_HALF = 0.7071067811865476
 _TWO_OVER_PI = 0.6366197723675814
 # π/2 in parts of 33 bits and a rest, whose products with integers below 2²⁰ are exact; and in parts of 53 bits.
 _PI_A, _PI_B, _PI_C, _PI_D = 1.5707963267341256, 6.077100506303966e-11, 2.0222662487111665e-21, 8.4784276603689e-32
@@ -223,66 +220,3 @@ def erf(x):
     for n in range(_ERF_TERMS):
         p = p * t + _ERF[k, n]
     return p if x > 0.0 else -p
-
-
-# --- powers -----------------------------------------------------------------------------------------------------------
-
-
-@inner
-def _log_parts(x):
-    """Return ln x of a normal float64 > 0 as a sum of two floats, accurate to about 1e-18 of it."""
-    bits = np.float64(x).view(np.uint64)
-    e = np.float64(np.int64(bits >> np.uint64(52)) - 1022)
-    m = np.uint64((bits & np.uint64(0x000FFFFFFFFFFFFF)) | np.uint64(0x3FE0000000000000)).view(np.float64)
-    if m < _SQRT_HALF:
-        m *= 2.0
-        e -= 1.0
-    # ln m = 2 (z + z³/3 + …) with z = (m − 1) / (m + 1), both parts of it.
-    top, below = m - 1.0, m + 1.0
-    lost = m - (below - 1.0)  # of m + 1
-    z = top / below
-    p, error = _product(z, below)
-    low = (((top - p) - error) - z * lost) / below
-    zz = z * z
-    s = 0.0
-    for n in range(23, 1, -2):
-        s = s * zz + 1.0 / n
-    small = 2.0 * (low + z * zz * s)
-    high, rest = _minus(e * _LN2_HIGH, -2.0 * z)
-    rest += small + e * _LN2_LOW
-    total = high + rest
-    return total, (high - total) + rest
-
-
-@inner
-def power(x, y):
-    """Return xʸ of two float64."""
-    if y == 0.0 or x == 1.0:
-        return 1.0
-    if np.isnan(x) or np.isnan(y):
-        return x + y
-    odd = abs(y) < 2.0**53 and np.floor(y) == y and np.int64(y) & 1 != 0
-    size = abs(x)
-    if size == 1.0 and abs(y) >= 2.0**53:
-        return 1.0
-    if size == 0.0 or np.isinf(size) or abs(y) > 2.0**64:
-        # ln |x| is at least 2⁻⁵³ away from 0, so a large y gives 0 or ∞ too.
-        value = np.inf if (size > 1.0) == (y > 0.0) else 0.0
-        return -value if odd and np.signbit(x) else value
-    if x < 0.0 and np.floor(y) != y:
-        return np.nan
-    shift = 0.0
-    if size < 2.2250738585072014e-308:
-        size *= 2.0**54
-        shift = 54.0
-    high, low = _log_parts(size)
-    if shift != 0.0:
-        high, rest = _minus(high, shift * _LN2_HIGH)
-        low += rest - shift * _LN2_LOW
-    p, error = _product(high, y)
-    if p > 709.8 or p < -745.2:
-        value = np.inf if p > 0.0 else 0.0
-    else:
-        value = exp(p)
-        value = value + value * (error + low * y)
-    return -value if odd and x < 0.0 else value

@@ -1,4 +1,4 @@
-"""Functions of every lane of a vector: exp, log and those of `elementary`, computed as for a scalar.
+"""Functions of every lane of a vector: exp and log of `scalar`, power of `functions.tables`, and those of `elementary`.
 
     each_exp(x)          sixteen float64 lanes to as many
     each_power(x, y)     the same of two vectors
@@ -13,6 +13,8 @@ from __future__ import annotations
 from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
+
+from stretto.kernels.functions import tables
 
 from . import elementary
 from .lanes import LANES
@@ -71,7 +73,7 @@ each_exp, each_log = _each(exp), _each(log)
 each_expm1, each_log1p = _each(elementary.expm1), _each(elementary.log1p)
 each_tanh, each_sin, each_cos = _each(elementary.tanh), _each(elementary.sin), _each(elementary.cos)
 each_erf, each_lgamma, each_sign = _each(elementary.erf), _each(elementary.lgamma), _each(elementary.sign)
-each_power = _each_pair(elementary.power)
+each_power = _each_pair(tables.power)
 
 
 @intrinsic

@@ -26,7 +26,7 @@ import numpy as np
 
 from stretto.kernels.core.claims import next_visit
 from stretto.kernels.core.compile import kernel
-from stretto.kernels.numeric.gammas import digamma, lgamma
+from stretto.kernels.functions.gammas import digamma, lgamma
 from stretto.kernels.numeric.scalar import log
 
 _DENSE = -1

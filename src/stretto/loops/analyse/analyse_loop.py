@@ -24,7 +24,7 @@ from .facts import Access, ArrayExtent, Strategy, Vector
 from .placement import placements
 from .serial_order import with_sources
 from .space import Space, space_of
-from .strategy import choose
+from .strategy.choose import choose
 
 
 def analyse(

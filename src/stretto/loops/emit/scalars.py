@@ -122,6 +122,11 @@ class SourceBuilder:
         self.imports.setdefault("from stretto.kernels.numeric import elementary as el")
         return f"el.{call}"
 
+    def by_table(self, call: str) -> str:
+        """The source of a call of `kernels.functions.tables`, and an import of that module."""
+        self.imports.setdefault("from stretto.kernels.functions import tables as tf")
+        return f"tf.{call}"
+
     def each(self, call: str) -> str:
         """The source of a call of `kernels.numeric.vector_functions`, and an import of that module."""
         self.imports.setdefault("from stretto.kernels.numeric import vector_functions as ve")
@@ -213,10 +218,13 @@ class Scalars(ABC):
             case "neg" | "~":
                 text = f"({'-' if x.op == 'neg' else '~'}{args[0]})"
             case "exp" | "log":
-                text = f"{x.op}(np.float64({args[0]}))"
+                text = self.sheet.by_table(f"{x.op}(np.float64({args[0]}))")
                 return text if x.type.dtype == "f8" else self.typed(x.type, text)
-            case op if op in t.ELEMENTARY or op == "power":
-                text = self.sheet.elementary(f"{op}({', '.join(f'np.float64({arg})' for arg in args)})")
+            case "power":
+                text = self.sheet.by_table(f"power({', '.join(f'np.float64({arg})' for arg in args)})")
+                return text if x.type.dtype == "f8" else self.typed(x.type, text)
+            case op if op in t.ELEMENTARY:
+                text = self.sheet.elementary(f"{op}(np.float64({args[0]}))")
                 return text if x.type.dtype == "f8" else self.typed(x.type, text)
             case "max" | "min":
                 a, b = (self.named(arg) for arg in args)

@@ -17,8 +17,10 @@ from stretto.loops.layout.joined import few_per_wave, joined
 from stretto.loops.layout.loop_visits import LoopVisits
 from stretto.loops.layout.unchanged_records import RecordChecks
 from stretto.plan.arrays import StepSpec
+from stretto.runtime.blocks.inline_pass import BRIEF
 from stretto.runtime.blocks.pass_control import UnstartedPass
 from stretto.schedule.orders.order import Ints, Order, part_of
+from stretto.schedule.orders.wavefront import chain
 
 from .buffers import BufferArrays
 from .waves import WaveRunner
@@ -61,7 +63,7 @@ class PreparedLoop:
     ahead: dict[Any, Any] = field(default_factory=dict)  # cached lists of `prefetch`
     watched: RecordChecks = field(default_factory=RecordChecks)  # records that the preparation depends on
     progress: dict[Any, Any] = field(default_factory=dict)  # states of schedules, see `rounds`
-    paces: dict[bool, float] = field(default_factory=dict)  # seconds of an execution: by one worker, by `passes`
+    paces: dict[int, float] = field(default_factory=dict)  # seconds of the last execution by so many workers
     described: list[tuple[StepSpec, Assumptions]] = field(default_factory=list)  # `spec`, and the values it depends on
 
     @property
@@ -80,8 +82,10 @@ class PreparedLoop:
     def alone(self) -> Alone | None:
         """How a single worker executes it, with the same result; None where that is the same."""
         roles = {what for what, _ in self.lowered.arguments}
-        if roles & {"partial", "delta", "pending"} or self.analysis.options.schedule is not None:
+        if roles & {"delta", "pending"} or self.analysis.options.schedule is not None:
             return None
+        if "partial" in roles:
+            return self._without_waiting() if self.visits.waves else None
         if self.lowered.sites and not self.visits.waves:
             return None  # another subscript might be the first that is out of range
         visits = joined(self.analysis, self.visits)
@@ -90,13 +94,29 @@ class PreparedLoop:
         every = np.arange(len(visits), dtype=np.int64)
         return Alone(LoopPass(every, visits.order, visits.weight), visits.arrays)
 
-    def execution(self, width: int) -> Alone | None:
-        """What to execute on `width` workers of one process in the place of `passes`; None for `passes`.
+    def _without_waiting(self) -> Alone:
+        """The visits of all waves in one pass: each folds into its own part of an accumulator."""
+        ids = np.concatenate(self.visits.waves).astype(np.int64)
+        return Alone(LoopPass(ids, chain(len(ids)), self.visits.weight[ids]), self.visits.arrays)
 
-        Several workers make waves if that was faster than one worker when both were tried. Results are the same.
+    def workers(self, width: int) -> int:
+        """How many of `width` workers of one process execute it: all, or one. Results are the same.
+
+        Workers wait for each other after every wave. One worker is enough where that takes longer than the work of the
+        waves, and where it was faster when both were tried.
         """
-        if self.alone is None or width == 1 or few_per_wave(self.visits):
-            return self.alone
-        if not self.visits.waves or False not in self.paces:
-            return None
-        return self.alone if self.paces.get(True, 0.0) < self.paces[False] else None
+        if width == 1 or not self.visits.waves:
+            return width
+        if self.alone is not None and few_per_wave(self.analysis, self.visits):
+            return 1
+        if width not in self.paces:
+            return width
+        return 1 if self.paces.get(1, 0.0) < self.paces[width] else width
+
+    def execution(self, workers: int) -> Alone | None:
+        """What so many workers execute in the place of `passes`; None for `passes`."""
+        return self.alone if workers == 1 else None
+
+    def brief(self, workers: int, passes: int) -> bool:
+        """Whether the passes of one worker are so short that the calling thread makes them: Ctrl-C can wait for one."""
+        return workers == 1 and self.paces.get(1, float("inf")) < BRIEF * passes

@@ -32,7 +32,7 @@ from stretto.loops.layout.visits import lay
 from stretto.loops.types.body import Body
 from stretto.plan.arrays import StepSpec
 from stretto.runtime.blocks.crew import Crew
-from stretto.runtime.blocks.inline_pass import Stopwatch
+from stretto.runtime.blocks.inline_pass import Stopwatch, run_inline
 from stretto.runtime.blocks.pass_control import UnstartedPass
 from stretto.runtime.blocks.step import BlockStep
 from stretto.schedule.orders.order import Ints, Order
@@ -141,9 +141,9 @@ class Execution:
             aliasing.give_back(self.borrowed)
             raise out_of_range(self.prepared.lowered, self.prepared.analysis, self.fault)
 
-    def merge(self, slots: int, crew: Crew) -> float:
-        """Merge the buffered writes of a wave into the arrays; return the seconds it took."""
-        return _merge(self.prepared, self.buffer_arrays, self.arrays, slots, crew, again=self.again)
+    def merge(self, slots: int, crew: Crew, *, here: bool = False) -> float:
+        """Merge the buffered writes of a wave into the arrays; return the seconds it took. here: on this thread."""
+        return _merge(self.prepared, self.buffer_arrays, self.arrays, slots, crew, again=self.again, here=here)
 
     def fold(self) -> None:
         """Fold the parts of the visits into the accumulators."""
@@ -200,21 +200,39 @@ def run(prepared: PreparedLoop, held: BoundValues, known: dict[str, Any], crew: 
     analysis = prepared.analysis
     if not len(analysis.space):
         return 0.0
-    spec = spec_for(prepared, held, known, crew) if crew.needs_spec else None
-    if prepared.waves is not None and not crew.needs_spec:
-        return _run_waves(prepared, prepared.waves, held, known, crew)
-    alone = None if crew.needs_spec else prepared.execution(crew.width)
+    if crew.needs_spec:
+        return _run_passes(prepared, held, known, crew, spec_for(prepared, held, known, crew))
+    width, crew.width = crew.width, prepared.workers(crew.width)
+    try:
+        if prepared.waves is not None:
+            return _run_waves(prepared, prepared.waves, held, known, crew)
+        return _run_passes(prepared, held, known, crew, None)
+    finally:
+        crew.width = width
+
+
+def _run_passes(
+    prepared: PreparedLoop, held: BoundValues, known: dict[str, Any], crew: Crew, spec: StepSpec | None
+) -> float:
+    """Run a loop pass by pass."""
+    analysis = prepared.analysis
+    alone = None if spec is not None else prepared.execution(crew.width)
     call = begin(prepared, held, known, None if alone is None else alone.arrays)
     seconds = 0.0
     stopwatch = Stopwatch()
-    for one in prepared.passes if alone is None else (alone.one,):
+    passes = prepared.passes if alone is None else (alone.one,)
+    here = call.again and spec is None and prepared.brief(crew.width, len(passes))
+    for one in passes:
         step = call.step(one.visits, one.order, one.weight, spec, one.unstarted)
-        with compiling(analysis):
-            done = crew.run(step, analysis.options.profile, again=call.again)
+        if here:
+            done = run_inline(step, analysis.options.profile)
+        else:
+            with compiling(analysis):
+                done = crew.run(step, analysis.options.profile, again=call.again)
         call.check(done.failed)
-        seconds += done.seconds + call.merge(len(one.visits), crew)
+        seconds += done.seconds + call.merge(len(one.visits), crew, here=here)
     if call.again or alone is not None:  # otherwise compiling is part of it
-        prepared.paces[alone is not None] = stopwatch.seconds()
+        prepared.paces[crew.width] = stopwatch.seconds()
     crew.gather()
     call.fold()
     call.end()
@@ -238,13 +256,15 @@ def _run_waves(
     memory = runner.memory(crew.width, held.infos)
     with compiling(analysis):
         done = runner.run(values, fault, memory, crew)
+    if memory[1]:  # otherwise compiling is part of it
+        prepared.paces[crew.width] = done.seconds
     if done.failed is not None:
         aliasing.give_back(borrowed)
         raise out_of_range(runner.lowered, analysis, fault)
     for name, parts in partials.items():
         held.accumulators[name].fold(parts)
     aliasing.give_back(borrowed)
-    runner.idle.append((crew.width, memory[0]))
+    runner.keep(crew.width, memory[0])
     return float(done.seconds)
 
 
@@ -274,6 +294,7 @@ def _merge(
     crew: Crew,
     *,
     again: bool,
+    here: bool,
 ) -> float:
     """Merge the buffered writes of a wave into the arrays, visit after visit."""
     seconds = 0.0
@@ -281,7 +302,7 @@ def _merge(
         if memory.info is None:
             continue
         target = arrays[memory.info.target].reshape(-1)
-        if memory.info.plain and target.size * slots <= _SMALL:
+        if memory.info.plain and (here or target.size * slots <= _SMALL):
             merge_kernels.add_all(memory.arrays["delta", name].reshape(-1, target.size)[:slots], target)
             continue
         bounds = memory.ranges(target.size)
@@ -303,6 +324,9 @@ def _merge(
             )
             kernel = prepared.kernels[f"merge_{own(name)}worker"]
             step = BlockStep("merge", kernel, order, weight, args, np.zeros(len(order)))
+        if here:
+            seconds += run_inline(step, prepared.analysis.options.profile).seconds
+            continue
         with compiling(prepared.analysis):
             seconds += crew.run(step, prepared.analysis.options.profile, again=again).seconds
     return seconds

@@ -38,7 +38,7 @@ class WaveRunner:
     visits: LoopVisits
     lowered: WorkerSource
     kernel: Kernel
-    idle: list[tuple[int, Arrays]] = field(default_factory=list)  # (workers, memory) of runs that have ended
+    idle: dict[int, list[Arrays]] = field(default_factory=dict)  # by number of workers: memory of runs that have ended
 
     @cached_property
     def ids(self) -> Ints:
@@ -57,11 +57,9 @@ class WaveRunner:
     def memory(self, workers: int, infos: Mapping[str, Any]) -> tuple[Arrays, bool]:
         """Memory for a run, and whether one like it was made before."""
         try:
-            made, arrays = self.idle.pop()
-        except IndexError:
-            made = -1
-        if made == workers:
-            return arrays, True
+            return self.idle[workers].pop(), True
+        except (KeyError, IndexError):
+            pass
         slots = int(np.diff(self.first_of).max(initial=1))
         found: Arrays = {}
         for name in {name for what, name in self.lowered.arguments if what == "where"}:
@@ -76,6 +74,10 @@ class WaveRunner:
                 ("count", name): np.zeros(slots, np.int64),
             }
         return found, False
+
+    def keep(self, workers: int, memory: Arrays) -> None:
+        """Keep the memory of a run that has ended for the next one with as many workers."""
+        self.idle.setdefault(workers, []).append(memory)
 
     def run(
         self, call_args: Mapping[tuple[str, str], Any], fault: Ints, memory: tuple[Arrays, bool], crew: Crew

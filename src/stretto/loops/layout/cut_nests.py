@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 
 from stretto.data.partition import FEWEST_PER_VISIT, straight
-from stretto.loops.analyse import unimodular
 from stretto.loops.analyse.analysis import Analysis
+from stretto.loops.analyse.strategy import unimodular
 from stretto.loops.emit.visit_form import VisitForm
 from stretto.schedule.orders.order import Ints, Order
 from stretto.schedule.orders.rotation import independent, several

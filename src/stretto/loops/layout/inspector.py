@@ -20,13 +20,10 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from stretto.data.partition import BlockPartition
-from stretto.data.records.records import index_of
 from stretto.loops.analyse.analysis import Analysis
 from stretto.loops.analyse.facts import Strategy
-from stretto.loops.analyse.space import Space
 from stretto.loops.emit.visit_form import VisitForm
 from stretto.loops.execute.prefetcher import AccessTrace, Prefetch, TooManyAccesses
 from stretto.loops.front.bind import BoundValues
@@ -39,7 +36,7 @@ from stretto.schedule.orders.conflicts import LEAST, Groups, HottestElement, gro
 from stretto.schedule.orders.rotation import independent
 
 from .cut_visits import cut_by_strategy
-from .loop_visits import LoopVisits, entries, even
+from .loop_visits import LoopVisits, entries, even, indices_of
 
 MOST = 2**27  # accesses that an inspection lists unless the user passed inspect=True: 1 GiB
 
@@ -89,7 +86,7 @@ def lay_inspected(analysis: Analysis, held: BoundValues, known: Mapping[str, Any
         VisitForm("entries"),
         BlockPartition(place, groups.ptr),
         even(1, 1),
-        entries(analysis.space, _indices(analysis.space), np.diff(groups.ptr), groups.picked),
+        entries(analysis.space, indices_of(analysis.space), np.diff(groups.ptr), groups.picked),
         waves,
         relied=prefetch.relied,
         found=_words(groups, hottest(given, colouring), width),
@@ -101,14 +98,6 @@ def written(body: Body) -> frozenset[str]:
     shared = {array.name for array in body.arrays if array.role in ("state", "captured")}
     places = (place for step in every_step(body.steps) if isinstance(step, t.Store) for place in step.places)
     return frozenset({p.array for p in places if isinstance(p, t.ElementPlace | t.RowPlace)} & shared)
-
-
-def _indices(space: Space) -> tuple[NDArray[Any], ...]:
-    """The index of every iteration along each dimension, in the order of the loop."""
-    if space.records is not None:
-        return index_of(space.records)
-    cells = np.unravel_index(np.arange(len(space)), [dim.extent for dim in space.dims])
-    return tuple(dim.start + dim.step * cell for dim, cell in zip(space.dims, cells, strict=True))
 
 
 # --- words ----------------------------------------------------------------------------------------------------------

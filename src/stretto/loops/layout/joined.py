@@ -3,7 +3,8 @@
 Blocks are small so that several workers find some that are ready. A worker on its own gains nothing from that, and
 pays for each block: rows that end after some hundred elements are computed and fetched more slowly than long ones.
 Where iterations that depend on each other keep their order and nothing is folded block by block, joining blocks of a
-row of blocks changes no result.
+row of blocks changes no result. For the same reason one worker runs an inspected loop in its own order, which reads the
+records where they are stored.
 """
 
 from __future__ import annotations
@@ -14,18 +15,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.loops.analyse.analysis import Analysis
-from stretto.loops.analyse.unimodular import transformed
+from stretto.loops.analyse.strategy.unimodular import transformed
 from stretto.schedule.orders.order import Ints
 from stretto.schedule.orders.wavefront import chain
 
-from .loop_visits import LoopVisits
+from .body_cost import operations
+from .loop_visits import LoopVisits, entries, even, indices_of
 
 # Iterations of the innermost loop. Independent ones become vector instructions, and long loops are fast. Where each
 # waits for the one before, a processor works on the next row meanwhile, if the end of the row is near.
 LONG, SHORT = 1 << 12, 1 << 6
 PARTS = 32  # visits of a loop that runs as a whole: Ctrl-C is heard between two
 LITTLE = 1 << 15  # iterations in a visit, on average, below which claiming it takes a part of its time that counts
-FEW = 1 << 12  # iterations in a wave, on average, below which one worker is faster than waves
+FEW = 1 << 16  # operations in a wave, on average, below which one worker is faster than waves
 
 
 def joined(analysis: Analysis, visits: LoopVisits) -> LoopVisits | None:
@@ -39,6 +41,8 @@ def joined(analysis: Analysis, visits: LoopVisits) -> LoopVisits | None:
         Its visits.
     """
     form, name = visits.form, analysis.strategy.name
+    if name == "inspected" and form.kind == "entries":
+        return _in_order(analysis, visits)
     if form.kind not in ("grid", "skewed") or form.dense or len(visits) < 2:
         return None
     if form.kind == "grid" and min(form.steps) < 0:
@@ -55,9 +59,17 @@ def joined(analysis: Analysis, visits: LoopVisits) -> LoopVisits | None:
     return _long_rows(visits, SHORT if _carried(analysis) else LONG)
 
 
-def few_per_wave(visits: LoopVisits) -> bool:
+def few_per_wave(analysis: Analysis, visits: LoopVisits) -> bool:
     """Whether starting a wave takes as long as its iterations."""
-    return bool(visits.waves) and int(visits.weight.sum()) < FEW * len(visits.waves)
+    return bool(visits.waves) and operations(analysis) < FEW * len(visits.waves)
+
+
+def _in_order(analysis: Analysis, visits: LoopVisits) -> LoopVisits:
+    """Of an inspected loop: its iterations in their own order, from the records as they are stored."""
+    count = len(analysis.space)
+    cut = even(count, max(1, min(PARTS, count)))
+    arrays = {**visits.arrays, **entries(analysis.space, indices_of(analysis.space), cut.sizes, None)}
+    return LoopVisits(chain(len(cut.sizes)), cut.sizes, visits.form, cut, visits.cols, arrays)
 
 
 def _one_after_the_other(visits: LoopVisits) -> LoopVisits:

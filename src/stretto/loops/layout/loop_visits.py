@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.data.partition import BlockPartition
+from stretto.data.records.records import index_of
 from stretto.errors import PlanError
 from stretto.loops.analyse.assumptions import Assumptions
 from stretto.loops.analyse.space import Space
@@ -83,3 +84,11 @@ def entries(
         arrays[f"base{d}", ""] = np.zeros(len(weight), np.int64)
         arrays[f"index{d}", ""] = np.ascontiguousarray(index if which is None else index[which])
     return {**arrays, **fields_of(space, which), **ragged_arrays(space, which)}
+
+
+def indices_of(space: Space) -> tuple[NDArray[Any], ...]:
+    """The index of every iteration along each dimension, in the order of the loop."""
+    if space.records is not None:
+        return index_of(space.records)
+    cells = np.unravel_index(np.arange(len(space)), [dim.extent for dim in space.dims])
+    return tuple(dim.start + dim.step * cell for dim, cell in zip(space.dims, cells, strict=True))

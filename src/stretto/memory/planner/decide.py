@@ -22,13 +22,12 @@ from stretto.kernels.memory_planner.recompute import (
     LEAVES,
     NO_WAY,
     TEMPORARY_BYTES,
-    RecomputeSpace,
     recompute_cost,
     recompute_seconds,
 )
 
 from .host_budget import HostBudget
-from .idle_intervals import DROP, KEEP, SWAP, Gaps, Ints
+from .idle_intervals import DROP, KEEP, SWAP, Gaps, Ints, last_changes, recompute_space
 from .link_schedule import LinkTimeline
 from .lower import Floats
 from .program import HostLink
@@ -109,7 +108,7 @@ class Decider:
         self.droppable = intervals.droppable & recompute
         self.fixed = np.zeros(len(intervals), bool)  # intervals whose choice `reach` does not change
         self.kept_until = nothing_kept(intervals)
-        self._space = _space(intervals)
+        self._space = recompute_space(intervals)
         self._counts = np.zeros(COUNTS, np.int64)
         self.until_touch = intervals.end.copy()  # where an interval ends early, because others are recomputed from it
         self.recompute_seconds_of = np.full(len(intervals), -1.0)  # as last estimated; -1: not yet, inf: not possible
@@ -121,23 +120,7 @@ class Decider:
         self.run_temporary: dict[int, int] = {}
         self.run_first: dict[int, int] = {}  # the position where a run is recomputed
         self.leaf_of: dict[int, list[int]] = {}
-        self._changes()
-
-    def _changes(self) -> None:
-        """For each interval, the position after which its storage had its value (-1: before the step)."""
-        intervals, graph = self.intervals, self.intervals.graph
-        writes: dict[int, list[int]] = {}
-        for n, node in enumerate(graph.nodes):
-            for s in node.writes:
-                writes.setdefault(s, []).append(n)
-        self.changed = np.array([max(graph.maker[s], -1) for s in intervals.storage], np.int64)
-        self.clean = np.zeros(len(intervals), bool)  # the host has its value if it is stored there between steps
-        for g in np.flatnonzero(
-            np.isin(intervals.storage, [s for s, one in enumerate(graph.storages) if one.persistent])
-        ):
-            before = [n for n in writes.get(int(intervals.storage[g]), ()) if n <= intervals.start[g]]
-            self.changed[g] = before[-1] if before else -1
-            self.clean[g] = not before
+        self.changed, self.clean = last_changes(intervals)
 
     # -- timelines
 
@@ -447,16 +430,3 @@ class Decider:
             else:
                 self.set_swap(g, t)
         return int(self.bytes[t + 1]) <= target
-
-
-def _space(intervals: Gaps) -> RecomputeSpace:
-    nodes, storages, reads = len(intervals.graph.nodes), len(intervals.sizes), len(intervals.arrays.reads)
-    return RecomputeSpace(
-        held=np.empty(storages + 1, np.int64),
-        beside=np.empty(reads + 1, np.int64),
-        leaves=np.empty(reads + 1, np.int64),
-        seen=np.zeros(nodes, np.int64),
-        wanted=np.full(storages, -1, np.int64),
-        list=np.empty(storages + 1, np.int64),
-        heap=np.empty(nodes + 1, np.int64),
-    )

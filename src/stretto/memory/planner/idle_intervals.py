@@ -23,13 +23,26 @@ import numpy as np
 
 from stretto.cached import cached_property
 from stretto.kernels.memory_planner.arrays import DROP, GIVEN, KEEP, NEXT, PERSISTENT, SWAP, TAIL, TEMPORARY, PlanArrays
+from stretto.kernels.memory_planner.recompute import RecomputeSpace
 
 from .graph import Graph
 
 Ints = np.ndarray[tuple[int], np.dtype[np.int64]]
 Bools = np.ndarray[tuple[int], np.dtype[np.bool_]]
 
-__all__ = ["DROP", "KEEP", "NEXT", "SWAP", "TAIL", "Bools", "Gaps", "Ints", "find_idle_intervals"]
+__all__ = [
+    "DROP",
+    "KEEP",
+    "NEXT",
+    "SWAP",
+    "TAIL",
+    "Bools",
+    "Gaps",
+    "Ints",
+    "find_idle_intervals",
+    "last_changes",
+    "recompute_space",
+]
 
 
 @dataclass(frozen=True, eq=False)
@@ -282,3 +295,43 @@ def _recompute_until(graph: Graph, reads: list[tuple[int, ...]]) -> list[int]:
         if change:
             recompute_until[n] = min((change[s] for s in reads[n] if s in change), default=never)
     return recompute_until
+
+
+def last_changes(intervals: Gaps) -> tuple[Ints, Bools]:
+    """When the storage of each interval got the value that it has there, and whether the host has that value.
+
+    Returns
+    -------
+    changed : array [intervals]
+        The position after which the storage had its value; -1: before the step.
+    clean : array [intervals] of bool
+        Whether nothing of the step has written it yet, so that the host has its value if it is stored there between
+        steps.
+    """
+    graph = intervals.graph
+    writes: dict[int, list[int]] = {}
+    for n, node in enumerate(graph.nodes):
+        for s in node.writes:
+            writes.setdefault(s, []).append(n)
+    changed = np.array([max(graph.maker[s], -1) for s in intervals.storage], np.int64)
+    clean = np.zeros(len(intervals), bool)
+    persistent = [s for s, one in enumerate(graph.storages) if one.persistent]
+    for g in np.flatnonzero(np.isin(intervals.storage, persistent)):
+        before = [n for n in writes.get(int(intervals.storage[g]), ()) if n <= intervals.start[g]]
+        changed[g] = before[-1] if before else -1
+        clean[g] = not before
+    return changed, clean
+
+
+def recompute_space(intervals: Gaps) -> RecomputeSpace:
+    """Arrays that the search for the cost of a recomputation works in, large enough for every interval."""
+    nodes, storages, reads = len(intervals.graph.nodes), len(intervals.sizes), len(intervals.arrays.reads)
+    return RecomputeSpace(
+        held=np.empty(storages + 1, np.int64),
+        beside=np.empty(reads + 1, np.int64),
+        leaves=np.empty(reads + 1, np.int64),
+        seen=np.zeros(nodes, np.int64),
+        wanted=np.full(storages, -1, np.int64),
+        list=np.empty(storages + 1, np.int64),
+        heap=np.empty(nodes + 1, np.int64),
+    )

@@ -11,6 +11,8 @@ from stretto.kernels.core import claims
 from . import pass_control
 from .step import BlockStep, StepOutcome
 
+BRIEF = 4e-3  # seconds of a pass, or of a call, that runs on the calling thread: Ctrl-C can wait for it
+
 
 def run_inline(step: BlockStep, profile: str) -> StepOutcome:
     """Make every visit of a step that was compiled before, without threads and without a log."""

@@ -1,1 +1,1 @@
-"""Partitioned states and declared data as arguments of units: how they are recognised, read, and used."""
+"""Options and arguments of units: parts, partitioned states, declared data; how they are checked, read and used."""

@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import socket
 import threading
 import time
 import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Any, Self
@@ -33,12 +33,11 @@ from .calls import Address, BeginTask, HostEvent
 from .choose_fleet import fleet_of
 from .failure_detector import STARTS, FailureDetector, Losses
 from .fleet import HostLost, HostSettings, Member, NotStarted, SentValue, wait_for
-from .host import versions
+from .host_checks import check_versions, killed_for_memory, last_loss
+from .member_calls import MemberCalls
 
-_ASKING = 0.5  # seconds that a host waits for an event before it answers
 _GRACE = 1.0  # seconds in which reports of silent hosts are collected
 _BEGIN = 300.0  # seconds for a task to start: the first time everything is compiled
-_SLACK = 20.0  # seconds beyond patience for the driver's own calls
 _STARVED = 3  # times that a host may run out of memory
 
 
@@ -64,7 +63,7 @@ class Hosts:
         self._patience = float(spec.patience)
         settings = HostSettings(os.urandom(8).hex(), spec.threads, spec.encrypt, self._patience)
         self._fleet = fleet_of(spec, settings)
-        self._members: dict[int, Member] = {}
+        self._calls = MemberCalls(self._patience)
         self._gone: dict[int, bool] = {}  # hosts without a process → whether replacing it has failed before
         self._events: SimpleQueue[HostEvent | tuple[Member, HostLost]] = SimpleQueue()
         self._beside: dict[int, _Beside] = {}  # by incarnation of `begin_beside`
@@ -74,7 +73,6 @@ class Hosts:
         self._sent: deque[Any] = deque()  # answers of calls without a waiting caller
         self._detector = FailureDetector(self._patience, _GRACE)
         self._sent_roster: tuple[dict[int, Address], Any] = {}, SentValue({})  # as it was sent last
-        self._answered: dict[int, float] = {}  # when a host last answered the driver
         self.counted = Losses(spec.restarts)
         self._starved: Counter[int] = Counter()  # losses for lack of memory
 
@@ -89,8 +87,8 @@ class Hosts:
 
     def _start(self) -> None:
         deadline = time.monotonic() + float(self.spec.start_within)
-        self._members = dict(self._fleet.start(range(self.nodes)))
-        for number in list(self._members):
+        self._calls.members = dict(self._fleet.start(range(self.nodes)))
+        for number in list(self._calls.members):
             try:
                 self._greet(number, max(1.0, deadline - time.monotonic()))
             except TimeoutError as error:
@@ -105,7 +103,7 @@ class Hosts:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         with shielding_ctrl_c():
-            members, self._members = self._members, {}
+            members, self._calls.members = self._calls.members, {}
             if kind is None:
                 for answer in [member.call("close") for member in members.values()]:
                     try:
@@ -117,18 +115,13 @@ class Hosts:
     def _end(self, failed: bool) -> None:
         """Kill the remaining hosts. Logs are kept if the job failed, not if the user stopped it."""
         with shielding_ctrl_c():
-            self._members = {}
+            self._calls.members = {}
             self._fleet.close(keep_logs=failed)
 
     # -- incarnations ------------------------------------------------------------------------------------------------
 
-    def begin(
-        self,
-        make: Callable[..., Any],
-        payloads: Mapping[int, Any] | Callable[[int, list[int]], Any],
-    ) -> None:
-        """Start a task on every host, in a new incarnation. Hosts that are lost meanwhile are replaced, and it starts
-        over.
+    def begin(self, make: Callable[..., Any], payloads: Mapping[int, Any] | Callable[[int, list[int]], Any]) -> None:
+        """Start a task on every host, in a new incarnation; over again where a host is lost meanwhile and replaced.
 
         Parameters
         ----------
@@ -143,10 +136,10 @@ class Hosts:
             self._sent.clear()
             self._detector.begin()
             try:
-                begins = {number: self._begin(number, make, payloads) for number in self._members}
-                answers = [(number, self._call(number, "begin", begin)) for number, begin in begins.items()]
+                begins = {number: self._begin(number, make, payloads) for number in self._calls.members}
+                answers = [(number, self._calls.call(number, "begin", begin)) for number, begin in begins.items()]
                 for number, answer in answers:
-                    self._result(number, answer, _BEGIN)
+                    self._calls.result(number, answer, _BEGIN)
                 self.counted.began()
                 return
             except HostLost as lost:
@@ -187,7 +180,7 @@ class Hosts:
                     )
             self.end_beside(ends)
             for host, tasks_of_host in begins.items():
-                begun[host] = self._call(host, "begin_beside", tasks_of_host, self._ended.pop(host, []))
+                begun[host] = self._calls.call(host, "begin_beside", tasks_of_host, self._ended.pop(host, []))
         self.counted.began()
         return numbers
 
@@ -196,15 +189,15 @@ class Hosts:
         with self._changing:
             for number in incarnations:
                 if self._beside.pop(number, None) is not None:
-                    for host in self._members:
+                    for host in self._calls.members:
                         self._ended.setdefault(host, []).append(number)
 
     def ask_beside(
         self, incarnation: int, hosts: Sequence[int], what: str, *args: Any, timeout: float | None = None
     ) -> dict[int, Any]:
         """Call a task of `begin_beside` on several hosts at the same time."""
-        answers = {host: self._call(host, "ask_task", incarnation, what, *args) for host in hosts}
-        return {host: self._result(host, answer, timeout) for host, answer in answers.items()}
+        answers = {host: self._calls.call(host, "ask_task", incarnation, what, *args) for host in hosts}
+        return {host: self._calls.result(host, answer, timeout) for host, answer in answers.items()}
 
     def events_beside(self, incarnation: int, wait: float) -> list[HostEvent]:
         """Events of a task of `begin_beside`, after `wait` seconds at most. Raises HostLost."""
@@ -219,12 +212,12 @@ class Hosts:
 
     def states_each(self, requests: Sequence[tuple[Any, ...]]) -> list[Any]:
         """Call `Host.states` on several hosts at the same time. requests: (host, what, *arguments) each."""
-        answers = [(host, self._call(host, "states", what, *args)) for host, what, *args in requests]
-        return [self._result(host, answer) for host, answer in answers]
+        answers = [(host, self._calls.call(host, "states", what, *args)) for host, what, *args in requests]
+        return [self._calls.result(host, answer) for host, answer in answers]
 
     def _roster(self) -> Any:
         """The addresses of all hosts, by host, to be sent."""
-        now = {host: self.addresses[host] for host in self._members}
+        now = {host: self.addresses[host] for host in self._calls.members}
         if now != self._sent_roster[0]:
             # What only the driver checks is left out: every task of every host gets the roster.
             self._sent_roster = now, SentValue({host: replace(at, versions={}) for host, at in now.items()})
@@ -246,10 +239,10 @@ class Hosts:
             if not failed_before and len(self._gone) < self.nodes - len(self._left):
                 self._warn(f"host {number} was not replaced: {why}; the others share its work")
             self._gone[number] = True
-        if not self._members:
+        left = sorted(self._calls.members)
+        if not left:
             raise RunError(f"no host of the cluster is left; {self.story()}")
-        left = sorted(self._members)
-        self.where = tuple(node if node in self._members else left[node % len(left)] for node in range(self.nodes))
+        self.where = tuple(node if node in left else left[node % len(left)] for node in range(self.nodes))
 
     def _try_to_replace(self, number: int, within: float) -> str:
         """Start a replacement; return why there is none, "" on success."""
@@ -263,18 +256,16 @@ class Hosts:
                 member = self._fleet.replace(number, left)
                 if member is None:
                     return f"no free processors for it within {within:g} s"
-                self._members[number] = member
-                self._greet(number, self._patience + _SLACK)
+                self._calls.members[number] = member
+                self._greet(number, self._calls.seconds)
             except NotStarted as lost:
                 return lost.why
             except RunError as error:
-                if (gone := self._members.pop(number, None)) is not None:
-                    gone.kill()
+                self._calls.drop(number)
                 return str(error)
             except (HostLost, TimeoutError) as lost:
                 why = str(lost)
-                if (gone := self._members.pop(number, None)) is not None:
-                    gone.kill()
+                self._calls.drop(number)
                 continue
             self._check_out_of_memory(number, before)
             return ""
@@ -282,13 +273,13 @@ class Hosts:
 
     def _check_out_of_memory(self, number: int, before: Address | None) -> None:
         """Warn if the previous host ran out of memory: the kernel counter of its machine has increased."""
-        here = self.addresses[number]
-        if before is None or before.machine != here.machine or not 0 <= before.starved < here.starved:
+        killed = killed_for_memory(before, self.addresses[number])
+        if not killed:
             return
         self._starved[number] += 1
         what = (
             f"{self.words(number)} was lost when that machine ran out of memory: its "
-            f"kernel has killed {here.starved - before.starved} processes there since it started"
+            f"kernel has killed {killed} processes there since it started"
         )
         if self._starved[number] >= _STARVED:
             raise RunError(f"{what}, and this was the third time; use more nodes, or machines with more memory")
@@ -303,7 +294,7 @@ class Hosts:
             How the job goes on, for the warning.
         """
         with self._changing:
-            member = self._members.pop(lost.host, None)
+            member = self._calls.members.pop(lost.host, None)
             if member is None:
                 return
             member.kill()
@@ -330,7 +321,7 @@ class Hosts:
     def leave(self, number: int) -> None:
         """End a host. Nothing may be placed on its node any more."""
         with self._changing:
-            member = self._members.pop(number, None)
+            member = self._calls.members.pop(number, None)
             self._gone.pop(number, None)
             self.addresses.pop(number, None)
             self._left.add(number)
@@ -345,31 +336,25 @@ class Hosts:
 
     def words(self, host: int, member: Member | None = None) -> str:
         """A host in words: its machine, and its log unless that is empty."""
-        member, where = member or self._members.get(host), self.addresses.get(host)
-        log = ("" if member is None else member.log()) or ("" if where is None else where.log)
-        at = f" on {where.machine}" if where is not None else f" ({member.note})" if member is not None else ""
-        return f"host {host}{at}{log and f' (log: {log})'}"
+        return self._calls.words(host, self.addresses.get(host), member)
 
     def _warn(self, text: str) -> None:
         warnings.warn(text, RuntimeWarning, stacklevel=4)
 
     def story(self) -> str:
         """The last loss of a host, in words."""
-        if not self.losses:
-            return "no host was lost before"
-        seconds, host, why = self.losses[-1]
-        return f"the last loss, after {seconds:.1f} s, was {host}: {why}"
+        return last_loss(self.losses)
 
     # -- calls -------------------------------------------------------------------------------------------------------
 
     def ask(self, what: str, *args: Any, timeout: float | None = None) -> dict[int, Any]:
         """Call the task on all hosts at the same time; return the results by host."""
-        answers = {number: self._call(number, "ask", what, *args) for number in self._members}
-        return {number: self._result(number, answer, timeout) for number, answer in answers.items()}
+        answers = {number: self._calls.call(number, "ask", what, *args) for number in self._calls.members}
+        return {number: self._calls.result(number, answer, timeout) for number, answer in answers.items()}
 
     def ask_one(self, host: int, what: str, *args: Any, timeout: float | None = None) -> Any:
         """Call the task on one host."""
-        return self._result(host, self._call(host, "ask", what, *args), timeout)
+        return self._calls.result(host, self._calls.call(host, "ask", what, *args), timeout)
 
     def ask_each(
         self, what: str, args: Mapping[int, tuple[Any, ...]], *, timeout: float | None = None
@@ -378,13 +363,12 @@ class Hosts:
 
         A call may take long: a host counts as lost only when it also answers no other calls.
         """
-        answers = {number: self._call(number, "ask", what, *mine) for number, mine in args.items()}
-        seconds = self._patience + _SLACK if timeout is None else timeout
-        return {number: self._heard_result(number, answer, seconds) for number, answer in answers.items()}
+        answers = {number: self._calls.call(number, "ask", what, *mine) for number, mine in args.items()}
+        return {number: self._calls.heard_result(number, answer, timeout) for number, answer in answers.items()}
 
     def send(self, host: int, what: str, *args: Any) -> None:
         """Call the task on one host without waiting; `events` raises what the call raised."""
-        self._sent.append(self._call(host, "ask", what, *args))
+        self._sent.append(self._calls.call(host, "ask", what, *args))
 
     def _check_sent(self) -> None:
         while self._sent:
@@ -398,8 +382,8 @@ class Hosts:
 
     def halt(self) -> None:
         """Halt the task on all hosts."""
-        for number, answer in [(number, self._call(number, "halt")) for number in self._members]:
-            self._result(number, answer)
+        for number, answer in [(number, self._calls.call(number, "halt")) for number in self._calls.members]:
+            self._calls.result(number, answer)
 
     def events(self, wait: float) -> list[HostEvent]:
         """Events of this incarnation, after `wait` seconds at most. Raises HostLost."""
@@ -421,7 +405,7 @@ class Hosts:
                 continue
             if not isinstance(told, HostEvent):
                 member, lost = told
-                if self._members.get(lost.host) is member:
+                if self._calls.members.get(lost.host) is member:
                     raise lost
             elif told.what == "silent":
                 self._detector.silent(time.monotonic(), told.host, int(told.value[0]), float(told.value[1]))
@@ -430,90 +414,34 @@ class Hosts:
 
     def _judge(self) -> None:
         """Let the failure detector decide; it asks the reporting hosts again."""
-        now = time.monotonic()
-        recent = self._patience / 2 + _ASKING
-        answering = [host for host, when in self._answered.items() if now - when < recent]
-        if found := self._detector.judge(now, self._silence, answering):
+        calls = self._calls
+        silence_of = partial(calls.silence, within=_GRACE)
+        if found := self._detector.judge(time.monotonic(), silence_of, calls.answering()):
             whom, votes, silence = found
             raise HostLost(whom, f"{votes} other hosts have heard nothing of it for {silence:.1f} s")
-
-    def _silence(self, by: int, whom: int) -> float:
-        """Seconds for which a host has not heard another; 0 if one of them is lost or does not answer."""
-        if by not in self._members or whom not in self._members:
-            return 0.0
-        try:
-            return float(self._call(by, "heard", whom).result(_GRACE))
-        except (HostLost, TimeoutError):
-            return 0.0
-
-    def _call(self, number: int, method: str, *args: Any) -> Any:
-        member = self._members.get(number)
-        if member is None:
-            raise HostLost(number, "its process has ended")
-        return member.call(method, *args)
-
-    def _result(self, number: int, answer: Any, timeout: float | None = None) -> Any:
-        seconds = self._patience + _SLACK if timeout is None else timeout
-        try:
-            return wait_for(answer, seconds)
-        except TimeoutError:
-            raise HostLost(number, f"did not answer the driver within {seconds:g} s") from None
-
-    def _heard_result(self, number: int, answer: Any, seconds: float) -> Any:
-        """Like `_result`, but without a deadline while the host answers the thread that asks for its events."""
-        began = time.monotonic()
-        while True:
-            try:
-                return wait_for(answer, _ASKING)
-            except TimeoutError:
-                now = time.monotonic()
-                silent = now - max(began, self._answered.get(number, began))
-                if silent > self._patience + _SLACK:
-                    raise HostLost(number, f"has not answered the driver for {silent:.0f} s") from None
-                if now - began > seconds:
-                    raise HostLost(number, f"did not answer the driver within {seconds:g} s") from None
 
     # -- listening ---------------------------------------------------------------------------------------------------
 
     def _greet(self, number: int, within: float) -> None:
         """Read a new host's address and start listening to it."""
-        member = self._members[number]
+        member = self._calls.members[number]
         address: Address = wait_for(member.call("address"), within)
-        self._check_versions(address)
+        check_versions(address, self.addresses.values())
         self.addresses[number] = address
         threading.Thread(target=self._listen, args=(member,), name=f"stretto-events-{number}", daemon=True).start()
 
     def _listen(self, member: Member) -> None:
-        """Ask a host for events until it is lost or replaced; on one thread for each host."""
-        while self._members.get(member.number) is member:
-            try:
-                for told in member.call("events", _ASKING).result(self._patience + _SLACK):
-                    mine = self._beside.get(told.incarnation)
-                    (self._events if mine is None else mine.events).put(told)
-                self._answered[member.number] = time.monotonic()
-            except TimeoutError:
-                self._report(member, HostLost(member.number, "does not answer the driver any more"))
-                return
-            except HostLost as lost:
-                self._report(member, lost)
-                return
-            except Exception as error:
-                self._report(member, HostLost(member.number, f"{type(error).__name__}: {error}"))
-                return
+        """Take a host's events until it is lost or replaced; on one thread for each host."""
+        lost = self._calls.listen(member, self._tell)
+        if lost is not None:
+            self._report(member, lost)
+
+    def _tell(self, told: HostEvent) -> None:
+        """Hand an event to the driver of its task."""
+        mine = self._beside.get(told.incarnation)
+        (self._events if mine is None else mine.events).put(told)
 
     def _report(self, member: Member, lost: HostLost) -> None:
         """Report a lost host to every driver that waits for events."""
         for queue in (self._events, *(mine.events for mine in self._beside.copy().values())):
             queue.put((member, lost))
-
-    def _check_versions(self, address: Address) -> None:
-        """Raise RunError unless the host runs the same versions as the driver and the first host."""
-        others = {"the driver's machine, " + socket.gethostname(): versions()}
-        others |= {other.machine: other.versions for other in list(self.addresses.values())[:1]}
-        for machine, theirs in others.items():
-            for name, version in address.versions.items():
-                if theirs.get(name) != version:
-                    raise RunError(
-                        f"{name} is {version} on {address.machine} and {theirs.get(name)} on {machine}: a job needs "
-                        "the same on every machine of the cluster; install one of them everywhere"
-                    )

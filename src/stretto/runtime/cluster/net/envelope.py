@@ -28,6 +28,8 @@ from numpy.typing import NDArray
 
 from stretto.comm.link import BARE, Frame
 from stretto.comm.messages import Message
+from stretto.errors import RunError
+from stretto.text import show_gib
 
 from .frame_checks import Checker, Malformed, NoCheck
 from .serialization import LARGEST, Claims, pack, prove, unpack
@@ -55,6 +57,23 @@ class _Head(msgspec.Struct, array_like=True, gc=False):
     source: _Count
     target: _Count
     frames: list[tuple[_Number, ...]]  # sequence, acknowledges, asks; then the numbers of its message, if there is one
+
+
+def sendable_bytes(frames: Sequence[Frame], source: int, target: int) -> int:
+    """Bytes of frames from one node to another.
+
+    Raises
+    ------
+    RunError
+        If one of them has more than a host would accept.
+    """
+    sizes = [frame.nbytes for frame in frames]
+    if max(sizes, default=0) > LARGEST:
+        raise RunError(
+            f"a message of {show_gib(max(sizes))} from node {source} to node {target}; at most "
+            f"{show_gib(LARGEST, 0)} travel at once: tick more often, or use more nodes"
+        )
+    return sum(sizes)
 
 
 class Envelopes:

@@ -27,41 +27,33 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from math import ceil, inf
-from typing import Any, NamedTuple
+from typing import Any
 
 import zmq
 
 from stretto.comm.link import Frame
 from stretto.errors import RunError
 from stretto.runtime.cluster.hosts.calls import PROBE, Address
-from stretto.text import show_gib
 
-from .allow_list import DOMAIN, AllowList
+from .allow_list import DOMAIN
 from .counters import Counters
 from .curve_keys import KeyPair
-from .envelope import MAX_PART, Buffer, Envelopes, ReceivedMessage
+from .envelope import MAX_PART, Buffer, Envelopes, ReceivedMessage, sendable_bytes
 from .frame_checks import Checker, Malformed, NoCheck
 from .freed_memory import keep_freed
-from .peer import QUEUED, Peer, Route
-from .serialization import LARGEST
+from .incarnations import Incarnation, Incarnations
+from .peer import QUEUED, Route
+from .peers import Peers
 from .wakeup import Wakeup
 
 MIB = 1 << 20
 _ROUND = 64  # messages received before replies are sent
-_EARLY = 16 * MIB  # bytes kept of an incarnation that other hosts have begun and this one has not
 _DEADLINE = 30.0  # seconds for a function that another thread runs on this one
 _MONITOR_SECONDS = 0.25  # seconds between two reads of the connections' monitors
 _EVENTS, _READABLE, _AT_ONCE = int(zmq.EVENTS), int(zmq.POLLIN), int(zmq.NOBLOCK)  # plain integers: see `connection`
 _log = logging.getLogger("stretto.cluster")
 
 Deliver = Callable[[float, int, int, int, int, list[Frame]], None]
-
-
-class _Incarnation(NamedTuple):
-    """An incarnation that runs: the host of each node (None: any host may send for any node), and its checks."""
-
-    where: tuple[int, ...] | None
-    check: Checker
 
 
 class Wire:
@@ -103,27 +95,21 @@ class Wire:
         reset: Callable[[float, int], None] | None = None,
     ) -> None:
         keep_freed()
-        self.host, self.incarnation = host, -1  # the newest that has begun
-        self._keys, self._credit, self._patience = keys, credit, patience
+        self.host = host
+        self._keys, self._patience = keys, patience
         self._deliver, self._tend, self._silent, self._reset = deliver, tend, silent, reset
-        self._live: dict[int, _Incarnation] = {-1: _Incarnation(None, check or NoCheck())}  # begun and not ended
-        self._over: set[int] = set()  # ended, of those above the floor
-        self._floor = -1  # all incarnations up to this one have ended
+        self._incarnations = Incarnations({-1: Incarnation(None, check or NoCheck())})
         self._envelopes = Envelopes(job, host)
         self._counters = Counters()
-        self._peers: dict[int, Peer] = {}
-        self._hosts: dict[str, int] = {}  # by public key
         self._to_self: deque[tuple[Route, list[Frame]]] = deque()  # messages from a node of this host to another
-        self._early: list[tuple[int, ReceivedMessage, int]] = []  # host, letter, bytes
         self._lock = threading.Lock()  # guards _inbox together with the byte counts of its content
         self._inbox: deque[tuple[int, Route, list[Frame]]] = deque()
         self._roused = self._ended = False
         self._tend_at = inf
         self._maintain_at = 0.0  # time of the next heartbeats and the next check for silent hosts
         self._bell = Wakeup(f"the wire of host {host}")
-        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self._gate = AllowList(self._context) if keys is not None else None
-        self._pull = self._context.socket(zmq.PULL)
+        self._peers = Peers(keys, credit)
+        self._pull = self._peers.context.socket(zmq.PULL)
         try:
             self._bind(ip)
         except zmq.ZMQError as error:
@@ -165,7 +151,7 @@ class Wire:
         ends : collection of int
             Incarnations to end first, as by `end`.
         """
-        begun = _Incarnation(None if where is None else tuple(where), check or NoCheck())
+        begun = Incarnation(None if where is None else tuple(where), check or NoCheck())
         since = incarnation if oldest is None else oldest
 
         def begin() -> None:
@@ -181,17 +167,10 @@ class Wire:
 
     def post(self, host: int, channel: int, source: int, target: int, frames: Sequence[Frame]) -> None:
         """Send frames of one node to another. Frames to a host that is not on the roster are dropped."""
-        size, urgent = 0, False
-        for frame in frames:
-            size += frame.nbytes
-            urgent = urgent or frame.sequence == 0
-            if frame.nbytes > LARGEST:
-                raise RunError(
-                    f"a message of {show_gib(frame.nbytes)} from node {source} to node {target}; at most "
-                    f"{show_gib(LARGEST, 0)} travel at once: tick more often, or use more nodes"
-                )
+        size = sendable_bytes(frames, source, target)
+        urgent = any(frame.sequence == 0 for frame in frames)
         with self._lock:
-            peer = self._peers.get(host)
+            peer = self._peers.by_host.get(host)
             if peer is not None:
                 peer.posted += size
             self._inbox.append((host, (_incarnation_of(frames), channel, source, target), list(frames)))
@@ -201,14 +180,14 @@ class Wire:
 
     def backlog(self, host: int) -> int:
         """Bytes queued for a host, waiting for credit or for the connection."""
-        peer = self._peers.get(host)
+        peer = self._peers.by_host.get(host)
         return 0 if peer is None else max(0, peer.posted - peer.left)
 
     def heard(self, host: int) -> float:
         """Seconds since the last message of a host, or since it was added; 0 for this host, infinity for an unknown
         one.
         """
-        peer = self._peers.get(host)
+        peer = self._peers.by_host.get(host)
         if peer is None:
             return 0.0 if host == self.host else inf
         return max(0.0, time.monotonic() - peer.heard)
@@ -220,14 +199,18 @@ class Wire:
 
     def cut(self, host: int) -> None:
         """Break the connection to a host and reconnect; messages in flight may be lost. For tests of faults."""
-        self._order(self._peers[host].reopen)
+        self._order(self._peers.by_host[host].reopen)
+
+    @property
+    def incarnation(self) -> int:
+        """The newest incarnation that has begun; -1 before the first."""
+        return self._incarnations.newest
 
     @property
     def counters(self) -> Counters:
         """The counters so far."""
         found = self._counters
-        found.refused = 0 if self._gate is None else self._gate.refused
-        found.resent = sum(peer.resent for peer in list(self._peers.values()))
+        found.refused, found.resent = self._peers.refused, self._peers.resent
         return found
 
     def close(self) -> None:
@@ -275,7 +258,7 @@ class Wire:
             bell.asleep = False
             return
         sockets: list[tuple[Any, int]] = [(self._pull, zmq.POLLIN), (bell.fd, zmq.POLLIN)]
-        blocked = [line for peer in self._peers.values() for line in peer.lines if line.blocked]
+        blocked = [line for peer in self._peers.by_host.values() for line in peer.lines if line.blocked]
         sockets += [(line.socket, zmq.POLLOUT) for line in blocked]
         left = min(self._tend_at, self._maintain_at) - time.monotonic()
         ready = {found for found, _ in zmq.zmq_poll(sockets, max(0, ceil(left * 1000)))}
@@ -287,10 +270,10 @@ class Wire:
                 line.blocked = False  # otherwise the next poll would return at once while nothing is queued
 
     def _take_posts(self, now: float) -> None:
-        inbox, peers = self._inbox, self._peers
+        inbox, peers = self._inbox, self._peers.by_host
         for _ in range(len(inbox)):
             host, route, frames = inbox.popleft()
-            if frames and route[0] not in self._live:
+            if frames and route[0] not in self._incarnations.live:
                 peer = peers.get(host)
                 if peer is not None:
                     peer.left += sum(frame.nbytes for frame in frames)
@@ -304,7 +287,7 @@ class Wire:
 
     def _send(self, now: float) -> None:
         counters = self._counters
-        for peer in self._peers.values():
+        for peer in self._peers.by_host.values():
             if peer.waiting:
                 messages, size = peer.send(now, self._encode)
                 counters.sent += messages
@@ -312,7 +295,7 @@ class Wire:
 
     def _encode(self, route: Route, frames: list[Frame]) -> list[Buffer]:
         incarnation, channel, source, target = route
-        return self._envelopes.encode(channel, source, target, frames, self._live[incarnation].check)
+        return self._envelopes.encode(channel, source, target, frames, self._incarnations.live[incarnation].check)
 
     def _receive(self, now: float) -> int:
         """Receive up to _ROUND messages; return how many."""
@@ -346,15 +329,12 @@ class Wire:
 
     def _open(self, now: float, parts: list[zmq.Frame]) -> tuple[int, ReceivedMessage | None]:
         """Identify the sender and decode the header; no letter for an unknown sender or a heartbeat."""
-        host = -1
-        if self._keys is not None:
-            key = parts[0].get("User-Id")
-            host = self._hosts.get(key if isinstance(key, str) else "", -1)
+        host = self._peers.host_of(parts[0])
         letter = None
         if self._keys is None or host >= 0:
             letter = self._envelopes.open([part.buffer for part in parts])
             host = letter.host if self._keys is None else host
-        peer = self._peers.get(host)
+        peer = self._peers.by_host.get(host)
         if peer is None or letter is None:
             self._counters.stranger(self.host)
             return host, None
@@ -365,56 +345,42 @@ class Wire:
 
     def _is_current(self, host: int, letter: ReceivedMessage, size: int) -> bool:
         """Whether a message is of an incarnation that runs; one of an incarnation to come is kept until that begins."""
-        incarnation = letter.incarnation
-        if incarnation in self._live:
+        if letter.incarnation in self._incarnations.live:
             return True
-        kept = sum(entry[2] for entry in self._early)
-        if incarnation > self._floor and incarnation not in self._over and kept + size <= _EARLY:
-            self._early.append((host, letter, size))
-        else:
+        if not self._incarnations.keep(host, letter, size):
             self._counters.dropped += 1
         return False
 
     def _hand_over(self, now: float, host: int, letter: ReceivedMessage) -> None:
-        live = self._live[letter.incarnation]
-        where, source, target = live.where, letter.source, letter.target
-        if where is not None and not (source < len(where) and target < len(where)):
-            raise Malformed("no such node")
-        if where is not None and (where[source] != host or where[target] != self.host):
-            raise Malformed("a node of another host")
-        frames = letter.frames(live.check)
-        back = (letter.incarnation, letter.channel, target, source)
-        peer = self._peers[host]
+        frames = letter.frames(self._incarnations.checked(letter, host, self.host))
+        back = (letter.incarnation, letter.channel, letter.target, letter.source)
+        peer = self._peers.by_host[host]
         for frame in frames:
             if not peer.acknowledged(back, frame.acknowledges):
                 raise Malformed("acknowledges what was not sent")
         if frames:
-            self._call(self._deliver, now, host, letter.channel, source, target, frames)
+            self._call(self._deliver, now, host, letter.channel, letter.source, letter.target, frames)
 
     def _maintain(self, now: float) -> None:
         """Maintain connections, send heartbeats and report silent hosts."""
         beat = self._patience / 10
         self._maintain_at = now + min(beat / 2, _MONITOR_SECONDS)
         self._read_monitors(now)
-        for host, peer in self._peers.items():
+        for host, peer in self._peers.by_host.items():
             for line in peer.lines:
                 line.persist(now)
             if now - peer.spoke >= beat * 0.75:
                 peer.speak(now, self._envelopes.encode(PROBE, 0, 0, ()))
-            if now - peer.heard > self._patience and not peer.silent and self._takes_part(host):
+            if now - peer.heard > self._patience and not peer.silent and self._incarnations.takes_part(host):
                 peer.silent = True
                 self._call(self._silent, host, now - peer.heard)
-
-    def _takes_part(self, host: int) -> bool:
-        """Whether a host has a part in what runs here. One that has none may not have met this host yet."""
-        return any(live.where is None or host in live.where for live in self._live.values())
 
     def _read_monitors(self, now: float) -> None:
         """Read the connections' monitors.
 
         Not for every message: polling hundreds of monitors takes longer than handling a message.
         """
-        for host, peer in self._peers.items():
+        for host, peer in self._peers.by_host.items():
             peer.express.news()
             if peer.data.news():
                 self._counters.reconnects += 1
@@ -422,61 +388,34 @@ class Wire:
                     self._call(self._reset, now, host)
 
     def _end(self, incarnations: Collection[int]) -> None:
-        for number in incarnations:
-            self._live.pop(number, None)
-            self._over.add(number)
+        self._incarnations.end(incarnations)
         with self._lock:
-            for peer in self._peers.values():
+            for peer in self._peers.by_host.values():
                 peer.forget(incarnations)
             posts, self._inbox = self._inbox, deque()
             for post in posts:
                 if post[1][0] not in incarnations:
                     self._inbox.append(post)
-                elif post[0] in self._peers:
-                    self._peers[post[0]].left += sum(frame.nbytes for frame in post[2])
+                elif post[0] in self._peers.by_host:
+                    self._peers.by_host[post[0]].left += sum(frame.nbytes for frame in post[2])
         self._to_self = deque(entry for entry in self._to_self if entry[0][0] not in incarnations)
-        self._early = [entry for entry in self._early if entry[1].incarnation not in incarnations]
 
-    def _meet(self, roster: dict[int, Address], incarnation: int, begun: _Incarnation, oldest: int) -> None:
+    def _meet(self, roster: dict[int, Address], incarnation: int, begun: Incarnation, oldest: int) -> None:
         now = time.monotonic()
         others = {host: address for host, address in roster.items() if host != self.host}
-        self._live[incarnation] = begun
-        self.incarnation = max(self.incarnation, incarnation)
-        self._floor = max(self._floor, oldest - 1)
-        if ended := [number for number in self._live if number <= self._floor]:
+        if ended := self._incarnations.begin(incarnation, begun, oldest):
             self._end(ended)
-        self._over = {number for number in self._over if number > self._floor}
-        if {host: _reached_at(peer.address) for host, peer in self._peers.items()} != {
-            host: _reached_at(address) for host, address in others.items()
-        }:
-            self._connect(others, now)
-        for peer in self._peers.values():
+        if self._peers.follow(others, now):
+            self._maintain_at = 0.0
+        for peer in self._peers.by_host.values():
             peer.heard, peer.silent = now, False
-        early, self._early = self._early, []
-        for host, letter, size in early:
-            if host in self._peers and self._is_current(host, letter, size):
+        for host, letter, size in self._incarnations.take_early():
+            if host in self._peers.by_host and self._is_current(host, letter, size):
                 try:
                     self._hand_over(now, host, letter)
                 except Malformed as wrong:
                     self._counters.wrong(self.host, str(wrong))
         self._roused = True
-
-    def _connect(self, others: Mapping[int, Address], now: float) -> None:
-        """Connect to new addresses, close connections to removed ones, and admit exactly these hosts."""
-        met = {}
-        for host, address in others.items():
-            known = self._peers.pop(host, None)
-            if known is not None and _reached_at(known.address) != _reached_at(address):
-                known.close()
-                known = None
-            met[host] = known or Peer(self._context, address, self._keys, self._credit, now)
-        for gone in self._peers.values():
-            gone.close()
-        self._peers = met
-        self._hosts = {address.public: host for host, address in others.items()}
-        if self._gate is not None:
-            self._gate.allow(self._hosts)
-        self._maintain_at = 0.0
 
     def _call(self, callback: Callable[..., Any], *args: Any) -> Any:
         """Call a callback; log its exception, so that the network thread goes on."""
@@ -502,18 +441,10 @@ class Wire:
         self.endpoint = self._pull.getsockopt_string(zmq.LAST_ENDPOINT)
 
     def _free(self) -> None:
-        for peer in self._peers.values():
-            peer.close()
         self._pull.close(0)
-        if self._gate is not None:
-            self._gate.close()
-        self._context.destroy(0)
+        self._peers.close()
         self._bell.close()
 
 
 def _incarnation_of(frames: Sequence[Frame]) -> int:
     return frames[0].incarnation if frames else -1
-
-
-def _reached_at(address: Address) -> tuple[str, str]:
-    return address.endpoint, address.public

@@ -16,8 +16,7 @@ from __future__ import annotations
 import numpy as np
 
 from stretto.kernels.core.compile import inner
-
-from .scalar import log
+from stretto.kernels.numeric.scalar import log
 
 _FAR = 10.0  # from this x on seven terms of the series reach 1e-16
 _HALF_LOG_2PI = 0.9189385332046728
