@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.data.convert.sparse_structure import is_sparse
-from stretto.data.design.design import Design
+from stretto.data.design.design import Design, refuse_unbounded
+from stretto.data.design.row_design import RowDesign
 from stretto.errors import DataError
 from stretto.solvers.linear.regression import Fit
 
@@ -35,8 +36,13 @@ class Samples:
 
     @staticmethod
     def of(X: Any, which: Ints, weight: Floats) -> Samples:
-        """With sparse X by rows, from which rows are taken."""
-        return Samples(X.tocsr() if is_sparse(X) else X, which, weight)
+        """With sparse X by rows, from which rows are taken; DataError for NaN, infinity and huge numbers."""
+        if is_sparse(X):
+            return Samples(RowDesign.of(X).matrix, which, weight)
+        X = np.ascontiguousarray(X)
+        if X.dtype.kind == "f":
+            refuse_unbounded(X.ravel(), lambda at: divmod(at, X.shape[1]))
+        return Samples(X, which, weight)
 
     def take(self, rows: Ints, owner: str) -> Samples:
         """Only these samples; one that is named twice has twice the weight."""
