@@ -20,6 +20,7 @@ NAMES = {
     "als": "implicit ALS: time to the ranking of the implicit library",
     "confidence": "implicit feedback: NDCG@10 by how confidence grows with the value, beside popularity",
     "recommend": "top 10 for every user, beside the implicit library",
+    "evaluate": "ranking metrics of every user, beside the implicit library; has options",
     "start": "import time, and the first fit in a new process",
     "memory": "growth of resident memory during fit",
     "memory_sizes": "the largest models that train on one GPU, under a cap of 12 GiB and on the whole card",
@@ -93,6 +94,7 @@ GATHERED = (
 )  # made of others, or for others, or in need of an option: only when named
 # All that follows their name is theirs.
 OPTIONS = (
+    "evaluate",
     "loop_corpus",
     "loop_bodies",
     "loops_oracle",

@@ -21,7 +21,7 @@ from stretto.cli.recipes.mf import _PARAMETERS
 from stretto.kernels.build.storage import folder as kernel_folder
 from stretto.warmup.tasks import tasks
 
-COMMANDS = [["train", "mf"], ["recommend"], ["resume"], ["info"], ["generate"], ["explain"], ["warmup"]]
+COMMANDS = [["train", "mf"], ["recommend"], ["evaluate"], ["resume"], ["info"], ["generate"], ["explain"], ["warmup"]]
 
 
 @pytest.fixture(scope="module", autouse=True)

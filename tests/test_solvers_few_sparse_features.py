@@ -223,3 +223,18 @@ def test_values_that_cannot_be_computed_with_are_refused(value: float) -> None:
     X[70, 5] = value
     with pytest.raises(DataError, match="row 70, column 5"):
         st.LogisticRegression().fit(X.tocsr(), y)
+
+
+@pytest.mark.parametrize("seed", [26, 29])
+def test_a_shortened_step_is_not_the_longest_acceptable(seed: int) -> None:
+    """Rare columns and few positives: the minima of the first models are far from the solution."""
+    rng = np.random.default_rng(seed)
+    X = (rng.random((2_000, 120)) < np.minimum(0.5, 0.003 * rng.pareto(1.0, 120) + 0.002)).astype(np.float64)
+    X = np.maximum(X, (rng.random((2_000, 1)) < 0.1) * (rng.random((2_000, 120)) < 0.15))
+    score = X @ (6.0 * rng.standard_normal(120))
+    score += rng.logistic(size=2_000)
+    y = np.where(score > np.quantile(score, 0.97), 1.0, -1.0)
+    for design in (X, sp.csr_array(X)):
+        model = st.LogisticRegression(l1_ratio=1.0, tol=1e-3, n_jobs=1).fit(design, y)
+        assert model.dual_gap_[0] <= 1e-3 * model.objective_[0]
+        assert model.n_iter_[0] <= 7  # nine where a step was halved only until it was acceptable

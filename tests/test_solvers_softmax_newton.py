@@ -193,3 +193,16 @@ def test_a_fit_of_many_values_does_not_suit_one_thread() -> None:
     model = LogisticRegression(0.1, l1_ratio=1.0)
     assert "Newton steps of all features" in model.explain(X, y)
     assert "working sets of features" in model.explain(sp.csr_array(X), y)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_constants_of_all_classes_do_not_stay_in_the_model(seed: int) -> None:
+    """With a weak L1 penalty all classes of a feature enter; along a constant for all, only the penalty changes."""
+    rng = np.random.default_rng(seed)
+    X, W = rng.standard_normal((1_000, 20)) + 3.0, rng.standard_normal((20, 3))
+    y = np.argmax(0.5 * (X - 3.0) @ W + rng.gumbel(size=(1_000, 3)), axis=1)
+    for C in (1.0, 10.0, 100.0):
+        model = LogisticRegression(C, l1_ratio=1.0, n_jobs=1).fit(X, y)
+        assert model.n_iter_[0] <= 8  # twelve to fifteen at C = 10 without moves along the constants
+        middle = np.median(model.coef_, axis=0)
+        assert np.all(np.abs(middle) <= 1e-2)

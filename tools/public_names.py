@@ -20,6 +20,7 @@ SPACES = {
     "st.schedule": "stretto.schedule",
     "st.tables": "stretto.tables",
     "st.faults": "stretto.faults",
+    "st.metrics": "stretto.metrics",
     "st.memory": "stretto.memory",
     "stretto.errors": "stretto.errors",
 }
@@ -59,6 +60,10 @@ MET = (
     "stretto.data.describe:Description",
     "stretto.data.describe:Skew",
     "stretto.data.generate.ratings:Generated",
+    "stretto.evaluation.splits:Splits",
+    "stretto.evaluation.table:Evaluation",
+    "stretto.evaluation.table:Score",
+    "stretto.evaluation.scorers:Scorer",
     "stretto.models.linear.path:LinearPath",
     "stretto.runtime.simulated.blocks.report:RotationReport",
     "stretto.runtime.simulated.blocks.report:PassReport",

@@ -19,6 +19,7 @@ PAGES = (
     ("memory", "GPU memory: `st.memory`", ("stretto.memory",)),
     ("schedules", "Schedules: `st.schedule`", ("stretto.schedule",)),
     ("errors", "Errors and warnings: `stretto.errors`", ("stretto.errors",)),
+    ("evaluation", "Evaluation", ("stretto.metrics", "stretto.evaluation")),
     ("models", "Models", ("stretto.models",)),
     ("tables", "Parameter tables", ("stretto.tables", "stretto.store", "stretto.consistency", "stretto.comm")),
     ("simulation", "Simulated clusters and faults", ("stretto.runtime.simulated",)),
@@ -30,7 +31,19 @@ PAGES = (
     ("programs", "Programs and plans", ("stretto.programs", "stretto.entry", "stretto.plan")),
 )
 ORDER = (
-    *("models", "data", "loops", "programs", "schedules", "tables", "tasks", "runtimes", "simulation", "memory"),
+    *(
+        "models",
+        "evaluation",
+        "data",
+        "loops",
+        "programs",
+        "schedules",
+        "tables",
+        "tasks",
+        "runtimes",
+        "simulation",
+        "memory",
+    ),
     "errors",
 )
 NOTE = "<!-- Generated from docstrings by `make reference`. Edit the docstrings instead. -->"

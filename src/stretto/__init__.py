@@ -13,7 +13,7 @@ from stretto.deprecation import deprecated_names
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from stretto import faults, memory, schedule, tables
+    from stretto import faults, memory, metrics, schedule, tables
     from stretto.consistency.replication import add, average, random_share, round_robin, top
     from stretto.consistency.rules import ASP, BSP, SSP
     from stretto.data.convert.convert import as_data
@@ -28,9 +28,12 @@ if TYPE_CHECKING:
     from stretto.data.records.sparse import sparse
     from stretto.data.write import write
     from stretto.entry import run
+    from stretto.evaluation.cross_validation import cross_validate
+    from stretto.evaluation.evaluate import evaluate
+    from stretto.evaluation.scorers import scorer
+    from stretto.evaluation.splits import split
     from stretto.keyed import integers, normal, uniform
     from stretto.loops.parallel import parallel
-    from stretto.models.factorization.cross_validation import cross_validate, split
     from stretto.models.factorization.estimator import MatrixFactorization
     from stretto.models.factorization.fold_in import NewRows
     from stretto.models.linear.cross_validation.elastic_net_cv import ElasticNetCV
@@ -98,10 +101,11 @@ _SHELF = {
     "branch": "stretto.tasks.front:branch",
     "buffer": "stretto.state.buffer:buffer",
     "cocoa": "stretto.tasks.cocoa.task:cocoa",
-    "cross_validate": "stretto.models.factorization.cross_validation:cross_validate",
+    "cross_validate": "stretto.evaluation.cross_validation:cross_validate",
     "dense": "stretto.data.records.dense:dense",
     "enet_path": "stretto.models.linear.path:enet_path",
     "epochs": "stretto.runtime.epochs:epochs",
+    "evaluate": "stretto.evaluation.evaluate:evaluate",
     "faults": "stretto:faults",
     "files": "stretto.tasks.files:files",
     "full": "stretto.state.make:full",
@@ -111,6 +115,7 @@ _SHELF = {
     "lasso_path": "stretto.models.linear.path:lasso_path",
     "loop": "stretto.tasks.front:loop",
     "memory": "stretto:memory",
+    "metrics": "stretto:metrics",
     "normal": "stretto.keyed:normal",
     "parallel": "stretto.loops.parallel:parallel",
     "parallel_units": "stretto.tasks.front:parallel_units",
@@ -123,11 +128,12 @@ _SHELF = {
     "run": "stretto.entry:run",
     "samples": "stretto.data.records.samples:samples",
     "schedule": "stretto:schedule",
+    "scorer": "stretto.evaluation.scorers:scorer",
     "seq": "stretto.tasks.front:seq",
     "source": "stretto.tasks.arguments:source",
     "sparse": "stretto.data.records.sparse:sparse",
     "sparse_rows": "stretto.state.make:sparse_rows",
-    "split": "stretto.models.factorization.cross_validation:split",
+    "split": "stretto.evaluation.splits:split",
     "stalls": "stretto.tasks.front:stalls",
     "state": "stretto.state.make:state",
     "tables": "stretto:tables",
@@ -181,6 +187,7 @@ __all__ = [
     "dense",
     "enet_path",
     "epochs",
+    "evaluate",
     "faults",
     "files",
     "full",
@@ -190,6 +197,7 @@ __all__ = [
     "lasso_path",
     "loop",
     "memory",
+    "metrics",
     "normal",
     "parallel",
     "parallel_units",
@@ -202,6 +210,7 @@ __all__ = [
     "run",
     "samples",
     "schedule",
+    "scorer",
     "seq",
     "source",
     "sparse",

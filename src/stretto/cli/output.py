@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable, Sequence
 
@@ -40,12 +41,15 @@ _NAMES = {
 
 def metric_name(key: str) -> str:
     """
-    >>> metric_name("test_rmse"), metric_name("train_loss"), metric_name("log_likelihood")
-    ('test RMSE', 'train loss', 'log-likelihood')
+    >>> metric_name("test_rmse"), metric_name("train_loss"), metric_name("log_likelihood"), metric_name("test_map20")
+    ('test RMSE', 'train loss', 'log-likelihood', 'test map@20')
     """
     if key in _NAMES:
         return _NAMES[key]
     part, _, name = key.partition("_")
+    ranked = re.fullmatch(r"([a-z_]+?)(\d+)", name)
+    if ranked is not None:
+        return f"{part} {ranked[1]}@{ranked[2]}"
     return f"{part} {name.upper() if name in {'rmse', 'mae'} else name}"
 
 

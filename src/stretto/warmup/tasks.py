@@ -290,7 +290,11 @@ def _rounds() -> None:
 
 
 def _serve(data: Any) -> None:
+    from stretto.evaluation.evaluate import evaluate
+    from stretto.evaluation.splits import split
+
     model = _fit(data)
+    evaluate(model, split.leave_k_out(data)[1], metrics=("ndcg@10", "rmse"))
     model.recommend([0, 1], 3)
     model.recommend([0, 1], 3, filter_seen=False)
     model.similar_items([0], 3)

@@ -295,7 +295,7 @@ def fit(
         load_model(norm, l1, l2, coef, small, column, k, H)
         numbers[WORK] += minimise(
             H, small[Q], small[L1], small[UNIT], k, CLOSE * worst_violation(norm, l1, l2, coef, small), small[B],
-            small[H_B], U, small[INVERSE], small[STEP], column[p:],
+            small[H_B], U, small[INVERSE], small[STEP], column[p:], column, 0,
         )  # fmt: skip
         t = _advance(
             XT, y, weight, mean, intercept, l1, l2, numbers[MASS], coef, vectors, small, column, k, numbers

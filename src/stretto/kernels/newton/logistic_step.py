@@ -39,7 +39,8 @@ _NEAR = 0.9  # share of l1 from which on a gradient's column is in the model
 _FEW = 16  # columns that are all in the model
 CLOSE = 5e-2  # violation of the model's minimum, as a share of the violation at its start
 _DECREASE = 1e-4  # share of the predicted decrease that a step must achieve
-_HALVINGS = 30
+_POOR = 0.2  # share below which a part of the step is too long: a quadratic function decreases by half or more
+HALVINGS = 30
 # Steps without progress after which the fit ends. Progress halves the gap, or lowers the objective by a share of it.
 _IDLE, _SHARE = 10, 0.1
 _MANY = 12  # columns whose products take longer than the other passes of a step
@@ -304,21 +305,54 @@ def settle_step(y, weight, intercept, b, value, pull, bend, vectors, small, p, n
         numbers[KNOWN] = 1.0
 
 
+@inner
+def too_long(objective, predicted, t, numbers):
+    """Whether a part t < 1 of the step, to this objective, achieves so little that a smaller part may be better."""
+    return t < 1.0 and numbers[OBJECTIVE] - objective < -_POOR * t * predicted
+
+
+@inner(apart=True)
+def _evaluate_at(t, turn, y, weight, l1, l2, coef, vectors, small, column, k, numbers):
+    """Evaluate the loss after a share t of the step; return the objective, the loss, Σ v and Σ d."""
+    z, way, there = vectors[Z], vectors[WAY], vectors[THERE]
+    for i in range(z.shape[0]):
+        there[i] = z[i] + t * way[i]
+    value, pull, bend = evaluated(y, there, weight, numbers[INTERCEPT] + t * turn, vectors[V], vectors[D])
+    return value + penalty_at(l1, l2, coef, small[STEP], column, k, t), value, pull, bend
+
+
 @inner(apart=True)
 def search_line(y, weight, intercept, l1, l2, turn, predicted, t, coef, vectors, small, column, k, numbers):
-    """Move along `vectors[WAY]`, from a share t of the step on; return the share, 0 if none decreases the objective."""
-    n = y.shape[0]
-    z, v, d, way, there = vectors[Z], vectors[V], vectors[D], vectors[WAY], vectors[THERE]
-    b = numbers[INTERCEPT]
-    for _ in range(_HALVINGS):
-        for i in range(n):
-            there[i] = z[i] + t * way[i]
-        value, pull, bend = evaluated(y, there, weight, b + t * turn, v, d)
-        if accepts(value + penalty_at(l1, l2, coef, small[STEP], column, k, t), predicted, t, numbers):
-            move(t, coef, vectors, small, column, k)
-            settle(y, weight, intercept, b + t * turn, value, pull, bend, vectors, numbers)
-            return t
-        t *= 0.5
-    # v and d are those of a point that was rejected.
-    evaluated(y, z, weight, b, v, d)
-    return 0.0
+    """Move along `vectors[WAY]`, from a share t of the step on; return the share, 0 if none is good enough.
+
+    The share is halved until the step is good enough. Where that is too long, the share is halved on while the
+    objective falls.
+    """
+    tried, good = 0, False
+    objective, value, pull, bend = 0.0, 0.0, 0.0, 0.0
+    while tried < HALVINGS and not good:
+        objective, value, pull, bend = _evaluate_at(
+            t, turn, y, weight, l1, l2, coef, vectors, small, column, k, numbers
+        )
+        tried += 1
+        good = accepts(objective, predicted, t, numbers)
+        t *= 1.0 if good else 0.5
+    if not good:
+        # v and d are those of a point that was rejected.
+        evaluated(y, vectors[Z], weight, numbers[INTERCEPT], vectors[V], vectors[D])
+        return 0.0
+    further = too_long(objective, predicted, t, numbers)
+    while further and tried < HALVINGS:
+        best = objective
+        objective, value, pull, bend = _evaluate_at(
+            0.5 * t, turn, y, weight, l1, l2, coef, vectors, small, column, k, numbers
+        )
+        tried += 1
+        further = objective < best
+        if further:
+            t *= 0.5
+        else:
+            _, value, pull, bend = _evaluate_at(t, turn, y, weight, l1, l2, coef, vectors, small, column, k, numbers)
+    move(t, coef, vectors, small, column, k)
+    settle(y, weight, intercept, numbers[INTERCEPT] + t * turn, value, pull, bend, vectors, numbers)
+    return t

@@ -4,6 +4,9 @@ Sweeps of coordinate descent find the support. Where a sweep changes no sign, a 
 gives the minimum on it. A step towards that minimum ends at the first coordinate that becomes zero, so that the
 objective never grows.
 
+In softmax regression a constant added to all classes of a feature changes no probability, and H is singular along it.
+Without an L2 penalty, the constant that lowers the L1 penalty most is added before a factor; one class becomes zero.
+
 All inner loops add one row to another, and vectorise without changing the order of a sum.
 """
 
@@ -11,6 +14,7 @@ from __future__ import annotations
 
 from stretto.kernels.core.compile import inner
 from stretto.kernels.linear.quadratic import soft
+from stretto.kernels.newton.softmax_descent import cheapest_shift
 from stretto.kernels.numeric.vector import fma, load, load_part, splat, store, store_part
 
 _TOGETHER = 4  # pivots whose updates of the other rows are made in one pass
@@ -120,10 +124,25 @@ def _straight(H, q, l1, k, b, h, U, inverse, s, which):
 
 
 @inner(apart=True)
-def minimise(H, q, l1, unit, k, tolerance, b, h, U, inverse, s, which):
+def _shift(l1, k, b, column, classes, order):
+    """Add to all classes of a feature what lowers the penalty most: it changes no probability. order: scratch."""
+    a = 0
+    while a + classes <= k:
+        if column[a] % classes == 0 and column[a + classes - 1] == column[a] + classes - 1:
+            by = cheapest_shift(b[a : a + classes], classes, l1[a], 0.0, order)
+            for c in range(a, a + classes):
+                b[c] = b[c] - by if b[c] != by else 0.0
+            a += classes
+        else:
+            a += 1
+
+
+@inner(apart=True)
+def minimise(H, q, l1, unit, k, tolerance, b, h, U, inverse, s, which, column, classes):
     """Minimise over b [k], the start and the solution, until a sweep changes no gradient by more than tolerance · unit.
 
     H [k, ·]: zero diagonal where a coordinate must not move. h, inverse, s [k], U [k, ·] and which [k] int64: scratch.
+    classes : 0; or of a softmax regression without an L2 penalty, where column [k] are feature · classes + class
     Returns the number of sweeps and factors.
     """
     _multiply(H, k, b, h)
@@ -153,6 +172,9 @@ def minimise(H, q, l1, unit, k, tolerance, b, h, U, inverse, s, which):
         if worst <= tolerance:
             break
         if ((moved == 0 and made >= _FIRST) or made % _REGULARLY == 0) and factors < _FACTORS:
+            if classes > 0:
+                _shift(l1, k, b, column, classes, inverse)
+                _multiply(H, k, b, h)
             cut = True
             while cut and factors < _FACTORS:
                 cut = _straight(H, q, l1, k, b, h, U, inverse, s, which)

@@ -30,12 +30,12 @@ from .logistic_step import (
     COUNT,
     GAP,
     H_B,
+    HALVINGS,
     HIGH,
     IDLE,
     INVERSE,
     KNOWN,
     L1,
-    NUMBERS,
     OBJECTIVE,
     PULL,
     STALLED,
@@ -47,43 +47,32 @@ from .logistic_step import (
     WORK,
     B,
     Q,
+    accepts,
     choose,
     enough_products,
     find_step,
     load_model,
+    too_long,
     worst_violation,
 )
 from .small_model import minimise
+from .softmax_bound import COMMON, EXCESS, MASSES, ODDS, measure, mixing, total_mass
 from .softmax_rows import (
     CLASS,
-    COST,
     THERE,
     WAY,
     WEIGHT,
-    WRONG,
     P,
     Z,
     evaluate,
     gradient,
-    mixed_entropy,
     pack,
     pair_products,
     sixteens,
     spread_step,
 )
 
-# Rows of `classes` [CLASSES, k + 4]: weight of each class, its log odds without features, sums of residuals, and
-# scratch.
-MASSES, ODDS, EXCESS, COMMON = range(4)
-CLASSES = 4
-# Of `numbers` [SIZE]: the slots of `logistic_step`, and the best dual value so far.
-DUAL = NUMBERS
-SIZE = NUMBERS + 1
-_DECREASE = 1e-4  # share of the predicted decrease that a step must achieve
-_HALVINGS = 30
 _IDLE, _SHARE = 10, 0.1  # as in `logistic_step`
-_DOWN = 1.0 - 2.0**-50  # rounds the scale of the dual point, so that rounding violates no constraint
-_ROUNDING = 1e-13  # relative error of a sum
 _TURNS = 4  # Newton steps of the intercepts alone, at most
 _TURN = 0.05  # share of the wanted gap that mixing the rest of the residuals may cost
 
@@ -151,85 +140,10 @@ def predict(n, p, k, span, lead, packed, coef, scores, samples, numbers):
 
 
 @inner(apart=True)
-def _mixing(excess, masses, k, intercept, least, common):
-    """Share of the common probabilities that makes the residuals of each class add up to zero; fills `common`."""
-    share, whole = 0.0, 0.0
-    if not intercept:
-        return share
-    for c in range(k):
-        whole += masses[c]
-        if excess[c] > least:
-            share = max(share, excess[c] / (excess[c] + masses[c]))
-    if share <= 1e-15:
-        return 0.0
-    size = 0.0
-    for c in range(k):
-        away = excess[c] if abs(excess[c]) > least else 0.0
-        common[c] = max(0.0, masses[c] - (1.0 - share) / share * away) / whole
-        size += common[c]
-    for c in range(k):
-        common[c] /= size
-    return share
-
-
-@inner(apart=True)
-def _measure(p, k, intercept, l1, l2, coef, first, small, samples, classes, numbers):
-    """Write the objective, the best dual value and the gap to `numbers`, given the gradients."""
-    pull, masses, excess = small[PULL], classes[MASSES], classes[EXCESS]
-    weight, wrong, cost = samples[WEIGHT], samples[WRONG], samples[COST]
-    for i in range(0, weight.shape[0], 16):
-        store(cost, i, mul(load(weight, i), load(wrong, i)))
-    least, rest = _ROUNDING * added(cost), 0.0
-    for c in range(k - 1):
-        excess[c] = -pull[p * k + c]
-        rest += pull[p * k + c]
-    excess[k - 1] = rest
-    common = classes[COMMON]
-    share = _mixing(excess, masses, k, intercept, least, common)
-    floor = 0.0
-    if share > 0.0:
-        for c in range(k):
-            floor -= _mass(masses, k) * common[c] * log(max(common[c], 1e-300))
-    penalty, beyond, most, hard, soft = 0.0, 0.0, 0.0, False, False
-    for a in range(p * k):
-        penalty += l1[a] * abs(coef[a]) + 0.5 * l2[a] * coef[a] * coef[a]
-        size = abs((1.0 - share) * pull[a] + share * first[a])
-        if size > l1[a]:
-            if l2[a] > 0.0:
-                beyond += (size - l1[a]) * (size - l1[a]) / (2.0 * l2[a])
-            else:
-                hard = True
-            if l1[a] > 0.0:
-                most = max(most, size / l1[a])
-            else:
-                soft = True
-    dual = 0.0
-    if not hard:
-        dual = max(dual, (1.0 - share) * mixed_entropy(samples, 1.0) + share * floor - beyond)
-    if not soft and most > 1.0:
-        c = _DOWN / most
-        dual = max(dual, (1.0 - share) * mixed_entropy(samples, c) + share * c * floor)
-    objective = numbers[VALUE] + penalty
-    numbers[OBJECTIVE] = objective
-    numbers[DUAL] = max(numbers[DUAL], dual)
-    gap = objective - numbers[DUAL]
-    numbers[GAP] = gap if gap >= 0.0 else (0.0 if -gap <= 1e-10 * abs(objective) else -gap)
-
-
-@inner
-def _mass(masses, k):
-    """Σ weight."""
-    s = 0.0
-    for c in range(k):
-        s += masses[c]
-    return s
-
-
-@inner(apart=True)
 def _ended(p, k, intercept, l1, l2, goal, steps, coef, first, small, samples, classes, numbers):
     """Compute the gap from the gradients; return whether the fit ends here."""
     numbers[KNOWN] = 1.0
-    _measure(p, k, intercept, l1, l2, coef, first, small, samples, classes, numbers)
+    measure(p, k, intercept, l1, l2, coef, first, small, samples, classes, numbers)
     gap = numbers[GAP]
     if not gap > goal or numbers[STEPS] == steps or not math.isfinite(numbers[OBJECTIVE]):
         return True
@@ -293,7 +207,7 @@ def _settle(n, p, k, span, lead, packed, scores, samples, classes, goal, coef, n
     z, there, chance, weight = scores[Z], scores[THERE], scores[P], samples[WEIGHT]
     masses, excess, common = classes[MASSES], classes[EXCESS], classes[COMMON]
     H, step = classes[4 : 4 + k], classes[4 + k]
-    mass = _mass(masses, k)
+    mass = total_mass(masses, k)
     for _ in range(_TURNS):
         worst = 0.0
         for c in range(k):
@@ -303,7 +217,7 @@ def _settle(n, p, k, span, lead, packed, scores, samples, classes, goal, coef, n
                 for i in range(0, sixteens(n, top), 16):
                     s = add(s, load(packed, at + i))
             excess[c] = total(s)
-        share = _mixing(excess, masses, k, True, 0.0, common)
+        share = mixing(excess, masses, k, True, 0.0, common)
         worst = share * mass * log(np.float64(k))
         if not worst > _TURN * goal:
             return
@@ -358,6 +272,21 @@ def _settle(n, p, k, span, lead, packed, scores, samples, classes, goal, coef, n
 
 
 @inner(apart=True)
+def _evaluate_at(t, n, p, k, span, lead, packed, scores, samples, l1, l2, coef, change):
+    """Evaluate the loss after a share t of the change of the coefficients; return the objective and the loss."""
+    z, way, there = scores[Z], scores[WAY], scores[THERE]
+    by = splat(t)
+    for i in range(0, z.shape[0], 16):
+        store(there, i, fma(by, load(way, i), load(z, i)))
+    value = evaluate(there, n, k, span, lead, packed, scores[P], samples)
+    penalty = 0.0
+    for a in range(p * k):
+        x = coef[a] + t * change[a]
+        penalty += l1[a] * abs(x) + 0.5 * l2[a] * x * x
+    return value + penalty, value
+
+
+@inner(apart=True)
 def _advance(n, p, k, span, lead, packed, scores, samples, l1, l2, coef, change, small, column, count, numbers):
     """Move along the line to the model's minimum; return the share of the way, 0 if none decreases the objective."""
     moved, _, predicted = find_step(l1, l2, 0.0, coef, small, column, count, numbers)
@@ -367,30 +296,34 @@ def _advance(n, p, k, span, lead, packed, scores, samples, l1, l2, coef, change,
         change[a] = 0.0
     for a in range(count):
         change[column[a]] = small[STEP, a]
-    z, way, there, chance = scores[Z], scores[WAY], scores[THERE], scores[P]
-    spread_step(n, p, k, span, packed, change, way)
-    old, t = numbers[OBJECTIVE], 1.0
-    for _ in range(_HALVINGS):
-        by = splat(t)
-        for i in range(0, z.shape[0], 16):
-            store(there, i, fma(by, load(way, i), load(z, i)))
-        value = evaluate(there, n, k, span, lead, packed, chance, samples)
-        penalty = 0.0
-        for a in range(p * k):
-            x = coef[a] + t * change[a]
-            penalty += l1[a] * abs(x) + 0.5 * l2[a] * x * x
-        # The last term is the rounding error of two equal sums.
-        if value + penalty <= old + _DECREASE * t * predicted + 4e-15 * abs(old):
-            for i in range(0, z.shape[0], 16):
-                store(z, i, load(there, i))
-            for a in range(count):
-                j = column[a]
-                coef[j] = small[B, a] if t == 1.0 else coef[j] + t * change[j]
-            numbers[VALUE] = value
-            return t
-        t *= 0.5
-    evaluate(z, n, k, span, lead, packed, chance, samples)
-    return 0.0
+    z, there = scores[Z], scores[THERE]
+    spread_step(n, p, k, span, packed, change, scores[WAY])
+    t, tried, good = 1.0, 0, False
+    objective, value = 0.0, 0.0
+    while tried < HALVINGS and not good:
+        objective, value = _evaluate_at(t, n, p, k, span, lead, packed, scores, samples, l1, l2, coef, change)
+        tried += 1
+        good = accepts(objective, predicted, t, numbers)
+        t *= 1.0 if good else 0.5
+    if not good:
+        evaluate(z, n, k, span, lead, packed, scores[P], samples)
+        return 0.0
+    further = too_long(objective, predicted, t, numbers)
+    while further and tried < HALVINGS:
+        best = objective
+        objective, value = _evaluate_at(0.5 * t, n, p, k, span, lead, packed, scores, samples, l1, l2, coef, change)
+        tried += 1
+        further = objective < best
+        t *= 0.5 if further else 1.0
+        if not further:
+            _, value = _evaluate_at(t, n, p, k, span, lead, packed, scores, samples, l1, l2, coef, change)
+    for i in range(0, z.shape[0], 16):
+        store(z, i, load(there, i))
+    for a in range(count):
+        j = column[a]
+        coef[j] = small[B, a] if t == 1.0 else coef[j] + t * change[j]
+    numbers[VALUE] = value
+    return t
 
 
 @kernel
@@ -404,6 +337,9 @@ def fit(
     state. norm: 0 for coefficients that stay. Results in `numbers`; all arrays from `tile` on are scratch.
     """
     size = (p + 1) * k
+    shifts = k  # without an L2 penalty, a constant added to all classes of a feature changes the penalty alone
+    for a in range(p * k):
+        shifts = shifts if l1[a] > 0.0 and l2[a] == 0.0 else 0
     numbers[STEPS], numbers[WORK], numbers[STALLED] = 0.0, 0.0, 0.0
     while True:
         if numbers[KNOWN] == 0.0:
@@ -425,7 +361,7 @@ def fit(
         load_model(norm, l1, l2, coef, small, column, count, H)
         numbers[WORK] += minimise(
             H, small[Q], small[L1], small[UNIT], count, CLOSE * worst_violation(norm, l1, l2, coef, small), small[B],
-            small[H_B], U, small[INVERSE], small[STEP], column[size:],
+            small[H_B], U, small[INVERSE], small[STEP], column[size:], column, shifts,
         )  # fmt: skip
         t = _advance(
             n, p, k, span, lead, packed, scores, samples, l1, l2, coef, change, small, column, count, numbers

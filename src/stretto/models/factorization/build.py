@@ -40,6 +40,8 @@ from .input import RatingsInput
 class FactorJob(Job, Protocol):
     """Interface of a job that learns factors."""
 
+    held: Any  # what is measured after each epoch, or None
+
     @property
     def problem(self) -> FactorizationProblem: ...
 

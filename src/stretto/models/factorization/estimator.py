@@ -84,8 +84,10 @@ class MatrixFactorization(FactorizationPrediction):
     init_scale : float or None, default None
         The first factors have standard deviation init_scale / √n_components, for ratings of spread 1; None: 0.05 for
         sgd, 0.1 with the schedule "adaptive", 1 for the others.
-    early_stopping : bool, default False
-        Hold out a part (or give `fit` a validation set) and stop when its error no longer falls.
+    early_stopping : bool or str, default False
+        Hold out a part (or give `fit` a validation set) and stop when its error no longer falls; for implicit feedback,
+        when its NDCG@10 no longer rises. The name of a ranking metric, such as "ndcg@10" or "recall@20", watches that:
+        of at most 10,000 users, whose held-out values above 0 are relevant.
     validation_fraction : float, default 0.1
         Share held out for early stopping.
     n_iter_no_change : int, default 3
@@ -198,7 +200,7 @@ class MatrixFactorization(FactorizationPrediction):
         linear_solver: str = "cholesky",
         inner: int = 3,
         init_scale: float | None = None,
-        early_stopping: bool = False,
+        early_stopping: bool | str = False,
         validation_fraction: float = 0.1,
         n_iter_no_change: int = 3,
         tol: float = 1e-4,

@@ -27,6 +27,7 @@ from stretto.solvers.factorization.counted_plan import CountedRatings
 from stretto.solvers.factorization.held_out import named
 from stretto.solvers.factorization.ndcg import METRIC
 from stretto.solvers.factorization.problem import FactorizationProblem, Moments
+from stretto.solvers.factorization.watched import WatchedRanking, key_of, metric_of
 
 from .align import Aligned, entries_of, has_ids
 from .build import EarlierFit, FactorJob, count, going_on, lay_out_factors, put_factors, refuse_duplicates
@@ -241,6 +242,7 @@ class FactorizationFitting(FactorizationParameters):
                 refuse_duplicates(job, feed)
             if earlier is not None:
                 put_factors(job, earlier)
+            self._watch(job, feed, folder)
             trainer = JobTrainer(
                 job,
                 crew,
@@ -266,9 +268,20 @@ class FactorizationFitting(FactorizationParameters):
             # Keep what was learned; the caller gets the interruption as from any Python code.
             raise KeyboardInterrupt
 
+    def _watch(self, job: FactorJob, feed: RatingsInput, scratch: Path | None) -> None:
+        """Measure the metric that `early_stopping` names, besides what the job measures."""
+        if not isinstance(self.early_stopping, str) or feed.test is None:
+            return
+        seen, cuts = mf_serve.RatedItems.of(feed.trained_on, scratch), (job.plan.logical.rows, job.plan.logical.cols)
+        biased = job.problem.biases
+        job.held = WatchedRanking.of(job.held, metric_of(self.early_stopping), feed.test, seen, cuts, biased=biased)
+
     def _patience(self, test: Data | Aligned | None) -> Patience | None:
         if not self.early_stopping:
             return None
+        if isinstance(self.early_stopping, str) and test is not None:
+            metric = key_of(metric_of(self.early_stopping))
+            return Patience(self.n_iter_no_change, self.tol, metric, rises=True)
         metric = METRIC if self.implicit else next(iter(named("test", 0.0, self.loss)))
         watched = None if test is None else metric
         return Patience(self.n_iter_no_change, self.tol, watched, rises=self.implicit and test is not None)

@@ -26,6 +26,7 @@ from stretto.runtime.blocks.source import EntrySource
 from stretto.runtime.runtimes import Runtime
 from stretto.solvers.factorization import factors as mf_serve
 from stretto.solvers.factorization.problem import FactorizationProblem, parameter_of
+from stretto.solvers.factorization.watched import metric_of
 
 from .fold_in import FittedProblem
 from .options import unused_options
@@ -56,7 +57,7 @@ class FactorizationParameters(
     linear_solver: str
     inner: int
     init_scale: float | None
-    early_stopping: bool
+    early_stopping: bool | str
     validation_fraction: float
     n_iter_no_change: int
     tol: float
@@ -109,7 +110,11 @@ class FactorizationParameters(
         check = checks.of(self)
         check.choice("profile", self.profile, PROFILES)
         check.choice("duplicates", self.duplicates, POLICIES)
-        check.flags(early_stopping=self.early_stopping, warm_start=self.warm_start)
+        check.flags(warm_start=self.warm_start)
+        if isinstance(self.early_stopping, str):
+            metric_of(self.early_stopping)
+        else:
+            check.flags(early_stopping=self.early_stopping)
         check.number("width", self.width, least=1, whole=True)
         check.number("n_iter_no_change", self.n_iter_no_change, least=1, whole=True)
         check.number("tol", self.tol, least=0)

@@ -30,9 +30,10 @@ from stretto.runtime.session import Session
 from stretto.schedule.spec import Schedule
 from stretto.solvers.linear.regression import RegressionProblem
 
-from .explain import explain_fit, joint_formula, joint_solver, svrg_words, until
+from .explain import explain_fit
 from .input import LinearInput, converted, matrix_of, taken
 from .logistic_fit import fit_separate, separate_problems
+from .logistic_text import formula, plan_text, strongest
 from .plan import PlanText
 from .probabilities import ProbabilisticClassifier
 from .svrg_options import check_svrg, without_unused
@@ -257,27 +258,7 @@ class LogisticRegression(ProbabilisticClassifier):
 
     def _words(self) -> PlanText:
         """The text of the plan; the classes must be known."""
-        count = len(self.classes_)
-        several = {"classes": count} if count > 2 else {}
-        if self.solver == "svrg" and not self._joint:
-            until_ = until("logistic", self.fit_intercept, self.tol, self.max_iter).replace("rounds", "epochs")
-            how = svrg_words(self.variance_reduction, self.batch_size)
-            return PlanText(type(self).__name__, self._formula(), until_, how, more={"schedule": how, **several})
-        if not self._joint:
-            until_ = until("logistic", self.fit_intercept, self.tol, self.max_iter)
-            return PlanText(
-                type(self).__name__, self._formula(), until_, outputs=max(1, count * (count > 2)), more=several
-            )
-        what = "epochs" if self.solver == "sgd" else "rounds"
-        return PlanText(
-            type(self).__name__,
-            f"{joint_formula(self)}, {count} classes jointly",
-            f"the duality gap is at most {float(self.tol):g} × the loss of the model without features, "
-            f"or {self.max_iter} {what}",
-            joint_solver(self),
-            outputs=count,
-            more=several,
-        )
+        return plan_text(self)
 
     def _fit(
         self,
@@ -399,19 +380,4 @@ class LogisticRegression(ProbabilisticClassifier):
         def first(given: LinearInput) -> RegressionProblem:
             return separate_problems(model, given, which, weight)[0]
 
-        return explain_fit(model, converted(given), first, model._formula(), model._strongest)
-
-    def _formula(self) -> str:
-        """The objective for two classes, or for each class against the rest, as text."""
-        C, ratio = float(self.C), float(self.l1_ratio)
-        formula = f"{C:.4g} Σ log(1 + exp(−y z))"
-        formula += f" + {ratio:.4g} ‖w‖₁" if ratio else ""
-        formula += f" + ½ {1 - ratio:.4g} ‖w‖²" if ratio < 1 else ""
-        several = len(self.classes_) > 2
-        return f"for each of {len(self.classes_)} classes against the rest {formula}" if several else formula
-
-    def _strongest(self, largest: float, samples: int) -> str:
-        if self.l1_ratio == 0:
-            return "no coefficient is set to zero: l1_ratio is 0"
-        least = self.C * self.l1_ratio / largest if largest else np.inf
-        return f"all coefficients are zero up to C {least:.4g}; this C is {float(self.C) / least:.3g} times that"
+        return explain_fit(model, converted(given), first, formula(model), partial(strongest, model))

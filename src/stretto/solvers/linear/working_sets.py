@@ -33,14 +33,22 @@ from .newton import NEAR, SetSolver, permitted
 from .point import LinearPoint, PreparedProblem, inside
 from .reduced.entering import candidates, enter
 from .reduced.row_space import reduced_start, suits
-from .regression import Fit, RegressionProblem, uniform
+from .regression import (
+    ROUNDING,
+    Fit,
+    RegressionProblem,
+    Request,
+    restored_fit,
+    saved_fit,
+    spread_of_target,
+    uniform,
+)
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 # Columns whose products are kept: half a gigabyte. A constant, because the number kept can change the last bit.
 _SLOTS = 8192
-_ROUNDING = 2.0**-46  # of the objective at zero: smaller gaps are rounding, so the solver aims at no less
 _LOOSE = 0.05  # violations that sweeps leave, as a share of l1, at most: with all that violate, few others follow
 _IDLE = 20  # rounds without change, each stricter than the last, after which the fit ends
 
@@ -89,9 +97,7 @@ class WorkingSetSolver:
 
     def target_spread(self) -> tuple[float, float, float]:
         """Mean of y (zero without an intercept), Σ weight (y − mean)² and Σ weight |y − mean|."""
-        y, weight = self.problem.y, self.problem.weight
-        mean = float((weight * y).sum() / weight.sum()) if self.problem.intercept else 0.0
-        return mean, float((weight * (y - mean) ** 2).sum()), float((weight * np.abs(y - mean)).sum())
+        return spread_of_target(self.problem)
 
     def _urge(self, pull: Floats) -> Floats:
         """Absolute gradient of each column, in units of the penalty."""
@@ -117,30 +123,20 @@ class WorkingSetSolver:
         continues from there and ignores `start`.
         """
         if self._now is None and start is None and max_rounds > 0 and suits(self.setting, l1, l2):
-            least = _ROUNDING * self.setting.zero.at.value
+            least = ROUNDING * self.setting.zero.at.value
             start = reduced_start(self.setting, l2, float(gap), float(share), least, max_rounds)
         self._now = self._now or self._started(l1, l2, gap, max_rounds, start)
         try:
-            found = self._rounds(self._now, l1, l2, gap, share, max_rounds, look, ended)
+            found = self._rounds(self._now, Request(l1, l2, gap, share, max_rounds, look, ended))
             self._last = found, self._now.point
         finally:
             self._now = None
         return found
 
-    def _rounds(
-        self,
-        at: _Progress,
-        l1: float,
-        l2: float,
-        gap: float,
-        share: float,
-        max_rounds: int,
-        look: Callable[[dict[str, Any]], bool] | None,
-        ended: Callable[[], None] | None,
-    ) -> Fit:
+    def _rounds(self, at: _Progress, request: Request) -> Fit:
         """Run the rounds of a fit from its current state."""
-        setting = self.setting
-        least = _ROUNDING * setting.zero.at.value
+        setting, l1, l2 = self.setting, request.l1, request.l2
+        least = ROUNDING * setting.zero.at.value
         point, pool = at.point, at.pool
         while True:
             pull = point.pulls - l2 * setting.scale**2 * point.coef if l2 else point.pulls
@@ -154,18 +150,14 @@ class WorkingSetSolver:
                 # A gap below zero by more than rounding is a contradiction; the true gap is known to this size only.
                 left = 0.0 if -left <= 1e-10 * abs(objective) else -left
             at.number += 1
-            goal = min(gap, max(share * objective, least))
-            rounds = min(at.number, max_rounds)
+            goal = request.goal(objective, least)
+            rounds = min(at.number, request.max_rounds)
             found = Fit(point.coef, point.at.b, left, objective, rounds, at.epochs, left <= goal, goal)
-            if max_rounds == 0:
-                break
-            if self.spec.screen and l1 > 0.0 and not found.converged:
+            if self.spec.screen and l1 > 0.0 and not found.converged and request.max_rounds > 0:
                 self._screen(pool, point, c, objective - dual, l1)
-            state: dict[str, Any] = {"round": at.number, "objective": objective, "gap": left, "goal": goal}
-            state |= {"coef": point.coef, "intercept": point.at.b, "pool": int(np.count_nonzero(pool))}
-            if look is not None and look(state):
+            if request.report(found, at.number, int(np.count_nonzero(pool))):
                 break
-            if found.converged or at.number >= max_rounds or self.crew.asked or at.idle == _IDLE:
+            if found.converged or at.number >= request.max_rounds or self.crew.asked or at.idle == _IDLE:
                 break
             every = self._whole or (l1 <= 0.0 and self._free)  # without l1 no coefficient is zero
             before, made = point.coef.copy(), 0
@@ -191,8 +183,8 @@ class WorkingSetSolver:
             # A set that already met its tolerance must be solved more closely, whatever the estimate.
             at.strict = at.strict if made > int(setting.loss.quadratic) else 0.2 * at.strict
             setting.pull(point, np.flatnonzero(pool).astype(np.int64))
-            if ended is not None:
-                ended()
+            if request.ended is not None:
+                request.ended()
         return found
 
     def _started(self, l1: float, l2: float, gap: float, max_rounds: int, start: Fit | None) -> _Progress:
@@ -240,8 +232,7 @@ class WorkingSetSolver:
         fit, point = self._last
         found = {f"point/{name}": array for name, array in point.state().items()}
         found |= {f"sets/{name}": array for name, array in self._sets.state(None).items()}
-        counts = np.array([fit.rounds, fit.epochs, fit.converged], np.int64)
-        return found | {"numbers": np.array([fit.intercept, fit.gap, fit.objective, fit.goal]), "counts": counts}
+        return found | saved_fit(fit)
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> Fit | None:
         """Continue from a saved `state`; return the last fit, from which the next one along the path starts."""
@@ -253,9 +244,7 @@ class WorkingSetSolver:
             (dual, strict), (epochs, number, idle) = state["numbers"].tolist(), state["counts"].tolist()
             self._now = _Progress(point, np.array(state["pool"]), epochs, dual, strict, number, idle)
             return None
-        intercept, gap, objective, goal = state["numbers"].tolist()
-        rounds, epochs, converged = state["counts"].tolist()
-        fit = Fit(point.coef, intercept, gap, objective, rounds, epochs, bool(converged), goal)
+        fit = restored_fit(point.coef, state)
         self._last = fit, point
         return fit
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from stretto.errors import RunError
 from stretto.kernels.linear.column_statistics import clear_constant
 from stretto.kernels.linear.softmax_tiles import strips
-from stretto.kernels.newton import logistic_step, softmax_fit, softmax_rows
+from stretto.kernels.newton import logistic_step, softmax_bound, softmax_fit, softmax_rows
 from stretto.kernels.newton.block_products import ROWS
 from stretto.runtime.blocks.crew import Crew
 
@@ -33,7 +33,7 @@ _STATE = "scores", "samples", "packed", "coef", "small", "column", "H", "numbers
 _PRODUCT, _VALUE, _CHANCE, _FACTOR = 0.07, 0.25, 6.0, 0.06
 _STEPS_USUAL = 5
 _LONGEST = 30e6  # a longer fit takes less time with quasi-Newton steps, which use threads
-_LONGEST_L1 = 100e6  # the same with an L1 penalty, for which quasi-Newton steps take longer
+_LONGEST_L1 = 300e6  # the same with an L1 penalty, for which quasi-Newton steps take longer
 _MOST_FEATURES, _MOST = 127, 512  # features whose products fit in the L2 cache; coefficients that one thread factorises
 
 
@@ -71,9 +71,9 @@ class NewtonFit:
         self.packed = np.empty(blocks * span * ROWS)
         self.scores = np.zeros((softmax_rows.SCORES, blocks * k * ROWS))
         self.samples = np.zeros((softmax_rows.SAMPLES, blocks * ROWS))
-        self.classes = np.empty((softmax_fit.CLASSES + k + 1, k))
+        self.classes = np.empty((softmax_bound.CLASSES + k + 1, k))
         self.mean, square, self.first = np.empty(p), np.empty(p), np.empty(size)
-        self.coef, self.numbers = np.zeros(size), np.zeros(softmax_fit.SIZE)
+        self.coef, self.numbers = np.zeros(size), np.zeros(softmax_bound.SIZE)
         self._tile = np.empty(8)
         mass = softmax_fit.prepare[profile](
             problem.rows.dense, problem.y, problem.weight, problem.intercept, k, span, lead, self.mean, square,
@@ -85,7 +85,7 @@ class NewtonFit:
         norms[:p] = norm[:, None]
         if problem.intercept:
             norms[p, : k - 1] = math.sqrt(mass)
-            self.coef[p * k :] = self.classes[softmax_fit.ODDS]
+            self.coef[p * k :] = self.classes[softmax_bound.ODDS]
         self._norm = norms.ravel()
         self._l1, self._l2 = np.repeat(problem.l1, k), np.repeat(problem.ridge, k)
         self.small = np.zeros((logistic_step.SMALL, size))

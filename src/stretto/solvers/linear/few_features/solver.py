@@ -21,14 +21,23 @@ from stretto.errors import RunError
 from stretto.kernels.newton import logistic_step as kernels
 from stretto.runtime.blocks.crew import Crew
 
-from ..regression import Fit, RegressionProblem, uniform
+from ..regression import (
+    ROUNDING,
+    Fit,
+    RegressionProblem,
+    Request,
+    continued,
+    restored_fit,
+    saved_fit,
+    spread_of_target,
+    uniform,
+)
 from ..working_sets import WorkingSetSolver
 from .sampled_start import sampled_gap, sampled_problem
 from .storage import storage_of
 
 Floats = NDArray[np.float64]
 
-_ROUNDING = 2.0**-46  # of the objective at zero: smaller gaps are rounding, so the solver aims at no less
 _STEPS = 50  # a usual fit takes fewer than ten
 _SAMPLED = 20  # rounds of a fit to some of the samples, at most
 
@@ -68,9 +77,7 @@ class FewFeaturesSolver:
 
     def target_spread(self) -> tuple[float, float, float]:
         """Mean of y (zero without an intercept), Σ weight (y − mean)² and Σ weight |y − mean|."""
-        y, weight = self.problem.y, self.problem.weight
-        mean = float((weight * y).sum() / weight.sum()) if self.problem.intercept else 0.0
-        return mean, float((weight * (y - mean) ** 2).sum()), float((weight * np.abs(y - mean)).sum())
+        return spread_of_target(self.problem)
 
     def fit(
         self,
@@ -90,9 +97,10 @@ class FewFeaturesSolver:
         at = self._now or self._started(start)
         self._now = at
         try:
-            found, stopped = self._rounds(at, l1, l2, gap, share, max_rounds, look, ended)
+            request = Request(l1, l2, gap, share, max_rounds, look, ended)
+            found, stopped = self._rounds(at, request)
             if not stopped and not found.converged and found.rounds < max_rounds:
-                found = self._continued(found, l1, l2, gap, share, max_rounds, look)
+                found = continued(found, self._by_sets, request, max_rounds - found.rounds)
             self._last = found, at
         finally:
             self._now = None
@@ -134,52 +142,39 @@ class FewFeaturesSolver:
         self._X.predict(self.profile, at.coef, at.vectors, at.numbers)
         return at
 
-    def _rounds(
-        self,
-        at: _Progress,
-        l1: float,
-        l2: float,
-        gap: float,
-        share: float,
-        max_rounds: int,
-        look: Callable[[dict[str, Any]], bool] | None,
-        ended: Callable[[], None] | None,
-    ) -> tuple[Fit, bool]:
+    def _rounds(self, at: _Progress, request: Request) -> tuple[Fit, bool]:
         """Run the rounds of a fit; return its result, and whether it ended early on request.
 
         The first round evaluates the start, and each later one makes a Newton step.
         """
-        alone = look is None and ended is None and at.number == 0
-        numbers, most = at.numbers, min(max_rounds, _STEPS + 1)
+        alone = request.look is None and request.ended is None and at.number == 0
+        numbers, most = at.numbers, min(request.max_rounds, _STEPS + 1)
         while True:
             steps = most - 1 if alone else int(at.number > 0)
-            self._step(at, l1, l2, gap, share, max(0, steps))
+            self._step(at, request, max(0, steps))
             made = int(numbers[kernels.STEPS])
             stalled = numbers[kernels.STALLED] != 0.0
             at.number += 1 + made if alone else 1
             at.epochs += int(numbers[kernels.WORK])
-            found = self._found(at, gap, share, max_rounds)
-            if max_rounds == 0:
-                return found, True
-            state = {"round": at.number, "objective": found.objective, "gap": found.gap, "goal": found.goal}
-            if look is not None and look(state | {"coef": at.coef, "intercept": found.intercept, "pool": len(at.coef)}):
+            found = self._found(at, request)
+            if request.report(found, at.number, len(at.coef)):
                 return found, True
             if found.converged or stalled or at.number >= most or self.crew.asked:
                 return found, self.crew.asked
-            if ended is not None:
-                ended()
+            if request.ended is not None:
+                request.ended()
 
-    def _step(self, at: _Progress, l1: float, l2: float, gap: float, share: float, steps: int) -> None:
+    def _step(self, at: _Progress, request: Request, steps: int) -> None:
         """Make Newton steps until the gap is reached, at most `steps`."""
-        goals = float(gap), float(share), self._least
-        penalties = l1 * self._scale, l2 * self._scale**2
+        goals = float(request.gap), float(request.share), self._least
+        penalties = request.l1 * self._scale, request.l2 * self._scale**2
         self._X.step(self.profile, *penalties, goals, steps, at.coef, at.vectors, at.numbers)
 
     @property
     def _least(self) -> float:
-        return _ROUNDING * float(self._zero[1][kernels.VALUE])
+        return ROUNDING * float(self._zero[1][kernels.VALUE])
 
-    def _found(self, at: _Progress, gap: float, share: float, max_rounds: int) -> Fit:
+    def _found(self, at: _Progress, request: Request) -> Fit:
         """The fit as it is after `_step`."""
         objective, left = float(at.numbers[kernels.OBJECTIVE]), float(at.numbers[kernels.GAP])
         if not math.isfinite(objective):
@@ -187,34 +182,19 @@ class FewFeaturesSolver:
         intercept = float(at.numbers[kernels.INTERCEPT])
         if self.problem.intercept:
             intercept -= float(np.sum(self._X.shift * at.coef))
-        goal = min(gap, max(share * objective, self._least))
-        rounds = min(at.number, max_rounds)
+        goal = request.goal(objective, self._least)
+        rounds = min(at.number, request.max_rounds)
         return Fit(at.coef.copy(), intercept, left, objective, rounds, at.epochs, left <= goal, goal)
 
-    def _continued(
-        self,
-        found: Fit,
-        l1: float,
-        l2: float,
-        gap: float,
-        share: float,
-        max_rounds: int,
-        look: Callable[[dict[str, Any]], bool] | None,
-    ) -> Fit:
-        """Continue by working sets. Nothing is saved meanwhile."""
+    @property
+    def _by_sets(self) -> WorkingSetSolver:
+        """The solver for fits in which Newton steps make no more progress."""
         if self._sets is None:
             design = self.problem.design
             by_columns = design.columns if isinstance(design, RowDesign) else design
             problem = replace(self.problem, design=by_columns)
             self._sets = WorkingSetSolver(problem, self.crew, profile=self.profile)
-        before = found.rounds
-
-        def later(state: dict[str, Any]) -> bool:
-            return look is not None and look(state | {"round": before + state["round"]})
-
-        left = max_rounds - before
-        done = self._sets.fit(l1, l2, gap=gap, share=share, max_rounds=left, start=found, look=later)
-        return replace(done, rounds=min(max_rounds, before + done.rounds), epochs=found.epochs + done.epochs)
+        return self._sets
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Everything that decides later rounds: of the running fit, or of the next one along a path."""
@@ -225,32 +205,23 @@ class FewFeaturesSolver:
         if self._last is None:
             return {}
         fit, at = self._last
-        counts = np.array([fit.rounds, fit.epochs, fit.converged], np.int64)
-        return {
-            "coef": fit.coef,
-            "vectors": at.vectors[: kernels.D + 1],
-            "reached": at.coef,
-            "running": at.numbers,
-            "numbers": np.array([fit.intercept, fit.gap, fit.objective, fit.goal]),
-            "counts": counts,
-        }
+        reached = {"vectors": at.vectors[: kernels.D + 1], "reached": at.coef, "running": at.numbers}
+        return {"coef": fit.coef, **reached, **saved_fit(fit)}
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> Fit | None:
         """Continue from a saved `state`; return the last fit, from which the next one along the path starts."""
         if not state:
             return None
-        counts, coef = state["counts"].tolist(), np.array(state["coef"])
+        coef = np.array(state["coef"])
         vectors = np.empty_like(self._zero[0])
         vectors[: kernels.D + 1] = state["vectors"]
         at = _Progress(np.array(state.get("reached", coef)), vectors, np.array(state["running"]))
         if "numbers" not in state:
-            at.epochs, at.number = counts
+            at.epochs, at.number = state["counts"].tolist()
             for to, name in ((self._X.small, "small"), (self._X.column, "column"), (self._X.H, "H")):
                 to[:] = state[name]
             self._now = at
             return None
-        intercept, gap, objective, goal = state["numbers"].tolist()
-        rounds, epochs, converged = counts
-        fit = Fit(coef, intercept, gap, objective, rounds, epochs, bool(converged), goal)
+        fit = restored_fit(coef, state)
         self._last = fit, at
         return fit

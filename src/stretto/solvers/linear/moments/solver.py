@@ -27,7 +27,16 @@ from stretto.schedule.working_sets import WorkingSets
 from ..few_features.choice import suits_newton, suits_sparse_newton
 from ..few_features.solver import FewFeaturesSolver
 from ..newton import permitted
-from ..regression import Fit, PenaltySolver, RegressionProblem
+from ..regression import (
+    ROUNDING,
+    Fit,
+    PenaltySolver,
+    RegressionProblem,
+    Request,
+    continued,
+    restored_fit,
+    saved_fit,
+)
 from ..subproblem import minimise
 from ..working_sets import WorkingSetSolver
 from .choice import suits_moments
@@ -35,7 +44,6 @@ from .statistics import Moments
 
 Floats = NDArray[np.float64]
 
-_ROUNDING = 2.0**-46  # of the objective at zero: smaller gaps are rounding, so the solver aims at no less
 _SWEEPS = 100  # before Newton steps; a sweep takes a microsecond or a few
 _ERROR = 2.0**-46  # relative rounding error of inner products, generously
 _CLEAR = 0.1  # share of the requested gap that rounding may take
@@ -98,9 +106,11 @@ class MomentSolver:
         at = self._now or _Progress(np.zeros(len(self._scale)) if start is None else self._allowed(start.coef))
         self._now = at
         try:
-            found, stopped = self._rounds(at, l1, l2, gap, share, max_rounds, look, ended)
+            request = Request(l1, l2, gap, share, max_rounds, look, ended)
+            found, stopped = self._rounds(at, request)
             if not stopped and not self._clear(found):
-                found = self._checked(found, l1, l2, gap, share, max_rounds, look)
+                # Residuals of working sets come from the data.
+                found = continued(found, self._by_sets, request, max(1, max_rounds - found.rounds))
             self._last = found
         finally:
             self._now = None
@@ -110,63 +120,52 @@ class MomentSolver:
         """Coefficients [p] to start from; those of constant columns are zero."""
         return np.where(self.moments.gram.diagonal() > 0.0, coef, 0.0)
 
-    def _rounds(
-        self,
-        at: _Progress,
-        l1: float,
-        l2: float,
-        gap: float,
-        share: float,
-        max_rounds: int,
-        look: Callable[[dict[str, Any]], bool] | None,
-        ended: Callable[[], None] | None,
-    ) -> tuple[Fit, bool]:
+    def _rounds(self, at: _Progress, request: Request) -> tuple[Fit, bool]:
         """Run the rounds of a fit; return its result, and whether it ended early on request.
 
         The first round evaluates the start, the second one makes sweeps, all others Newton steps.
         """
         # Without listeners the first two rounds are one call.
-        joined = at.number == 0 and look is None and ended is None and max_rounds > 1
+        alone = request.look is None and request.ended is None
+        joined = at.number == 0 and alone and request.max_rounds > 1
         while True:
-            swept = self._descend(at, l1, l2, gap, share, _SWEEPS if joined or at.number == 1 else 0)
-            found = self._found(at, gap, share)
+            swept = self._descend(at, request, _SWEEPS if joined or at.number == 1 else 0)
+            found = self._found(at, request)
             at.number += 2 if joined and swept else 1
             joined = False
-            found = replace(found, rounds=min(at.number, max_rounds))
-            if max_rounds == 0:
-                return found, True
-            state = {"round": at.number, "objective": found.objective, "gap": found.gap, "goal": found.goal}
-            if look is not None and look(state | {"coef": at.coef, "intercept": found.intercept, "pool": len(at.coef)}):
+            found = replace(found, rounds=min(at.number, request.max_rounds))
+            if request.report(found, at.number, len(at.coef)):
                 return found, True
             enough = found.gap <= max(found.goal, self._least)
-            if enough or at.number >= max_rounds or self.crew.asked or at.idle == _IDLE:
+            if enough or at.number >= request.max_rounds or self.crew.asked or at.idle == _IDLE:
                 return found, self.crew.asked
             if at.number > 1:
-                self._newton(at, l1, l2, found)
-            if ended is not None:
-                ended()
+                self._newton(at, request.l1, request.l2, found)
+            if request.ended is not None:
+                request.ended()
 
-    def _descend(self, at: _Progress, l1: float, l2: float, gap: float, share: float, sweeps: int) -> int:
+    def _descend(self, at: _Progress, request: Request, sweeps: int) -> int:
         """Make sweeps until the gap is reached; return how many."""
         moments, numbers = self.moments, self._numbers
+        penalties = request.l1 * self._scale, request.l2 * self._scale**2
         numbers[:] = 0.0
         numbers[kernels.DUAL] = at.dual
         kernels.descend[self.profile](
-            moments.gram, moments.product, moments.square, l1 * self._scale, l2 * self._scale**2, self.problem.positive,
-            max(gap, self._least), share, self._least, sweeps, at.coef, *self._space, numbers,
+            moments.gram, moments.product, moments.square, *penalties, self.problem.positive,
+            max(request.gap, self._least), request.share, self._least, sweeps, at.coef, *self._space, numbers,
         )  # fmt: skip
         swept = int(numbers[kernels.SWEPT])
         at.dual, at.epochs = float(numbers[kernels.DUAL]), at.epochs + swept
         return swept
 
-    def _found(self, at: _Progress, gap: float, share: float) -> Fit:
+    def _found(self, at: _Progress, request: Request) -> Fit:
         """The fit as it is after `_descend`."""
         _, objective, left, _ = self._numbers.tolist()
         if not math.isfinite(objective):
             raise RunError("the objective is not finite; standardize=True may help, or look for huge values in X")
         b, moments = at.coef, self.moments
         intercept = moments.middle - float(np.sum(moments.mean * b)) if self.problem.intercept else 0.0
-        goal = min(gap, max(share * objective, _ROUNDING * 0.5 * moments.square))
+        goal = request.goal(objective, ROUNDING * 0.5 * moments.square)
         return Fit(b.copy(), intercept, left, objective, at.number, at.epochs, left <= goal, goal)
 
     def _newton(self, at: _Progress, l1: float, l2: float, found: Fit) -> None:
@@ -202,26 +201,6 @@ class MomentSolver:
             self._sets = WorkingSetSolver(self.problem, self.crew, profile=self.profile)
         return self._sets
 
-    def _checked(
-        self,
-        found: Fit,
-        l1: float,
-        l2: float,
-        gap: float,
-        share: float,
-        max_rounds: int,
-        look: Callable[[dict[str, Any]], bool] | None,
-    ) -> Fit:
-        """Continue by working sets, whose residuals come from the data. Nothing is saved meanwhile."""
-        before = found.rounds
-
-        def later(state: dict[str, Any]) -> bool:
-            return look is not None and look(state | {"round": before + state["round"]})
-
-        left = max(1, max_rounds - before)
-        done = self._by_sets.fit(l1, l2, gap=gap, share=share, max_rounds=left, start=found, look=later)
-        return replace(done, rounds=min(max_rounds, before + done.rounds), epochs=found.epochs + done.epochs)
-
     def state(self) -> dict[str, NDArray[Any]]:
         """Everything that decides later rounds: of the running fit, or of the next one along a path."""
         if (at := self._now) is not None:
@@ -229,25 +208,18 @@ class MomentSolver:
             return {"coef": at.coef, "running": np.array([at.dual, at.strict]), "counts": counts}
         if (fit := self._last) is None:
             return {}
-        counts = np.array([fit.rounds, fit.epochs, fit.converged], np.int64)
-        return {
-            "coef": fit.coef,
-            "numbers": np.array([fit.intercept, fit.gap, fit.objective, fit.goal]),
-            "counts": counts,
-        }
+        return {"coef": fit.coef, **saved_fit(fit)}
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> Fit | None:
         """Continue from a saved `state`; return the last fit, from which the next one along the path starts."""
         if not state:
             return None
-        coef, counts = np.array(state["coef"]), state["counts"].tolist()
+        coef = np.array(state["coef"])
         if "running" in state:
-            (dual, strict), (epochs, number, idle) = state["running"].tolist(), counts
+            (dual, strict), (epochs, number, idle) = state["running"].tolist(), state["counts"].tolist()
             self._now = _Progress(coef, dual, strict, epochs, number, idle)
             return None
-        intercept, gap, objective, goal = state["numbers"].tolist()
-        rounds, epochs, converged = counts
-        self._last = Fit(coef, intercept, gap, objective, rounds, epochs, bool(converged), goal)
+        self._last = restored_fit(coef, state)
         return self._last
 
 

@@ -1,8 +1,7 @@
-"""Hold out single ratings: `st.split` and `st.cross_validate`.
+"""`st.cross_validate`: folds over single ratings.
 
-scikit-learn's tools split rows. The rows of a rating matrix are users, so they measure a model on unknown users. These
-functions split ratings: every user and item stays in training with most of its ratings. The held-out ratings depend
-only on the seed and on positions.
+scikit-learn's tools split rows. The rows of a rating matrix are users, so they measure a model on unknown users. Here
+every user and item stays in training with most of its ratings. The folds depend only on the seed and on positions.
 """
 
 from __future__ import annotations
@@ -18,63 +17,16 @@ from stretto.data.records.data import Data, splitmix64
 from stretto.errors import DataError
 from stretto.models import checks
 
-from .align import entries_of
-from .input import is_path
-
-
-def _ratings(ratings: Any, y: Any) -> Data:
-    if is_path(ratings):
-        from stretto.data.reading.read import read_for_fit
-
-        return read_for_fit(ratings, "error")
-    return entries_of(ratings, y, "keep")
-
-
-def split(ratings: Any, y: Any = None, *, test: float = 0.1, seed: int = 0) -> tuple[Data, Data]:
-    """Hold out single ratings.
-
-    Parameters
-    ----------
-    ratings : sparse or dense matrix, table, three arrays, Data, path, or pairs with y
-        Ratings, as for `MatrixFactorization.fit`.
-    y : array or None, default None
-        Ratings of pairs.
-    test : float, default 0.1
-        Share held out, between 0 and 1.
-    seed : int, default 0
-        Decides which.
-
-    Returns
-    -------
-    train : Data
-        The ratings that stay, with their ids.
-    test : Data
-        The ratings held out, in the same numbering.
-
-    Examples
-    --------
-    >>> import scipy.sparse as sp, stretto as st
-    >>> X = sp.random(50, 40, density=0.3, format="csr", random_state=0)
-    >>> train, test = st.split(X, test=0.2)
-    >>> st.MatrixFactorization(4, max_iter=5, random_state=0).fit(train).score(test) < 0
-    True
-    """
-    checks.number("test", test, above=0, below=1)
-    return _ratings(ratings, y).split(float(test), seed=seed)
+from .held import key_of, ratings_of
 
 
 def folds(data: Data, cv: int, seed: int) -> Iterator[tuple[Data, Data]]:
     """(train, test) for each of `cv` parts of the records, of nearly equal size."""
-    order = np.argsort(splitmix64(np.arange(len(data), dtype=np.uint64) ^ _key(seed)), kind="stable")
+    order = np.argsort(splitmix64(np.arange(len(data), dtype=np.uint64) ^ key_of(seed)), kind="stable")
     part = np.empty(len(data), np.int64)
     part[order] = np.arange(len(data)) % cv
     for k in range(cv):
         yield data.take(part != k), data.take(part == k)
-
-
-def _key(seed: int) -> np.uint64:
-    key: np.uint64 = splitmix64(np.array([seed % 2**64], dtype=np.uint64))[0]
-    return key
 
 
 def cross_validate(
@@ -113,7 +65,7 @@ def cross_validate(
     from sklearn.base import clone
 
     checks.number("cv", cv, least=2, whole=True)
-    data = _ratings(ratings, y)
+    data = ratings_of(ratings, y)
     if len(data) < 2 * cv:
         raise DataError(f"{len(data)} ratings are too few for cv={cv} parts; give more, or fewer parts")
     found: dict[str, list[Any]] = {"fit_time": [], "score_time": [], "test_score": [], "estimator": []}

@@ -1,0 +1,1 @@
+"""Kernels that judge ranked lists against held-out items."""
