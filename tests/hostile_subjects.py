@@ -96,8 +96,18 @@ SUBJECTS: dict[str, Subject] = {
     "Lasso": Subject(st.Lasso, regression, _LINEAR, {"alpha": 0.1, "n_jobs": 1}),
     "ElasticNet": Subject(st.ElasticNet, regression, _LINEAR, {"alpha": 0.1, "standardize": True, "n_jobs": 2}),
     "LassoCV": Subject(st.LassoCV, regression, _LINEAR, {"n_alphas": 8, "cv": 2, "n_jobs": 1}, ("n_alphas", "alphas")),
+    "ElasticNetCV": Subject(
+        st.ElasticNetCV,
+        regression,
+        _LINEAR,
+        {"l1_ratio": [0.5, 0.9], "n_alphas": 6, "cv": 2, "n_jobs": 1},
+        ("n_alphas", "alphas"),
+    ),
     "lasso_path": Subject(
         Path, regression, (), {"n_alphas": 8, "fit_intercept": True, "n_jobs": 1}, ("n_alphas", "alphas")
+    ),
+    "LogisticRegressionCV": Subject(
+        st.LogisticRegressionCV, two_classes, _CLASSES, {"Cs": 3, "cv": 2, "max_iter": 20, "n_jobs": 1}, ("Cs",)
     ),
     "LogisticRegression L1": Subject(
         st.LogisticRegression, two_classes, _CLASSES, {"l1_ratio": 1.0, "max_iter": 20, "n_jobs": 1}

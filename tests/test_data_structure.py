@@ -13,8 +13,8 @@ import scipy.sparse as sp
 import hostile_arrays as make
 from stretto.data.convert.sparse_structure import verified
 from stretto.errors import DataError, PlanError
+from stretto.models.linear.cross_validation.lasso_cv import LassoCV
 from stretto.models.linear.lasso import Lasso
-from stretto.models.linear.lasso_cv import LassoCV
 from stretto.models.linear.logistic import LogisticRegression
 from stretto.runtime.blocks.team import Team
 

@@ -92,7 +92,18 @@ def test_what_is_loaded_is_seen(ready: Ready, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["Lasso", "ElasticNet", "LassoCV", "lasso_path", "LogisticRegression", "LinearSVC", "Threads"]
+    "name",
+    [
+        "Lasso",
+        "ElasticNet",
+        "LassoCV",
+        "ElasticNetCV",
+        "LogisticRegressionCV",
+        "enet_path",
+        "LogisticRegression",
+        "LinearSVC",
+        "Threads",
+    ],
 )
 def test_linear_models_import_numba_when_they_fit(name: str, ready: Ready, tmp_path: Path) -> None:
     assert loaded_after(f"import stretto; stretto.{name}", ("numba", "llvmlite"), ready, tmp_path) == []

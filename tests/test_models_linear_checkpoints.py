@@ -45,6 +45,7 @@ FITS: dict[str, Fit] = {
         DENSE, THREE, session=s
     ),
     "cross-validated": lambda s: st.LassoCV(n_alphas=4, cv=2, eps=0.05).fit(DENSE, Y, session=s),
+    "ratios": lambda s: st.ElasticNetCV(l1_ratio=[0.4, 0.9], n_alphas=4, cv=2, eps=0.05).fit(DENSE, Y, session=s),
     "path": lambda s: st.lasso_path(DENSE, Y, n_alphas=6, eps=0.01, tol=1e-8, session=s),
     "schedule": lambda s: st.Lasso(0.2, tol=1e-5, max_iter=2000, schedule=st.schedule.prioritised(width=4)).fit(
         DENSE, Y, session=s

@@ -14,8 +14,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+from stretto.models.linear.cross_validation.elastic_net_cv import ElasticNetCV
+from stretto.models.linear.cross_validation.lasso_cv import LassoCV
+from stretto.models.linear.cross_validation.logistic_cv import LogisticRegressionCV
 from stretto.models.linear.lasso import ElasticNet, Lasso
-from stretto.models.linear.lasso_cv import LassoCV
 from stretto.models.linear.logistic import LogisticRegression
 from stretto.models.linear.svc import LinearSVC
 from stretto.runtime.runtimes import Serial
@@ -42,9 +44,11 @@ class BinaryRegression(LogisticRegression):
         Lasso(alpha=0.1, tol=1e-12),
         ElasticNet(alpha=0.1, tol=1e-12, standardize=True, n_jobs=1),
         LassoCV(n_alphas=5, cv=3, tol=1e-12),
+        ElasticNetCV(l1_ratio=[0.5, 1.0], n_alphas=4, cv=3, tol=1e-12),
         LogisticRegression(tol=1e-12, l1_ratio=1.0),
         LogisticRegression(tol=1e-12, l1_ratio=0.0, runtime=Serial()),
         LogisticRegression(tol=1e-11, multi_class="ovr", l1_ratio=1.0),
+        LogisticRegressionCV(Cs=3, cv=3, tol=1e-12),
         BinaryRegression(solver="svrg", tol=1e-14, max_iter=100, variance_reduction="svrg++"),
         LinearSVC(tol=1e-18, max_iter=20_000),
         LinearSVC(loss="hinge", tol=1e-12, max_iter=20_000, C=0.1, runtime=Serial()),
@@ -63,7 +67,9 @@ EVERY: list[tuple[Any, Any]] = [
     (Lasso(0.1), Y),
     (ElasticNet(0.1, l1_ratio=0.3), Y),
     (LassoCV(n_alphas=5), Y),
+    (ElasticNetCV(l1_ratio=0.7, n_alphas=5), Y),
     (LogisticRegression(0.5, l1_ratio=1.0), CLASS),
+    (LogisticRegressionCV(Cs=3, cv=3), CLASS),
     (LinearSVC(0.5), CLASS),
 ]
 each = pytest.mark.parametrize(("model", "y"), EVERY, ids=lambda value: getattr(type(value), "__name__", ""))
@@ -77,9 +83,9 @@ def test_parameters_go_in_and_out(model: Any, y: Any) -> None:
     assert twin.set_params(tol=1e-3, runtime=Serial()).tol == 1e-3
     with pytest.raises(ValueError, match="Invalid parameter 'tolerance'"):
         model.set_params(tolerance=1)
-    assert ("l1_ratio" in model.get_params()) == isinstance(model, ElasticNet | LogisticRegression) - isinstance(
-        model, Lasso
-    )
+    assert ("l1_ratio" in model.get_params()) == isinstance(
+        model, ElasticNet | ElasticNetCV | LogisticRegression
+    ) - isinstance(model, Lasso)
 
 
 @each

@@ -12,9 +12,10 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GroupKFold, KFold
 
 from stretto.errors import DataError, PlanError
+from stretto.models.linear.cross_validation.elastic_net_cv import ElasticNetCV
+from stretto.models.linear.cross_validation.lasso_cv import LassoCV
 from stretto.models.linear.lasso import ElasticNet, Lasso
-from stretto.models.linear.lasso_cv import LassoCV
-from stretto.models.linear.path import lasso_path
+from stretto.models.linear.path import enet_path, lasso_path
 from stretto.runtime.runtimes import Serial
 
 RNG = np.random.default_rng(0)
@@ -56,6 +57,18 @@ def test_every_point_is_the_fit_at_its_penalty(options: dict[str, Any]) -> None:
         np.testing.assert_allclose(path.intercepts[k], model.intercept_, **SAME)
         assert path.gaps[k] <= 1e-11 * np.mean(Y**2) * 2
     assert np.all(path.rounds >= 0)
+
+
+def test_the_path_of_the_elastic_net() -> None:
+    alphas, coefs, gaps = enet_path(sp.csc_array(X), Y, n_alphas=9, tol=1e-10)
+    their_alphas, their_coefs, _ = sk.enet_path(X, Y, alphas=9, tol=1e-11)
+    np.testing.assert_allclose(alphas, their_alphas)
+    np.testing.assert_allclose(coefs, their_coefs, **SAME)
+    same = lasso_path(sp.csc_array(X), Y, n_alphas=9, tol=1e-10, l1_ratio=0.5)
+    np.testing.assert_array_equal(coefs, same.coefs)
+    np.testing.assert_array_equal(gaps, same.gaps)
+    with pytest.raises(PlanError, match=r"enet_path: l1_ratio must be"):
+        enet_path(X, Y, l1_ratio=-1)
 
 
 def test_sparse_coefficients_are_the_same() -> None:
@@ -194,3 +207,46 @@ def test_verbose_tells_every_fold(capsys: pytest.CaptureFixture[str]) -> None:
     said = [line.split("  ")[0] for line in capsys.readouterr().err.splitlines()]
     assert said[:4] == ["alpha 1/3", "alpha 2/3", "alpha 3/3", "fold 1/2"]
     assert said[8].startswith("all data, round 1")
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("ratio", [0.3, [0.2, 0.7, 1.0]], ids=["one", "several"])
+def test_the_elastic_net_is_chosen_as_by_scikit_learn(form: str, ratio: Any) -> None:
+    folds = KFold(4, shuffle=True, random_state=0)
+    ours = ElasticNetCV(l1_ratio=ratio, n_alphas=12, cv=folds, tol=1e-10).fit(FORMS[form], Y, WEIGHT)
+    theirs = sk.ElasticNetCV(l1_ratio=ratio, alphas=12, cv=folds, tol=1e-11, max_iter=100_000).fit(X, Y, WEIGHT)
+    np.testing.assert_allclose(ours.alphas_, theirs.alphas_)
+    np.testing.assert_allclose(ours.mse_path_, theirs.mse_path_, rtol=1e-4)
+    assert (ours.l1_ratio_, ours.alpha_) == (theirs.l1_ratio_, pytest.approx(theirs.alpha_))
+    np.testing.assert_allclose(ours.coef_, theirs.coef_, **SAME)
+    np.testing.assert_allclose(ours.intercept_, theirs.intercept_, **SAME)
+    alone = ElasticNet(ours.alpha_, l1_ratio=ours.l1_ratio_, tol=1e-10).fit(FORMS[form], Y, WEIGHT)
+    np.testing.assert_array_equal(ours.coef_, alone.coef_)
+
+
+def test_given_penalties_are_tried_with_every_ratio() -> None:
+    model = ElasticNetCV(l1_ratio=[0.0, 0.5], alphas=[0.1, 1.0], cv=3, tol=1e-9).fit(X, Y)
+    theirs = sk.ElasticNetCV(l1_ratio=[0.0, 0.5], alphas=[0.1, 1.0], cv=3, tol=1e-10, max_iter=10_000).fit(X, Y)
+    assert model.alphas_.tolist() == theirs.alphas_.tolist() == [1.0, 0.1]
+    np.testing.assert_allclose(model.mse_path_, theirs.mse_path_, rtol=1e-4)
+    with pytest.raises(PlanError, match="with l1_ratio=0 no penalty gives all zeros"):
+        ElasticNetCV(l1_ratio=[0.0, 0.5]).fit(X, Y)
+
+
+@pytest.mark.parametrize("ratio", [[], "half", [0.5, 2.0], None, [[0.5]]], ids=str)
+def test_wrong_ratios_are_refused(ratio: Any) -> None:
+    with pytest.raises(PlanError, match="l1_ratio must be"):
+        ElasticNetCV(l1_ratio=ratio).fit(X, Y)
+
+
+def test_threads_never_change_the_choice_of_a_ratio() -> None:
+    models = [ElasticNetCV(l1_ratio=[0.5, 0.9], n_alphas=6, cv=3, n_jobs=n).fit(X, Y) for n in (1, 3)]
+    np.testing.assert_array_equal(models[0].mse_path_, models[1].mse_path_)
+    np.testing.assert_array_equal(models[0].coef_, models[1].coef_)
+
+
+def test_verbose_tells_the_ratio_of_every_fold(capsys: pytest.CaptureFixture[str]) -> None:
+    ElasticNetCV(l1_ratio=[0.5, 0.9], n_alphas=3, cv=2, verbose=1).fit(X, Y)
+    said = capsys.readouterr().err.splitlines()
+    assert said[0].startswith("fold 1/2  least error ")
+    assert " and l1_ratio 0." in said[0]

@@ -27,7 +27,9 @@ MODELS: dict[str, Callable[[], Any]] = {
         X, Y
     ),
     "LassoCV": lambda: st.LassoCV(alphas=np.array([0.1, 0.01]), cv=3).fit(X, Y),
+    "ElasticNetCV": lambda: st.ElasticNetCV(l1_ratio=[0.5, 0.9], n_alphas=3, cv=3).fit(X, Y),
     "two classes": lambda: st.LogisticRegression(0.5, class_weight=HALF, runtime=st.Serial()).fit(X, Y > 0),
+    "LogisticRegressionCV": lambda: st.LogisticRegressionCV(Cs=3, l1_ratios=[0.5, 1.0], cv=3).fit(X, TEXT),
     "three classes": lambda: st.LogisticRegression(0.5, l1_ratio=1.0).fit(X, TEXT),
     "LinearSVC": lambda: st.LinearSVC(0.5, loss="hinge", class_weight="balanced").fit(X, TEXT),
     "objects": lambda: st.LogisticRegression().fit(X, TEXT.astype(object)),

@@ -11,8 +11,8 @@ from sklearn.exceptions import ConvergenceWarning
 
 from stretto import schedule as schedules
 from stretto.errors import Diverged, PlanError
+from stretto.models.linear.cross_validation.lasso_cv import LassoCV
 from stretto.models.linear.lasso import ElasticNet, Lasso
-from stretto.models.linear.lasso_cv import LassoCV
 from stretto.models.linear.logistic import LogisticRegression
 from stretto.models.linear.path import lasso_path
 from stretto.runtime.runtimes import Serial

@@ -87,6 +87,7 @@ BY_WORK = {
     "elastic net": linear(st.ElasticNet(0.05)),
     "scheduled": linear(st.Lasso(0.05, schedule=st.schedule.prioritised(), random_state=0)),
     "cross-validated": linear(st.LassoCV(n_alphas=5, cv=3)),
+    "ratios": linear(st.ElasticNetCV(l1_ratio=[0.5, 0.9], n_alphas=5, cv=3)),
     "logistic": linear(st.LogisticRegression(), classes=2),
     "softmax": linear(st.LogisticRegression(), classes=3),
     "path": path,

@@ -137,6 +137,8 @@ def fitted() -> list[Any]:
         st.Lasso(0.1, runtime=serial).fit(X, X[:, 0]),
         st.ElasticNet(0.1, runtime=serial).fit(X, X[:, 0]),
         st.LassoCV(n_alphas=3, cv=2, runtime=serial).fit(X, X[:, 0] + rng.normal(size=30)),
+        st.ElasticNetCV(n_alphas=3, cv=2, runtime=serial).fit(X, X[:, 0] + rng.normal(size=30)),
+        st.LogisticRegressionCV(Cs=2, cv=2, runtime=serial).fit(X, X[:, 0] + rng.normal(size=30) > 0),
         st.LogisticRegression(runtime=serial).fit(X, X[:, 0] > 0),
         st.MatrixFactorization(2, max_iter=1, random_state=0, runtime=serial).fit(ratings),
         st.LatentDirichletAllocation(2, max_iter=1, runtime=serial).fit(rng.integers(0, 3, size=(6, 5))),

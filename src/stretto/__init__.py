@@ -36,10 +36,12 @@ if TYPE_CHECKING:
     from stretto.loops.parallel import parallel
     from stretto.models.factorization.estimator import MatrixFactorization
     from stretto.models.factorization.fold_in import NewRows
+    from stretto.models.linear.cross_validation.elastic_net_cv import ElasticNetCV
+    from stretto.models.linear.cross_validation.lasso_cv import LassoCV
+    from stretto.models.linear.cross_validation.logistic_cv import LogisticRegressionCV
     from stretto.models.linear.lasso import ElasticNet, Lasso
-    from stretto.models.linear.lasso_cv import LassoCV
     from stretto.models.linear.logistic import LogisticRegression
-    from stretto.models.linear.path import lasso_path
+    from stretto.models.linear.path import enet_path, lasso_path
     from stretto.models.linear.svc import LinearSVC
     from stretto.models.topics.estimator import LatentDirichletAllocation
     from stretto.plan.plan import Plan
@@ -69,12 +71,14 @@ _SHELF = {
     "Cluster": "stretto.runtime.cluster.spec:Cluster",
     "Data": "stretto.data.records.data:Data",
     "ElasticNet": "stretto.models.linear.lasso:ElasticNet",
+    "ElasticNetCV": "stretto.models.linear.cross_validation.elastic_net_cv:ElasticNetCV",
     "IdMap": "stretto.data.records.ids:IdMap",
     "Lasso": "stretto.models.linear.lasso:Lasso",
-    "LassoCV": "stretto.models.linear.lasso_cv:LassoCV",
+    "LassoCV": "stretto.models.linear.cross_validation.lasso_cv:LassoCV",
     "LatentDirichletAllocation": "stretto.models.topics.estimator:LatentDirichletAllocation",
     "LinearSVC": "stretto.models.linear.svc:LinearSVC",
     "LogisticRegression": "stretto.models.linear.logistic:LogisticRegression",
+    "LogisticRegressionCV": "stretto.models.linear.cross_validation.logistic_cv:LogisticRegressionCV",
     "MatrixFactorization": "stretto.models.factorization.estimator:MatrixFactorization",
     "NewRows": "stretto.models.factorization.fold_in:NewRows",
     "NodeFiles": "stretto.data.parts.node_files:NodeFiles",
@@ -99,6 +103,7 @@ _SHELF = {
     "cocoa": "stretto.tasks.cocoa.task:cocoa",
     "cross_validate": "stretto.evaluation.cross_validation:cross_validate",
     "dense": "stretto.data.records.dense:dense",
+    "enet_path": "stretto.models.linear.path:enet_path",
     "epochs": "stretto.runtime.epochs:epochs",
     "evaluate": "stretto.evaluation.evaluate:evaluate",
     "faults": "stretto:faults",
@@ -149,12 +154,14 @@ __all__ = [
     "Cluster",
     "Data",
     "ElasticNet",
+    "ElasticNetCV",
     "IdMap",
     "Lasso",
     "LassoCV",
     "LatentDirichletAllocation",
     "LinearSVC",
     "LogisticRegression",
+    "LogisticRegressionCV",
     "MatrixFactorization",
     "NewRows",
     "NodeFiles",
@@ -178,6 +185,7 @@ __all__ = [
     "cocoa",
     "cross_validate",
     "dense",
+    "enet_path",
     "epochs",
     "evaluate",
     "faults",

@@ -20,8 +20,10 @@ _KINDS = {
     "latent-dirichlet-allocation": ("LatentDirichletAllocation", "`stretto train lda`", "`stretto topics`"),
     "lasso": ("Lasso", "", ""),
     "elastic-net": ("ElasticNet", "", ""),
+    "elastic-net-cv": ("ElasticNetCV", "", ""),
     "lasso-cv": ("LassoCV", "", ""),
     "linear-svc": ("LinearSVC", "", ""),
+    "logistic-regression-cv": ("LogisticRegressionCV", "", ""),
     "logistic-regression": ("LogisticRegression", "", ""),
 }
 

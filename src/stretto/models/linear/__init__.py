@@ -1,1 +1,1 @@
-"""Linear model estimators: `Lasso`, `ElasticNet`, `LassoCV`, `lasso_path`, `LogisticRegression`, `LinearSVC`."""
+"""Linear model estimators: regression with sparse coefficients, its paths and cross-validation; classification."""

@@ -38,11 +38,16 @@ class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
     def _check_parameters(self) -> None:
         super()._check_parameters()
         check = checks.of(self)
-        check.number("C", self.C, above=0, why="for a model without a penalty take a large C, such as 1e6")
-        check.number("C", self.C, least=1.0 / LARGEST, most=LARGEST)
+        self._check_strength()
         weights: Any = self.class_weight
         if not isinstance(weights, Mapping | None) and not (isinstance(weights, str) and weights == "balanced"):
             raise check.wrong("class_weight", "a mapping {class: weight}, 'balanced' or None", weights)
+
+    def _check_strength(self) -> None:
+        """Raise an error for a wrong weight of the data against the penalty."""
+        check = checks.of(self)
+        check.number("C", self.C, above=0, why="for a model without a penalty take a large C, such as 1e6")
+        check.number("C", self.C, least=1.0 / LARGEST, most=LARGEST)
 
     def _classes(self, given: LinearInput) -> tuple[NDArray[Any], NDArray[np.int64], Floats]:
         """(classes [k], class index of each sample [n], sample weights times class weights [n])."""

@@ -30,19 +30,19 @@ from stretto.runtime.session import Session
 from stretto.schedule.spec import Schedule
 from stretto.solvers.linear.regression import RegressionProblem
 
-from .classifier import LinearClassifier
 from .explain import explain_fit
 from .input import LinearInput, converted, matrix_of, taken
 from .logistic_fit import fit_separate, separate_problems
 from .logistic_text import formula, plan_text, strongest
 from .plan import PlanText
+from .probabilities import ProbabilisticClassifier
 from .svrg_options import check_svrg, without_unused
 
 Floats = NDArray[np.float64]
 _PLAIN = "LogisticRegression(…)"
 
 
-class LogisticRegression(LinearClassifier):
+class LogisticRegression(ProbabilisticClassifier):
     """Logistic regression with an elastic-net penalty: C·Σ s·log(1 + exp(−yz)) + l1_ratio·‖w‖₁ + ½(1 − l1_ratio)‖w‖².
 
     Here z = Xw + b, y is −1 or +1 and s are the sample weights. With k > 2 classes W and b have a row for each, and the
@@ -381,52 +381,3 @@ class LogisticRegression(LinearClassifier):
             return separate_problems(model, given, which, weight)[0]
 
         return explain_fit(model, converted(given), first, formula(model), partial(strongest, model))
-
-    # --- using it ---------------------------------------------------------------------------------------------------
-
-    def decision_function(self, X: Any) -> Floats:
-        """Log odds of the second class [n], or scores of all classes [n, k].
-
-        The scores are log probabilities up to a constant for each sample; with "ovr", log odds against the rest.
-
-        Parameters
-        ----------
-        X : array or sparse matrix [n, p] or DataFrame
-            Samples × features.
-        """
-        return self._scores(X)
-
-    def predict(self, X: Any) -> NDArray[Any]:
-        """The most probable class of each sample [n].
-
-        Parameters
-        ----------
-        X : array or sparse matrix [n, p] or DataFrame
-            Samples × features.
-        """
-        return self._best(self.decision_function(X))
-
-    def predict_proba(self, X: Any) -> Floats:
-        """Probabilities of the classes [n, k]; with "ovr", those of the k problems scaled to add up to 1.
-
-        Parameters
-        ----------
-        X : array or sparse matrix [n, p] or DataFrame
-            Samples × features.
-        """
-        return np.exp(self.predict_log_proba(X))
-
-    def predict_log_proba(self, X: Any) -> Floats:
-        """Logarithms of the probabilities [n, k], exact for small ones as well.
-
-        Parameters
-        ----------
-        X : array or sparse matrix [n, p] or DataFrame
-            Samples × features.
-        """
-        from scipy.special import log_expit, log_softmax
-
-        scores = self.decision_function(X)
-        if scores.ndim == 1:
-            return np.stack([log_expit(-scores), log_expit(scores)], axis=1)
-        return np.asarray(log_softmax(log_expit(scores) if self.multi_class == "ovr" else scores, axis=1))

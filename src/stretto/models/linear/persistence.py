@@ -12,14 +12,17 @@ from stretto.models.persistence import read_model, savable, write_model
 
 _FORMATS = {
     "ElasticNet": "stretto/elastic-net/1",
+    "ElasticNetCV": "stretto/elastic-net-cv/1",
     "Lasso": "stretto/lasso/1",
     "LassoCV": "stretto/lasso-cv/1",
     "LinearSVC": "stretto/linear-svc/1",
+    "LogisticRegressionCV": "stretto/logistic-regression-cv/1",
     "LogisticRegression": "stretto/logistic-regression/1",
 }
 # Attributes of all linear models; each has some of them.
-_ARRAYS = ("coef_", "intercept_", "dual_gap_", "objective_", "n_iter_", "alphas_", "mse_path_")
-_PLAIN = ("n_features_in_", "fingerprint_", "alpha_")
+_ARRAYS = ("coef_", "intercept_", "dual_gap_", "objective_", "n_iter_", "alphas_", "mse_path_",
+    "Cs_", "l1_ratios_", "scores_", "coefs_paths_",)  # fmt: skip
+_PLAIN = ("n_features_in_", "fingerprint_", "alpha_", "l1_ratio_", "C_")
 
 
 def _format(kind: type) -> str:

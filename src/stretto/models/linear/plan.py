@@ -123,9 +123,13 @@ def plan_linear(
 
 
 def plan_path(
-    given: LinearInput, parameters: dict[str, Any], profile: str, runtime: Runtime, *, hashed: bool
+    program: str, given: LinearInput, parameters: dict[str, Any], profile: str, runtime: Runtime, *, hashed: bool
 ) -> JobPlan:
-    """The plan of a path of penalties. hashed: include a digest of the data, which takes a pass over them."""
+    """The plan of a path of penalties.
+
+    program : the function that was called
+    hashed : include a digest of the data, which takes a pass over them
+    """
     X, (samples, features) = given.X, given.shape
     values = {name: _plain(value) for name, value in parameters.items()} | {"profile": profile}
     if hashed:
@@ -134,7 +138,7 @@ def plan_path(
     sparse = is_sparse(X) or isinstance(X, DesignFiles)
     stored = int(X.nnz) if sparse else int(X.size)
     return JobPlan(
-        "lasso_path",
+        program,
         f"{samples:,} × {features:,}, {stored:,} entries",
         values,
         Cost(stored, entry_bytes=0, state_bytes=_FLOAT * (features + 2 * samples), moved_bytes=0, flops=0),

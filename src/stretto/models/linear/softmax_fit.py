@@ -33,6 +33,19 @@ Ints = NDArray[np.int64]
 _ROUNDING = 2.0**-46  # of the objective: smaller gaps are rounding, so the solver aims at no less
 
 
+class JointPenalty(Protocol):
+    """What a joint problem reads of a `LogisticRegression`."""
+
+    @property
+    def C(self) -> float: ...
+    @property
+    def l1_ratio(self) -> float: ...
+    @property
+    def fit_intercept(self) -> bool: ...
+    @property
+    def standardize(self) -> bool: ...
+
+
 class JointModel(Protocol):
     """What a joint fit reads of a `LogisticRegression`."""
 
@@ -53,7 +66,7 @@ class JointModel(Protocol):
     def _place(self) -> str: ...
 
 
-def joint_problem(model: JointModel, X: Any, which: Ints, classes: int, weight: Floats) -> SoftmaxProblem:
+def joint_problem(model: JointPenalty, X: Any, which: Ints, classes: int, weight: Floats) -> SoftmaxProblem:
     """The softmax problem. which [n]: class indices; weight [n]: sample weights."""
     rows = DesignRows.of(X, checked=True)
     scale = rows.spread(weight) if model.standardize else np.ones(rows.shape[1])
