@@ -12,6 +12,7 @@ import argparse
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -69,7 +70,7 @@ def main(given: Sequence[str] = ()) -> None:
     for threads in (1, 2):
         model.set_params(n_jobs=threads)
         ours, _, found = timed(lambda: st.evaluate(model, few, metrics=METRICS))
-        theirs, _, others = timed(lambda threads=threads: peer(model, mine, held, threads))
+        theirs, _, others = timed(partial(peer, model, mine, held, threads))
         same = [f"{found[f'ndcg@{K}']:.6f}, {others['ndcg']:.6f}", f"{found[f'map@{K}']:.6f}, {others['map']:.6f}"]
         rows.append([threads, f"{asked.some:,}", f"{theirs:.2f}", f"{ours:.2f}", f"{theirs / ours:.1f}×", *same])
         print(rows[-1], flush=True)

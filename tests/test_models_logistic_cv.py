@@ -49,7 +49,7 @@ def test_the_choice_is_that_of_scikit_learn(form: str, ratios: list[float], y: A
     np.testing.assert_allclose(ours.scores_[..., settled], other.scores_[..., settled], rtol=1e-4)
     assert ours.coefs_paths_.shape == other.coefs_paths_.shape
     paths = [one.coefs_paths_[:, :, settled, :, :-1] for one in (ours, other)]
-    np.testing.assert_allclose(*paths, rtol=1e-2, atol=2e-3)
+    np.testing.assert_allclose(paths[0], paths[1], rtol=1e-2, atol=2e-3)
     np.testing.assert_allclose(ours.coef_, other.coef_, rtol=1e-2, atol=2e-3)
     assert ours.score(X, y, WEIGHT) == pytest.approx(other.score(X, y, sample_weight=WEIGHT), abs=1e-4)
     np.testing.assert_allclose(ours.predict_proba(X), other.predict_proba(X), atol=1e-3)
