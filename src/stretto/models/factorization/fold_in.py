@@ -33,6 +33,7 @@ from stretto.schedule.orders.rotation import independent
 from stretto.solvers.factorization import factors as mf_serve
 from stretto.solvers.factorization.factors import PaddedFactors, RatedItems, TopNIndex
 from stretto.solvers.factorization.penalties import penalties
+from stretto.solvers.factorization.prior_means import NO_PRIOR
 from stretto.solvers.factorization.problem import RANKING_RATES, FactorizationProblem
 from stretto.solvers.factorization.ranking import ranking_penalties
 
@@ -45,6 +46,7 @@ _PARTS = 64
 _PASSES = 30  # over the values of a row that is folded in by SGD
 _NO_GRAM = np.zeros((0, 0), np.float32)
 _NO_BIAS = np.zeros(0, np.float32)
+Means = tuple[Floats, Floats]  # [m, rank] factors and [m] biases
 
 
 @dataclass(frozen=True)
@@ -57,11 +59,26 @@ class FittedProblem:
     confidence: float  # confidence of implicit feedback per unit of a value
 
 
-def fold_in(model: PaddedFactors, rows: Compressed, learned: FittedProblem, crew: Crew) -> tuple[Floats, Floats]:
-    """([m, rank] factors, [m] biases) of new rows; both 0 for a row without ratings."""
+def fold_in(
+    model: PaddedFactors, rows: Compressed, learned: FittedProblem, crew: Crew, means: Means | None = None
+) -> tuple[Floats, Floats]:
+    """([m, rank] factors, [m] biases) of new rows; those of `means`, or 0, for a row without ratings.
+
+    means : what the rows are expected to be before their ratings are seen, in the same form
+    """
+    W, b = _folded_in(model, rows, learned, crew, means)
+    if means is not None:
+        empty = np.diff(rows.indptr) == 0
+        W[empty], b[empty] = means[0][empty], means[1][empty]
+    return W, b
+
+
+def _folded_in(
+    model: PaddedFactors, rows: Compressed, learned: FittedProblem, crew: Crew, means: Means | None
+) -> tuple[Floats, Floats]:
     problem = learned.problem
     if problem.ranking:
-        return _fold_in_ranking(model, rows, learned, crew)
+        return _fold_in_ranking(model, rows, learned, crew, means)
     rank, implicit = problem.rank, problem.implicit
     biased = problem.biases and not implicit
     root, scale = np.float32(math.sqrt(learned.scale)), np.float32(learned.scale)
@@ -72,6 +89,11 @@ def fold_in(model: PaddedFactors, rows: Compressed, learned: FittedProblem, crew
         Y[:, rank] = 1.0
     X = np.zeros((len(rows.counts), width), np.float32)
     values = rows.values if implicit else (rows.values - np.float32(learned.mean)) / scale
+    prior = NO_PRIOR if means is None else np.zeros_like(X)
+    if means is not None:
+        np.divide(means[0], root, out=prior[:, :rank])
+        if biased:
+            np.divide(means[1], scale, out=prior[:, rank])
     offset = model.c / scale if biased else _NO_BIAS
     reg, own = penalties(problem, learned.scale), rank if biased else -1
     per_rating = (np.float32(reg.factors), own, np.float32(reg.biases))
@@ -80,11 +102,11 @@ def fold_in(model: PaddedFactors, rows: Compressed, learned: FittedProblem, crew
     weight = np.diff(rows.indptr[cut.bounds])
     if problem.loss == "squared":
         gram = gramian(Y, crew) if implicit else _NO_GRAM
-        data += (gram, offset, np.float32(0.0), *per_rating, np.float32(learned.confidence))
+        data += (gram, offset, np.float32(0.0), *per_rating, np.float32(learned.confidence), prior)
         data += (np.float32(reg.ridge), np.float32(reg.bias_ridge), als.scratch(crew.workers, width))
         kernel = als.cholesky_worker
     else:
-        data += (offset, *per_rating, CODES[problem.loss])
+        data += (offset, *per_rating, prior, CODES[problem.loss])
         kernel = newton_worker
     mf_serve.run(crew, make_step("fold in", kernel, independent(cut.blocks), weight, *data))
     W = np.ascontiguousarray(X[:, :rank]) * root
@@ -97,12 +119,16 @@ def fold_in(model: PaddedFactors, rows: Compressed, learned: FittedProblem, crew
 
 
 def _fold_in_ranking(
-    model: PaddedFactors, rows: Compressed, learned: FittedProblem, crew: Crew
+    model: PaddedFactors, rows: Compressed, learned: FittedProblem, crew: Crew, means: Means | None
 ) -> tuple[Floats, Floats]:
     """`fold_in` of a ranking loss: steps of SGD on the new rows alone."""
     problem, biased = learned.problem, learned.problem.biases
     cut = straight(rows.counts, max(1, min(256, len(rows.values) // 1024)))
     X, b = np.zeros((len(rows.counts), model.H.shape[1]), np.float32), np.zeros(len(rows.counts), np.float32)
+    prior = NO_PRIOR
+    if means is not None:
+        X[:, : problem.rank], b[:] = means
+        prior = X.copy()
     pool = np.flatnonzero(model.H.any(axis=1)).astype(np.int32)
     mean_weight = 1.0 + learned.confidence * float(rows.values.mean(dtype=np.float64) if len(rows.values) else 0.0)
     rate = RANKING_RATES[problem.loss]
@@ -121,6 +147,7 @@ def _fold_in_ranking(
         b if biased else _NO_BIAS,
         model.c if biased else _NO_BIAS,
         pool,
+        prior,
         *(np.float32(each) for each in numbers),
         METHODS[problem.loss],
         problem.draws,

@@ -30,6 +30,7 @@ from stretto.solvers.factorization.watched import metric_of
 
 from .fold_in import FittedProblem
 from .options import unused_options
+from .side_features import FeatureMap
 
 
 class FactorizationParameters(
@@ -89,6 +90,8 @@ class FactorizationParameters(
     user_ids_: IdMap | None
     item_ids_: IdMap | None
     squares_: dict[str, NDArray[np.float32]]
+    user_feature_map_: FeatureMap | None
+    item_feature_map_: FeatureMap | None
     _learned: FittedProblem
     _seen: mf_serve.RatedItems | None
     _trained_on: EntrySource | None

@@ -14,6 +14,7 @@ from stretto.solvers.factorization.factors import RatedItems
 from stretto.solvers.factorization.problem import FactorizationProblem
 
 from .fold_in import FittedProblem
+from .side_features import FeatureMap
 
 _FORMAT = "stretto/matrix-factorization/2"
 _FORMER = "stretto/matrix-factorization/1"
@@ -38,7 +39,9 @@ _PROBLEM = (
     "alpha",
     "negatives",
     "noise",
+    "features",
 )
+_MAPS = {"user_feature_map_": "user_features/", "item_feature_map_": "item_features/"}
 
 
 def save(model: Any, path: str | Path) -> None:
@@ -57,7 +60,12 @@ def save(model: Any, path: str | Path) -> None:
         parameters["random_state"] = None
     problem = {name: getattr(model._learned.problem, name) for name in _PROBLEM}
     fitted = {name: getattr(model, name) for name in _PLAIN}
+    maps = {attribute: getattr(model, attribute) for attribute in _MAPS}
+    for attribute, prefix in _MAPS.items():
+        if maps[attribute] is not None:
+            arrays |= {f"{prefix}{name}": array for name, array in maps[attribute].arrays().items()}
     about = {"parameters": plain(parameters), "problem": plain(problem), "fitted": fitted}
+    about["features"] = {name: one.about() for name, one in maps.items() if one is not None}
     write_model(path, arrays, _FORMAT, about)
 
 
@@ -78,6 +86,9 @@ def load(kind: Any, path: str | Path) -> Any:
     for attribute, prefix in _IDS.items():
         own = _under(arrays, prefix)
         setattr(model, attribute, IdMap.from_arrays(own) if own else None)
+    for attribute, prefix in _MAPS.items():
+        stored = about.get("features", {}).get(attribute)
+        setattr(model, attribute, None if stored is None else FeatureMap.loaded(_under(arrays, prefix), stored))
     problem = FactorizationProblem(**about["problem"])
     model._learned = FittedProblem(problem, model.mean_, model.scale_, model.confidence_)
     model._seen, model._trained_on, model._scratch = (

@@ -1,0 +1,195 @@
+"""Side features in a fit: joined with the ratings before it, and as fitted maps after it."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.data.records.data import Data
+from stretto.data.records.digest import digest_of
+from stretto.data.records.ids import IdMap
+from stretto.errors import DataError, PlanError
+from stretto.runtime.blocks.crew import Crew
+from stretto.solvers.factorization.features import FeatureMatrix, Standard
+from stretto.solvers.factorization.prior_means import PriorMeans
+from stretto.solvers.factorization.problem import FactorizationProblem, Factors
+
+from .align import entries_of, is_matrix
+from .continue_fit import grown
+from .features import FeatureColumns, FeatureTable, columns_from, plain_columns, read_features
+
+Floats = NDArray[np.float32]
+OPTIONS = ("user_features", "item_features")
+_AXES = ("row", "column")
+_ARRAYS = ("coef", "level", "mean", "spread", "penalty")
+
+
+@dataclass(frozen=True, eq=False)
+class SideFeatures:
+    """Features of rows and of columns in the numbering of the ratings; None for a side without them."""
+
+    matrices: tuple[FeatureMatrix | None, FeatureMatrix | None]
+    columns: tuple[FeatureColumns | None, FeatureColumns | None]
+
+    def digest(self) -> str:
+        """What the fingerprint of a plan has of the features."""
+        parts: list[Any] = []
+        for one in self.matrices:
+            parts += [np.zeros(0)] if one is None else [one.indptr, one.indices, one.values, one.known, one.columns]
+        return digest_of(*parts)
+
+
+def refuse_features(problem: FactorizationProblem, *, memory: Any, one_memory: bool, warm_start: bool) -> None:
+    """PlanError if a fit cannot have side features."""
+    why = None
+    if problem.solver == "ccd":
+        why = "solver='als' or 'sgd', got 'ccd', which learns one factor of all rows after another"
+    elif problem.solver == "sgd" and problem.optimizer != "sgd":
+        why = f"optimizer='sgd', got {problem.optimizer!r}, whose steps do not say how far a penalty has shrunk a row"
+    elif memory is not None:
+        why = "the factors in memory; leave memory= out"
+    elif not one_memory:
+        why = "the factors in one memory, and those of a cluster are on its nodes; fit on this machine"
+    elif warm_start:
+        why = "a fit from the start; set warm_start=False"
+    if why is not None:
+        raise PlanError(f"fit: user_features and item_features need {why}")
+
+
+def join(X: Any, y: Any, given: tuple[Any, Any], policy: str) -> tuple[Data, SideFeatures]:
+    """The ratings, with a row or column for each id that has features but no ratings, and the features."""
+    from .input import is_path
+
+    if is_path(X):
+        from stretto.data.reading.read import read_for_fit
+
+        data = read_for_fit(X, policy)
+    else:
+        data = entries_of(X, y, policy)
+    positions = is_matrix(X, data)
+    tables = tuple(
+        None if one is None else read_features(one, option) for one, option in zip(given, OPTIONS, strict=True)
+    )
+    sides = list(zip(tables, data.ids, data.shape, strict=True))
+    ids = tuple(own if table is None else _more_ids(table, own) for table, own, _ in sides)
+    shape = tuple(
+        size if table is None or table.ids is not None or own is not None or positions else max(size, len(table.matrix))
+        for table, own, size in sides
+    )
+    if any(new is not own for new, own in zip(ids, data.ids, strict=True)) or shape != data.shape:
+        data = grown(data, ids, shape)  # type: ignore[arg-type]
+    matrices = tuple(
+        None if table is None else table.aligned(own, size)
+        for table, own, size in zip(tables, data.ids, data.shape, strict=True)
+    )
+    for table, matrix, index, axis in zip(tables, matrices, (data.rows, data.cols), _AXES, strict=True):
+        if table is not None and matrix is not None:
+            _warn_unknown(table.option, matrix, index, axis)
+    return data, SideFeatures(matrices, tuple(None if one is None else one.columns for one in tables))  # type: ignore[arg-type]
+
+
+def _more_ids(table: FeatureTable, own: IdMap | None) -> IdMap | None:
+    """The ids of the ratings and those of the features; those of the ratings if there are no others."""
+    more = table.id_map()
+    if own is None or more is None:
+        return own
+    if own.is_text != more.is_text:
+        kinds = ("text", "integers") if own.is_text else ("integers", "text")
+        raise DataError(f"{table.option} has ids that are {kinds[1]}, and those of the ratings are {kinds[0]}")
+    union = IdMap.of(np.concatenate([own.ids, more.ids]))
+    return own if len(union) == len(own) else union
+
+
+def _warn_unknown(option: str, matrix: FeatureMatrix, index: NDArray[Any], axis: str) -> None:
+    rated = np.zeros(len(matrix), np.bool_)
+    rated[index] = True
+    lacking = int(np.count_nonzero(rated & ~matrix.known))
+    if lacking == np.count_nonzero(rated):
+        raise DataError(f"{option} describes no {axis} that has ratings; give it the ids of the ratings")
+    if lacking:
+        warnings.warn(
+            f"{option} has nothing about {lacking} of {int(rated.sum())} {axis}s with ratings; they are treated as "
+            "average ones",
+            UserWarning,
+            stacklevel=2,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureMap:
+    """A linear map from features to factors and bias: what a row is expected to be before its ratings are seen.
+
+    Attributes
+    ----------
+    coef : [p, n_components + 1] float64
+        What one standard deviation of each feature adds to the factors and, in the last column, to the bias.
+    level : [n_components + 1] float64
+        Factors and bias of average features.
+    mean, spread : [p] float64
+        Mean and standard deviation of the features; the spread of one that does not vary is infinite.
+    penalty : [2] float64
+        Penalties of the maps to factors and to biases for each row; infinite where features do not help.
+    columns : FeatureColumns
+        What the features are; `columns.feature_names()` has a name for each.
+    """
+
+    coef: NDArray[np.float64]
+    level: NDArray[np.float64]
+    mean: NDArray[np.float64]
+    spread: NDArray[np.float64]
+    penalty: NDArray[np.float64]
+    columns: FeatureColumns
+
+    def __repr__(self) -> str:
+        return f"FeatureMap({len(self.coef)} features to {self.coef.shape[1] - 1} factors and a bias)"
+
+    def means(self, X: FeatureMatrix, crew: Crew) -> tuple[Floats, Floats]:
+        """([m, n_components] factors, [m] biases) that features stand for; average ones where they are not known."""
+        found = Standard(self.mean, self.spread).means(X, self.coef, self.level, crew).astype(np.float32)
+        return np.ascontiguousarray(found[:, :-1]), np.ascontiguousarray(found[:, -1])
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """What a saved model has of it, besides `about`."""
+        return {name: np.ascontiguousarray(getattr(self, name)) for name in _ARRAYS}
+
+    def about(self) -> dict[str, Any]:
+        """The rest, as JSON."""
+        return plain_columns(self.columns)
+
+    @classmethod
+    def loaded(cls, arrays: dict[str, NDArray[Any]], about: dict[str, Any]) -> FeatureMap:
+        """The inverse of `arrays` and `about`."""
+        return cls(**{name: arrays[name] for name in _ARRAYS}, columns=columns_from(about))
+
+
+def fitted_maps(
+    means: PriorMeans | None, features: SideFeatures | None, factors: Factors
+) -> tuple[FeatureMap | None, FeatureMap | None]:
+    """The maps of a fit, in the units of the ratings."""
+    if means is None or features is None:
+        return None, None
+    root, rank = math.sqrt(factors.scale), factors.W.width
+    unit = np.append(np.full(rank, root), factors.scale)
+    found: list[FeatureMap | None] = []
+    for side, columns in enumerate(features.columns):
+        own, standard = means.maps[side], means.standard_of(side)
+        if own is None or standard is None or columns is None:
+            found.append(None)
+            continue
+        coef, level, penalty = own["coef"], own["level"], own["penalty"]
+        if not factors.biased:
+            coef, level = np.hstack([coef, np.zeros((len(coef), 1))]), np.append(level, 0.0)
+            penalty = np.append(penalty, np.inf)
+        scaled = coef * unit, level * unit
+        found.append(FeatureMap(*scaled, standard.mean, standard.spread, penalty.copy(), columns))
+    return found[0], found[1]
+
+
+def with_digest(problem: FactorizationProblem, features: SideFeatures | None) -> FactorizationProblem:
+    """The problem of a fit with side features, which are part of its fingerprint."""
+    return problem if features is None else replace(problem, features=features.digest())
