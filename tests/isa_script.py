@@ -71,7 +71,9 @@ def results(way: str = "forwards") -> list[Any]:
         made.append(run(als.implicit_worker, bounds, *p["csr"], X, Y, gram, f4(2.0), scratch, way=way))
         for loss in range(3):
             folded = np.zeros_like(X)
-            out = run(newton_worker, bounds, *p["csr"], folded, Y, offset, f4(0.05), 1, f4(0.3), NO_PRIOR, loss, way=way)
+            out = run(
+                newton_worker, bounds, *p["csr"], folded, Y, offset, f4(0.05), 1, f4(0.3), NO_PRIOR, loss, way=way
+            )
             made += [folded, out]
         pairs = (p["rows"].astype(np.int32), p["cols"].astype(np.int32))
         predicted = np.zeros(len(pairs[0]), f4)

@@ -95,7 +95,15 @@ def ridges(width: int, reg: float, own: int = -1, own_reg: float = 0.0) -> Any:
     expected_before=st.booleans(),
 )
 def test_rows_solve_their_normal_equations(
-    rows: int, cols: int, rank: int, implicit: bool, own: int, own_reg: float, steps: int, seed: int, expected_before: bool
+    rows: int,
+    cols: int,
+    rank: int,
+    implicit: bool,
+    own: int,
+    own_reg: float,
+    steps: int,
+    seed: int,
+    expected_before: bool,
 ) -> None:
     p = problem(rows, cols, rank, seed)
     offset = np.linspace(-1, 1, cols).astype(f4)

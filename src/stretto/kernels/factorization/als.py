@@ -21,8 +21,8 @@ the row biases from X[:, rank] afterwards (for cg it writes the old ones there f
 with own_reg instead of reg: own = rank; own = −1 for no such column.
 
 Shapes: bounds [V + 1] row blocks; indptr [m + 1]; indices, values [n]; X [m, width], Y [k, width] float32,
-zero-padded; offset [k] float32 or length 0; prior as X or without rows; mean, reg, own_reg, alpha float32; scratch from `scratch`, one part per
-worker.
+zero-padded; offset [k] float32 or length 0; prior as X or without rows; mean, reg, own_reg, alpha float32; scratch from
+`scratch`, one part per worker.
 """
 
 from __future__ import annotations

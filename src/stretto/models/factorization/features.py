@@ -85,8 +85,8 @@ def _index_of(own: NDArray[Any], ids: IdMap | None, size: int, option: str) -> N
     numbers = IdMap.of(own)
     if numbers.is_text or (len(numbers) and (int(numbers.ids[0]) < 0 or int(numbers.ids[-1]) >= size)):
         raise DataError(
-            f"{option} has ids, such as {numbers.ids.tolist()[-1]!r}, and the ratings have none: their rows and columns "
-            f"are numbered from 0, here to {size - 1}; give a table of ratings with ids, or features in that order"
+            f"{option} has ids, such as {numbers.ids.tolist()[-1]!r}, and the ratings have none: they are numbered "
+            f"from 0, here to {size - 1}; give a table of ratings with ids, or features in that order"
         )
     return np.asarray(own, np.int64)
 
@@ -135,8 +135,8 @@ def read_features(given: Any, option: str, columns: FeatureColumns | None = None
     if len(bad):
         row = int(np.searchsorted(matrix.indptr, bad[0], side="right")) - 1
         raise DataError(
-            f"{option} has a missing or infinite value in row {row}, {columns.feature_names()[matrix.indices[bad[0]]]!r}"
-            "; fill it, such as with the mean of the column, or leave the row out"
+            f"{option} has a missing or infinite value in row {row}, feature "
+            f"{columns.feature_names()[matrix.indices[bad[0]]]!r}; fill it, such as with the mean, or leave the row out"
         )
     return FeatureTable(matrix, ids, columns, option)
 
@@ -178,7 +178,8 @@ def _from_frame(
             what = f"lacks the column {lacking[0]!r} that" if lacking else "is a table, and a matrix is what"
             raise DataError(f"{option} {what} fit had; give the same features")
     known = dict(columns.names) if columns is not None else dict.fromkeys(others)
-    parts, names, first = [], [], 0
+    parts: list[tuple[NDArray[Any], NDArray[Any], NDArray[Any]]] = []
+    names, first = [], 0
     for name in known:
         rows, places, values, words = _column(others[name], name, option, known[name] if columns is not None else None)
         parts.append((rows, places + first, values))
@@ -186,8 +187,10 @@ def _from_frame(
         first += 1 if words is None else len(words)
     made = FeatureColumns(first, tuple(names)) if columns is None else columns
     size = len(frame)
-    entries = tuple(np.concatenate(each) for each in zip(*parts, strict=True)) if parts else (np.zeros(0, int),) * 3
-    return _compressed(*entries, size, made.count), made
+    if not parts:
+        parts = [(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))]
+    rows, places, values = (np.concatenate(each) for each in zip(*parts, strict=True))
+    return _compressed(rows, places, values, size, made.count), made
 
 
 def _column(
@@ -203,7 +206,8 @@ def _column(
         return rows, np.zeros(len(rows), np.int64), values[rows], None
     if not isinstance(kind, nw.String | nw.Categorical | nw.Enum | nw.Object | nw.Unknown):
         raise DataError(f"{option}: column {name!r} holds {kind}, which is no feature; give numbers or text")
-    each = [() if one is None or one != one else str(one).split(_BETWEEN) for one in series.to_list()]
+    missing = series.is_null().to_list()
+    each = [() if gone else str(one).split(_BETWEEN) for one, gone in zip(series.to_list(), missing, strict=True)]
     found = [(row, part) for row, parts in enumerate(each) for part in sorted(set(parts)) if part]
     if words is None:
         words = tuple(sorted({part for _, part in found}))

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
+from stretto.data.reading.read import read_for_fit
 from stretto.data.records.data import Data
 from stretto.errors import PlanError
 from stretto.models import checks
@@ -34,7 +35,7 @@ from .align import Aligned, entries_of, has_ids
 from .build import EarlierFit, FactorJob, count, going_on, lay_out_factors, put_factors, refuse_duplicates
 from .continue_fit import RatingBatches, WithSgd, grown, moved, refuse_unlike
 from .fold_in import FittedProblem
-from .input import RatingsInput, feed_from, read_by_nodes
+from .input import RatingsInput, feed_from, is_path, read_by_nodes
 from .parameters import FactorizationParameters
 from .side_features import SideFeatures, fitted_maps, join, refuse_features, with_digest
 
@@ -103,7 +104,12 @@ class FactorizationFitting(FactorizationParameters):
             With `explain()`, `draw()`, `cost` and `fingerprint`; `run(runtime=…, session=…)` fits this estimator by it.
             Pairs that are rated twice are found by `fit`, when it sorts the ratings into blocks.
         """
-        problem, runtime, seed, features = self._problem(), self._runtime(), self._seed(), (user_features, item_features)
+        problem, runtime, seed, features = (
+            self._problem(),
+            self._runtime(),
+            self._seed(),
+            (user_features, item_features),
+        )
         with checks.here(runtime, self.n_jobs).open() as crew:
             feed = self._feed(X, y, validation, seed, runtime, None, crew, features, counting=True)
             problem, _ = self._start(problem, feed)
@@ -168,6 +174,7 @@ class FactorizationFitting(FactorizationParameters):
         if any(one is not None for one in features):
             warm = self.warm_start and self._is_fitted()
             refuse_features(self._problem(), memory=self.memory, one_memory=one_memory(runtime), warm_start=warm)
+            X = read_for_fit(X, self._policy()) if is_path(X) else X
             (X, side), y = join(X, y, features, self._policy()), None
         feed = feed_from(
             X if y is None else entries_of(X, y, self._policy()),

@@ -8,7 +8,6 @@ standardised units of training.
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +24,7 @@ from stretto.kernels.factorization.losses import CODES
 from stretto.kernels.factorization.ranking import METHODS
 from stretto.kernels.numeric.lanes import padded
 from stretto.models import checks
-from stretto.runtime.blocks.compressed import Compressed, by_rows
+from stretto.runtime.blocks.compressed import Compressed
 from stretto.runtime.blocks.crew import Crew
 from stretto.runtime.blocks.step import make_step, parts
 from stretto.runtime.runtimes import Runtime
@@ -37,7 +36,6 @@ from stretto.solvers.factorization.prior_means import NO_PRIOR
 from stretto.solvers.factorization.problem import RANKING_RATES, FactorizationProblem
 from stretto.solvers.factorization.ranking import ranking_penalties
 
-from .align import Aligned, columns_of, entries_of, has_ids, is_matrix, refuse_other_columns
 from .arguments import as_pairs, known_indices
 
 Array = NDArray[Any]
@@ -167,36 +165,6 @@ def gramian(Y: Floats, crew: Crew) -> Floats:
     )
     als.fold_gram(partial, gram)
     return gram
-
-
-def new_rows(model: Any, X: Any, y: Any) -> NewRows:
-    """The result of `MatrixFactorization.fold_in`: the rows of X, folded into a fitted estimator."""
-    data = entries_of(X, y, "keep", named=has_ids(model))
-    matrix = is_matrix(X, data)
-    if matrix:
-        refuse_other_columns(model, data)
-    cols = columns_of(model).index(data.col_ids, data.cols, positions=matrix)
-    known = cols >= 0
-    if len(known) and not known.any():
-        raise DataError(
-            f"fold_in: the model knows none of the columns of these {len(known)} ratings; give columns the ids that "
-            "they had in training"
-        )
-    if not known.all():
-        warnings.warn(
-            f"fold_in: {int((~known).sum())} of {len(known)} ratings are of columns that training never saw; they are "
-            "left out",
-            UserWarning,
-            stacklevel=3,
-        )
-    rows = data.rows[known].astype(np.int32)
-    kept = by_rows(Aligned(rows, cols[known], data.values[known], (data.shape[0], len(model.item_factors_)), rows))
-    columns, runtime = mf_serve.served(model), model._here()
-    with runtime.open() as crew:
-        W, b = fold_in(columns, kept, model._learned, crew)
-    ids = np.arange(data.shape[0]) if data.row_ids is None else data.row_ids.ids
-    seen, biased = RatedItems(kept.indptr, kept.indices), model._learned.problem.biases
-    return NewRows(ids, W, b, data.row_ids, model.item_ids_, columns, seen, biased, runtime)
 
 
 def labelled(model: Any, factors: Floats, ids: Array, X: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,8 @@ from . import scoring
 from .arguments import as_pairs, known_indices
 from .continue_fit import RatingBatches
 from .fitting import FactorizationFitting
-from .fold_in import NewRows, labelled, new_rows
+from .fold_in import NewRows, labelled
+from .new_rows import add_items, new_rows
 
 Array = NDArray[Any]
 
@@ -62,27 +63,47 @@ class FactorizationPrediction(FactorizationFitting):
     def _n_features_out(self) -> int:
         return int(self.user_factors_.shape[1])
 
-    def fold_in(self, X: Any, y: Any = None) -> NewRows:
-        """Rows from their ratings alone, with the columns as they were learned: factors, biases, recommendations.
+    def fold_in(self, X: Any = None, y: Any = None, *, user_features: Any = None) -> NewRows:
+        """New rows, with the columns as they were learned: factors, biases, recommendations.
 
-        Ratings of columns that the model does not know are left out with a warning.
+        They follow from ratings, from features, or from both: a row without ratings is what its features say, and of a
+        model that was fitted with features, one without them is an average one. Ratings of columns that the model does
+        not know are left out with a warning.
 
             new = model.fold_in(ratings_of_new_users)
             items, scores = new.recommend(n=10)       # row k is for new.ids[k]
 
         Parameters
         ----------
-        X : sparse or dense matrix, three arrays, table, Data, path, or pairs with y
+        X : sparse or dense matrix, three arrays, table, Data, path, pairs with y, or None, default None
             Ratings, as for `fit`; a matrix has the columns of `fit`.
         y : array [n] or None, default None
             The ratings of pairs X.
+        user_features : data frame, (ids, matrix), path, sparse or dense matrix, or None, default None
+            Features of the rows, as for `fit`. Rows are identified by ids where ratings and features have them, else
+            by their order.
 
         Returns
         -------
         NewRows
         """
         check_is_fitted(self)
-        return new_rows(self, X, y)
+        return new_rows(self, X, y, user_features)
+
+    def add_items(self, item_features: Any) -> Self:
+        """Add columns that have features and no ratings, so that they can be predicted and recommended.
+
+        Their factors and biases are what the map of features says. Columns are numbered by sorted ids, so those of the
+        model may move; without ids, new columns follow the others.
+
+        Parameters
+        ----------
+        item_features : data frame, (ids, matrix), path, sparse or dense matrix
+            Features of the new columns, as for `fit`.
+        """
+        check_is_fitted(self)
+        add_items(self, item_features)
+        return self
 
     def recommend(
         self, users: Any, n: int = 10, *, filter_seen: bool = True, items: Any = None

@@ -63,14 +63,7 @@ def refuse_features(problem: FactorizationProblem, *, memory: Any, one_memory: b
 
 def join(X: Any, y: Any, given: tuple[Any, Any], policy: str) -> tuple[Data, SideFeatures]:
     """The ratings, with a row or column for each id that has features but no ratings, and the features."""
-    from .input import is_path
-
-    if is_path(X):
-        from stretto.data.reading.read import read_for_fit
-
-        data = read_for_fit(X, policy)
-    else:
-        data = entries_of(X, y, policy)
+    data = entries_of(X, y, policy)
     positions = is_matrix(X, data)
     tables = tuple(
         None if one is None else read_features(one, option) for one, option in zip(given, OPTIONS, strict=True)
@@ -151,6 +144,11 @@ class FeatureMap:
     def means(self, X: FeatureMatrix, crew: Crew) -> tuple[Floats, Floats]:
         """([m, n_components] factors, [m] biases) that features stand for; average ones where they are not known."""
         found = Standard(self.mean, self.spread).means(X, self.coef, self.level, crew).astype(np.float32)
+        return np.ascontiguousarray(found[:, :-1]), np.ascontiguousarray(found[:, -1])
+
+    def average(self, rows: int) -> tuple[Floats, Floats]:
+        """`means` of rows whose features are not known."""
+        found = np.tile(self.level.astype(np.float32), (rows, 1))
         return np.ascontiguousarray(found[:, :-1]), np.ascontiguousarray(found[:, -1])
 
     def arrays(self) -> dict[str, NDArray[Any]]:

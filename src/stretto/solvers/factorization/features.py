@@ -88,7 +88,7 @@ class Standard:
         scaled = coef / self.spread[:, None]
         found = X.times(scaled, crew) - (self.mean[:, None] * scaled).sum(axis=0)
         found[~X.known] = 0.0
-        return found + level
+        return np.asarray(found + level)
 
 
 class FeatureRegression:

@@ -1,9 +1,9 @@
-"""Prior means from side features: the factors and the bias of a row are a linear map of its features, plus its own part.
+"""Prior means from side features: factors and bias of a row are a linear map of its features plus an own part.
 
 Penalties count the own part alone, so rows with few ratings stay near what their features say. A fit alternates: an
 epoch learns factors with the means as they are, then maps are fitted to the factors by ridge regression, in which every
-rating counts the same. The penalty of a map is chosen by held-out rows while the factors are still free of
-means, so that it does not confirm itself: useless features get no map. Rows without ratings have their means as factors.
+rating counts the same. The penalty of a map is chosen by held-out rows while the factors are still free of means, so
+that it does not confirm itself: useless features get no map. Rows without ratings have their means as factors.
 
 ALS solves rows with their means. A pass of SGD shrinks factors to zero as ever, and what it took of the means is added
 after it.
@@ -170,7 +170,7 @@ def _ranking_shrinkage(problem: FactorizationProblem, step: float, counts: tuple
     """`shrinkage` of a ranking loss; how often a column is drawn is estimated by the mean."""
     lam, lam_bias = ranking_penalties(problem, step)
     pairs = 1 if problem.loss == "warp" else problem.draws
-    drawn = int(counts[1].sum()) * pairs // max(1, np.count_nonzero(counts[1]))
+    drawn = int(counts[1].sum()) * pairs // max(1, int(np.count_nonzero(counts[1])))
     own = pairs + (problem.loss == "logistic")
     updates = (counts[0] * own, np.where(counts[1] > 0, counts[1] * (1 if own > pairs else pairs) + drawn, 0))
     found = []
