@@ -14,8 +14,8 @@ from stretto.data.records.data import Data
 from stretto.data.records.ids import IdMap
 from stretto.errors import DataError, NotOffered, PlanError
 from stretto.runtime.blocks.source import Chunk, EntrySource
-from stretto.solvers.factorization.factors import RatedItems
 from stretto.solvers.factorization.problem import FactorizationProblem, parameter_of
+from stretto.solvers.factorization.rated_items import RatedItems
 
 Longs = NDArray[np.int64]
 # Choices that two fits must share for the second to continue from the first.
