@@ -54,8 +54,8 @@ def folds_of(owner: str, cv: Any, given: LinearInput, groups: Any, *, classes: b
         if splits:
             raise
         raise DataError(
-            f"{owner}: {len(given.y):,} samples cannot be cut into folds by cv={checks.shown(cv)} ({error}); give fewer "
-            "folds, or more samples of each class"
+            f"{owner}: {len(given.y):,} samples cannot be cut into folds by cv={checks.shown(cv)} ({error}); "
+            "give fewer folds, or more samples of each class"
         ) from error
     if not folds:
         raise DataError(f"{owner}: cv={checks.shown(cv)} gives no folds; give one pair of indices at least")
