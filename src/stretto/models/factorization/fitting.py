@@ -23,7 +23,7 @@ from stretto.solvers.factorization.problem import FactorizationProblem, Moments
 from stretto.solvers.factorization.rated_items import RatedItems
 
 from .align import Aligned, entries_of, has_ids
-from .continue_fit import RatingBatches, WithSgd, grown, moved, refuse_unlike
+from .continue_fit import RatingBatches, grown, moved, refuse_unlike
 from .fitted_problem import FittedProblem
 from .parameters import FactorizationParameters
 
@@ -175,13 +175,18 @@ class FactorizationFitting(FactorizationParameters):
         settings = PlanSettings(seed, self.profile, int(self.width), physical)
         return count(problem, feed, crew, settings, stream=stream)
 
-    @WithSgd
     @with_callbacks  # type: ignore[untyped-decorator]
     def partial_fit(self, X: Any, y: Any = None) -> Self:
-        """Make one epoch over further ratings, from what was learned before; for solver="sgd".
+        """Learn from further ratings without a complete fit, from what was learned before.
 
         The ratings may have rows and columns that the model does not know; ids identify those of a table, indices those
-        of a matrix. Mean and spread are those of all ratings so far.
+        of a matrix. The bits are the same for any number of workers.
+
+        sgd makes one epoch over the further ratings alone; mean and spread become those of all ratings so far. als and
+        ccd solve again, exactly and from all ratings of theirs, for the new rows, then for the columns of the further
+        ratings, then for their rows; other rows and columns, mean and spread stay. `duplicates="last"` lets a rating
+        replace an earlier one of the same pair, where "error" refuses it. For that they need the earlier ratings, which
+        a model from a file has only if it was saved with `ratings=True`. Their first call is `fit`.
 
         Parameters
         ----------
@@ -195,6 +200,8 @@ class FactorizationFitting(FactorizationParameters):
 
         problem = self._problem()
         data = entries_of(X, y, self._policy(), named=self._is_fitted() and has_ids(self))
+        if not self._is_fitted() and problem.solver != "sgd":
+            return self._fit(X, y, None, None)
         if not self._is_fitted():
             feed = RatingsInput(InMemory(data), data, None, data.shape, data.row_ids, data.col_ids)
             self._learn(problem, feed, 1, None, Session(verbose=self.verbose), self._seed(), None)
@@ -204,10 +211,24 @@ class FactorizationFitting(FactorizationParameters):
         data = grown(data, (self.user_ids_, self.item_ids_), (len(self.user_factors_), len(self.item_factors_)))
         feed = RatingsInput(InMemory(data), data, None, data.shape, data.row_ids, data.col_ids)
         earlier = self._earlier(feed)
+        if problem.solver != "sgd":
+            self._update(earlier, before, data)
+            return self
         feed = replace(feed, every=before.joined(earlier.rows, earlier.cols, data))
         problem = going_on(problem, earlier, joined=True)
         self._learn(problem, feed, 1, earlier, Session(verbose=self.verbose), self._seed(), None)
         return self
+
+    def _update(self, earlier: EarlierFit, before: RatingBatches, data: Data) -> None:
+        """Solve for the users and items of further ratings."""
+        from .row_updates import updated
+
+        with self._here().open() as crew:
+            found = updated(earlier, before, data, self._learned, self.duplicates, crew)
+        self.user_factors_, self.item_factors_ = found.W, found.H
+        self.user_bias_, self.item_bias_ = found.b, found.c
+        self.user_ids_, self.item_ids_, self.n_features_in_ = data.row_ids, data.col_ids, data.shape[1]
+        self.n_ratings_, self._trained_on, self._seen = len(found.ratings), found.ratings, None
 
     def _earlier(self, feed: RatingsInput) -> EarlierFit:
         """What was learned so far, with the indices of its rows and columns in the next ratings."""

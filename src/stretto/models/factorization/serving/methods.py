@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from stretto.solvers.factorization.factors import PaddedFactors, TopNIndex
     from stretto.solvers.factorization.rated_items import RatedItems
 
-    from .explanation import Explanation
 
 Array = NDArray[Any]
 Floats = NDArray[np.float32]
+_NEW_USERS = "; for new users: model.recommend_new(their ratings, n=10), or model.fold_in(their ratings)"
 
 
 class FactorServing:
@@ -176,9 +176,7 @@ class FactorServing:
 
         of("recommend").number("n", n, least=1, whole=True)
         kind = frame_kind(as_frame, users, owner="recommend")
-        rows = self._indices(
-            users, "row", "; for new users: model.recommend_new(their ratings, n=10), or model.fold_in(their ratings)"
-        )
+        rows = self._indices(users, "row", _NEW_USERS)
         sides = (self.item_ids_, len(self.item_factors_)), (self.user_ids_, len(self.user_factors_))
         chosen, seen = item_filter(items, exclude, *sides), self.seen() if filter_seen else None
         with self._crew() as crew:
@@ -307,7 +305,7 @@ class FactorServing:
             return best, scores
         return list_frame(kind, heads, at if ids is None else ids.decode(at), best, scores)
 
-    def explain_recommendation(self, user: Any, item: Any, *, ratings: Any = None) -> Explanation | list[Explanation]:
+    def explain_recommendation(self, user: Any, item: Any, *, ratings: Any = None) -> Any:
         """Why an item has its score for a user: what each of the user's ratings adds to it.
 
             print(model.explain_recommendation("ada", "film 7"))
