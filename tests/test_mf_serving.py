@@ -301,7 +301,8 @@ def test_a_recommender_gives_the_bits_of_the_model(als: Any, tmp_path: Path) -> 
     light, more = st.Recommender.load(tmp_path / "model"), st.Recommender.load(tmp_path / "more", n_jobs=1)
     own = als.recommender()
     assert repr(light) == "Recommender(90 users, 70 items, 5 components)"
-    new, lists = {"ada": {"item 01": 4.0, "item 07": 1.0}}, {"exclude": {"user 02": ["item 03"]}}
+    new = {"ada": {"item 01": 4.0, "item 07": 1.0}}
+    lists: dict[str, Any] = {"exclude": {"user 02": ["item 03"]}}
     for other in (light, more, own):
         for _ in range(2):  # with and without what it keeps
             for a, b in (
