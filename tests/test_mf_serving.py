@@ -371,16 +371,20 @@ def test_further_ratings_of_least_squares(name: str, tmp_path: Path) -> None:
     np.testing.assert_array_equal(model.user_factors_[left], before["user_factors"][left])
     others = np.setdiff1d(np.arange(65), DATA.cols[late])
     np.testing.assert_array_equal(model.item_factors_[others], before["item_factors"][others])
-    # What they have is seen, and a rating of a known pair is refused unless it is said what it means.
+    # What they have is seen, and a rating of a known pair replaces the earlier one.
     assert not set(model.recommend(["user 85"], 70)[0][0].tolist()) & set(items[DATA.rows == 85].tolist())
-    again = (users[:1], items[:1], np.array([1.0], np.float32))
-    with pytest.raises(DataError, match=r"occurs twice.*duplicates='last' replaces an earlier rating"):
-        model.partial_fit(again)
+    row, again = users[:1], (users[:1], items[:1], np.array([1.0], np.float32))
     model.save(tmp_path / "model", ratings=True)
-    loaded = st.MatrixFactorization.load(tmp_path / "model").set_params(duplicates="last").partial_fit(again)
-    assert loaded.n_ratings_ == len(users)
-    row = np.flatnonzero(users[0] == USERS)
-    assert np.any(loaded.user_factors_[row] != model.user_factors_[row])
+    bits, entries = [], []
+    for policy in ("error", "last", "first", "keep"):
+        loaded = st.MatrixFactorization.load(tmp_path / "model").set_params(duplicates=policy).partial_fit(again)
+        bits.append(loaded.user_factors_[np.flatnonzero(row[0] == USERS)].tobytes())
+        entries.append(loaded.n_ratings_ - len(users))
+    assert entries == [0, 0, 0, 1]
+    assert bits[0] == bits[1]
+    assert len(set(bits)) == 3
+    with pytest.raises(DataError, match="occurs twice"):
+        model.partial_fit(tuple(np.tile(part, 2) for part in again))
 
 
 def test_further_ratings_gain_most_of_what_a_fit_gains() -> None:

@@ -184,9 +184,9 @@ class FactorizationFitting(FactorizationParameters):
 
         sgd makes one epoch over the further ratings alone; mean and spread become those of all ratings so far. als and
         ccd solve again, exactly and from all ratings of theirs, for the new rows, then for the columns of the further
-        ratings, then for their rows; other rows and columns, mean and spread stay. `duplicates="last"` lets a rating
-        replace an earlier one of the same pair, where "error" refuses it. For that they need the earlier ratings, which
-        a model from a file has only if it was saved with `ratings=True`. Their first call is `fit`.
+        ratings, then for their rows; other rows and columns, mean and spread stay. A rating of a known pair replaces
+        the earlier one, unless `duplicates` says something else: "sum" adds counts up. For that they need the earlier
+        ratings, which a model from a file has only if it was saved with `ratings=True`. Their first call is `fit`.
 
         Parameters
         ----------

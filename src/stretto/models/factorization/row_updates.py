@@ -61,7 +61,8 @@ def updated(
     learned : FittedProblem
         The problem of the last fit.
     policy : str
-        What to do with a pair that is rated again.
+        What to do with a pair that is rated again; "error": the later rating replaces the earlier one, and a pair that
+        is rated twice in `data` is refused.
     crew : Crew
         Where to run.
     """
@@ -70,6 +71,8 @@ def updated(
             "partial_fit of als and ccd needs the earlier ratings, which a model from a file has only if it was saved "
             "with model.save(path, ratings=True); for new users alone: model.fold_in(their ratings)"
         )
+    if policy == "error":
+        settle(data, "error")
     m, n = data.shape
     W, b = _grown(earlier.row_factors, earlier.rows, m), _grown(earlier.row_bias, earlier.rows, m)
     H, c = _grown(earlier.col_factors, earlier.cols, n), _grown(earlier.col_bias, earlier.cols, n)
@@ -124,10 +127,7 @@ def _of_rows(parts: Iterable[Chunk], data: Data, users: NDArray[Any], policy: st
         others.append((rows[~pick], cols[~pick], values[~pick]))
     own.append((data.rows, data.cols, data.values))
     rows, cols, values = (np.concatenate([part[k] for part in own]) for k in range(3))
-    try:
-        settled = settle(Data(rows, cols, values, data.shape, row_ids=data.row_ids, col_ids=data.col_ids), policy)
-    except DataError as error:
-        raise DataError(f"partial_fit: {error}; duplicates='last' replaces an earlier rating") from None
+    settled = settle(Data(rows, cols, values, data.shape), "last" if policy == "error" else policy)
     return (settled.rows, settled.cols, settled.values), [part for part in others if len(part[0])]
 
 
