@@ -5,8 +5,8 @@ out too; the features are the genres of the items. Generated: nine tenths of wha
 a tenth of the users are cold, and the others have the number of ratings that the table says. The column *random* has
 features of the same shape that mean nothing. All models have 32 factors (8 for the generated sets) and their default
 settings; cmfrec is collective matrix factorisation with its defaults, 2 threads, and predicts cold items and users by
-its own functions for them. Errors are RMSE. Recall@50 ranks the 345 cold items alone, for a thousand users: the share of
-the items rated 4 or more that are among the first 50; chance is 0.145, which is all that models without features have.
+its own functions for them. Errors are RMSE. Recall@50 ranks the 345 cold items alone, for a thousand users: the share
+of the items rated 4 or more that are among the first 50; chance is 0.145, which is what models without features have.
 """
 
 from __future__ import annotations

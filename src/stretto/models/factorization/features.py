@@ -6,7 +6,7 @@ for each part between "|". `FeatureColumns` remembers this, so that tables of ne
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,34 +20,10 @@ from stretto.data.records.ids import IdMap
 from stretto.errors import DataError
 from stretto.solvers.factorization.features import FeatureMatrix
 
+from .feature_map import FeatureColumns
+
 _NAMES = {"user_features": USER_NAMES, "item_features": ITEM_NAMES}
 _BETWEEN = "|"  # separates the values of one row in a column of text
-
-
-@dataclass(frozen=True)
-class FeatureColumns:
-    """What the columns of the features are.
-
-    Attributes
-    ----------
-    count : int
-        Number of features.
-    names : tuple of (str, tuple of str or None)
-        Columns of a table, with the values of those that hold text; empty for a matrix.
-    """
-
-    count: int
-    names: tuple[tuple[str, tuple[str, ...] | None], ...] = ()
-
-    def feature_names(self) -> list[str]:
-        """One name for each feature: of a table `column` or `column=value`, of a matrix its position."""
-        if not self.names:
-            return [str(k) for k in range(self.count)]
-        return [name for column, values in self.names for name in _names_of(column, values)]
-
-
-def _names_of(column: str, values: tuple[str, ...] | None) -> list[str]:
-    return [column] if values is None else [f"{column}={value}" for value in values]
 
 
 @dataclass(frozen=True, eq=False)
@@ -243,14 +219,3 @@ def _from_dense(X: Any, option: str) -> FeatureMatrix:
         raise DataError(f"{option} holds {array.dtype}, which are no numbers; give text in a table of named columns")
     rows, columns = np.nonzero(array)
     return _compressed(rows, columns, array[rows, columns], *array.shape)
-
-
-def plain_columns(columns: FeatureColumns) -> dict[str, Any]:
-    """The columns as JSON."""
-    return {"count": columns.count, "names": [[name, values] for name, values in columns.names]}
-
-
-def columns_from(stored: dict[str, Any]) -> FeatureColumns:
-    """The inverse of `plain_columns`."""
-    names = tuple((name, None if values is None else tuple(values)) for name, values in stored["names"])
-    return replace(FeatureColumns(stored["count"]), names=names)

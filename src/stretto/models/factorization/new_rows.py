@@ -1,9 +1,8 @@
-"""Rows and columns that were not in training: from ratings, from features, or from both."""
+"""`NewRows`: rows that a model was not trained on, folded in, and what they are used for."""
 
 from __future__ import annotations
 
-import warnings
-from dataclasses import replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,18 +10,23 @@ from numpy.typing import NDArray
 
 from stretto.data.records.ids import IdMap
 from stretto.errors import DataError
-from stretto.runtime.blocks.compressed import by_rows
-from stretto.runtime.blocks.crew import Crew
+from stretto.models import checks
+from stretto.runtime.runtimes import Runtime
 from stretto.solvers.factorization import factors as mf_serve
-from stretto.solvers.factorization.factors import RatedItems
+from stretto.solvers.factorization.factors import PaddedFactors, TopNIndex
+from stretto.solvers.factorization.rated_items import RatedItems
 
-from .align import Aligned, columns_of, entries_of, has_ids, is_matrix, refuse_other_columns
-from .continue_fit import RatingBatches
-from .features import FeatureTable, read_features
-from .fold_in import Means, NewRows, fold_in
-from .side_features import FeatureMap
+from .arguments import as_pairs, known_indices
+from .cold_rows import NewRatings, compressed, expected, read_new, rows_of
+from .fitted_problem import FittedProblem
+from .fold_in import fold_in, mean_value
+from .serving.explaining import explain
+from .serving.filters import item_filter
+from .serving.frames import frame_kind, list_frame
+from .serving.search import best_items
 
-_NOTHING = np.zeros(0, np.int32)
+Array = NDArray[Any]
+Floats = NDArray[np.float32]
 
 
 def new_rows(model: Any, X: Any, y: Any, user_features: Any) -> NewRows:
@@ -30,123 +34,159 @@ def new_rows(model: Any, X: Any, y: Any, user_features: Any) -> NewRows:
     if X is None and user_features is None:
         raise DataError("fold_in needs the ratings of new rows, or user_features, or both; got neither")
     table = None if user_features is None else read_new(model.user_feature_map_, user_features, "user_features")
-    ratings = None if X is None else _NewRatings(model, X, y)
-    ids, size = _rows_of(ratings, table)
-    columns, runtime = mf_serve.served(model), model._here()
-    rows, cols, values = (_NOTHING, _NOTHING, np.zeros(0, np.float32)) if ratings is None else ratings.entries(ids)
-    kept = by_rows(Aligned(rows, cols, values, (size, len(model.item_factors_)), rows))
+    ratings = None if X is None else NewRatings.of(model, X, y)
+    ids, size = rows_of(ratings, table)
+    columns, runtime = model._padded(), model._here()
+    kept = compressed(ratings, ids, (size, len(model.item_factors_)))
     with runtime.open() as crew:
         means = expected(model.user_feature_map_, table, ids, size, crew)
         W, b = fold_in(columns, kept, model._learned, crew, means)
     names = np.arange(size) if ids is None else ids.ids
-    seen, biased = RatedItems(kept.indptr, kept.indices), model._learned.problem.biases
-    return NewRows(names, W, b, ids, model.item_ids_, columns, seen, biased, runtime)
+    seen = RatedItems(kept.indptr, kept.indices)
+    return NewRows(names, W, b, ids, model.item_ids_, columns, seen, kept.values, model._learned, runtime)
 
 
-class _NewRatings:
-    """The ratings of new rows whose columns the model knows."""
+def labelled(model: Any, factors: Floats, ids: Array, X: Any) -> Any:
+    """Factors of rows for `transform`: a data frame by row id, or an array.
 
-    def __init__(self, model: Any, X: Any, y: Any) -> None:
-        data = entries_of(X, y, "keep", named=has_ids(model))
-        matrix = is_matrix(X, data)
-        if matrix:
-            refuse_other_columns(model, data)
-        cols = columns_of(model).index(data.col_ids, data.cols, positions=matrix)
-        known = cols >= 0
-        if len(known) and not known.any():
-            raise DataError(
-                f"fold_in: the model knows none of the columns of these {len(known)} ratings; give columns the ids "
-                "that they had in training"
-            )
-        if not known.all():
-            warnings.warn(
-                f"fold_in: {int((~known).sum())} of {len(known)} ratings are of columns that training never saw; they "
-                "are left out",
-                UserWarning,
-                stacklevel=4,
-            )
-        self.size, self.ids = data.shape[0], data.row_ids
-        self.rows, self.cols, self.values = data.rows[known].astype(np.int32), cols[known], data.values[known]
+    A data frame if X is a table and pandas output is configured. scikit-learn would give it the index of X, which has
+    a row for each rating.
+    """
+    import sklearn
 
-    def entries(self, ids: IdMap | None) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-        """(rows, columns, values), with rows numbered by `ids`."""
-        if ids is None or self.ids is None or ids is self.ids:
-            return self.rows, self.cols, self.values
-        return ids.encode(self.ids.ids)[self.rows], self.cols, self.values
+    asked = getattr(model, "_sklearn_output_config", {}).get("transform", sklearn.get_config()["transform_output"])
+    if asked != "pandas" or not hasattr(X, "iloc"):
+        return factors
+    import pandas
+
+    return pandas.DataFrame(factors, index=ids, columns=model.get_feature_names_out())
 
 
-def _rows_of(ratings: _NewRatings | None, table: FeatureTable | None) -> tuple[IdMap | None, int]:
-    """Ids and number of the rows that have ratings or features."""
-    if table is None:
-        assert ratings is not None
-        return ratings.ids, ratings.size
-    own = table.id_map()
-    if ratings is None:
-        return own, len(table.matrix)
-    if own is not None and ratings.ids is not None:
-        if own.is_text != ratings.ids.is_text:
-            raise DataError("fold_in: of ratings and user_features, one has ids that are text; give both the same ids")
-        ids = IdMap.of(np.concatenate([own.ids, ratings.ids.ids]))
-        return ids, len(ids)
-    return ratings.ids, ratings.size
+@dataclass(frozen=True, eq=False)
+class NewRows:
+    """Rows that a model was not trained on, folded in: row k of everything here belongs to `ids[k]`.
 
+    Attributes
+    ----------
+    ids : [m] array
+        Ids of the rows, sorted; their positions where the data had no ids.
+    factors : [m, n_components] float32
+        Factors of the rows.
+    bias : [m] float32
+        Biases of the rows; 0 for implicit feedback and without biases.
 
-def read_new(map_: FeatureMap | None, given: Any, option: str) -> FeatureTable:
-    """Features of new rows or columns, which are those of the fit."""
-    if map_ is None:
-        raise DataError(f"the model was fitted without {option}; give them to fit too: fit(X, {option}=…)")
-    return read_features(given, option, map_.columns)
+    Examples
+    --------
+    >>> import numpy as np, scipy.sparse as sp, stretto as st
+    >>> X = sp.random(50, 40, density=0.3, format="csr", random_state=0)
+    >>> new = st.MatrixFactorization(4, max_iter=5, random_state=0).fit(X[:45]).fold_in(X[45:])
+    >>> items, scores = new.recommend(n=3)
+    >>> items.shape, new.ids.tolist()
+    ((5, 3), [0, 1, 2, 3, 4])
+    """
 
+    ids: Array
+    factors: Floats
+    bias: Floats
+    _row_ids: IdMap | None
+    _col_ids: IdMap | None
+    _columns: PaddedFactors  # the model's columns; its rows are not used
+    _seen: RatedItems
+    _values: Floats  # of `_seen`
+    _learned: FittedProblem
+    _runtime: Runtime
 
-def expected(
-    map_: FeatureMap | None, table: FeatureTable | None, ids: IdMap | None, size: int, crew: Crew
-) -> Means | None:
-    """Factors and biases that are expected of rows; None for a model without features of rows."""
-    if map_ is None:
-        return None
-    return map_.average(size) if table is None else map_.means(table.aligned(ids, size), crew)
+    def __len__(self) -> int:
+        return len(self.factors)
 
+    def __repr__(self) -> str:
+        return f"NewRows({len(self)} rows, rank {self.factors.shape[1]})"
 
-def expected_of(model: Any, rows: NDArray[Any]) -> Means | None:
-    """`expected` of rows by their index in a model that may have their features; −1 for others."""
-    map_: FeatureMap | None = model.user_feature_map_
-    if map_ is None:
-        return None
-    W, b = map_.average(len(rows))
-    known = rows >= 0
-    W[known], b[known] = model.user_factors_[rows[known]], model.user_bias_[rows[known]] if len(model.user_bias_) else 0
-    return W, b
+    def _served(self) -> PaddedFactors:
+        columns = self._columns
+        return PaddedFactors(mf_serve.whole_lanes(self.factors), columns.H, self.bias, columns.c, columns.mean)
 
+    def predict(self, X: Any) -> Floats:
+        """Ratings of n pairs, as `MatrixFactorization.predict` gives them for rows of training.
 
-def add_items(model: Any, item_features: Any) -> None:
-    """Add columns to a fitted model, with the factors and biases that their features stand for."""
-    table = read_new(model.item_feature_map_, item_features, "item_features")
-    old, n = model.item_ids_, len(model.item_factors_)
-    own = table.id_map()
-    if (own is None) != (old is None):
-        has = ("are numbered from 0", "with ids") if old is None else ("have ids", "without")
-        raise DataError(f"add_items: the items of the model {has[0]}, and these features are {has[1]}; give them alike")
-    ids: IdMap | None = None
-    place: NDArray[Any] = np.arange(n)
-    new: NDArray[Any] = np.arange(n, n + len(table.matrix))
-    if table.ids is not None and own is not None and old is not None:
-        if own.is_text != old.is_text:
-            raise DataError("add_items: of the ids of the model and of these items, one is text; give them alike")
-        known = np.flatnonzero(old.encode(own.ids, unknown="mark") >= 0)
-        if len(known):
-            raise DataError(f"add_items: the model has item {own.ids.tolist()[known[0]]!r} already; give new ones only")
-        ids = IdMap.of(np.concatenate([old.ids, own.ids]))
-        place, new = ids.encode(old.ids), ids.encode(table.ids)
-    with model._here().open() as crew:
-        H, c = model.item_feature_map_.means(table.matrix, crew)
-    seen, source = model.seen(), model._trained_on
-    factors, bias = np.empty((n + len(H), H.shape[1]), np.float32), np.empty(n + len(H), np.float32)
-    factors[place], bias[place] = model.item_factors_, model.item_bias_ if len(model.item_bias_) else 0.0
-    factors[new], bias[new] = H, c
-    model.item_factors_, model.item_ids_, model.n_features_in_ = factors, ids, len(factors)
-    model.item_bias_ = bias if len(model.item_bias_) else model.item_bias_
-    model._seen = replace(seen, indices=place[seen.indices].astype(np.int32))
-    if source is not None:
-        batches = RatingBatches.of(source, None)
-        moved = tuple((rows, place[cols].astype(np.int32), values) for rows, cols, values in batches.parts)
-        model._trained_on = RatingBatches(moved, (batches.shape[0], len(factors)), batches.whole)
+        Parameters
+        ----------
+        X : array [n, 2]
+            Pairs: an id of these rows and a column. An unknown row or column adds nothing.
+        """
+        rows, cols = as_pairs(X, self._row_ids, self._col_ids)
+        with self._runtime.open() as crew:
+            return mf_serve.predict(self._served(), rows, cols, crew)
+
+    def recommend(
+        self,
+        n: int = 10,
+        *,
+        filter_seen: bool = True,
+        items: Any = None,
+        exclude: Any = None,
+        as_frame: bool | str = False,
+    ) -> Any:
+        """The n best columns for each row: (ids [m, n], scores [m, n]), as `MatrixFactorization.recommend` gives them.
+
+        Parameters
+        ----------
+        n : int, default 10
+            Columns for each row.
+        filter_seen : bool, default True
+            Leave out what the row has rated here.
+        items : array, mapping or None, default None
+            Restrict the choice to these columns; None for all. A mapping {id of a row: columns} does it for single
+            rows.
+        exclude : array, mapping or None, default None
+            Columns to leave out; a mapping {id of a row: columns} for single rows.
+        as_frame : bool or {"pandas", "polars", "arrow"}, default False
+            A data frame of user, item, rank and score. True: of the first library that is installed.
+
+        Returns
+        -------
+        (ids, scores), or a data frame
+        """
+        checks.of("recommend").number("n", n, least=1, whole=True)
+        kind = frame_kind(as_frame, owner="recommend")
+        chosen = item_filter(items, exclude, (self._col_ids, len(self._columns.H)), (self._row_ids, len(self)))
+        model, rows = self._served(), np.arange(len(self), dtype=np.int32)
+        seen = self._seen if filter_seen else None
+        with self._runtime.open() as crew:
+            index = TopNIndex.over(model.H, model.c, crew)
+            biased = self._learned.problem.biases
+            found, scores = best_items(model, index, rows, n, crew, seen=seen, chosen=chosen, biased=biased)
+        best = mf_serve.names(found, self._col_ids)
+        return (best, scores) if kind is None else list_frame(kind, ("user", "item"), self.ids, best, scores)
+
+    def explain_recommendation(self, user: Any, item: Any) -> Any:
+        """Why an item has its score for one of these rows, as `MatrixFactorization.explain_recommendation` says it.
+
+        The contributions of the row's ratings, the mean and the bias of the item add up to the score: `rest` is 0, up
+        to rounding.
+
+        Parameters
+        ----------
+        user : int or str
+            Id of a row.
+        item : int, str, or list of them
+            What to explain; for a list, a list of explanations.
+
+        Returns
+        -------
+        Explanation, or list of Explanation
+        """
+        row = known_indices(user, self._row_ids, len(self), "row")
+        if len(row) != 1:
+            raise DataError(f"explain_recommendation takes one user, got {len(row)}; call it for each")
+        targets = known_indices(item, self._col_ids, len(self._columns.H), "column")
+        at = slice(*self._seen.indptr[row[0] : row[0] + 2])
+        past, name = (self._seen.indices[at], self._values[at]), self.ids[row].tolist()[0]
+        with self._runtime.open() as crew:
+            made = explain(self._served(), row, past, targets, self, crew, name, mean_value=mean_value(self._values))
+        return made if np.ndim(item) > 0 else made[0]
+
+    @property
+    def item_ids_(self) -> IdMap | None:
+        """Ids of the columns, where the data had them."""
+        return self._col_ids

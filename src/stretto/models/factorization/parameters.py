@@ -24,13 +24,12 @@ from stretto.models.sklearn_base import (
 from stretto.plan.plan import Plan
 from stretto.runtime.blocks.source import EntrySource
 from stretto.runtime.runtimes import Runtime
-from stretto.solvers.factorization import factors as mf_serve
 from stretto.solvers.factorization.problem import FactorizationProblem, parameter_of
-from stretto.solvers.factorization.watched import metric_of
+from stretto.solvers.factorization.rated_items import RatedItems
 
-from .fold_in import FittedProblem
+from .feature_map import FeatureMap
+from .fitted_problem import FittedProblem
 from .options import unused_options
-from .side_features import FeatureMap
 
 
 class FactorizationParameters(
@@ -93,7 +92,7 @@ class FactorizationParameters(
     user_feature_map_: FeatureMap | None
     item_feature_map_: FeatureMap | None
     _learned: FittedProblem
-    _seen: mf_serve.RatedItems | None
+    _seen: RatedItems | None
     _trained_on: EntrySource | None
 
     def _policy(self) -> str:
@@ -116,6 +115,8 @@ class FactorizationParameters(
         check.choice("duplicates", self.duplicates, POLICIES)
         check.flags(warm_start=self.warm_start)
         if isinstance(self.early_stopping, str):
+            from stretto.solvers.factorization.watched import metric_of
+
             metric_of(self.early_stopping)
         else:
             check.flags(early_stopping=self.early_stopping)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,19 +14,17 @@ from stretto.data.records.data import Data
 from stretto.data.records.digest import digest_of
 from stretto.data.records.ids import IdMap
 from stretto.errors import DataError, PlanError
-from stretto.runtime.blocks.crew import Crew
-from stretto.solvers.factorization.features import FeatureMatrix, Standard
+from stretto.solvers.factorization.features import FeatureMatrix
 from stretto.solvers.factorization.prior_means import PriorMeans
 from stretto.solvers.factorization.problem import FactorizationProblem, Factors
 
 from .align import entries_of, is_matrix
 from .continue_fit import grown
-from .features import FeatureColumns, FeatureTable, columns_from, plain_columns, read_features
+from .feature_map import FeatureColumns, FeatureMap
+from .features import FeatureTable, read_features
 
-Floats = NDArray[np.float32]
 OPTIONS = ("user_features", "item_features")
 _AXES = ("row", "column")
-_ARRAYS = ("coef", "level", "mean", "spread", "penalty")
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +40,25 @@ class SideFeatures:
         for one in self.matrices:
             parts += [np.zeros(0)] if one is None else [one.indptr, one.indices, one.values, one.known, one.columns]
         return digest_of(*parts)
+
+    def fitted(self, means: PriorMeans | None, factors: Factors) -> tuple[FeatureMap | None, FeatureMap | None]:
+        """The maps of a fit, in the units of the ratings."""
+        assert means is not None
+        root, rank = math.sqrt(factors.scale), factors.W.width
+        unit = np.append(np.full(rank, root), factors.scale)
+        found: list[FeatureMap | None] = []
+        for side, columns in enumerate(self.columns):
+            own, standard = means.maps[side], means.standard_of(side)
+            if own is None or standard is None or columns is None:
+                found.append(None)
+                continue
+            coef, level, penalty = own["coef"], own["level"], own["penalty"]
+            if not factors.biased:
+                coef, level = np.hstack([coef, np.zeros((len(coef), 1))]), np.append(level, 0.0)
+                penalty = np.append(penalty, np.inf)
+            scaled = coef * unit, level * unit
+            found.append(FeatureMap(*scaled, standard.mean, standard.spread, penalty.copy(), columns))
+        return found[0], found[1]
 
 
 def refuse_features(problem: FactorizationProblem, *, memory: Any, one_memory: bool, warm_start: bool) -> None:
@@ -111,83 +128,3 @@ def _warn_unknown(option: str, matrix: FeatureMatrix, index: NDArray[Any], axis:
             UserWarning,
             stacklevel=2,
         )
-
-
-@dataclass(frozen=True, eq=False)
-class FeatureMap:
-    """A linear map from features to factors and bias: what a row is expected to be before its ratings are seen.
-
-    Attributes
-    ----------
-    coef : [p, n_components + 1] float64
-        What one standard deviation of each feature adds to the factors and, in the last column, to the bias.
-    level : [n_components + 1] float64
-        Factors and bias of average features.
-    mean, spread : [p] float64
-        Mean and standard deviation of the features; the spread of one that does not vary is infinite.
-    penalty : [2] float64
-        Penalties of the maps to factors and to biases for each row; infinite where features do not help.
-    columns : FeatureColumns
-        What the features are; `columns.feature_names()` has a name for each.
-    """
-
-    coef: NDArray[np.float64]
-    level: NDArray[np.float64]
-    mean: NDArray[np.float64]
-    spread: NDArray[np.float64]
-    penalty: NDArray[np.float64]
-    columns: FeatureColumns
-
-    def __repr__(self) -> str:
-        return f"FeatureMap({len(self.coef)} features to {self.coef.shape[1] - 1} factors and a bias)"
-
-    def means(self, X: FeatureMatrix, crew: Crew) -> tuple[Floats, Floats]:
-        """([m, n_components] factors, [m] biases) that features stand for; average ones where they are not known."""
-        found = Standard(self.mean, self.spread).means(X, self.coef, self.level, crew).astype(np.float32)
-        return np.ascontiguousarray(found[:, :-1]), np.ascontiguousarray(found[:, -1])
-
-    def average(self, rows: int) -> tuple[Floats, Floats]:
-        """`means` of rows whose features are not known."""
-        found = np.tile(self.level.astype(np.float32), (rows, 1))
-        return np.ascontiguousarray(found[:, :-1]), np.ascontiguousarray(found[:, -1])
-
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """What a saved model has of it, besides `about`."""
-        return {name: np.ascontiguousarray(getattr(self, name)) for name in _ARRAYS}
-
-    def about(self) -> dict[str, Any]:
-        """The rest, as JSON."""
-        return plain_columns(self.columns)
-
-    @classmethod
-    def loaded(cls, arrays: dict[str, NDArray[Any]], about: dict[str, Any]) -> FeatureMap:
-        """The inverse of `arrays` and `about`."""
-        return cls(**{name: arrays[name] for name in _ARRAYS}, columns=columns_from(about))
-
-
-def fitted_maps(
-    means: PriorMeans | None, features: SideFeatures | None, factors: Factors
-) -> tuple[FeatureMap | None, FeatureMap | None]:
-    """The maps of a fit, in the units of the ratings."""
-    if means is None or features is None:
-        return None, None
-    root, rank = math.sqrt(factors.scale), factors.W.width
-    unit = np.append(np.full(rank, root), factors.scale)
-    found: list[FeatureMap | None] = []
-    for side, columns in enumerate(features.columns):
-        own, standard = means.maps[side], means.standard_of(side)
-        if own is None or standard is None or columns is None:
-            found.append(None)
-            continue
-        coef, level, penalty = own["coef"], own["level"], own["penalty"]
-        if not factors.biased:
-            coef, level = np.hstack([coef, np.zeros((len(coef), 1))]), np.append(level, 0.0)
-            penalty = np.append(penalty, np.inf)
-        scaled = coef * unit, level * unit
-        found.append(FeatureMap(*scaled, standard.mean, standard.spread, penalty.copy(), columns))
-    return found[0], found[1]
-
-
-def with_digest(problem: FactorizationProblem, features: SideFeatures | None) -> FactorizationProblem:
-    """The problem of a fit with side features, which are part of its fingerprint."""
-    return problem if features is None else replace(problem, features=features.digest())
