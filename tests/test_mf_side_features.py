@@ -12,7 +12,7 @@ import scipy.sparse as sp
 import stretto as st
 from stretto.errors import DataError, PlanError
 from stretto.models.factorization.estimator import MatrixFactorization
-from stretto.models.factorization.features import read_features
+from stretto.models.factorization.side.tables import read_features
 from stretto.runtime.files.run_checkpoints import Saving
 from stretto.runtime.runtimes import Serial, Threads
 from stretto.runtime.session import Session

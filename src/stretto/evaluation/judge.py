@@ -28,9 +28,9 @@ from stretto.models.factorization.align import (
     refuse_other_columns,
     rows_of,
 )
-from stretto.models.factorization.cold_rows import expected_of
 from stretto.models.factorization.fold_in import fold_in
 from stretto.models.factorization.row_identity import compare, refuse_unclear
+from stretto.models.factorization.side.cold_rows import expected_of
 from stretto.runtime.blocks.compressed import by_rows
 from stretto.runtime.blocks.crew import Crew
 from stretto.solvers.factorization import factors

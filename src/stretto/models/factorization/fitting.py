@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from .build import EarlierFit, FactorJob
     from .input import RatingsInput
-    from .side_features import SideFeatures
+    from .side.joined import SideFeatures
 
 
 class FactorizationFitting(FactorizationParameters):
@@ -175,7 +175,7 @@ class FactorizationFitting(FactorizationParameters):
         if any(one is not None for one in features):
             from stretto.data.reading.read import read_for_fit
 
-            from .side_features import join, refuse_features
+            from .side.joined import join, refuse_features
 
             warm = self.warm_start and self._is_fitted()
             refuse_features(self._problem(), memory=self.memory, one_memory=one_memory(runtime), warm_start=warm)

@@ -21,7 +21,7 @@ from stretto.solvers.factorization.node_ratings import FileSource
 from .align import Aligned, AxisIds, aligned, entries_of, is_matrix
 from .arguments import as_matrix
 from .row_identity import compare
-from .side_features import SideFeatures
+from .side.joined import SideFeatures
 
 # Share of a memory budget for one chunk of entries while it is read, grouped and written.
 _CHUNK_SHARE = 8

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from stretto.models.persistence import plain, read_model, write_model
 
-from .feature_map import MAPS, FeatureMap
+from .side.feature_map import MAPS, FeatureMap
 
 if TYPE_CHECKING:
     from stretto.data.records.ids import IdMap

@@ -17,13 +17,13 @@ from stretto.solvers.factorization.factors import PaddedFactors, TopNIndex
 from stretto.solvers.factorization.rated_items import RatedItems
 
 from .arguments import as_pairs, known_indices
-from .cold_rows import NewRatings, compressed, expected, read_new, rows_of
 from .fitted_problem import FittedProblem
 from .fold_in import fold_in, mean_value
 from .serving.explaining import explain
 from .serving.filters import item_filter
 from .serving.frames import frame_kind, list_frame
 from .serving.search import best_items
+from .side.cold_rows import NewRatings, compressed, expected, read_new, rows_of
 
 Array = NDArray[Any]
 Floats = NDArray[np.float32]

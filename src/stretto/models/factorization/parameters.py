@@ -27,9 +27,9 @@ from stretto.runtime.runtimes import Runtime
 from stretto.solvers.factorization.problem import FactorizationProblem, parameter_of
 from stretto.solvers.factorization.rated_items import RatedItems
 
-from .feature_map import FeatureMap
 from .fitted_problem import FittedProblem
 from .options import unused_options
+from .side.feature_map import FeatureMap
 
 
 class FactorizationParameters(

@@ -63,7 +63,7 @@ class FactorizationPrediction(FactorizationFitting, FactorServing):
             Features of the new columns, as for `fit`.
         """
         check_is_fitted(self)
-        from .cold_rows import add_items
+        from .side.cold_rows import add_items
 
         add_items(self, item_features)
         return self

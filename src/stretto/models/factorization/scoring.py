@@ -28,10 +28,10 @@ from stretto.solvers.factorization.ndcg import Ranking
 from stretto.solvers.factorization.rated_items import RatedItems
 
 from .align import Aligned, AxisIds, aligned, columns_of, entries_of, has_ids, is_matrix, refuse_other_columns, rows_of
-from .feature_map import FeatureMap
 from .fitted_problem import FittedProblem
 from .fold_in import fold_in
 from .row_identity import compare, refuse_unclear
+from .side.feature_map import FeatureMap
 
 # Share of the ratings of a new row that it is measured on.
 HELD_SHARE = 0.2

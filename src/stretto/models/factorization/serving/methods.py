@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from stretto.data.records.ids import IdMap
-    from stretto.models.factorization.feature_map import FeatureMap
     from stretto.models.factorization.fitted_problem import FittedProblem
     from stretto.models.factorization.new_rows import NewRows
+    from stretto.models.factorization.side.feature_map import FeatureMap
     from stretto.runtime.blocks.crew import Crew
     from stretto.runtime.runtimes import Runtime
     from stretto.solvers.factorization.factors import PaddedFactors, TopNIndex

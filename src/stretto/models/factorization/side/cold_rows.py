@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 
 from stretto.data.records.ids import IdMap
 from stretto.errors import DataError
+from stretto.models.factorization.align import Aligned, columns_of, entries_of, has_ids, is_matrix, refuse_other_columns
+from stretto.models.factorization.continue_fit import RatingBatches
+from stretto.models.factorization.fold_in import Means
 from stretto.runtime.blocks.compressed import Compressed, by_rows
 from stretto.runtime.blocks.crew import Crew
 
-from .align import Aligned, columns_of, entries_of, has_ids, is_matrix, refuse_other_columns
-from .continue_fit import RatingBatches
 from .feature_map import FeatureMap
-from .features import FeatureTable, read_features
-from .fold_in import Means
+from .tables import FeatureTable, read_features
 
 _NOTHING = np.zeros(0, np.int32)
 

@@ -14,14 +14,14 @@ from stretto.data.records.data import Data
 from stretto.data.records.digest import digest_of
 from stretto.data.records.ids import IdMap
 from stretto.errors import DataError, PlanError
+from stretto.models.factorization.align import entries_of, is_matrix
+from stretto.models.factorization.continue_fit import grown
 from stretto.solvers.factorization.features import FeatureMatrix
 from stretto.solvers.factorization.prior_means import PriorMeans
 from stretto.solvers.factorization.problem import FactorizationProblem, Factors
 
-from .align import entries_of, is_matrix
-from .continue_fit import grown
 from .feature_map import FeatureColumns, FeatureMap
-from .features import FeatureTable, read_features
+from .tables import FeatureTable, read_features
 
 OPTIONS = ("user_features", "item_features")
 _AXES = ("row", "column")
