@@ -106,7 +106,10 @@ for given in settings:
 
 
 def find_topics(count):
-    st.LatentDirichletAllocation(count, max_iter=2, random_state=0).fit(counts).transform(counts)
+    model = st.LatentDirichletAllocation(count, max_iter=2, random_state=0).fit(counts)
+    model.transform(counts), model.browse(counts), model.match(model)
+    if count < 200:
+        model.merge_topics(1)
 
 
 for count in (2, 20, 200, 1000):

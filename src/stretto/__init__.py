@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from stretto.models.linear.logistic import LogisticRegression
     from stretto.models.linear.path import enet_path, lasso_path
     from stretto.models.linear.svc import LinearSVC
+    from stretto.models.topics.analysis.sweep import sweep_topics
     from stretto.models.topics.estimator import LatentDirichletAllocation
     from stretto.plan.plan import Plan
     from stretto.programs.coordinates.regression import SparseRegression
@@ -136,6 +137,7 @@ _SHELF = {
     "split": "stretto.evaluation.splits:split",
     "stalls": "stretto.tasks.front:stalls",
     "state": "stretto.state.make:state",
+    "sweep_topics": "stretto.models.topics.analysis.sweep:sweep_topics",
     "tables": "stretto:tables",
     "text_file": "stretto.data.reading.text:text_file",
     "top": "stretto.consistency.replication:top",
@@ -218,6 +220,7 @@ __all__ = [
     "split",
     "stalls",
     "state",
+    "sweep_topics",
     "tables",
     "text_file",
     "top",

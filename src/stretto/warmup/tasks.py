@@ -256,7 +256,7 @@ def _corpus() -> Any:
 
 
 def _topics(documents: int = 200, **parameters: Any) -> None:
-    """A topic model from its first epoch to its browser: sampling, priors, likelihood, inference, coherence."""
+    """A topic model from its first epoch to its browser: sampling, priors, inference, coherence, merging."""
     from dataclasses import replace
 
     from stretto.models.topics.browse import browse
@@ -272,6 +272,7 @@ def _topics(documents: int = 200, **parameters: Any) -> None:
     model.fit(data, validation=0.1)
     browse(model, as_corpus(data, seed=0))
     model.perplexity(data)
+    model.merge_topics(1)
 
 
 def _stream_topics() -> None:

@@ -19,10 +19,13 @@ from scipy.sparse import csr_array
 
 from stretto.models import checks
 from stretto.observe.topics import TopicView
+from stretto.observe.topics_page import MAPPED
 
+from .analysis.names import topic_names
+from .analysis.topic_map import places
 from .coherence import coherence
 from .input import Corpus
-from .summary import similar_topics, top_words
+from .summary import affinities, similar_topics, top_words
 from .topics import Topics
 
 if TYPE_CHECKING:
@@ -55,12 +58,15 @@ def browse(
     lists = [[str(w) if names is None else names[w] for w in row[row >= 0].tolist()] for row in found]
     K = topics.n_topics
     alike = np.empty((K, 0), np.int32), np.empty((K, 0), np.float32)
+    spots: NDArray[np.float64] | None = None
     most: tuple[list[list[str]], NDArray[np.float32]] = [[] for _ in range(K)], np.empty((K, 0), np.float32)
     score: NDArray[np.float32] | None = None
     facts = _facts(model, corpus)
     with checks.here(model.runtime, model.n_jobs).open() as crew:
         if K <= MOST_ALIKE:
             alike = similar_topics(topics.by_topic(), similar, crew)
+        if K <= MAPPED:
+            spots = places(affinities(topics.by_topic(), crew))
         if corpus is not None:
             some = _some(corpus.n_documents)
             X = _matrix(corpus)[some]
@@ -83,6 +89,8 @@ def browse(
         facts=facts,
         history=likelihoods(model),
         coherence=score,
+        names=topic_names(topics, names),
+        places=spots,
     )
 
 
