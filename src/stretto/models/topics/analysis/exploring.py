@@ -83,7 +83,7 @@ class TopicExploration(TopicFitting):
         vocabulary : sequence of str or None, default None
             The words; None: those of the data, or their numbers.
         weight : float, default 0.6
-            1 orders words by their probability in the topic alone, 0 by how much more likely they are there.
+            1 orders words by their probability in the topic alone, 0 by how much more likely the topic makes them.
         """
         check_is_fitted(self)
         checks.of(self).number("n", n, least=1, whole=True)
