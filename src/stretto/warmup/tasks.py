@@ -159,6 +159,7 @@ def _regress(kind: str, dtype: str) -> None:
             large = matrix.shape[1] > 500
             Lasso(1e-4 if large else 0.01, max_iter=6).fit(matrix, target)
             if not large:
+                st.lasso_path(matrix, target, n_alphas=2)
                 LogisticRegression(l1_ratio=1.0).fit(matrix, target > np.median(target))
                 if kind == "sparse":
                     LogisticRegression(l1_ratio=1.0, schedule=st.schedule.working_sets()).fit(
