@@ -50,10 +50,11 @@ class RegressionProblem:
     design: AnyDesign  # X [n, p]
     y: Floats  # [n]; logistic: −1 or +1
     weight: Floats  # [n] ≥ 0
-    loss: str  # "squared" or "logistic"
+    loss: str  # "squared", "logistic", "poisson" or "huber"
     intercept: bool  # whether b is fitted
     positive: bool = False  # whether β ≥ 0 is required
     scale: Floats | None = None  # [p] > 0, the penalty factors; None: ones
+    epsilon: float = 0.0  # of the Huber loss: |y − z| from which on it is linear
 
 
 @dataclass(frozen=True, eq=False)
