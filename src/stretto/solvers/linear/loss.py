@@ -39,6 +39,7 @@ class Loss(Protocol):
     quadratic: bool  # whether d is constant
     bend: float  # the least curvature of the conjugate in units of the weights; 0 if there is no bound
     uniform_curvature: bool  # whether equal predictions have equal curvatures, but for their weights
+    rounding: float  # smaller gaps are rounding errors of the loss, whatever its value
 
     def look(self, z: Floats, b: float, *, settle: bool = True) -> LossPoint:
         """Evaluate the loss at z + b. settle: optimise the intercept for z, starting from b."""
@@ -69,7 +70,7 @@ class CurvedLoss(Loss, Protocol):
 class Squared:
     """½(y − z)²."""
 
-    quadratic, bend, uniform_curvature = True, 1.0, True
+    quadratic, bend, uniform_curvature, rounding = True, 1.0, True, 0.0
 
     def __init__(self, y: Floats, weight: Floats, intercept: bool, profile: str) -> None:
         self.y, self.weight, self.intercept, self.profile = y, weight, intercept, profile
@@ -101,7 +102,7 @@ class Squared:
 class Logistic:
     """log(1 + e^(−y z)), y = ±1."""
 
-    quadratic, bend, uniform_curvature = False, 4.0, True
+    quadratic, bend, uniform_curvature, rounding = False, 4.0, True, 0.0
 
     def __init__(self, y: Floats, weight: Floats, intercept: bool, profile: str) -> None:
         self.y, self.weight, self.intercept, self.profile = y, weight, intercept, profile

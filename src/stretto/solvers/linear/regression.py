@@ -61,8 +61,8 @@ class RegressionProblem:
 class Fit:
     """The solution of a sparse regression."""
 
-    coef: Floats  # [p] coefficients
-    intercept: float
+    coef: Floats  # [p] coefficients; [k, p] with several outputs
+    intercept: Any  # float; array [k] with several outputs
     gap: float  # duality gap: no β has an objective smaller by more than this
     objective: float
     rounds: int

@@ -16,6 +16,7 @@ from stretto.kernels.linear import regression_losses as kernels
 from stretto.kernels.linear import sample_losses
 
 from .loss import LossPoint
+from .regression import ROUNDING
 
 Floats = NDArray[np.float64]
 
@@ -71,6 +72,8 @@ class Poisson(_Regression):
         self._base = y * np.log(np.where(y > 0.0, y, 1.0)) - y
         mean = float(np.sum(weight * y)) / float(np.sum(weight))
         self._floor = weight * np.maximum(y, mean)
+        # Means and counts cancel.
+        self.rounding = ROUNDING * float(np.sum(weight * (y + np.abs(self._base))))
 
     def _look(self, z: Floats, b: float, v: Floats, d: Floats) -> tuple[float, float]:
         value, pull = kernels.look_poisson[self.profile](self.y, z, self.weight, self._base, b, v, d)
@@ -98,6 +101,9 @@ class Huber(_Regression):
     def __init__(self, y: Floats, weight: Floats, intercept: bool, profile: str, *, epsilon: float) -> None:
         super().__init__(y, weight, intercept, profile)
         self.epsilon = epsilon
+        # Rounding of the intercept limits the accuracy of y − b.
+        at = self.look(np.zeros_like(y), 0.0)
+        self.rounding = 4.0 * np.finfo(np.float64).eps * abs(at.b) * float(np.sum(np.abs(at.v)))
 
     def _look(self, z: Floats, b: float, v: Floats, d: Floats) -> tuple[float, float]:
         value, pull = kernels.look_huber[self.profile](self.y, z, self.weight, self.epsilon, b, v, d)

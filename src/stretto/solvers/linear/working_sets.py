@@ -136,7 +136,7 @@ class WorkingSetSolver:
     def _rounds(self, at: _Progress, request: Request) -> Fit:
         """Run the rounds of a fit from its current state."""
         setting, l1, l2 = self.setting, request.l1, request.l2
-        least = ROUNDING * setting.zero.at.value
+        least = max(ROUNDING * setting.zero.at.value, setting.loss.rounding)
         point, pool = at.point, at.pool
         while True:
             pull = point.pulls - l2 * setting.scale**2 * point.coef if l2 else point.pulls

@@ -7,7 +7,7 @@ proves zero, and minimises over a working set of groups (`descent.py`). The fit 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,9 +18,10 @@ from stretto.kernels.linear import group_columns
 from stretto.runtime.blocks.crew import Crew
 from stretto.schedule.working_sets import WorkingSets
 
+from ..loss import LossPoint
 from ..newton import permitted
 from ..point import inside
-from ..regression import ROUNDING, Fit, Request, saved_fit, spread_of_target
+from ..regression import ROUNDING, Fit, Request, spread_of_target, uniform
 from .descent import GroupDescent, GroupPenalty
 from .point import GroupPoint, PreparedGroups
 from .problem import GroupProblem
@@ -50,6 +51,8 @@ class GroupSolver:
     """A solver for one problem at any number of penalties."""
 
     def __init__(self, problem: GroupProblem, crew: Crew, *, profile: str = "exact") -> None:
+        if uniform(problem.weight):
+            problem = replace(problem, weight=np.array(problem.weight))
         self.problem, self.crew = problem, crew
         self.setting = PreparedGroups(problem, crew, profile)
         self._descent = GroupDescent(self.setting)
@@ -88,15 +91,9 @@ class GroupSolver:
 
     def target_spread(self) -> tuple[float, float, float]:
         """Mean of the targets, Σ weight (y − mean)² and Σ weight |y − mean|; summed over the outputs."""
-        parts = [spread_of_target(self._one(y)) for y in self.problem.y]
+        parts = [spread_of_target(replace(self.problem, y=y)) for y in self.problem.y]
         means, squares, sizes = np.array(parts).T
         return float(np.max(np.abs(means))), float(np.sum(squares)), float(np.sum(sizes))
-
-    def _one(self, y: Floats) -> Any:
-        """What `spread_of_target` reads, for one output."""
-        from dataclasses import replace
-
-        return replace(self.problem, y=y)
 
     def fit(
         self,
@@ -191,8 +188,6 @@ class GroupSolver:
 
     def _dual_loss(self, point: GroupPoint, c: float) -> float:
         """The loss's part of the dual objective at c·v."""
-        from ..loss import LossPoint
-
         total = 0.0
         for t, loss in enumerate(self.setting.losses):
             at = LossPoint(0.0, float(point.b[t]), point.v[t], self.problem.weight)
