@@ -212,7 +212,7 @@ def main() -> None:
             try:
                 case.small().programs()[title](1e-3)
                 usable[title] = fit
-            except Exception as error:  # noqa: BLE001  a peer that refuses such data is a row without it
+            except Exception as error:
                 print(f"{title} on {case.kind}, {case.data.title}: {str(error).splitlines()[0][:100]}", flush=True)
         least = case.objective(programs[OURS](1e-7))
         race = Race(case.objective, usable, dict.fromkeys(usable, TOLS), limit=LIMIT)
@@ -222,7 +222,9 @@ def main() -> None:
         rows.append([case.kind, case.data.title, alpha, *cells, share])
         done = [one.seconds for title, one in found.items() if title != OURS and one.setting is not None]
         mine = found[OURS]
-        won[name in penalties_sets.CHOSEN_ON].append(mine.setting is not None and mine.seconds <= min(done, default=1e9))
+        won[name in penalties_sets.CHOSEN_ON].append(
+            mine.setting is not None and mine.seconds <= min(done, default=1e9)
+        )
         print(" | ".join(rows[-1]), flush=True)
     about = f"{report.text(__doc__)}\n\n{rules(CLOSE)}\n\n{_summary(won)}"
     title = "Groups, several targets, Poisson and Huber loss beside skglm, celer and scikit-learn"

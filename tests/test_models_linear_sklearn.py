@@ -17,12 +17,12 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from stretto.models.linear.cross_validation.elastic_net_cv import ElasticNetCV
 from stretto.models.linear.cross_validation.lasso_cv import LassoCV
 from stretto.models.linear.cross_validation.logistic_cv import LogisticRegressionCV
-from stretto.models.linear.group_lasso import GroupLasso
-from stretto.models.linear.huber import HuberElasticNet
+from stretto.models.linear.groups.group_lasso import GroupLasso
+from stretto.models.linear.groups.multi_task import MultiTaskElasticNet, MultiTaskLasso
 from stretto.models.linear.lasso import ElasticNet, Lasso
 from stretto.models.linear.logistic import LogisticRegression
-from stretto.models.linear.multi_task import MultiTaskElasticNet, MultiTaskLasso
-from stretto.models.linear.poisson import PoissonRegressor
+from stretto.models.linear.losses.huber import HuberElasticNet
+from stretto.models.linear.losses.poisson import PoissonRegressor
 from stretto.models.linear.svc import LinearSVC
 from stretto.runtime.runtimes import Serial
 

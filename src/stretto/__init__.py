@@ -39,13 +39,13 @@ if TYPE_CHECKING:
     from stretto.models.linear.cross_validation.elastic_net_cv import ElasticNetCV
     from stretto.models.linear.cross_validation.lasso_cv import LassoCV
     from stretto.models.linear.cross_validation.logistic_cv import LogisticRegressionCV
-    from stretto.models.linear.group_lasso import GroupLasso
-    from stretto.models.linear.huber import HuberElasticNet
+    from stretto.models.linear.groups.group_lasso import GroupLasso
+    from stretto.models.linear.groups.multi_task import MultiTaskElasticNet, MultiTaskLasso
     from stretto.models.linear.lasso import ElasticNet, Lasso
     from stretto.models.linear.logistic import LogisticRegression
-    from stretto.models.linear.multi_task import MultiTaskElasticNet, MultiTaskLasso
+    from stretto.models.linear.losses.huber import HuberElasticNet
+    from stretto.models.linear.losses.poisson import PoissonRegressor
     from stretto.models.linear.path import enet_path, lasso_path
-    from stretto.models.linear.poisson import PoissonRegressor
     from stretto.models.linear.svc import LinearSVC
     from stretto.models.topics.estimator import LatentDirichletAllocation
     from stretto.plan.plan import Plan
@@ -76,8 +76,8 @@ _SHELF = {
     "Data": "stretto.data.records.data:Data",
     "ElasticNet": "stretto.models.linear.lasso:ElasticNet",
     "ElasticNetCV": "stretto.models.linear.cross_validation.elastic_net_cv:ElasticNetCV",
-    "GroupLasso": "stretto.models.linear.group_lasso:GroupLasso",
-    "HuberElasticNet": "stretto.models.linear.huber:HuberElasticNet",
+    "GroupLasso": "stretto.models.linear.groups.group_lasso:GroupLasso",
+    "HuberElasticNet": "stretto.models.linear.losses.huber:HuberElasticNet",
     "IdMap": "stretto.data.records.ids:IdMap",
     "Lasso": "stretto.models.linear.lasso:Lasso",
     "LassoCV": "stretto.models.linear.cross_validation.lasso_cv:LassoCV",
@@ -86,12 +86,12 @@ _SHELF = {
     "LogisticRegression": "stretto.models.linear.logistic:LogisticRegression",
     "LogisticRegressionCV": "stretto.models.linear.cross_validation.logistic_cv:LogisticRegressionCV",
     "MatrixFactorization": "stretto.models.factorization.estimator:MatrixFactorization",
-    "MultiTaskElasticNet": "stretto.models.linear.multi_task:MultiTaskElasticNet",
-    "MultiTaskLasso": "stretto.models.linear.multi_task:MultiTaskLasso",
+    "MultiTaskElasticNet": "stretto.models.linear.groups.multi_task:MultiTaskElasticNet",
+    "MultiTaskLasso": "stretto.models.linear.groups.multi_task:MultiTaskLasso",
     "NewRows": "stretto.models.factorization.fold_in:NewRows",
     "NodeFiles": "stretto.data.parts.node_files:NodeFiles",
     "Plan": "stretto.plan.plan:Plan",
-    "PoissonRegressor": "stretto.models.linear.poisson:PoissonRegressor",
+    "PoissonRegressor": "stretto.models.linear.losses.poisson:PoissonRegressor",
     "Program": "stretto.programs.program:Program",
     "SSP": "stretto.consistency.rules:SSP",
     "Saving": "stretto.runtime.files.run_checkpoints:Saving",

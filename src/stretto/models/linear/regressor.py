@@ -1,4 +1,4 @@
-"""Base classes of linear models of numbers: `Regressor`, and `PenalisedRegressor` with its fit, plan and explanation."""
+"""Linear models of numbers: `Regressor`, and `PenalisedRegressor` with its fit, plan and explanation."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class PenalisedRegressor(Regressor):
 
     def _start(self, last: tuple[Any, ...], problem: RegressionProblem) -> Fit:
         """The fit that a warm start continues from."""
-        return beginning(*last, problem)
+        return beginning(last[0], last[1], problem)
 
     # --- learning ---------------------------------------------------------------------------------------------------
 

@@ -30,7 +30,7 @@ from stretto.kernels.linear import sample_losses
 
 from .few_features.working_set import solve_compiled, suits_compiled
 from .gram import Gram
-from .loss import CurvedLoss
+from .losses.loss import CurvedLoss
 from .point import LinearPoint, PreparedProblem, inside
 from .subproblem import Minimum, minimise
 from .sweeping import QuadraticModel, minimise_shuffled, minimise_smooth, minimise_swept

@@ -20,10 +20,10 @@ from stretto.kernels.linear.column_statistics import clear_constant
 from stretto.runtime.blocks.crew import Crew
 
 from .columns import ColumnPasses
-from .loss import Logistic, Loss, LossPoint, Squared
+from .losses.loss import Logistic, Loss, LossPoint, Squared
+from .losses.regression_losses import Huber, Poisson
 from .node_columns import columns_of
 from .regression import RegressionProblem
-from .regression_losses import Huber, Poisson
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from stretto.kernels.linear import extrapolation, group_columns, group_descent
+from stretto.kernels.linear.groups import columns as group_columns
+from stretto.kernels.linear.groups import descent as group_descent
+from stretto.kernels.linear.groups import extrapolation
 
 from ..gram import Gram
 from .point import GroupPoint, PreparedGroups

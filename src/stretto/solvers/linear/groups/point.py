@@ -11,14 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.data.design.design import Design
-from stretto.kernels.linear import group_columns
 from stretto.kernels.linear.column_statistics import clear_constant
+from stretto.kernels.linear.groups import columns as group_columns
 from stretto.runtime.blocks.crew import Crew
 from stretto.runtime.blocks.step import make_step
 from stretto.schedule.orders.rotation import independent
 
 from ..columns import ColumnPasses, column_bounds
-from ..loss import Squared
+from ..losses.loss import Squared
 from .problem import GroupProblem, Groups
 
 Floats = NDArray[np.float64]

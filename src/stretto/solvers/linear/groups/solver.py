@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.errors import RunError
-from stretto.kernels.linear import group_columns
+from stretto.kernels.linear.groups import columns as group_columns
 from stretto.runtime.blocks.crew import Crew
 from stretto.schedule.working_sets import WorkingSets
 
-from ..loss import LossPoint
+from ..losses.loss import LossPoint
 from ..newton import permitted
 from ..point import inside
 from ..regression import ROUNDING, Fit, Request, spread_of_target, uniform

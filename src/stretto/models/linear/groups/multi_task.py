@@ -1,7 +1,7 @@
 """`MultiTaskLasso` and `MultiTaskElasticNet`: least squares for several targets that share their features.
 
-    model = st.MultiTaskLasso(alpha=0.1).fit(X, Y)      # Y [n, k]
-    model.coef_                                         # [k, p]: a feature's coefficients are all zero or all not
+model = st.MultiTaskLasso(alpha=0.1).fit(X, Y)      # Y [n, k]
+model.coef_                                         # [k, p]: a feature's coefficients are all zero or all not
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from typing import Any, Literal
 from stretto.models.sklearn_base import check_is_fitted
 from stretto.runtime.runtimes import Runtime
 
-from .grouped import GroupedRegressor
-from .input import LinearInput, converted, taken_outputs
-from .regressor import penalty_text
+from ..input import LinearInput, converted, taken_outputs
+from ..regressor import penalty_text
+from .regressor import GroupedRegressor
 
 
 class MultiTaskElasticNet(GroupedRegressor):

@@ -1,20 +1,20 @@
 """`HuberElasticNet`: regression with the Huber loss and an elastic-net penalty, for targets with outliers.
 
-    model = st.HuberElasticNet(alpha=0.1, epsilon=2.0).fit(X, y)
+model = st.HuberElasticNet(alpha=0.1, epsilon=2.0).fit(X, y)
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from stretto.data.design.design import LARGEST
 from stretto.models import checks
 from stretto.runtime.runtimes import Runtime
 from stretto.solvers.linear.regression import PenaltySolver, RegressionProblem
 
-from .input import LinearInput, curved, curved_gap
-from .plan import WORKING_SETS
-from .regressor import UNPENALISED_LOSS, PenalisedRegressor, penalty_text
+from ..input import LinearInput, curved, curved_gap
+from ..plan import WORKING_SETS
+from ..regressor import UNPENALISED_LOSS, PenalisedRegressor, penalty_text
 
 
 class HuberElasticNet(PenalisedRegressor):
@@ -47,7 +47,8 @@ class HuberElasticNet(PenalisedRegressor):
         process may use. "auto" uses a thread for every 65,536 values that a pass over X reads, at most every core.
         Never changes the answer.
     runtime : runtime or None, default None
-        `st.Serial()`, `st.Threads(n)`, `st.Cluster(…)` or `st.Simulated(…)`; overrides n_jobs. Never changes the answer.
+        `st.Serial()`, `st.Threads(n)`, `st.Cluster(…)` or `st.Simulated(…)`; overrides n_jobs. Never changes
+        the answer.
     profile : {"exact", "fast"}, default "exact"
         "exact" gives the same bits on every x86-64 processor.
     verbose : int, default 0

@@ -1,7 +1,7 @@
 """`PoissonRegressor`: Poisson regression with an elastic-net penalty, for counts and rates.
 
-    model = st.PoissonRegressor(alpha=0.01, l1_ratio=1.0).fit(X, counts)
-    model.predict(X)                                # expected counts
+model = st.PoissonRegressor(alpha=0.01, l1_ratio=1.0).fit(X, counts)
+model.predict(X)                                # expected counts
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from stretto.models.sklearn_base import check_sample_weight
 from stretto.runtime.runtimes import Runtime
 from stretto.solvers.linear.regression import PenaltySolver, RegressionProblem
 
-from .input import LinearInput, curved, curved_gap, numbers, read, taken
-from .plan import WORKING_SETS
-from .regressor import UNPENALISED_LOSS, PenalisedRegressor, penalty_text
+from ..input import LinearInput, curved, curved_gap, numbers, read, taken
+from ..plan import WORKING_SETS
+from ..regressor import UNPENALISED_LOSS, PenalisedRegressor, penalty_text
 
 
 class PoissonRegressor(PenalisedRegressor):
@@ -48,7 +48,8 @@ class PoissonRegressor(PenalisedRegressor):
         process may use. "auto" uses a thread for every 65,536 values that a pass over X reads, at most every core.
         Never changes the answer.
     runtime : runtime or None, default None
-        `st.Serial()`, `st.Threads(n)`, `st.Cluster(…)` or `st.Simulated(…)`; overrides n_jobs. Never changes the answer.
+        `st.Serial()`, `st.Threads(n)`, `st.Cluster(…)` or `st.Simulated(…)`; overrides n_jobs. Never changes
+        the answer.
     profile : {"exact", "fast"}, default "exact"
         "exact" gives the same bits on every x86-64 processor.
     verbose : int, default 0

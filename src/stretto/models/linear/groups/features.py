@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,7 @@ def groups_of(groups: Any, weights: Any, features: int, *, owner: str) -> Groups
     >>> groups_of([[2, 0], [1]], None, 3, owner="GroupLasso").column
     array([2, 0, 1])
     """
-    if isinstance(groups, Integral) and not isinstance(groups, bool):
+    if isinstance(groups, int | np.integer) and not isinstance(groups, bool):
         size = int(groups)
         if size < 1 or features % size:
             raise PlanError(

@@ -1,4 +1,4 @@
-"""Poisson and Huber loss for the working-set solver; the interface is `solvers/linear/loss.py`.
+"""Poisson and Huber loss for the working-set solver; the interface is `loss.py`.
 
 Neither model of a Newton step can fail for good. The damped curvature of the Huber loss is that of the parabola that
 touches it at the prediction and bounds it. The Poisson loss grows too fast for a parabola: its damped curvature keeps
@@ -12,11 +12,11 @@ from abc import abstractmethod
 import numpy as np
 from numpy.typing import NDArray
 
-from stretto.kernels.linear import regression_losses as kernels
 from stretto.kernels.linear import sample_losses
+from stretto.kernels.newton import regression_losses as kernels
 
+from ..regression import ROUNDING
 from .loss import LossPoint
-from .regression import ROUNDING
 
 Floats = NDArray[np.float64]
 

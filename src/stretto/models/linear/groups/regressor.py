@@ -12,9 +12,9 @@ from stretto.runtime.runtimes import Runtime
 from stretto.solvers.linear.groups.problem import GroupProblem, Groups
 from stretto.solvers.linear.regression import Fit, PenaltySolver, RegressionProblem
 
-from .base import FitSession
-from .input import LinearInput, balanced
-from .regressor import PenalisedRegressor
+from ..base import FitSession
+from ..input import LinearInput, balanced
+from ..regressor import PenalisedRegressor
 
 Floats = NDArray[np.float64]
 

@@ -14,7 +14,16 @@ import numpy as np
 from stretto.kernels.core.compile import inner, kernel
 from stretto.kernels.numeric import scalar, vector_exp
 from stretto.kernels.numeric.vector import (
-    add, div, fma, less, load, load_part, mul, neg, pick, splat, store_part, sub, total,
+    add,
+    div,
+    less,
+    load_part,
+    mul,
+    pick,
+    splat,
+    store_part,
+    sub,
+    total,
 )  # fmt: skip
 
 _FLAT = 1e-3  # curvature beyond ε, as a share of that of the parabola which touches the Huber loss and bounds it

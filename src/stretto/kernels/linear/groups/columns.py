@@ -13,10 +13,10 @@ import numpy as np
 
 from stretto.kernels.core.claims import next_visit
 from stretto.kernels.core.compile import inner, kernel
-from stretto.kernels.numeric.vector import add, cast, fma, load, load_part, splat, total
+from stretto.kernels.numeric.vector import cast, fma, load, load_part, splat, total
 
-from .columns import dot, sparse_dot
-from .group_descent import descend_group, largest_curvature
+from ..columns import dot, sparse_dot
+from .descent import descend_group, largest_curvature
 
 _ZERO = np.float64(0.0)
 

@@ -1,11 +1,10 @@
 """`GroupLasso`: least squares whose penalty sets whole groups of coefficients to zero.
 
-    model = st.GroupLasso(alpha=0.1, groups=5).fit(X, y)        # features 0–4, 5–9, … enter together
+model = st.GroupLasso(alpha=0.1, groups=5).fit(X, y)        # features 0–4, 5–9, … enter together
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -14,9 +13,9 @@ from numpy.typing import NDArray
 from stretto.models import checks
 from stretto.runtime.runtimes import Runtime
 
-from .grouped import GroupedRegressor
-from .groups import groups_of, groups_values
-from .input import LinearInput
+from ..input import LinearInput
+from .features import groups_of, groups_values
+from .regressor import GroupedRegressor
 
 
 class GroupLasso(GroupedRegressor):
@@ -94,7 +93,7 @@ class GroupLasso(GroupedRegressor):
         self,
         alpha: float = 1.0,
         *,
-        groups: int | Sequence[Any] = 1,
+        groups: Any = 1,
         weights: Any = None,
         l1_ratio: float = 0.0,
         fit_intercept: bool = True,
