@@ -35,7 +35,9 @@ if TYPE_CHECKING:
     from stretto.keyed import integers, normal, uniform
     from stretto.loops.parallel import parallel
     from stretto.models.factorization.estimator import MatrixFactorization
-    from stretto.models.factorization.fold_in import NewRows
+    from stretto.models.factorization.new_rows import NewRows
+    from stretto.models.factorization.serving.explanation import Explanation
+    from stretto.models.factorization.serving.recommender import Recommender
     from stretto.models.linear.cross_validation.elastic_net_cv import ElasticNetCV
     from stretto.models.linear.cross_validation.lasso_cv import LassoCV
     from stretto.models.linear.cross_validation.logistic_cv import LogisticRegressionCV
@@ -78,6 +80,7 @@ _SHELF = {
     "ElasticNetCV": "stretto.models.linear.cross_validation.elastic_net_cv:ElasticNetCV",
     "GroupLasso": "stretto.models.linear.groups.group_lasso:GroupLasso",
     "HuberElasticNet": "stretto.models.linear.losses.huber:HuberElasticNet",
+    "Explanation": "stretto.models.factorization.serving.explanation:Explanation",
     "IdMap": "stretto.data.records.ids:IdMap",
     "Lasso": "stretto.models.linear.lasso:Lasso",
     "LassoCV": "stretto.models.linear.cross_validation.lasso_cv:LassoCV",
@@ -89,10 +92,12 @@ _SHELF = {
     "MultiTaskElasticNet": "stretto.models.linear.groups.multi_task:MultiTaskElasticNet",
     "MultiTaskLasso": "stretto.models.linear.groups.multi_task:MultiTaskLasso",
     "NewRows": "stretto.models.factorization.fold_in:NewRows",
+    "NewRows": "stretto.models.factorization.new_rows:NewRows",
     "NodeFiles": "stretto.data.parts.node_files:NodeFiles",
     "Plan": "stretto.plan.plan:Plan",
     "PoissonRegressor": "stretto.models.linear.losses.poisson:PoissonRegressor",
     "Program": "stretto.programs.program:Program",
+    "Recommender": "stretto.models.factorization.serving.recommender:Recommender",
     "SSP": "stretto.consistency.rules:SSP",
     "Saving": "stretto.runtime.files.run_checkpoints:Saving",
     "Serial": "stretto.runtime.runtimes:Serial",
@@ -164,6 +169,7 @@ __all__ = [
     "Data",
     "ElasticNet",
     "ElasticNetCV",
+    "Explanation",
     "GroupLasso",
     "HuberElasticNet",
     "IdMap",
@@ -181,6 +187,7 @@ __all__ = [
     "Plan",
     "PoissonRegressor",
     "Program",
+    "Recommender",
     "Saving",
     "Serial",
     "Session",
