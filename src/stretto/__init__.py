@@ -91,7 +91,6 @@ _SHELF = {
     "MatrixFactorization": "stretto.models.factorization.estimator:MatrixFactorization",
     "MultiTaskElasticNet": "stretto.models.linear.groups.multi_task:MultiTaskElasticNet",
     "MultiTaskLasso": "stretto.models.linear.groups.multi_task:MultiTaskLasso",
-    "NewRows": "stretto.models.factorization.fold_in:NewRows",
     "NewRows": "stretto.models.factorization.new_rows:NewRows",
     "NodeFiles": "stretto.data.parts.node_files:NodeFiles",
     "Plan": "stretto.plan.plan:Plan",
