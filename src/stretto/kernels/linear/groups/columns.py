@@ -193,11 +193,11 @@ def square_groups_sparse_worker(
 
 
 @kernel
-def bound_curvatures(bounds, start, H, room, curve):
-    """curve[g]: the largest eigenvalue of the products of group g, or a little more. room [2, ·]: scratch"""
+def bound_curvatures(bounds, start, H, scratch, curve):
+    """curve[g]: the largest eigenvalue of the products of group g, or a little more. scratch [2, ·]: working memory"""
     for group in range(curve.shape[0]):
         size = bounds[group + 1] - bounds[group]
-        curve[group] = largest_curvature(H, start[group], size, size, room[0], room[1])
+        curve[group] = largest_curvature(H, start[group], size, size, scratch[0], scratch[1])
 
 
 @inner
@@ -211,7 +211,7 @@ def _take(W, mean, ridge, lag, mass, first, size, outputs, w, g):
 
 @kernel
 def sweep_groups_dense(
-    which, bounds, start, column, XT, v, d, mean, mass, lag, ridge, H, curve, W, group_l1, l1, unit, room
+    which, bounds, start, column, XT, v, d, mean, mass, lag, ridge, H, curve, W, group_l1, l1, unit, scratch
 ):  # fmt: skip
     """One sweep of descent over the groups `which`, W [m, k]: updates W, v and lag; returns the largest violation.
 
@@ -219,7 +219,7 @@ def sweep_groups_dense(
     are 1.
     """
     n, outputs, worst = v.shape[1], v.shape[0], 0.0
-    w, g, s = room[0], room[1], room[2]
+    w, g, s = scratch[0], scratch[1], scratch[2]
     for at in range(which.shape[0]):
         group = which[at]
         first, size = bounds[group], bounds[group + 1] - bounds[group]
@@ -252,11 +252,11 @@ def sweep_groups_dense(
 @kernel
 def sweep_groups_sparse(
     which, bounds, start, column, indptr, indices, values, v, d, mean, mass, lag, ridge, H, curve, W, group_l1, l1,
-    unit, room,
+    unit, scratch,
 ):  # fmt: skip
     """`sweep_groups_dense` for sparse columns, v [n, k]."""
     outputs, worst = v.shape[1], 0.0
-    w, g, s = room[0], room[1], room[2]
+    w, g, s = scratch[0], scratch[1], scratch[2]
     for at in range(which.shape[0]):
         group = which[at]
         first, size = bounds[group], bounds[group + 1] - bounds[group]

@@ -100,11 +100,11 @@ def descend_group(H, base, stride, size, outputs, w, g, s, group_l1, l1, curve):
 
 
 @inner(apart=True)
-def _visit(H, group, bounds, q, W, h, group_l1, l1, curve, room):
+def _visit(H, group, bounds, q, W, h, group_l1, l1, curve, scratch):
     """Minimise over one group and update h = W H; return the violation before."""
     first, last = bounds[group], bounds[group + 1]
     size, outputs, step = last - first, W.shape[0], h.shape[1]
-    w, g, s = room[0], room[1], room[2]
+    w, g, s = scratch[0], scratch[1], scratch[2]
     for t in range(outputs):
         for i in range(size):
             w[t * size + i] = W[t, first + i]
@@ -192,11 +192,11 @@ def _extrapolate(W, h, q, bounds, group_l1, l1, points, products, small, flat):
 
 @kernel
 def descend_products(
-    H, bounds, q, W, h, group_l1, l1, unit, tolerance, sweeps, on, curve, room, points, products, small, flat, said
+    H, bounds, q, W, h, group_l1, l1, unit, tolerance, sweeps, on, curve, scratch, points, products, small, flat, said
 ):  # fmt: skip
     """Sweep until no group violates its optimality by more than `tolerance` units.
 
-    H [m·step]; h [k, step] = W H; unit, curve [G]; on [G] int64, room [3, ·], points [6, k·m], products [6, k·step],
+    H [m·step]; h [k, step] = W H; unit, curve [G]; on [G] int64, scratch [3, ·], points [6, k·m], products [6, k·step],
     small [6, 5], flat [k·(m + step)]: scratch. Between sweeps over all groups, the non-zero ones are swept alone, and
     after every fifth of these sweeps the last iterates are extrapolated.
     """
@@ -204,13 +204,13 @@ def descend_products(
     said[:] = 0.0
     for group in range(groups):
         size, first = bounds[group + 1] - bounds[group], bounds[group]
-        curve[group] = largest_curvature(H, first * h.shape[1] + first, h.shape[1], size, room[0], room[1])
+        curve[group] = largest_curvature(H, first * h.shape[1] + first, h.shape[1], size, scratch[0], scratch[1])
     while said[SWEPT] < sweeps:
         said[WORST] = 0.0
         count = 0
         for group in range(groups):
             if curve[group] > 0.0:
-                wrong = _visit(H, group, bounds, q, W, h, group_l1, l1, curve, room)
+                wrong = _visit(H, group, bounds, q, W, h, group_l1, l1, curve, scratch)
                 said[WORST] = max(said[WORST], wrong / unit[group])
                 if not _is_zero(W, bounds[group], bounds[group + 1]):
                     on[count] = group
@@ -227,7 +227,7 @@ def descend_products(
             ):  # fmt: skip
                 said[TAKEN] += 1.0
             for at in range(count):
-                wrong = _visit(H, on[at], bounds, q, W, h, group_l1, l1, curve, room)
+                wrong = _visit(H, on[at], bounds, q, W, h, group_l1, l1, curve, scratch)
                 worst = max(worst, wrong / unit[on[at]])
             said[SWEPT] += 1.0
             if worst <= goal or said[SWEPT] >= sweeps:

@@ -156,10 +156,10 @@ class _DataSweeps:
         self.v = np.ascontiguousarray(point.v.T) if columns.sparse else point.v.copy()
         self.mean = np.ascontiguousarray(setting.mean[self.column])
         self.mass = setting.mass if setting.problem.intercept else 0.0
-        self.lag, self.room = np.zeros(k), np.empty((3, k * largest))
+        self.lag, self.scratch = np.zeros(k), np.empty((3, k * largest))
         self.start, self.H = setting.square(chosen, bounds, self.column, penalty.l2)
         self.curve, self.unit = np.empty(len(chosen)), penalty.unit
-        group_columns.bound_curvatures[profile](bounds, self.start, self.H, self.room, self.curve)
+        group_columns.bound_curvatures[profile](bounds, self.start, self.H, self.scratch, self.curve)
         self.weight = np.empty(0) if setting.ones else setting.problem.weight
         kind = group_columns.sweep_groups_sparse if columns.sparse else group_columns.sweep_groups_dense
         self._sweep = kind[profile]
@@ -175,7 +175,7 @@ class _DataSweeps:
         worst = self._sweep(
             which, self.bounds, self.start, self.column, *self.setting.columns.parts, self.v, self.weight, self.mean,
             self.mass, self.lag, penalty.l2, self.H, self.curve, self.W, penalty.group_l1, penalty.l1, self.unit,
-            self.room,
+            self.scratch,
         )  # fmt: skip
         return float(worst)
 

@@ -1,6 +1,6 @@
 """Poisson and Huber loss for the working-set solver; the interface is `loss.py`.
 
-Neither model of a Newton step can fail for good. The damped curvature of the Huber loss is that of the parabola that
+No model of a Newton step can fail permanently. The damped curvature of the Huber loss is that of the parabola that
 touches it at the prediction and bounds it. The Poisson loss grows too fast for a parabola: its damped curvature keeps
 the step of every sample within about one unit of its prediction, so that the line search finds a step.
 """
