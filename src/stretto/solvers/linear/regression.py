@@ -50,18 +50,19 @@ class RegressionProblem:
     design: AnyDesign  # X [n, p]
     y: Floats  # [n]; logistic: −1 or +1
     weight: Floats  # [n] ≥ 0
-    loss: str  # "squared" or "logistic"
+    loss: str  # "squared", "logistic", "poisson" or "huber"
     intercept: bool  # whether b is fitted
     positive: bool = False  # whether β ≥ 0 is required
     scale: Floats | None = None  # [p] > 0, the penalty factors; None: ones
+    epsilon: float = 0.0  # of the Huber loss: |y − z| from which on it is linear
 
 
 @dataclass(frozen=True, eq=False)
 class Fit:
     """The solution of a sparse regression."""
 
-    coef: Floats  # [p] coefficients
-    intercept: float
+    coef: Floats  # [p] coefficients; [k, p] with several outputs
+    intercept: Any  # float; array [k] with several outputs
     gap: float  # duality gap: no β has an objective smaller by more than this
     objective: float
     rounds: int
