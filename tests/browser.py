@@ -1,7 +1,7 @@
 """Debian's Chromium without a window, driven by Playwright, for tests of pages.
 
-`browser` is a fixture of `conftest.py`. A page's console must stay silent, and what it asks for is counted: tests look at
-`problems` and `requests`.
+`browser` is a fixture of `conftest.py`. Tests read what the console received (`problems`) and every address that a page
+asked for (`requests`).
 """
 
 from __future__ import annotations

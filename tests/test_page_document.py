@@ -139,7 +139,7 @@ def test_a_run_without_epochs_or_lanes(browser: Browser, tmp_path: Path) -> None
 @pytest.mark.parametrize("width", [1400, 400])
 def test_people_can_use_it(browser: Browser, tmp_path: Path, state: dict[str, Any], scheme: str, width: int) -> None:
     """No serious fault of accessibility, and no sideways scrolling of the page."""
-    import axe_core_python
+    import axe_core_python  # type: ignore[import-untyped]
 
     browser.prefers(scheme)
     browser.open(write(tmp_path, state, state | {"name": "two", "status": "failed"}), width=width)

@@ -110,7 +110,9 @@ def test_viewers_are_sent_what_changed(tmp_path: Path) -> None:
     kept.close()
 
 
-def test_a_slow_viewer_and_one_who_says_nothing_hold_up_nobody(server: PageServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_viewer_and_one_who_says_nothing_hold_up_nobody(
+    server: PageServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     idle = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(20)]
     slow = [stream(server) for _ in range(20)]  # they never read
     assert get(server, f"/?token={server.token}")[0] == 200
@@ -179,8 +181,9 @@ def test_the_page_of_another_process(tmp_path: Path) -> None:
         assert connection.getresponse().status == 200
         connection.close()
         assert page.url in page._repr_html_()
+    (tmp_path / "nothing").mkdir()
     with pytest.raises(RunError, match="holds no run record"):
-        start([tmp_path / "nothing"]) if (tmp_path / "nothing").mkdir() is None else None
+        start([tmp_path / "nothing"])
 
 
 def test_a_session_with_a_page_has_a_record() -> None:

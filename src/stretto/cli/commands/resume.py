@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stretto.cli.options import DashboardOption, MemoryOption, NodesOption, QuietOption, RuntimeOption, VerboseOption, WorkersOption
+from stretto.cli.options import (
+    DashboardOption,
+    MemoryOption,
+    NodesOption,
+    QuietOption,
+    RuntimeOption,
+    VerboseOption,
+    WorkersOption,
+)
 from stretto.cli.output import say, warn
 from stretto.errors import RunError
 
@@ -80,7 +88,14 @@ def resume(
     there = place(runtime, workers, nodes)
     resumed = found is not None
     runs.run(
-        recipe, run, workers=workers, runtime=there, verbose=level, resume=resumed, anew=not resumed, dashboard=dashboard
+        recipe,
+        run,
+        workers=workers,
+        runtime=there,
+        verbose=level,
+        resume=resumed,
+        anew=not resumed,
+        dashboard=dashboard,
     )
 
 

@@ -1,4 +1,4 @@
-"""`stretto dashboard RUN` and `stretto report RUN`: runs to look at, while they go on and afterwards."""
+"""`stretto dashboard RUN` and `stretto report RUN`: the page of runs, live or as a file."""
 
 from __future__ import annotations
 
@@ -44,10 +44,7 @@ def dashboard(
             import webbrowser
 
             webbrowser.open(server.url)
-        try:
-            serve(server)
-        except KeyboardInterrupt:
-            say("the page has ended")
+        serve(server)
 
 
 def report(

@@ -1,6 +1,6 @@
 """The page of one or several runs, as one HTML file: a report with its data, or the frame of the live page.
 
-    report([tail.state("first")])        # bytes to write to a file, or to send to a colleague
+report([tail.state("first")])        # bytes to write to a file, or to send to a colleague
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ A rule reads the summary and says nothing where it has too little to go by.
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -125,7 +126,7 @@ def _first_epoch(state: State) -> Iterator[Finding]:
     seconds = [value for value in columns["seconds"] if value is not None]
     if len(seconds) < _FEW or columns["epoch"][0] != 1.0:
         return
-    later = statistics.median(b - a for a, b in zip(seconds, seconds[1:], strict=False))
+    later = statistics.median(b - a for a, b in itertools.pairwise(seconds))
     gap = columns["epoch"][1] - 1.0
     if later > 0 and seconds[0] > _FIRST * later / gap and seconds[0] > 0.5:
         took = f"{seconds[0]:.1f} s instead of about {later / gap:.2g} s"

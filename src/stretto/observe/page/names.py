@@ -8,7 +8,7 @@ from pathlib import Path
 from stretto.errors import RunError
 from stretto.observe.log import EVENTS, RUN
 
-MOST = 6  # runs on one page: more curves cannot be told apart
+MOST = 6  # runs on one page: more curves could not be distinguished
 
 
 def is_record(folder: Path) -> bool:

@@ -1,11 +1,13 @@
-"""The live page in a process of its own, so that a run never waits for it: `python -m stretto.observe.page.process RUN`.
+"""The live page in a process of its own, so that a run never waits for it.
+
+The process is `python -m stretto.observe.page.process RUN`.
 
     page = start([Path("runs/first")])     # for a run in this process
     print(page.url)
     page.close()
 
-The process prints its link as its first line. Started by a run, it ends after that run's process has ended and nobody
-looks at the page any more.
+The process prints its link as its first line. Started by a run, it ends after that run's process has ended and no
+viewer is connected.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from .names import chosen
 from .server import PageServer
 
 _RUNNING: list[subprocess.Popen[str]] = []  # kept, so that none is collected while it runs
-_EVERY = 1.0  # seconds between two looks at the process that started this one
+_EVERY = 1.0  # seconds between two checks of the process that started this one
 
 
 class Dashboard:
@@ -95,7 +97,7 @@ def start(folders: Sequence[Path], *, port: int = 0) -> Dashboard:
 
 
 def serve(server: PageServer, until: int | None = None) -> None:
-    """Serve until Ctrl-C; or until the process `until` has ended and nobody looks."""
+    """Serve until Ctrl-C; or until the process `until` has ended and no viewer is connected."""
     while not server.wait(_EVERY):
         if until is not None and not _runs(until) and not server.viewers:
             server.close()

@@ -4,10 +4,10 @@
         print(server.url)
         server.wait()
 
-It knows three addresses and no file names: the page, its events, and the newest state as JSON. A request needs the token
-of the link and a `Host` of this machine, so that neither other users nor other sites' scripts can read the page. Every
-connection has a time limit and there is a limit on connections, so slow or many viewers hold up nobody but themselves;
-the run itself is in another process and only ever writes its record.
+It knows three addresses and no file names: the page, its events, and the newest state as JSON. A request needs the
+token of the link and a `Host` of this machine, so that neither other users nor scripts of other sites can read the
+page. Connections are limited in number and in time, so that slow or many viewers delay no one else. The run itself is
+in another process and only ever writes its record.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class PageServer:
     port : int, default 0
         Port on 127.0.0.1; 0 for any that is free.
     interval : float, default 0.5
-        Seconds between two looks at the records.
+        Seconds between two readings of the records.
 
     Attributes
     ----------
@@ -161,7 +161,7 @@ class _Server(ThreadingHTTPServer):
         self.shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing of viewers that went away."""
+        """Report nothing: viewers go away at any time."""
 
 
 class _Request(BaseHTTPRequestHandler):
@@ -169,7 +169,7 @@ class _Request(BaseHTTPRequestHandler):
     timeout = _PATIENCE
     server_version, sys_version = "stretto", ""
 
-    def do_GET(self) -> None:  # noqa: N802 (the name that http.server calls)
+    def do_GET(self) -> None:
         if len(self.path) > _LONGEST:
             self._answer(HTTPStatus.REQUEST_URI_TOO_LONG)
             return

@@ -175,19 +175,19 @@ class RecordTail:
         take(event)
         return True
 
-    def _on_RunStarted(self, event: _Line) -> None:  # noqa: N802 (named after the event)
+    def _on_RunStarted(self, event: _Line) -> None:
         self.series.rewind(event.epoch)
         self.started = event.time
         if event.epoch:
             self._note(event, "resumed", f"after epoch {event.epoch}")
 
-    def _on_PassDone(self, event: _Line) -> None:  # noqa: N802
+    def _on_PassDone(self, event: _Line) -> None:
         if event.name in self.passes or len(self.passes) < 50:
             total = self.passes.setdefault(event.name, [0.0, 0])
             total[0] += event.seconds
             total[1] += 1
 
-    def _on_EpochDone(self, event: _Line) -> None:  # noqa: N802
+    def _on_EpochDone(self, event: _Line) -> None:
         self.epochs = event.epochs
         if len(self.first_seconds) < 8:
             self.first_seconds.append(event.seconds)
@@ -195,27 +195,27 @@ class RecordTail:
         objective = _number(event.objective)
         self.series.add(event.epoch, seconds=event.seconds, items=event.items, objective=objective, metrics=metrics)
 
-    def _on_CheckpointSaved(self, event: _Line) -> None:  # noqa: N802
+    def _on_CheckpointSaved(self, event: _Line) -> None:
         self.saving += event.seconds
         self._note(event, "checkpoint", f"{event.bytes:,} bytes in {event.seconds:.2f} s")
 
-    def _on_CheckpointRejected(self, event: _Line) -> None:  # noqa: N802
+    def _on_CheckpointRejected(self, event: _Line) -> None:
         self._note(event, "checkpoint rejected", f"{event.path}: {event.reason}")
 
-    def _on_WidthChosen(self, event: _Line) -> None:  # noqa: N802
+    def _on_WidthChosen(self, event: _Line) -> None:
         self._note(event, "threads", f"{event.width}: {event.reason}")
 
-    def _on_SettingTuned(self, event: _Line) -> None:  # noqa: N802
+    def _on_SettingTuned(self, event: _Line) -> None:
         self._note(event, event.knob, f"{event.before} to {event.after} ({event.kind}): {event.reason}")
 
-    def _on_ScheduleChosen(self, event: _Line) -> None:  # noqa: N802
+    def _on_ScheduleChosen(self, event: _Line) -> None:
         self._note(event, "schedule", f"{event.loop}: {event.schedule}; {event.why}")
 
-    def _on_Warned(self, event: _Line) -> None:  # noqa: N802
+    def _on_Warned(self, event: _Line) -> None:
         self.warnings += 1
         self._note(event, "warning", event.message)
 
-    def _on_RunEnded(self, event: _Line) -> None:  # noqa: N802
+    def _on_RunEnded(self, event: _Line) -> None:
         self._note(event, "end", f"{event.status}{': ' * bool(event.message)}{event.message}")
 
     def _note(self, event: _Line, kind: str, text: str) -> None:
