@@ -57,7 +57,7 @@ class RunRecord:
         folder: str | os.PathLike[str],
         *,
         exist_ok: bool = False,
-        visits: int = 200_000,
+        visits: int = 20_000,
         warn: Callable[[str], None] | None = None,
     ) -> None:
         self.folder = Path(folder)
