@@ -35,14 +35,21 @@ if TYPE_CHECKING:
     from stretto.keyed import integers, normal, uniform
     from stretto.loops.parallel import parallel
     from stretto.models.factorization.estimator import MatrixFactorization
-    from stretto.models.factorization.fold_in import NewRows
+    from stretto.models.factorization.new_rows import NewRows
+    from stretto.models.factorization.serving.explanation import Explanation
+    from stretto.models.factorization.serving.recommender import Recommender
     from stretto.models.linear.cross_validation.elastic_net_cv import ElasticNetCV
     from stretto.models.linear.cross_validation.lasso_cv import LassoCV
     from stretto.models.linear.cross_validation.logistic_cv import LogisticRegressionCV
+    from stretto.models.linear.groups.group_lasso import GroupLasso
+    from stretto.models.linear.groups.multi_task import MultiTaskElasticNet, MultiTaskLasso
     from stretto.models.linear.lasso import ElasticNet, Lasso
     from stretto.models.linear.logistic import LogisticRegression
+    from stretto.models.linear.losses.huber import HuberElasticNet
+    from stretto.models.linear.losses.poisson import PoissonRegressor
     from stretto.models.linear.path import enet_path, lasso_path
     from stretto.models.linear.svc import LinearSVC
+    from stretto.models.topics.analysis.sweep import sweep_topics
     from stretto.models.topics.estimator import LatentDirichletAllocation
     from stretto.observe.page.front import dashboard, report
     from stretto.plan.plan import Plan
@@ -73,6 +80,9 @@ _SHELF = {
     "Data": "stretto.data.records.data:Data",
     "ElasticNet": "stretto.models.linear.lasso:ElasticNet",
     "ElasticNetCV": "stretto.models.linear.cross_validation.elastic_net_cv:ElasticNetCV",
+    "GroupLasso": "stretto.models.linear.groups.group_lasso:GroupLasso",
+    "HuberElasticNet": "stretto.models.linear.losses.huber:HuberElasticNet",
+    "Explanation": "stretto.models.factorization.serving.explanation:Explanation",
     "IdMap": "stretto.data.records.ids:IdMap",
     "Lasso": "stretto.models.linear.lasso:Lasso",
     "LassoCV": "stretto.models.linear.cross_validation.lasso_cv:LassoCV",
@@ -81,10 +91,14 @@ _SHELF = {
     "LogisticRegression": "stretto.models.linear.logistic:LogisticRegression",
     "LogisticRegressionCV": "stretto.models.linear.cross_validation.logistic_cv:LogisticRegressionCV",
     "MatrixFactorization": "stretto.models.factorization.estimator:MatrixFactorization",
-    "NewRows": "stretto.models.factorization.fold_in:NewRows",
+    "MultiTaskElasticNet": "stretto.models.linear.groups.multi_task:MultiTaskElasticNet",
+    "MultiTaskLasso": "stretto.models.linear.groups.multi_task:MultiTaskLasso",
+    "NewRows": "stretto.models.factorization.new_rows:NewRows",
     "NodeFiles": "stretto.data.parts.node_files:NodeFiles",
     "Plan": "stretto.plan.plan:Plan",
+    "PoissonRegressor": "stretto.models.linear.losses.poisson:PoissonRegressor",
     "Program": "stretto.programs.program:Program",
+    "Recommender": "stretto.models.factorization.serving.recommender:Recommender",
     "SSP": "stretto.consistency.rules:SSP",
     "Saving": "stretto.runtime.files.run_checkpoints:Saving",
     "Serial": "stretto.runtime.runtimes:Serial",
@@ -139,6 +153,7 @@ _SHELF = {
     "split": "stretto.evaluation.splits:split",
     "stalls": "stretto.tasks.front:stalls",
     "state": "stretto.state.make:state",
+    "sweep_topics": "stretto.models.topics.analysis.sweep:sweep_topics",
     "tables": "stretto:tables",
     "text_file": "stretto.data.reading.text:text_file",
     "top": "stretto.consistency.replication:top",
@@ -158,6 +173,9 @@ __all__ = [
     "Data",
     "ElasticNet",
     "ElasticNetCV",
+    "Explanation",
+    "GroupLasso",
+    "HuberElasticNet",
     "IdMap",
     "Lasso",
     "LassoCV",
@@ -166,10 +184,14 @@ __all__ = [
     "LogisticRegression",
     "LogisticRegressionCV",
     "MatrixFactorization",
+    "MultiTaskElasticNet",
+    "MultiTaskLasso",
     "NewRows",
     "NodeFiles",
     "Plan",
+    "PoissonRegressor",
     "Program",
+    "Recommender",
     "Saving",
     "Serial",
     "Session",
@@ -223,6 +245,7 @@ __all__ = [
     "split",
     "stalls",
     "state",
+    "sweep_topics",
     "tables",
     "text_file",
     "top",
