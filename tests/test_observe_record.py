@@ -32,7 +32,7 @@ from stretto.observe.events import (
 from stretto.observe.record import RunRecord
 
 NOW = 1_700_000_000.0
-FILES = ["convergence.csv", "convergence.png", "events.jsonl", "plan.txt", "run.json", "trace.json"]
+FILES = ["convergence.csv", "convergence.png", "events.jsonl", "lanes.json", "plan.txt", "run.json", "trace.json"]
 GRID = np.array([[row, col] for row in range(3) for col in range(3)])
 
 

@@ -61,7 +61,7 @@ def test_a_rule_speaks(changes: dict[str, Any], said: str) -> None:
 
 
 def test_rules_need_something_to_go_by() -> None:
-    few = {name: [] for name in ("epoch", "seconds", "objective", "test_rmse")}
+    few: dict[str, list[float]] = {name: [] for name in ("epoch", "seconds", "objective", "test_rmse")}
     assert findings(made(series=few, lanes=None, elapsed=None, status="running")) == []
     higher = {"test_ndcg10": [0.1, 0.2, 0.3, 0.4, 0.5]}
     assert findings(made(series=higher)) == []
