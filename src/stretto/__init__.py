@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from stretto.loops.parallel import parallel
     from stretto.models.factorization.estimator import MatrixFactorization
     from stretto.models.factorization.fold_in import NewRows
+    from stretto.models.factorization_machine.estimator import FactorizationMachine
     from stretto.models.linear.cross_validation.elastic_net_cv import ElasticNetCV
     from stretto.models.linear.cross_validation.lasso_cv import LassoCV
     from stretto.models.linear.cross_validation.logistic_cv import LogisticRegressionCV
@@ -72,6 +73,7 @@ _SHELF = {
     "Data": "stretto.data.records.data:Data",
     "ElasticNet": "stretto.models.linear.lasso:ElasticNet",
     "ElasticNetCV": "stretto.models.linear.cross_validation.elastic_net_cv:ElasticNetCV",
+    "FactorizationMachine": "stretto.models.factorization_machine.estimator:FactorizationMachine",
     "IdMap": "stretto.data.records.ids:IdMap",
     "Lasso": "stretto.models.linear.lasso:Lasso",
     "LassoCV": "stretto.models.linear.cross_validation.lasso_cv:LassoCV",
@@ -155,6 +157,7 @@ __all__ = [
     "Data",
     "ElasticNet",
     "ElasticNetCV",
+    "FactorizationMachine",
     "IdMap",
     "Lasso",
     "LassoCV",
