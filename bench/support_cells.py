@@ -184,9 +184,7 @@ def rows() -> dict[str, Row]:
         ),
         _linear("LogisticRegression, one against the rest", _logistic(multi_class="ovr", l1_ratio=1.0), 3),
         _linear("LogisticRegression, two classes, svrg", _logistic(solver="svrg"), 2),
-        _linear(
-            "FactorizationMachine, logistic", lambda **where: st.FactorizationMachine(random_state=0, **where), 2
-        ),
+        _linear("FactorizationMachine, logistic", lambda **where: st.FactorizationMachine(random_state=0, **where), 2),
         _linear(
             "FactorizationMachine, squared, field-aware",
             lambda **where: st.FactorizationMachine(

@@ -97,9 +97,7 @@ def test_predictions_are_the_formula() -> None:
     aware = FM(3, loss="squared", field_aware=True, fields=fields, random_state=0, max_iter=3).fit(A, y)
     V = aware.factors_
     assert V.shape == (9, 3, 3)
-    pairs = [
-        sum(V[i, fields[j]] @ V[j, fields[i]] * r[i] * r[j] for i in range(9) for j in range(i)) for r in dense
-    ]
+    pairs = [sum(V[i, fields[j]] @ V[j, fields[i]] * r[i] * r[j] for i in range(9) for j in range(i)) for r in dense]
     np.testing.assert_allclose(aware.predict(dense), aware.intercept_ + dense @ aware.coef_ + pairs, rtol=1e-5)
 
 

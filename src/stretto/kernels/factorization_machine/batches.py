@@ -1,8 +1,8 @@
 """Mini-batches laid out twice: by samples for predictions, and by features for gradients.
 
-The samples of a batch are numbered from 0. By samples, a batch is a range of rows of a CSR matrix whose rows are already
-in the order of the batches. By features, it lists every feature that occurs in it, in the order of first occurrence, and
-the entries of each: `entry_row`, the sample's number, and `entry_value`.
+The samples of a batch are numbered from 0. By samples, a batch is a range of rows of a CSR matrix whose rows are
+already in the order of the batches. By features, it lists every feature that occurs in it, in the order of first
+occurrence, and the entries of each: `entry_row`, the sample's number, and `entry_value`.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """An epoch of AdaGrad over mini-batches, in one call of each worker.
 
 For every batch the workers share its samples (scores, slopes of the loss, sums of factors), wait for each other, share
-its features (gradients and steps), and wait again. squares sample, and a feature, is processed by one worker, in the order of
-its entries, so the result does not depend on the number of workers.
+its features (gradients and steps), and wait again. One worker processes a sample, or a feature, in the order of its
+entries, so the result does not depend on the number of workers.
 
-squares row of `weights` [p, width] has the parameters of a feature: for each field f its factors v_f [k], then its coefficient
-w, then zeros up to a multiple of 16. `squares` [p, width] are AdaGrad's sums. With F = 1 field this is the plain model
+A row of `weights` [p, width] has the parameters of a feature: for each field f its factors v_f [k], then its
+coefficient w, then zeros up to a multiple of 16. `squares` [p, width] are AdaGrad's sums. With F = 1 field this is the plain model
 
     z = b + Σ_j w_j x_j + ½ Σ_c (s_c² − Σ_j v_jc² x_j²),    s = Σ_j x_j v_j
 
@@ -22,8 +22,22 @@ from stretto.kernels.core.claims import is_stopped, next_visit
 from stretto.kernels.core.compile import kernel, merged
 from stretto.kernels.core.waves import claim, meet, over
 from stretto.kernels.numeric.scalar import exp, log
-from stretto.kernels.numeric.vector import add, div, fma, get, load, load_part, mul, put, root, splat, store
-from stretto.kernels.numeric.vector import store_part, sub, total
+from stretto.kernels.numeric.vector import (
+    add,
+    div,
+    fma,
+    get,
+    load,
+    load_part,
+    mul,
+    put,
+    root,
+    splat,
+    store,
+    store_part,
+    sub,
+    total,
+)
 
 SQUARED, LOGISTIC = range(2)
 CODES = {"squared": SQUARED, "logistic": LOGISTIC}
@@ -126,8 +140,8 @@ def slope_of(loss, y, z):
 @kernel
 def epoch_worker(
     pass_, worker, out, workers, state, order, batches, starts, columns, values, y, mass, first_feature, features,
-    entries, entry_row, entry_value, field, fields, k, width, penalty, share, mask, rate, loss, bias, rate_bias, weights,
-    squares, sums, slopes, costs,
+    entries, entry_row, entry_value, field, fields, k, width, penalty, share, mask, rate, loss, bias, rate_bias,
+    weights, squares, sums, slopes, costs,
 ):  # fmt: skip
     """Visit the batches `order`. Arrays of several axes are flat.
 
