@@ -53,7 +53,7 @@ class Plain:
         lane = self.F * self.k
         self.V = machine.weights[:, :lane].astype(float).reshape(P, self.F, self.k)
         self.w, self.b = machine.weights[:, lane].astype(float), float(machine.bias[0])
-        self.squares = [np.ones_like(self.V), np.ones_like(self.w), 1.0]
+        self.squares: list[Any] = [np.ones_like(self.V), np.ones_like(self.w), 1.0]
 
     def score(self, x: Any) -> float:
         z = self.b + float(self.w @ x)

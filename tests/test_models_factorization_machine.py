@@ -105,7 +105,7 @@ def test_predictions_are_the_formula() -> None:
 def test_the_same_bits_at_any_number_of_workers(given: dict[str, Any]) -> None:
     # Batches large enough that threads share them.
     options = {"batch_size": 2048, "max_iter": 3, "random_state": 3, **given}
-    runtimes = [st.Serial(), st.Threads(1), st.Threads(2), st.Threads(4)]
+    runtimes: list[Any] = [st.Serial(), st.Threads(1), st.Threads(2), st.Threads(4)]
     fits = [FM(runtime=runtime, **options).fit(X, Y) for runtime in runtimes]
     assert all(same(fits[0], one) for one in fits[1:])
     assert len({one.fingerprint_ for one in fits}) == 1
@@ -253,7 +253,7 @@ def test_frames_keep_their_names() -> None:
 
 
 def test_wrong_arguments() -> None:
-    for given, text in [
+    cases: list[tuple[dict[str, Any], str]] = [
         ({"loss": "hinge"}, "loss must be"),
         ({"n_components": 0}, "n_components must be"),
         ({"field_aware": True}, "field_aware=True needs fields="),
@@ -264,7 +264,8 @@ def test_wrong_arguments() -> None:
         ({"tol": 0.1}, "it belongs to early_stopping=True"),
         ({"batch_size": 0}, "batch_size must be"),
         ({"validation_fraction": 1.0}, "validation_fraction must be"),
-    ]:
+    ]
+    for given, text in cases:
         with pytest.raises(PlanError, match=text):
             FM(**given).fit(X, Y)
     with pytest.raises(DataError, match="one class: 1"):

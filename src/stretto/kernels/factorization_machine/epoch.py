@@ -5,7 +5,8 @@ its features (gradients and steps), and wait again. One worker processes a sampl
 entries, so the result does not depend on the number of workers.
 
 A row of `weights` [p, width] has the parameters of a feature: for each field f its factors v_f [k], then its
-coefficient w, then zeros up to a multiple of 16. `squares` [p, width] are AdaGrad's sums. With F = 1 field this is the plain model
+coefficient w, then zeros up to a multiple of 16. `squares` [p, width] are AdaGrad's sums. With F = 1 field this is the
+plain model
 
     z = b + Σ_j w_j x_j + ½ Σ_c (s_c² − Σ_j v_jc² x_j²),    s = Σ_j x_j v_j
 

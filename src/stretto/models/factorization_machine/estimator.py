@@ -290,11 +290,10 @@ class FactorizationMachine(LinearModel):
         """
         self._check_parameters()
         model = clone(self)  # planning must not change the estimator
-        given = self._taken(model, X, y, sample_weight)
-        found = machine_input(model, given)
-        held = held_out(model, validation, found.classes, found.target)
-        made = model._made(given, held, self._start(given, found), self._runtime())
-        return replace(made, runner=partial(self._run_plan, made, X, y, sample_weight, validation))
+        found, held, start = self._understood(model, X, y, sample_weight, validation)
+        made = model._made(found.given, held, start, self._runtime())
+        planned: JobPlan = replace(made, runner=partial(self._run_plan, made, X, y, sample_weight, validation))
+        return planned
 
     @with_callbacks  # type: ignore[untyped-decorator]
     def _run_plan(
@@ -321,18 +320,24 @@ class FactorizationMachine(LinearModel):
 
         self._check_parameters()
         where = self._runtime(runtime)
-        given = self._taken(self, X, y, sample_weight)
-        found = machine_input(self, given)
+        found, held, start = self._understood(self, X, y, sample_weight, validation)
+        plan = self._made(found.given, held, start, where, made)
+        with self._sitting(found.given, plan, where, session) as sitting:
+            fit_machine(self, sitting, found, held, start is not None)
+        if self.loss != "logistic" and hasattr(self, "classes_"):
+            del self.classes_
+        return self
+
+    def _understood(
+        self, model: FactorizationMachine, X: Any, y: Any, sample_weight: Any, validation: Any
+    ) -> tuple[MachineInput, MachineInput | None, tuple[Any, ...] | None]:
+        """(samples, held-out samples, start) of a fit of `model`, which is this estimator or a clone."""
+        given = self._taken(model, X, y, sample_weight)
+        found = machine_input(model, given)
         start = self._start(given, found)
         if start is not None:
-            found = machine_input(self, given, found.classes, self._target)
-        held = held_out(self, validation, found.classes, found.target)
-        plan = self._made(given, held, start, where, made)
-        with self._sitting(given, plan, where, session) as sitting:
-            fit_machine(self, sitting, found, held, start is not None)
-        if self.loss != "logistic":
-            vars(self).pop("classes_", None)
-        return self
+            found = machine_input(model, given, found.classes, self._target)
+        return found, held_out(model, validation, found.classes, found.target), start
 
     @staticmethod
     def _taken(model: FactorizationMachine, X: Any, y: Any, sample_weight: Any) -> LinearInput:
@@ -418,7 +423,7 @@ class FactorizationMachine(LinearModel):
         """Factors [p, k], or [p, fields, k]."""
         fields, k = self._shape
         unit = np.sqrt(self._target[1]) * self._factor()
-        found = self._weights[:, : fields * k] * unit[:, None]
+        found: Floats = self._weights[:, : fields * k] * unit[:, None]
         return found if fields == 1 else found.reshape(-1, fields, k)
 
     @property
@@ -471,7 +476,8 @@ class FactorizationMachine(LinearModel):
         X : array or sparse matrix [n, p] or DataFrame
             Samples × features.
         """
-        return np.exp(self.predict_log_proba(X))
+        found: Floats = np.exp(self.predict_log_proba(X))
+        return found
 
     @LogisticOnly
     def predict_log_proba(self, X: Any) -> Floats:

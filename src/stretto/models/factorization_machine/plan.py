@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from stretto.data.records.digest import digest_of
 from stretto.models.linear.input import matrix_of
@@ -12,15 +12,17 @@ from stretto.plan.cost import Cost
 from stretto.plan.job import JobPlan
 
 if TYPE_CHECKING:
-    from .estimator import FactorizationMachine
     from .input import MachineInput
+
+# The estimator, which imports this module: each function says what it reads of it.
+MachineModel: TypeAlias = Any
 
 _LINE = 16  # numbers of a row are a multiple of this
 _SINGLE = 4
 _LAID = 16  # bytes of an entry, laid out by samples and by features
 
 
-def plan_words(model: FactorizationMachine, fields: int, held: MachineInput | None) -> PlanText:
+def plan_words(model: MachineModel, fields: int, held: MachineInput | None) -> PlanText:
     """The text of the plan, and the values that can change a number besides parameters and data."""
     what = "v_i(field of j)·v_j(field of i)" if fields > 1 else "v_i·v_j"
     loss = "½(y − z)²" if model.loss == "squared" else "log(1 + exp(−yz))"
@@ -41,7 +43,7 @@ def plan_words(model: FactorizationMachine, fields: int, held: MachineInput | No
     )  # fmt: skip
 
 
-def machine_plan(model: FactorizationMachine, plan: JobPlan, fields: int, shape: tuple[int, int]) -> JobPlan:
+def machine_plan(model: MachineModel, plan: JobPlan, fields: int, shape: tuple[int, int]) -> JobPlan:
     """The plan with the cost of this model. shape: samples, features."""
     width = -(-(fields * int(model.n_components) + 1) // _LINE) * _LINE
     entries: Any = plan.cost.entries

@@ -47,15 +47,15 @@ class SampleRows:
         return equal_work(np.diff(self.starts) + 4, _PARTS, _LEAST)
 
     @staticmethod
-    def of(csr: tuple[Array, Array, Array], order: Ints, factor: Floats, crew: Crew, profile: str) -> SampleRows:
+    def of(csr: tuple[Array, ...], order: Ints, factor: Floats, crew: Crew, profile: str) -> SampleRows:
         """The rows `order` of a CSR matrix (indptr, indices, values), its columns multiplied by factor [p]."""
-        indptr = np.asarray(csr[0], np.int64)
+        indptr, indices, values = np.asarray(csr[0], np.int64), csr[1], csr[2]
         sizes = (indptr[1:] - indptr[:-1])[order]
         starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
         made = SampleRows(starts, np.empty(starts[-1], np.int32), np.empty(starts[-1], np.float32))
         run_parts(
-            crew, "gather", kernels.gather_worker, profile, made.bounds, 2 * int(starts[-1]), order, indptr, csr[1],
-            csr[2], factor, starts, made.columns, made.values,
+            crew, "gather", kernels.gather_worker, profile, made.bounds, 2 * int(starts[-1]), order, indptr, indices,
+            values, factor, starts, made.columns, made.values,
         )  # fmt: skip
         return made
 
