@@ -127,7 +127,7 @@ def evaluate(
         _write(found, to)
 
 
-def _recipe(run: Path) -> tuple[Any, Any]:
+def ratings_of(run: Path) -> tuple[Any, Any]:
     """The recipe of a run of `train mf`, and its ratings."""
     from stretto.cli.recipes.mf import MfRecipe
     from stretto.cli.recipes.recipe import Recipe
@@ -153,7 +153,7 @@ def _held_out(run: Path, workers: int | None, given: dict[str, Any]) -> Evaluati
     from stretto.evaluation.evaluate import evaluate as measured
 
     model = load(run).set_params(n_jobs=workers)
-    recipe, data = _recipe(run)
+    recipe, data = ratings_of(run)
     if not recipe.test:
         raise DataError(f"{run} held nothing out; name a file of held-out ratings, or train anew with --split by-user")
     return measured(model, data.split(recipe.test, seed=recipe.model(None)._seed())[1], **given)
@@ -164,7 +164,7 @@ def _anew(run: Path, method: str, asked: dict[str, Any], workers: int | None, gi
     from stretto.evaluation.held import times_of
     from stretto.evaluation.splits import split
 
-    recipe, data = _recipe(run)
+    recipe, data = ratings_of(run)
     takes = {
         "leave_k_out": ("k", "times", "seed"),
         "by_user": ("test", "times", "seed"),
