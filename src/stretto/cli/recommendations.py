@@ -138,7 +138,7 @@ def print_why(model: Recommender, run: Path, users: list[str], item: str) -> Non
 
 def _rated(model: Recommender, run: Path, row: int) -> dict[Any, float]:
     """The ratings of a user in the file of the run, as far as the model was trained on them."""
-    from .commands.evaluate import ratings_of
+    from .recipes.ratings import ratings_of
 
     if not run.is_dir():
         raise DataError(f"--why needs the ratings of the user, and {run} has none; name the folder of the run instead")

@@ -11,6 +11,7 @@ import typer
 
 from stretto.cli import options as o
 from stretto.cli.output import say, table
+from stretto.cli.recipes.ratings import ratings_of
 from stretto.errors import DataError
 
 if TYPE_CHECKING:
@@ -125,27 +126,6 @@ def evaluate(
     _print(found)
     if to is not None:
         _write(found, to)
-
-
-def ratings_of(run: Path) -> tuple[Any, Any]:
-    """The recipe of a run of `train mf`, and its ratings."""
-    from stretto.cli.recipes.mf import MfRecipe
-    from stretto.cli.recipes.recipe import Recipe
-    from stretto.observe.record import RunRecord
-
-    if not run.is_dir():
-        raise DataError(
-            f"{run} is no folder of a run, so what it held out is not known; name a file of held-out ratings"
-        )
-    recipe = Recipe.of(RunRecord.load(run).config, run)
-    if not isinstance(recipe, MfRecipe):
-        raise DataError(f"{run} is a run of `train {recipe.kind}`; metrics of rankings are for `train mf`")
-    data = recipe.data()
-    if isinstance(data, str):
-        from stretto.data.reading.read import read
-
-        data = read(data, duplicates="keep")
-    return recipe.settled(data), data
 
 
 def _held_out(run: Path, workers: int | None, given: dict[str, Any]) -> Evaluation:
