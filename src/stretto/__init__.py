@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from stretto.models.factorization.new_rows import NewRows
     from stretto.models.factorization.serving.explanation import Explanation
     from stretto.models.factorization.serving.recommender import Recommender
+    from stretto.models.factorization_machine.estimator import FactorizationMachine
     from stretto.models.linear.cross_validation.elastic_net_cv import ElasticNetCV
     from stretto.models.linear.cross_validation.lasso_cv import LassoCV
     from stretto.models.linear.cross_validation.logistic_cv import LogisticRegressionCV
@@ -83,6 +84,7 @@ _SHELF = {
     "GroupLasso": "stretto.models.linear.groups.group_lasso:GroupLasso",
     "HuberElasticNet": "stretto.models.linear.losses.huber:HuberElasticNet",
     "Explanation": "stretto.models.factorization.serving.explanation:Explanation",
+    "FactorizationMachine": "stretto.models.factorization_machine.estimator:FactorizationMachine",
     "IdMap": "stretto.data.records.ids:IdMap",
     "Lasso": "stretto.models.linear.lasso:Lasso",
     "LassoCV": "stretto.models.linear.cross_validation.lasso_cv:LassoCV",
@@ -174,6 +176,7 @@ __all__ = [
     "ElasticNet",
     "ElasticNetCV",
     "Explanation",
+    "FactorizationMachine",
     "GroupLasso",
     "HuberElasticNet",
     "IdMap",
