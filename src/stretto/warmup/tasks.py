@@ -100,6 +100,8 @@ def _regressions() -> list[WarmupTask]:
         made.append(WarmupTask(f"groups and losses, {kind}, {dtype}", "groups", partial(_penalise, kind, dtype)))
     for kind, dtype in kinds:
         made.append(WarmupTask(f"CoCoA, {kind}, {dtype}", "cocoa", partial(_exchange, kind, dtype)))
+    for dtype in ("float64", "float32"):
+        made.append(WarmupTask(f"factorization machines, {dtype}", "machines", partial(_machines, dtype)))
     return [*made, WarmupTask("rounds of a schedule", "rounds", _rounds)]
 
 
@@ -161,6 +163,7 @@ def _regress(kind: str, dtype: str) -> None:
             large = matrix.shape[1] > 500
             Lasso(1e-4 if large else 0.01, max_iter=6).fit(matrix, target)
             if not large:
+                st.lasso_path(matrix, target, n_alphas=2)
                 LogisticRegression(l1_ratio=1.0).fit(matrix, target > np.median(target))
                 if kind == "sparse":
                     LogisticRegression(l1_ratio=1.0, schedule=st.schedule.working_sets()).fit(
@@ -243,6 +246,14 @@ def _separate(kind: str, dtype: str) -> None:
         LogisticRegression(solver="svrg", max_iter=2).fit(matrix, y > 0)
 
 
+def _machines(dtype: str) -> None:
+    """Factorization machines with a part that is held out."""
+    from stretto.models.factorization_machine.estimator import FactorizationMachine
+
+    X, y = _samples(200, 30, dtype)
+    FactorizationMachine(3, max_iter=2, early_stopping=True).fit(X, y > 0).predict(X)
+
+
 def _exchange(kind: str, dtype: str) -> None:
     """CoCoA by columns, with both losses that have an L1 penalty, and by samples."""
     import scipy.sparse
@@ -284,7 +295,7 @@ def _corpus() -> Any:
 
 
 def _topics(documents: int = 200, **parameters: Any) -> None:
-    """A topic model from its first epoch to its browser: sampling, priors, likelihood, inference, coherence."""
+    """A topic model from its first epoch to its browser: sampling, priors, inference, coherence, merging."""
     from dataclasses import replace
 
     from stretto.models.topics.browse import browse
@@ -300,6 +311,7 @@ def _topics(documents: int = 200, **parameters: Any) -> None:
     model.fit(data, validation=0.1)
     browse(model, as_corpus(data, seed=0))
     model.perplexity(data)
+    model.merge_topics(1)
 
 
 def _stream_topics() -> None:

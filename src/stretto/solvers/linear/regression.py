@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -99,6 +99,16 @@ class PenaltySolver(Protocol):
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> Fit | None:
         """Continue from a saved `state`; return the last fit, if no fit was running."""
+
+
+@runtime_checkable
+class PathSolver(PenaltySolver, Protocol):
+    """A solver that can solve for several penalties in one call."""
+
+    def fit_path(
+        self, l1s: Floats, l2s: Floats, *, gap: float, max_rounds: int = 100, start: Fit | None = None
+    ) -> list[Fit]:
+        """Solve for the first ones of falling penalties [k], each from the solution before it; maybe for none."""
 
 
 def uniform(weight: NDArray[Any]) -> bool:
