@@ -38,8 +38,10 @@ def topics_of(counts: Any, alpha: Any = 0.5) -> Topics:
 def model_of(counts: Any, vocabulary: list[str] | None = None) -> st.LatentDirichletAllocation:
     """A fitted model with these counts [K, V]."""
     model = st.LatentDirichletAllocation(len(counts), n_jobs=1)
-    model.topics_, model.n_features_in_ = topics_of(counts), len(counts[0])
-    model.vocabulary_, model.history_, model.n_iter_, model.fingerprint_ = vocabulary, [], 1, "0"
+    vars(model).update(
+        topics_=topics_of(counts), n_features_in_=len(counts[0]), vocabulary_=vocabulary, history_=[], n_iter_=1,
+        fingerprint_="0", seed_names_=None, text_options_=None,
+    )  # fmt: skip
     return model
 
 
@@ -123,6 +125,22 @@ def test_names_are_the_most_relevant_words_that_are_mostly_the_topics_own() -> N
     assert model_of(counts).topic_names(1) == ["1", "3", "topic 2", "topic 3"]
     with pytest.raises(PlanError, match="weight"):
         model.topic_names(weight=2.0)
+
+
+def test_the_browser_has_the_words_of_every_relevance(fitted: st.LatentDirichletAllocation) -> None:
+    relevant = fitted.browse(words=5).view.relevant
+    assert relevant is not None
+    counts = fitted.topics_.counts().astype(np.float64)
+    p, share = counts / counts.sum(axis=1, keepdims=True), counts.sum(axis=0) / counts.sum()
+    for k, listed in enumerate(relevant):
+        probable = np.argsort(-p[k], kind="stable")[:40]
+        probable = probable[p[k, probable] > 0]
+        given = {int(word[1:]): (likely, overall) for word, likely, overall in listed}
+        for weight in (0.0, 0.3, 1.0):
+            score = np.log(p[k, probable]) - (1 - weight) * np.log(share[probable])
+            assert set(probable[np.argsort(-score, kind="stable")[:5]].tolist()) <= given.keys()
+        for w, values in given.items():
+            np.testing.assert_allclose(values, (p[k, w], share[w]), rtol=1e-6)
 
 
 def test_no_word_is_in_two_names(fitted: st.LatentDirichletAllocation) -> None:

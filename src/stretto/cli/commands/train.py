@@ -77,6 +77,7 @@ def mf(
     item_features: o.ItemFeaturesOption = None,
     quiet: o.QuietOption = False,
     verbose: o.VerboseOption = False,
+    dashboard: o.DashboardOption = False,
 ) -> None:
     """Factorise a matrix of ratings (users × items): recommendations from a ratings file.
 
@@ -90,7 +91,8 @@ def mf(
     from stretto.cli.runtime_option import place
 
     where, recipe = place(runtime, workers, nodes), mf_recipe(**asked)
-    run(recipe, new_folder(out, "mf"), workers=workers, runtime=where, verbose=0 if quiet else 1 + verbose)
+    level = 0 if quiet else 1 + verbose
+    run(recipe, new_folder(out, "mf"), workers=workers, runtime=where, verbose=level, dashboard=dashboard)
 
 
 @app.command("lda", cls=Command, epilog=LDA_EXAMPLES)
@@ -133,6 +135,7 @@ def lda(
     everything: o.AllTopicsOption = False,
     quiet: o.QuietOption = False,
     verbose: o.VerboseOption = False,
+    dashboard: o.DashboardOption = False,
 ) -> None:
     """Find the topics of a collection of documents: latent Dirichlet allocation from a file of word counts.
 
@@ -145,4 +148,5 @@ def lda(
     from stretto.cli.runtime_option import place
 
     where, recipe = place(runtime, workers, nodes), lda_recipe(**asked)
-    run(recipe, new_folder(out, "lda"), workers=workers, runtime=where, verbose=0 if quiet else 1 + verbose)
+    level = 0 if quiet else 1 + verbose
+    run(recipe, new_folder(out, "lda"), workers=workers, runtime=where, verbose=level, dashboard=dashboard)
