@@ -312,7 +312,10 @@ def ready_call(
     if setups != sorted(setups, reverse=True):
         return None  # a statement between two loops may read what the first one wrote
     loops = [part for part in parts if isinstance(part, _Part)]
-    if len(loops) > 1 and any(part.relies_on_arrays or _may_change(part, loops, held) for part in loops):
+    in_waves = [part for part in loops if runtime.workers > 1 or part.alone is None]
+    if len(loops) > 1 and (
+        any(part.relies_on_arrays for part in in_waves) or any(_may_change(part, loops, held) for part in loops)
+    ):
         return None
     surroundings = _surroundings(function.plain)
     if surroundings is None:

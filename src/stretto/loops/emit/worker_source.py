@@ -221,9 +221,7 @@ def claim_visits(sheet: SourceBuilder, body: Body, writer: StatementWriter) -> N
     sheet.write("g = ids[v]")
 
 
-def in_two_parts(
-    sheet: SourceBuilder, body: Body, form: VisitForm, writer: StatementWriter, least: int
-) -> None:
+def in_two_parts(sheet: SourceBuilder, body: Body, form: VisitForm, writer: StatementWriter, least: int) -> None:
     """Generate the loops and the body, with the innermost loop in two parts: below `least`, and from there on."""
     iterate(sheet, body, form, inner=False)
     last = len(body.indices) - 1
@@ -237,9 +235,7 @@ def in_two_parts(
         writer.block(steps)
 
 
-def iterate(
-    sheet: SourceBuilder, body: Body, form: VisitForm, *, canonical: bool = False, inner: bool = True
-) -> None:
+def iterate(sheet: SourceBuilder, body: Body, form: VisitForm, *, canonical: bool = False, inner: bool = True) -> None:
     """Generate the loops over a visit's iterations, and variables for the indices and fields.
 
     inner: whether the innermost loop of a grid is one of them.

@@ -133,9 +133,7 @@ class Execution:
         args = (self.fault, visits, *self.args)
         which = visits if spec is not None and spec.waves is not None else None
         out = np.zeros(len(visits))
-        return BlockStep(
-            "visit", self.worker, order, weight, args, out, visits=which, spec=spec, unstarted=unstarted
-        )
+        return BlockStep("visit", self.worker, order, weight, args, out, visits=which, spec=spec, unstarted=unstarted)
 
     def check(self, failed: int | None) -> None:
         """Raise RunError if a visit has failed."""
