@@ -83,7 +83,7 @@ def _decided(x: Any) -> Any:
             return t.Const(x.type, not value)
         case t.Logic(op="and" | "or" as op, args=args):
             ends = op == "or"  # the value that decides it
-            left = []
+            left: list[t.Scalar] = []
             for arg in args:
                 if not isinstance(arg, t.Const):
                     left.append(arg)
