@@ -154,10 +154,10 @@ class _Part:
         width = 1 if crew is None else crew.width
         workers = prepared.workers(width)
         alone = prepared.execution(workers)
+        passes, arguments, lowered, worker = prepared.passes, self.arguments, prepared.lowered, prepared.worker
         if alone is not None and self.alone is not None:
             passes, arguments, lowered, worker = (alone.one,), self.alone, alone.lowered, alone.worker
-        else:
-            passes, arguments, lowered, worker = prepared.passes, self.arguments, prepared.lowered, prepared.worker
+        again = alone is None or bool(alone.ran)
         args = arguments.of_call(values, len(visits))
         fault = np.zeros(SLOTS, np.int64)
         seconds, watch = 0.0, Stopwatch()
@@ -171,13 +171,16 @@ class _Part:
                 crew.width = workers
                 try:
                     with compiling(prepared.analysis):
-                        done = crew.run(step, profile, again=True)
+                        done = crew.run(step, profile, again=again)
                 finally:
                     crew.width = width
             seconds += done.seconds
             if done.failed is not None:
                 raise out_of_range(lowered, prepared.analysis, fault)
-        prepared.paces[workers] = watch.seconds()
+        if alone is not None and not again:
+            alone.ran.append(True)  # compiling was a part of it
+        else:
+            prepared.paces[workers] = watch.seconds()
         for at, name in arguments.partial:
             values[name].fold(args[at])
         self.seconds[0] = seconds

@@ -50,6 +50,7 @@ class Alone:
     arrays: dict[tuple[str, str], NDArray[Any]]  # of its visits, by (what, name)
     lowered: WorkerSource  # the generated source of its worker
     worker: Kernel  # its compiled worker
+    ran: list[bool] = field(default_factory=list)  # not empty once it has run, so that nothing has to be compiled
 
 
 @dataclass(frozen=True, eq=False)

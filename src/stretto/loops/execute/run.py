@@ -224,18 +224,21 @@ def _run_passes(
     seconds = 0.0
     stopwatch = Stopwatch()
     passes = prepared.passes if alone is None else (alone.one,)
-    here = call.again and spec is None and prepared.brief(crew.width, len(passes))
+    again = call.again if alone is None else call.again and bool(alone.ran)
+    here = again and spec is None and prepared.brief(crew.width, len(passes))
     for one in passes:
         step = call.step(one.visits, one.order, one.weight, spec, one.unstarted)
         if here:
             done = run_inline(step, analysis.options.profile)
         else:
             with compiling(analysis):
-                done = crew.run(step, analysis.options.profile, again=call.again)
+                done = crew.run(step, analysis.options.profile, again=again)
         call.check(done.failed)
         seconds += done.seconds + call.merge(len(one.visits), crew, here=here)
-    if call.again or alone is not None:  # otherwise compiling is part of it
+    if again:  # otherwise compiling is part of it
         prepared.paces[crew.width] = stopwatch.seconds()
+    if alone is not None and not alone.ran:
+        alone.ran.append(True)
     crew.gather()
     call.fold()
     call.end()
