@@ -99,7 +99,7 @@ def scattered(n: int = 4000) -> dict[str, Any]:
 
 def test_one_worker_runs_an_inspected_loop_in_its_own_order() -> None:
     given = scattered()
-    loop = st.parallel(function(CHAINED), inspect=True, runtime=st.Threads(1))
+    loop = st.parallel(inspect=True, runtime=st.Threads(1))(function(CHAINED))
     made = prepared(loop, **given)
     assert made.analysis.strategy.name == "inspected"
     assert made.alone.lowered is not made.lowered
@@ -109,7 +109,7 @@ def test_one_worker_runs_an_inspected_loop_in_its_own_order() -> None:
 
 def test_one_worker_reads_subscripts_that_have_changed() -> None:
     given, other = scattered(), scattered()
-    loop = st.parallel(function(CHAINED), inspect=True, runtime=st.Threads(1))
+    loop = st.parallel(inspect=True, runtime=st.Threads(1))(function(CHAINED))
     for change in (0, 0, 1, 2):
         given["into"][:] = np.roll(given["into"], change)
         other["into"][:] = given["into"]
@@ -123,7 +123,7 @@ def test_one_worker_reads_subscripts_that_have_changed() -> None:
 
 def test_two_inspected_loops_in_one_function() -> None:
     backwards = CHAINED.replace("range(len(at))", "range(len(at) - 1, -1, -1)").split("\n", 2)[2]
-    loop = st.parallel(function(CHAINED + backwards), inspect=True)
+    loop = st.parallel(inspect=True)(function(CHAINED + backwards))
     expect = scattered()
     for _ in range(3):
         loop.plain(**expect)
