@@ -233,7 +233,7 @@ def test_every_kernel_has_the_same_bits_on_every_instruction_set(cpu: str, tmp_p
     """Compiles every kernel again for another processor."""
     script = Path(__file__).with_name("isa_script.py")
     settings = {"NUMBA_CPU_NAME": cpu, "NUMBA_CPU_FEATURES": "", "STRETTO_CACHE": str(tmp_path)}
-    path = os.pathsep.join([str(Path(als.__file__).parents[2]), str(script.parent)])
+    path = os.pathsep.join([str(Path(als.__file__).parents[3]), str(script.parent)])
     done = subprocess.run(
         [sys.executable, str(script)],
         env={**os.environ, **settings, "PYTHONPATH": path},
