@@ -103,18 +103,23 @@ def print_topic(view: TopicView, number: int) -> None:
 def _documents(run: Path, file: str | None, model: LatentDirichletAllocation) -> Corpus | None:
     """The documents a browser shows: those named, those of the run, or none where they are gone."""
     from stretto.cli.documents import documents_of, first_documents
+    from stretto.cli.text_input import documents_like, read_documents, shown_corpus
 
     if file is not None:
-        return documents_of(file, model, None)
+        text = documents_like(file, model, {}, quiet=True)
+        return documents_of(file, model, None) if text is None else shown_corpus(text, model)
     if not run.is_dir():
         return None
     from stretto.cli.recipes.recipe import Recipe
     from stretto.observe.record import RunRecord
 
     recipe = Recipe.of(RunRecord.load(run).config, run)
-    if "://" not in recipe.file and not Path(recipe.file).is_file():
+    if "://" not in recipe.file and not Path(recipe.file).exists():
         warn(f"{recipe.file} is gone, so the browser has no documents; name them with --file")
         return None
+    settings = getattr(recipe, "text", None)
+    if settings is not None:
+        return shown_corpus(read_documents(recipe.file, settings, like=model), model)
     if recipe.memory:
         return first_documents(recipe.file, model)
     return documents_of(recipe.file, model, None, getattr(recipe, "read", {}))

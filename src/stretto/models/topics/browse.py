@@ -75,7 +75,7 @@ def browse(
         title=title,
         words=lists,
         weights=weights,
-        tokens=np.rint(topics.totals).astype(np.int64),
+        tokens=np.rint(topics.tokens).astype(np.int64),
         similar=alike[0],
         similarity=alike[1],
         documents=most[0],
@@ -105,7 +105,7 @@ def _facts(model: LatentDirichletAllocation, corpus: Corpus | None) -> dict[str,
     facts = {} if corpus is None else {"documents": f"{corpus.n_documents:,}"}
     facts |= {
         "words": f"{topics.n_words:,}",
-        "tokens": f"{topics.totals.sum():,.0f}",
+        "tokens": f"{topics.tokens.sum():,.0f}",
         "topics": f"{topics.n_topics:,}",
         "epochs": f"{model.n_iter_:,}",
     }
