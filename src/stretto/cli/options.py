@@ -102,8 +102,8 @@ TextOption = Annotated[
     str | None,
     _option(
         "--text",
-        help="The column of a table that holds the text (.csv, .tsv, .jsonl, .parquet); 'lines' for one document a line, "
-        "'files' for one a file.",
+        help="The column of a table that holds the text (.csv, .tsv, .jsonl, .parquet); 'lines' for one document a "
+        "line, 'files' for one a file.",
         panel=_TEXT,
         metavar="COLUMN",
         show_default="a folder or file that looks like text is read as text",
@@ -182,7 +182,7 @@ SeedsOption = Annotated[
     str | None,
     _option(
         "--seeds",
-        help="Seed words of topics, in a .toml, .json or text file: sport = [\"game\", \"team\"], or a line sport: game "
+        help='Seed words of topics, in a .toml, .json or text file: sport = ["game", "team"], or a line sport: game '
         "team.",
         panel=_MODEL,
         metavar="FILE",

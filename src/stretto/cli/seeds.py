@@ -1,7 +1,7 @@
 """Read the seed words of topics from a file: TOML, JSON, or a line of text for each topic.
 
-    sport = ["game", "team"]              {"sport": ["game", "team"]}             sport: game team
-    3 = ["gene", "dna"]
+sport = ["game", "team"]              {"sport": ["game", "team"]}             sport: game team
+3 = ["gene", "dna"]
 """
 
 from __future__ import annotations

@@ -106,9 +106,7 @@ def shown_corpus(counts: TextCounts, model: Any) -> Corpus:
     """The documents for the topic browser: named, and with how they begin."""
     from stretto.models.topics.input import as_corpus
 
-    corpus = as_corpus(
-        counts, words=model.n_features_in_, seed=0, vocabulary=model.vocabulary_, keyed_by="content"
-    )
+    corpus = as_corpus(counts, words=model.n_features_in_, seed=0, vocabulary=model.vocabulary_, keyed_by="content")
     if len(counts) > _SNIPPETS:
         return corpus
     names = counts.documents or [f"document {number}" for number in range(len(counts))]

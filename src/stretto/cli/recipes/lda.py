@@ -165,9 +165,7 @@ def lda_recipe(
         file=file,
         text=text,
         vocabulary=vocabulary_of(file, vocab, quiet=quiet) if text is None else None,
-        read={}
-        if text is not None
-        else reading(**{name: asked[name] for name in READING if name in asked}),
+        read={} if text is not None else reading(**{name: asked[name] for name in READING if name in asked}),
         test=held_share(test, early_stopping, None if text is not None else memory),
         parameters={name: plain(asked[option]) for option, name in _PARAMETERS.items()},
         checkpoint_every=checkpoint_every,

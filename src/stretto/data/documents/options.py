@@ -108,9 +108,10 @@ def _range(value: Any) -> tuple[int, int]:
 
 def _documents(name: str) -> Any:
     def check(value: Any) -> float:
-        if isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= 1:
-            return int(value)
-        if isinstance(value, Real) and not isinstance(value, Integral) and 0.0 <= float(value) <= 1.0:
+        if isinstance(value, Integral):
+            if not isinstance(value, bool) and int(value) >= 1:
+                return int(value)
+        elif isinstance(value, Real) and 0.0 <= float(value) <= 1.0:
             return float(value)
         raise DataError(
             f"{name} must be a number of documents (a whole number from 1 up) or a share of them (from 0.0 to 1.0), "
@@ -123,7 +124,7 @@ def _documents(name: str) -> Any:
 def _most(value: Any) -> int | None:
     if value is None:
         return None
-    if not isinstance(value, Integral) or isinstance(value, bool) or int(value) < 1:
+    if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < 1:
         raise DataError(f"max_features must be a whole number from 1 up, or None, got {value!r}")
     return int(value)
 

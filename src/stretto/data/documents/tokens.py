@@ -6,8 +6,8 @@
     >>> tokens.words, tokens.codes.tolist(), tokens.ptr.tolist()
     (['the', 'cat', 'saw', 'dog'], [0, 1, 2, 1, 3], [0, 4, 4, 5])
 
-A token pattern of the form `\\b\\w\\w+\\b` (whole words of at least so many letters, digits and underscores) is searched
-for in compiled code; any other by `re`, which takes about twenty times as long and gives the same.
+A token pattern of the form `\\b\\w\\w+\\b` (whole words of at least so many letters, digits and underscores) is
+searched for in compiled code; any other by `re`, which takes several times as long and gives the same.
 """
 
 from __future__ import annotations

@@ -132,6 +132,8 @@ class LatentDirichletAllocation(TopicFitting):
         The words, where the data had names.
     text_options_ : dict or None
         How the documents were cut into words, where they came from `st.read_text`.
+    seed_names_ : list of str or None
+        The name of each topic by `seeds`, None for one without; None without seeds.
     plan_ : Plan
         The plan that was run (not in models that were loaded).
     fingerprint_ : str

@@ -86,6 +86,7 @@ class TopicFitting(
     fingerprint_: str
     vocabulary_: list[str] | None
     text_options_: dict[str, Any] | None
+    seed_names_: list[str | None] | None
 
     def _check(self) -> None:
         """Raise an error for wrong parameters before anything is read."""
@@ -343,6 +344,7 @@ class TopicFitting(
         self.plan_, self.fingerprint_ = learned.plan, learned.plan.fingerprint
         self.n_features_in_ = learned.topics.n_words
         self.vocabulary_ = learned.vocabulary
+        self.seed_names_ = None if (seeds := self._seeds()) is None else seeds.named(learned.topics.n_topics)
         self.n_iter_ = done + learned.epochs
         self.history_ = before + learned.history
         if learned.stopped:

@@ -15,7 +15,7 @@ from .seeds import Seeds
 from .topics import Topics
 
 _FORMAT = "stretto/latent-dirichlet-allocation/1"
-_PLAIN = ("n_iter_", "n_features_in_", "fingerprint_", "history_", "vocabulary_", "text_options_")
+_PLAIN = ("n_iter_", "n_features_in_", "fingerprint_", "history_", "vocabulary_", "text_options_", "seed_names_")
 
 
 def plain(parameters: dict[str, Any]) -> dict[str, Any]:
@@ -59,7 +59,7 @@ def load(kind: Any, path: str | Path) -> Any:
         float(priors[-1]),
         arrays.get("given"),
     )
-    model.text_options_ = None  # in files of earlier versions there are none
+    model.text_options_ = model.seed_names_ = None  # files of earlier versions have none
     for name, value in about["fitted"].items():
         setattr(model, name, value)
     if about.get("named") and model.vocabulary_ is not None:  # learned from a data frame: compare column names

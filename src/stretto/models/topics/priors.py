@@ -282,9 +282,7 @@ def optimise_alpha(histogram: Histogram, alpha: Any, *, symmetric: bool = False,
     return now
 
 
-def optimise_beta(
-    histogram: Histogram, beta: float, *, given: Histogram | None = None, iterations: int = 20
-) -> float:
+def optimise_beta(histogram: Histogram, beta: float, *, given: Histogram | None = None, iterations: int = 20) -> float:
     """The symmetric prior that increases the likelihood of the words' histogram, starting from beta.
 
     given : histogram of the counts that are prior tokens of seed words and part of `histogram`; the likelihood is that

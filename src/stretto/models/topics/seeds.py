@@ -1,8 +1,8 @@
 """Seed words of topics: a prior for each topic that prefers some words.
 
-A seed word w of topic k has s_kw prior tokens, so the prior of w in k is β + s_kw instead of β. That is the same as s_kw
-tokens that have topic k and never move: the samplers find them among the counts n_wk and n_k, like those of an earlier
-fit, and draw from the exact conditional distribution
+A seed word w of topic k has s_kw prior tokens, so the prior of w in k is β + s_kw instead of β. That is the same as
+s_kw tokens that have topic k and never move: the samplers find them among the counts n_wk and n_k, like those of an
+earlier fit, and draw from the exact conditional distribution
 
     p(k) ∝ (n_dk + α_k) (n_wk + s_kw + β) / (n_k + Σ_w s_kw + V β)
 
@@ -67,6 +67,11 @@ class Seeds:
                 names[number] = str(key)
             words[number] = _words(key, listed)
         return cls(tuple(sorted(words.items())), tuple(sorted(names.items())))
+
+    def named(self, topics: int) -> list[str | None]:
+        """[topics] the name of each topic, None for one without."""
+        names = dict(self.names)
+        return [names.get(k) for k in range(topics)]
 
     def plain(self) -> dict[str, Any]:
         """As JSON holds them: what `of` takes."""
