@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 from bench import (
+    same_objective,
     scoreboard,
     scoreboard_jobs,
     scoreboard_linear,
@@ -53,7 +55,10 @@ def test_peers_that_threads_cannot_make_fast_enough_are_left_out_with_several() 
     assert found[key] == {"peer 1"}  # the fastest stays, however slow
 
 
-def test_a_search_that_takes_too_long_is_ended() -> None:
+def test_a_search_that_takes_too_long_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(same_objective, "SHARED", True)  # limits of processor time: other work cannot use them up
+    monkeypatch.setattr(same_objective, "clock", time.process_time)
+
     def never(setting: float) -> float:
         while True:
             pass
@@ -63,7 +68,8 @@ def test_a_search_that_takes_too_long_is_ended() -> None:
     found = Race(float, programs, settings, patience=2.0, shortest=0.05).run(least=2.0, close=0.0)
     assert found["first"].setting == 2.0
     assert found["third"].setting == 1.0
-    assert (found["second"].setting, found["second"].seconds) == (None, 0.05)
+    assert found["second"].setting is None
+    assert found["second"].seconds >= 0.05
 
 
 def test_a_call_in_a_copy_returns_its_result_or_nothing() -> None:

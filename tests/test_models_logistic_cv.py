@@ -126,6 +126,11 @@ def test_a_class_that_a_fold_has_not() -> None:
             st.LogisticRegressionCV(cv=folds).fit(X, y)
 
 
+def test_classes_smaller_than_the_number_of_folds() -> None:
+    with pytest.raises(DataError, match=r"10 samples cannot be cut into folds by cv=2 .*give fewer folds"):
+        st.LogisticRegressionCV(cv=2).fit(X[:10], np.arange(10))
+
+
 def test_fits_that_do_not_converge_are_counted_once() -> None:
     with pytest.warns(ConvergenceWarning, match=r"of 6 fits of the folds stopped after max_iter=1 rounds") as told:
         st.LogisticRegressionCV(Cs=[1.0, 100.0], cv=3, tol=1e-14, max_iter=1, refit=False).fit(X, TWO)

@@ -75,7 +75,7 @@ def scorer(
     >>> X = sp.random(60, 40, density=0.3, format="csr", random_state=0)
     >>> model = st.MatrixFactorization(solver="als", implicit=True, max_iter=3, random_state=0)
     >>> search = GridSearchCV(model, {"n_components": [2, 4]}, scoring=st.scorer("ndcg@5"), cv=2).fit(X)
-    >>> 0 < search.best_score_ < 1
+    >>> bool(0 < search.best_score_ < 1)
     True
     """
     return Scorer(metric, threshold=threshold, graded=graded, filter_seen=filter_seen, new_users=new_users)

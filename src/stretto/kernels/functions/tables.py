@@ -9,7 +9,7 @@ operations on bits are used, in a fixed order.
     log       0.53 ulp
     power     0.52 ulp; zeros, infinities and NaN as in NumPy; NaN for a negative base with a fractional exponent
 
-    >>> exp.py_func(1.0), log.py_func(2.0), power.py_func(2.0, 0.5)
+    >>> exp.py_func(1.0), float(log.py_func(2.0)), power.py_func(2.0, 0.5)
     (2.718281828459045, 0.6931471805599453, 1.4142135623730951)
 """
 

@@ -46,9 +46,17 @@ def folds_of(owner: str, cv: Any, given: LinearInput, groups: Any, *, classes: b
     from sklearn.model_selection import check_cv  # imports all of scikit-learn's metrics
 
     splitter = check_cv(cv, given.y if classes else None, classifier=classes)
-    folds = [
-        (np.asarray(train), np.asarray(test)) for train, test in splitter.split(shape_of(given.X), given.y, groups)
-    ]
+    try:
+        folds = [
+            (np.asarray(train), np.asarray(test)) for train, test in splitter.split(shape_of(given.X), given.y, groups)
+        ]
+    except ValueError as error:
+        if splits:
+            raise
+        raise DataError(
+            f"{owner}: {len(given.y):,} samples cannot be cut into folds by cv={checks.shown(cv)} ({error}); "
+            "give fewer folds, or more samples of each class"
+        ) from error
     if not folds:
         raise DataError(f"{owner}: cv={checks.shown(cv)} gives no folds; give one pair of indices at least")
     for number, samples in enumerate(part for fold in folds for part in fold):
