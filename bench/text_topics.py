@@ -1,14 +1,15 @@
-"""From a folder of text files to a page of topics: seconds in all and by phase, beside scikit-learn with tomotopy and gensim.
+"""From a folder of text files to a page of topics: seconds in all and by phase, beside scikit-learn with two others.
 
 The folder has 20,000 files. Each is a review of IMDB by its counts: its words in random order, with as many function
-words of English between them, as the counts have none ($STRETTO_DATA names the folder of the set). Every program removes
-scikit-learn's English stop words, words in fewer than five documents and words in more than half of them, and trains 100
-topics for 50 passes with the priors 0.05 and 0.01.
+words of English between them, as the counts have none ($STRETTO_DATA names the folder of the set). Every program
+removes scikit-learn's English stop words, words in fewer than five documents and words in more than half of them, and
+trains 100 topics for 50 passes with the priors 0.05 and 0.01.
 
 The first line is the one command, `stretto train lda FOLDER --topics 100 --epochs 50 …`, from the start of the process
-to its end: model, topics.html, checkpoints and the record of the run included. The others are phases within one process, without
-the start of Python and its imports. The peers count words with scikit-learn's `CountVectorizer`, which reads the files
-itself, and make no page. Passes are not of equal worth: other pages of results compare the quality of topics.
+to its end: model, topics.html, checkpoints and the record of the run included. The others are phases within one
+process, without the start of Python and its imports. The peers, tomotopy and gensim, count words with scikit-learn's
+`CountVectorizer`, which reads the files itself, and make no page. Passes are not of equal worth: other pages of results
+compare the quality of topics.
 
 "processor" is the time of all threads, in user and system mode, which other programs on the machine change less than
 the wall time. `BENCH_DOCUMENTS`, `BENCH_TOPICS` and `BENCH_PASSES` choose other numbers.
@@ -37,7 +38,7 @@ DOCUMENTS = int(os.environ.get("BENCH_DOCUMENTS", "20000"))
 TOPICS = int(os.environ.get("BENCH_TOPICS", "100"))
 PASSES = int(os.environ.get("BENCH_PASSES", "50"))
 ALPHA, BETA, MIN_DF, MAX_DF, THREADS = 0.05, 0.01, 5, 0.5, 2
-FILLERS = np.array("the of and a to in is was it for on with as be at by this had not are".split(), dtype=object)
+FILLERS = np.array(["the", "of", "and", "a", "to", "in", "is", "was", "it", "for", "on", "with", "as", "be"], object)
 PROGRAMS = ("stretto", "tomotopy", "gensim")
 
 
@@ -161,7 +162,9 @@ def main() -> None:
     rows, notes = [], []
     try:
         size = write_folder(folder / "text", DOCUMENTS)
-        notes.append(f"{DOCUMENTS:,} files, {size / 2**20:.0f} MiB; {TOPICS} topics, {PASSES} passes, {THREADS} threads.")
+        notes.append(
+            f"{DOCUMENTS:,} files, {size / 2**20:.0f} MiB; {TOPICS} topics, {PASSES} passes, {THREADS} threads."
+        )
         rows.append(["`stretto train lda`, one command", *["–"] * 3, shown(command(folder / "text", folder / "run"))])
         for program in [p for p in PROGRAMS if p in os.environ.get("BENCH_PROGRAMS", ",".join(PROGRAMS)).split(",")]:
             order = [sys.executable, "-m", "bench.text_topics", program, str(folder / "text"), str(folder)]
@@ -173,7 +176,7 @@ def main() -> None:
             said = json.loads(done.stdout.splitlines()[-1])
             seconds = {key: tuple(value) for key, value in said["seconds"].items()}
             whole = tuple(sum(pair[k] for pair in seconds.values()) for k in (0, 1))
-            rows.append([name, *(shown(seconds.get(key)) for key in ("words", "training", "page")), shown(whole)])  # type: ignore[arg-type]
+            rows.append([name, *(shown(seconds.get(key)) for key in ("words", "training", "page")), shown(whole)])
             notes.append(f"{name}: {said['found']}.")
     finally:
         shutil.rmtree(folder)

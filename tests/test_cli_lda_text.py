@@ -47,7 +47,9 @@ def run(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_folder_becomes_topics_with_documents_by_name(run: Path, folder: Path) -> None:
     page = (run / "topics.html").read_text(encoding="utf-8")
-    assert re.search(r"(even|odd)/[0-9]{3}\.txt: (Game|Team|Score|Coach|Gene|Dna|Cell|Virus|Court|Judge|Law|Jury) ", page)
+    assert re.search(
+        r"(even|odd)/[0-9]{3}\.txt: (Game|Team|Score|Coach|Gene|Dna|Cell|Virus|Court|Judge|Law|Jury) ", page
+    )
     model = st.LatentDirichletAllocation.load(run / "model.safetensors")
     assert model.vocabulary_ is not None
     assert set(model.vocabulary_) >= {"game", "gene", "court"}
@@ -83,7 +85,7 @@ def test_new_text_is_cut_as_in_training(run: Path, folder: Path, tmp_path: Path)
     table = tmp_path / "new.csv"
     with table.open("w", newline="") as file:
         csv.writer(file).writerows([("title", "body"), *((f"no {k}", text) for k, text in enumerate(new))])
-    asked = ["--text", "body", "--names", "title", "--out", tmp_path / "table.npz", "--perplexity"]
+    asked: list[str | Path] = ["--text", "body", "--names", "title", "--out", tmp_path / "table.npz", "--perplexity"]
     assert "perplexity" in stretto("infer", run, table, *asked).out
     found = np.load(tmp_path / "table.npz")
     assert found["documents"].tolist() == [f"no {k}" for k in range(12)]
@@ -100,7 +102,18 @@ def test_a_column_of_a_table_with_options_of_text(tmp_path: Path) -> None:
     table.write_text("".join(json.dumps({"id": k, "body": text}) + "\n" for k, text in enumerate(texts())))
     stops = tmp_path / "stops.txt"
     stops.write_text("Game\njury\n")
-    asked = ["--text", "body", "--names", "id", "--ngrams", "1,2", "--max-words", "20", "--stop-words", stops]
+    asked: list[str | Path] = [
+        "--text",
+        "body",
+        "--names",
+        "id",
+        "--ngrams",
+        "1,2",
+        "--max-words",
+        "20",
+        "--stop-words",
+        stops,
+    ]
     asked += ["--no-lowercase", "--token-pattern", r"\b[a-z]+\b", "--max-df", "0.9"]
     stretto("train", "lda", table, *asked, "--topics", "3", "--epochs", "2", "--out", tmp_path / "run", "--quiet")
     model = st.LatentDirichletAllocation.load(tmp_path / "run" / "model.safetensors")
@@ -143,7 +156,7 @@ def test_nothing_in_the_text_runs_in_the_browser(tmp_path: Path) -> None:
     bad = "</script><script>alert(1)</script>"
     for k in range(6):
         (folder / f"<img src=x onerror=alert({k})>.txt").write_text(f"{bad} <b>word{k % 2}</b> & some more words")
-    asked = ["--token-pattern", r"\S+", "--seeds", tmp_path / "seeds.json"]
+    asked: list[str | Path] = ["--token-pattern", r"\S+", "--seeds", tmp_path / "seeds.json"]
     (tmp_path / "seeds.json").write_text(json.dumps({"<i>name</i>": ["words"]}))
     stretto("train", "lda", folder, *asked, "--topics", "2", "--epochs", "2", "--out", tmp_path / "run", "--quiet")
     page = (tmp_path / "run" / "topics.html").read_text(encoding="utf-8")
@@ -165,7 +178,7 @@ def test_what_is_wrong_is_said_with_the_options(run: Path, folder: Path, tmp_pat
     assert "b.txt: is not utf-8 text: byte 0xe9 at position 3" in said
     assert "--encoding latin-1" in said
     assert "--on-error skip" in said
-    more = ["--on-error", "skip", "--topics", "2", "--epochs", "1", "--out", tmp_path / "run"]
+    more: list[str | Path] = ["--on-error", "skip", "--topics", "2", "--epochs", "1", "--out", tmp_path / "run"]
     assert "1 document was left out" in " ".join(stretto("train", "lda", bad, *more).err.split())
     counts = tmp_path / "docword.txt"
     counts.write_text("2\n3\n2\n1 1 4\n2 3 1\n")

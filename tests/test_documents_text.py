@@ -1,4 +1,4 @@
-"""Documents of text as counts of words: the words and counts of scikit-learn's CountVectorizer, from files of all kinds."""
+"""Documents of text as counts of words: those of scikit-learn's CountVectorizer, from files of all kinds."""
 
 from __future__ import annotations
 

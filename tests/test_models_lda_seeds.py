@@ -43,7 +43,7 @@ def planted() -> tuple[Any, NDArray[np.float64]]:
 
 
 def two_best(phi: NDArray[np.float64], k: int) -> list[int]:
-    return np.argsort(-phi[k])[:2].tolist()  # type: ignore[no-any-return]
+    return [int(w) for w in np.argsort(-phi[k])[:2]]
 
 
 def seeds_of(order: NDArray[np.int64]) -> dict[str, list[int]]:
@@ -56,14 +56,14 @@ def best_match(model: st.LatentDirichletAllocation) -> NDArray[np.int64]:
     found = model.components_
     affinity = np.sqrt(planted()[1]) @ np.sqrt(found / found.sum(axis=1, keepdims=True)).T
     assert affinity.max(axis=1).min() > 0.9
-    return affinity.argmax(axis=1)
+    return np.asarray(affinity.argmax(axis=1))
 
 
 @pytest.mark.parametrize("more", [{}, {"sampler": "mh"}, {"n_components": 300}], ids=str)
 def test_planted_topics_are_found_under_their_names(more: dict[str, Any]) -> None:
     X, phi = planted()
     order = np.random.default_rng(1).permutation(K)
-    given = {"n_components": K, "max_iter": 40, "random_state": 3, "seeds": seeds_of(order)} | more
+    given: dict[str, Any] = {"n_components": K, "max_iter": 40, "random_state": 3, "seeds": seeds_of(order)} | more
     model = st.LatentDirichletAllocation(**given).fit(X)
     if more.get("n_components") == 300:  # many more topics than planted: the seeded ones have their words
         lists = model.top_words(n=8)
@@ -101,13 +101,14 @@ def test_where_it_runs_changes_no_bit(sampler: str, tmp_path: Path) -> None:
     X, _ = planted()
     path = tmp_path / "corpus.npz"
     sp.save_npz(path, sp.csr_matrix(X))
-    given = {
+    given: dict[str, Any] = {
         "n_components": K, "max_iter": 6, "random_state": 0, "sampler": sampler, "optimize_every": 2,
         "seeds": {5: two_best(planted()[1], 0), "name": {1: 30, 2: 4.5}}, "burn_in": 2,
     }  # fmt: skip
     one = st.LatentDirichletAllocation(**given, n_jobs=1)
     assert one.plan(X).fingerprint == one.fit(X).fingerprint_
-    for more in ({"n_jobs": 2}, {"n_jobs": 4}, {"memory": "64MB"}, {"runtime": st.Simulated(nodes=2, threads=1)}):
+    simulated: dict[str, Any] = {"runtime": st.Simulated(nodes=2, threads=1)}
+    for more in ({"n_jobs": 2}, {"n_jobs": 4}, {"memory": "64MB"}, simulated):
         other = st.LatentDirichletAllocation(**given, **more).fit(str(path) if "memory" in more else X)
         assert other.fingerprint_ == one.fingerprint_
         assert np.array_equal(other.components_, one.components_)
@@ -222,9 +223,7 @@ def test_draws_have_the_exact_distribution() -> None:
     assert sum((seen[key] - other[key]) ** 2 / other[key] for key in other) > 10 * squares
 
 
-def _chances(
-    tokens: list[tuple[int, int]], alpha: float, prior: NDArray[np.float64]
-) -> dict[tuple[int, ...], float]:
+def _chances(tokens: list[tuple[int, int]], alpha: float, prior: NDArray[np.float64]) -> dict[tuple[int, ...], float]:
     """How likely the word counts of topic 0 are, up to a factor: all states of the tokens are added up."""
     chance: dict[tuple[int, ...], float] = {}
     for state in itertools.product((0, 1), repeat=len(tokens)):

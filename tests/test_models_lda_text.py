@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,9 +23,11 @@ def texts(documents: int = 90, seed: int = 0) -> list[str]:
     return [" ".join(draw.choices(WORDS[k % 3], k=20)).capitalize() + "." for k in range(documents)]
 
 
-def fitted(**more: object) -> st.LatentDirichletAllocation:
-    given = {"max_iter": 20, "random_state": 0, "doc_topic_prior": 0.1} | more
-    return st.LatentDirichletAllocation(3, **given).fit(st.read_text(texts(), ngram_range=(1, 2), min_df=2))
+def fitted(**more: Any) -> st.LatentDirichletAllocation:
+    given: dict[str, Any] = {"max_iter": 20, "random_state": 0, "doc_topic_prior": 0.1} | more
+    model = st.LatentDirichletAllocation(3, **given)
+    model.fit(st.read_text(texts(), ngram_range=(1, 2), min_df=2))
+    return model
 
 
 def test_text_is_fitted_and_new_text_is_counted_alike(tmp_path: Path) -> None:
@@ -45,9 +48,10 @@ def test_text_is_fitted_and_new_text_is_counted_alike(tmp_path: Path) -> None:
         assert one.perplexity(new) == same.perplexity(vectorizer.transform(new))
         assert one.score(new) == same.score(vectorizer.transform(new))
     assert expected[:6].argmax(axis=1).tolist() == [expected[k].argmax() for k in (0, 1, 2)] * 2
+    counts = st.read_text(new)
     with pytest.warns(UnknownWordsWarning, match="not in the vocabulary"):
-        counts = st.read_text(new)
-        assert np.array_equal(model.transform(counts)[6:], expected[6:])
+        shares = model.transform(counts)
+    assert np.array_equal(shares[6:], expected[6:])
 
 
 def test_the_vectorizer_of_scikit_learn_works_in_a_pipeline() -> None:
@@ -61,7 +65,8 @@ def test_the_vectorizer_of_scikit_learn_works_in_a_pipeline() -> None:
 
 def test_the_number_of_threads_and_the_place_change_no_bit() -> None:
     one = fitted(n_jobs=1, max_iter=4)
-    for more in ({"n_jobs": 2}, {"n_jobs": 4}, {"memory": "64MB"}):
+    places: list[dict[str, Any]] = [{"n_jobs": 2}, {"n_jobs": 4}, {"memory": "64MB"}]
+    for more in places:
         other = fitted(max_iter=4, **more)
         assert other.fingerprint_ == one.fingerprint_
         assert np.array_equal(other.components_, one.components_)
@@ -71,7 +76,7 @@ def test_more_text_is_learned_in_the_words_of_the_first() -> None:
     model = st.LatentDirichletAllocation(3, random_state=0).partial_fit(st.read_text(texts()))
     model.partial_fit(texts(30, seed=2))
     assert model.topic_tokens_.sum() == 90 * 20 + 30 * 20
-    assert model.vocabulary_ == sorted(sum(WORDS, []))
+    assert model.vocabulary_ == sorted(word for words in WORDS for word in words)
 
 
 def test_text_itself_is_refused_where_nothing_says_how_to_cut_it() -> None:

@@ -61,6 +61,11 @@ class TextOptions:
         return frozenset(self.stop_words or ())
 
 
+def is_whole(value: Any) -> bool:
+    """Whether a value is an integer of Python or NumPy."""
+    return type(value) is not bool and isinstance(value, Integral)
+
+
 def _flag(value: Any) -> bool:
     if not isinstance(value, bool):
         raise DataError(f"lowercase must be True or False, got {value!r}")
@@ -98,7 +103,7 @@ def _stop_words(value: Any) -> str | tuple[str, ...] | None:
 
 def _range(value: Any) -> tuple[int, int]:
     numbers = list(value) if isinstance(value, (tuple, list)) else []
-    if len(numbers) != 2 or not all(isinstance(n, Integral) and not isinstance(n, bool) for n in numbers):
+    if len(numbers) != 2 or not all(map(is_whole, numbers)):
         raise DataError(f"ngram_range must be two whole numbers, such as (1, 2), got {value!r}")
     low, high = (int(n) for n in numbers)
     if not 1 <= low <= high <= MOST_WORDS:
@@ -108,10 +113,9 @@ def _range(value: Any) -> tuple[int, int]:
 
 def _documents(name: str) -> Any:
     def check(value: Any) -> float:
-        if isinstance(value, Integral):
-            if not isinstance(value, bool) and int(value) >= 1:
-                return int(value)
-        elif isinstance(value, Real) and 0.0 <= float(value) <= 1.0:
+        if is_whole(value) and int(value) >= 1:
+            return int(value)
+        if isinstance(value, Real) and not isinstance(value, Integral) and 0.0 <= float(value) <= 1.0:
             return float(value)
         raise DataError(
             f"{name} must be a number of documents (a whole number from 1 up) or a share of them (from 0.0 to 1.0), "
@@ -124,7 +128,7 @@ def _documents(name: str) -> Any:
 def _most(value: Any) -> int | None:
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < 1:
+    if not is_whole(value) or int(value) < 1:
         raise DataError(f"max_features must be a whole number from 1 up, or None, got {value!r}")
     return int(value)
 

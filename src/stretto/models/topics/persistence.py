@@ -53,12 +53,8 @@ def load(kind: Any, path: str | Path) -> Any:
     arrays, about = read_model(path, _FORMAT)
     model = kind(**under_current_names(about["parameters"]))
     priors = arrays["priors"]
-    model.topics_ = Topics(
-        *(arrays[name] for name in ("indptr", "topic", "count", "totals")),
-        priors[:-1].copy(),
-        float(priors[-1]),
-        arrays.get("given"),
-    )
+    counts = {name: arrays[name] for name in ("indptr", "topic", "count", "totals")}
+    model.topics_ = Topics(**counts, alpha=priors[:-1].copy(), beta=float(priors[-1]), given=arrays.get("given"))
     model.text_options_ = model.seed_names_ = None  # files of earlier versions have none
     for name, value in about["fitted"].items():
         setattr(model, name, value)

@@ -17,11 +17,12 @@ import math
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any
 
 import numpy as np
 
+from stretto.data.documents.options import is_whole
 from stretto.errors import DataError
 
 from .count_layout import Census
@@ -87,7 +88,7 @@ def _number(key: Any, topics: int) -> int | None:
         if not (key.isascii() and key.isdecimal()):
             return None
         key = int(key)
-    if not isinstance(key, Integral) or isinstance(key, bool):
+    if not is_whole(key):
         raise DataError(f"seeds has the topic {key!r}; give a name, or a number from 0 to {topics - 1}")
     if not 0 <= int(key) < topics:
         raise DataError(f"seeds has topic {key} and the model has topics 0 to {topics - 1}; raise n_components=")
@@ -103,11 +104,10 @@ def _words(key: Any, listed: Any) -> tuple[tuple[str, float | None], ...]:
         raise DataError(f"seeds[{key!r}] has no words; name some, or leave the topic out")
     found: dict[str, float | None] = {}
     for word, weight in pairs:
-        if not isinstance(word, str | Integral) or isinstance(word, bool):
+        if not isinstance(word, str) and not is_whole(word):
             raise DataError(f"seeds[{key!r}] holds {word!r}; give words, or numbers of columns")
-        if weight is not None and not (
-            isinstance(weight, Real) and not isinstance(weight, bool) and 1 <= float(weight) <= LARGEST
-        ):
+        real = type(weight) is not bool and isinstance(weight, Real)
+        if weight is not None and not (real and 1 <= float(weight) <= LARGEST):
             raise DataError(f"seeds[{key!r}][{word!r}] is {weight!r}; give 1 to {LARGEST:,} prior tokens")
         found[str(word)] = None if weight is None else float(weight)
     return tuple(found.items())
@@ -149,14 +149,14 @@ def with_seeds(
         said = f"seed words that are not in the documents were left out: {len(unknown)} ({shown})"
         warnings.warn(said, UnknownWordsWarning, stacklevel=2)
     order = np.lexsort((topics, words))
-    word, topic, count = (np.array(column, np.int64)[order] for column in (words, topics, counts))
+    column, topic, count = (np.array(numbers, np.int64)[order] for numbers in (words, topics, counts))
     totals = np.bincount(topic, count, problem.topics).astype(np.float64)
-    indptr = np.concatenate([[0], np.cumsum(np.bincount(word, minlength=V))]).astype(np.int64)
+    indptr = np.concatenate([[0], np.cumsum(np.bincount(column, minlength=V))]).astype(np.int64)
     found = Topics(
         indptr, topic.astype(np.int32), count.astype(np.int32), totals, np.array(problem.alpha), problem.beta, totals
     )
     digest = hashlib.blake2b(digest_size=8)
-    for array in (word, topic, count):
+    for array in (column, topic, count):
         digest.update(np.ascontiguousarray(array).tobytes())
     return replace(problem, seeds=digest.hexdigest()), found
 
