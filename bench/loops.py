@@ -18,7 +18,7 @@ import numba
 import numpy as np
 
 import stretto as st
-from stretto.kernels.factorization.losses import SQUARED
+from stretto.kernels.factorization.loss_codes import SQUARED
 from stretto.kernels.factorization.sgd import sgd_worker
 from stretto.kernels.numeric.lanes import unrolled
 from stretto.runtime.blocks.step import make_step

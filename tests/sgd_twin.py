@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.kernels.factorization.adarevision_sgd import FACTOR, FIRST, GUESS, SECOND
-from stretto.kernels.factorization.losses import SQUARED, cost_of, pull_of
+from stretto.kernels.factorization.loss_codes import SQUARED
+from stretto.kernels.factorization.losses import cost_of, pull_of
 
 f4 = np.float32
 Array = NDArray[Any]

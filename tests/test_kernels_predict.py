@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kernelrun import WAYS, cut, run
 from stretto.kernels.factorization import predict
-from stretto.kernels.factorization.losses import ABSOLUTE, LOGISTIC, SQUARED
+from stretto.kernels.factorization.loss_codes import ABSOLUTE, LOGISTIC, SQUARED
 from stretto.kernels.numeric import lanes
 
 f4 = np.float32

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from stretto.kernels.factorization.losses import ABSOLUTE, CODES, LOGISTIC, SQUARED, cost_of, pull_of
+from stretto.kernels.factorization.loss_codes import ABSOLUTE, CODES, LOGISTIC, SQUARED
+from stretto.kernels.factorization.losses import cost_of, pull_of
 from stretto.kernels.numeric.scalar import exp, log, log_normal
 
 

@@ -16,7 +16,7 @@ import sgd_twin
 from jobs import digest, small_data, some_ratings
 from stretto.data.records.data import Data
 from stretto.kernels.factorization.adarevision_sgd import FACTOR
-from stretto.kernels.factorization.losses import CODES
+from stretto.kernels.factorization.loss_codes import CODES
 from stretto.kernels.factorization.sgd import is_sparse
 from stretto.kernels.numeric.lanes import aligned, padded
 from stretto.runtime.blocks.layout import Blocks

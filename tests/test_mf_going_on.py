@@ -13,7 +13,7 @@ from sklearn.base import clone
 import stretto as st
 from jobs import some_ratings
 from stretto.data.records.data import Data
-from stretto.errors import DataError, NotOffered, PlanError
+from stretto.errors import DataError, PlanError
 from stretto.models.factorization.estimator import MatrixFactorization
 
 DATA = some_ratings(6000, 150, 120)
@@ -128,15 +128,6 @@ def test_ids_and_indices_do_not_mix() -> None:
         model().fit(named(DATA)).partial_fit([[3, 4]], [4.0])
     fitted = model().fit(CSR)
     assert fitted.partial_fit([[3, 4], [5, 6]], [4.0, 2.0]).user_factors_.shape == (150, 4), "ids that are indices"
-
-
-@pytest.mark.parametrize("solver", ["als", "ccd"])
-def test_only_sgd_learns_in_parts(solver: str) -> None:
-    fitted = model(solver=solver).fit(CSR)
-    assert not hasattr(fitted, "partial_fit")
-    assert hasattr(model(), "partial_fit")
-    with pytest.raises(NotOffered, match=f"partial_fit needs solver='sgd', got '{solver}'"):
-        fitted.partial_fit(CSR)
 
 
 # --- warm_start --------------------------------------------------------------------------------------------------

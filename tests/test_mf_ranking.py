@@ -10,8 +10,8 @@ from scipy import sparse
 
 import stretto as st
 from stretto.errors import PlanError
-from stretto.solvers.factorization.factors import RatedItems
 from stretto.solvers.factorization.ndcg import Ranking, ndcg
+from stretto.solvers.factorization.rated_items import RatedItems
 from test_mf_implicit import TEST, TRAIN, counts, ranked
 
 LOSSES: dict[str, dict[str, Any]] = {

@@ -97,6 +97,9 @@ settings = [{}, {"solver": "als"}, {"solver": "ccd"}, {"solver": "als", "implici
 def factorise(A, given):
     model = st.MatrixFactorization(**{"n_components": 8, "max_iter": 2, "random_state": 0} | given).fit(A)
     model.predict([[0, 1]]), model.recommend([0], 3), model.similar_items([0], 3), model.score(A), model.transform(A)
+    model.similar_users([0], 3), model.explain_recommendation(0, 1)
+    if given.get("solver"):
+        model.set_params(duplicates="last").partial_fit(A)
     st.evaluate(model, None, split=st.split.by_user(A, test=0.5), metrics="recall@3")
 
 

@@ -37,7 +37,9 @@ if TYPE_CHECKING:
     from stretto.keyed import integers, normal, uniform
     from stretto.loops.parallel import parallel
     from stretto.models.factorization.estimator import MatrixFactorization
-    from stretto.models.factorization.fold_in import NewRows
+    from stretto.models.factorization.new_rows import NewRows
+    from stretto.models.factorization.serving.explanation import Explanation
+    from stretto.models.factorization.serving.recommender import Recommender
     from stretto.models.linear.cross_validation.elastic_net_cv import ElasticNetCV
     from stretto.models.linear.cross_validation.lasso_cv import LassoCV
     from stretto.models.linear.cross_validation.logistic_cv import LogisticRegressionCV
@@ -74,6 +76,7 @@ _SHELF = {
     "Data": "stretto.data.records.data:Data",
     "ElasticNet": "stretto.models.linear.lasso:ElasticNet",
     "ElasticNetCV": "stretto.models.linear.cross_validation.elastic_net_cv:ElasticNetCV",
+    "Explanation": "stretto.models.factorization.serving.explanation:Explanation",
     "IdMap": "stretto.data.records.ids:IdMap",
     "Lasso": "stretto.models.linear.lasso:Lasso",
     "LassoCV": "stretto.models.linear.cross_validation.lasso_cv:LassoCV",
@@ -82,10 +85,11 @@ _SHELF = {
     "LogisticRegression": "stretto.models.linear.logistic:LogisticRegression",
     "LogisticRegressionCV": "stretto.models.linear.cross_validation.logistic_cv:LogisticRegressionCV",
     "MatrixFactorization": "stretto.models.factorization.estimator:MatrixFactorization",
-    "NewRows": "stretto.models.factorization.fold_in:NewRows",
+    "NewRows": "stretto.models.factorization.new_rows:NewRows",
     "NodeFiles": "stretto.data.parts.node_files:NodeFiles",
     "Plan": "stretto.plan.plan:Plan",
     "Program": "stretto.programs.program:Program",
+    "Recommender": "stretto.models.factorization.serving.recommender:Recommender",
     "SSP": "stretto.consistency.rules:SSP",
     "Saving": "stretto.runtime.files.run_checkpoints:Saving",
     "Serial": "stretto.runtime.runtimes:Serial",
@@ -159,6 +163,7 @@ __all__ = [
     "Data",
     "ElasticNet",
     "ElasticNetCV",
+    "Explanation",
     "IdMap",
     "Lasso",
     "LassoCV",
@@ -171,6 +176,7 @@ __all__ = [
     "NodeFiles",
     "Plan",
     "Program",
+    "Recommender",
     "Saving",
     "Serial",
     "Session",

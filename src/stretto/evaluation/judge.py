@@ -33,7 +33,8 @@ from stretto.models.factorization.row_identity import compare, refuse_unclear
 from stretto.runtime.blocks.compressed import by_rows
 from stretto.runtime.blocks.crew import Crew
 from stretto.solvers.factorization import factors
-from stretto.solvers.factorization.factors import PaddedFactors, RatedItems, TopNIndex
+from stretto.solvers.factorization.factors import PaddedFactors, TopNIndex
+from stretto.solvers.factorization.rated_items import RatedItems
 
 Floats = NDArray[np.float64]
 _AT_ONCE = 1 << 17  # users whose lists are in memory together

@@ -45,7 +45,9 @@ def write_model(path: str | Path, arrays: dict[str, Any], format_: str, about: d
         save_file(arrays, str(fresh), metadata=notes)
 
 
-def read_model(path: str | Path, format_: str, former: tuple[str, ...] = ()) -> tuple[dict[str, Any], dict[str, Any]]:
+def read_model(
+    path: str | Path, format_: str, former: tuple[str, ...] = (), leave_out: str = ""
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """(arrays, description) of a file written by `write_model`.
 
     Parameters
@@ -56,6 +58,8 @@ def read_model(path: str | Path, format_: str, former: tuple[str, ...] = ()) -> 
         Its format; DataError says what it is instead.
     former : tuple of str
         Formats of earlier versions that mean something else by now, and are refused.
+    leave_out : str, default ""
+        Arrays whose names begin with this are not read.
     """
     from safetensors import SafetensorError, safe_open
 
@@ -65,7 +69,8 @@ def read_model(path: str | Path, format_: str, former: tuple[str, ...] = ()) -> 
         raise DataError(f"{source}: no such model file; train one with fit and save{made}")
     try:
         with safe_open(str(source), framework="numpy") as file:
-            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            wanted = [name for name in file.keys() if not (leave_out and name.startswith(leave_out))]  # noqa: SIM118
+            arrays = {name: file.get_tensor(name) for name in wanted}
             notes = file.metadata() or {}
     except SafetensorError as error:
         raise DataError(f"{source}: not a model file, or damaged ({error}); train and save it again") from error

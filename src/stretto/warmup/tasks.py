@@ -133,7 +133,7 @@ def _rank(data: Any) -> None:
     for rank in (16, 32, 64):
         model = _fit(data, loss="bpr", implicit=True, n_components=rank)
     model.recommend([0, 1], 5)
-    model.fold_in(data.to_csr()[:5])
+    model.fold_in(data.to_csr()[:5]).explain_recommendation(0, 1)
 
 
 def _regress(kind: str, dtype: str) -> None:
@@ -307,6 +307,7 @@ def _serve(data: Any) -> None:
     model.recommend([0, 1], 3)
     model.recommend([0, 1], 3, filter_seen=False)
     model.similar_items([0], 3)
+    model.explain_recommendation(0, 1)
     model.predict([[0, 1], [2, 3]])
     model.score(data)
     model.transform(data)

@@ -30,7 +30,8 @@ from stretto.kernels.core.compile import kernel
 from stretto.kernels.numeric import lanes
 from stretto.kernels.numeric.vector_memory import get
 
-from .losses import SQUARED, cost_of, pull_of
+from .loss_codes import SQUARED
+from .losses import cost_of, pull_of
 
 GUESS = 0x5F200000
 FIRST, SECOND = float(np.float32(2.389245)), float(np.float32(6.0538988))

@@ -31,7 +31,8 @@ from stretto.kernels.core.scratch import zeros, zeros2
 from stretto.kernels.numeric.cholesky import solve_wide
 from stretto.kernels.numeric.scalar import exp
 
-from .losses import ABSOLUTE, SQUARED, cost_of
+from .loss_codes import ABSOLUTE, SQUARED
+from .losses import cost_of
 
 _NEAR = 1e-4
 _STEPS, _HALVINGS = 100, 30
@@ -49,7 +50,7 @@ def _cost(loss, y, p):
 
 
 @inner
-def _slope(loss, y, p):
+def slope(loss, y, p):
     """Return (pull, curvature) of one rating."""
     e = np.float64(y) - p
     if loss == SQUARED:
@@ -62,7 +63,7 @@ def _slope(loss, y, p):
 
 
 @inner
-def _predicted(x, Y, j, offset):
+def predicted(x, Y, j, offset):
     p = np.float64(offset[j]) if offset.shape[0] > 0 else 0.0
     for k in range(Y.shape[1]):
         p += x[k] * Y[j, k]
@@ -75,7 +76,7 @@ def _objective(x, first, last, indices, values, Y, offset, ridges, loss):
     for k in range(len(x)):
         total += 0.5 * ridges[k] * x[k] * x[k]
     for t in range(first, last):
-        total += _cost(loss, values[t], _predicted(x, Y, np.int64(indices[t]), offset))
+        total += _cost(loss, values[t], predicted(x, Y, np.int64(indices[t]), offset))
     return total
 
 
@@ -102,7 +103,7 @@ def newton_worker(pass_, worker, out, bounds, indptr, indices, values, X, Y, off
                     b[k] = -ridges[k] * x[k]
                 for t in range(first, last):
                     j = np.int64(indices[t])
-                    pull, w = _slope(loss, values[t], _predicted(x, Y, j, offset))
+                    pull, w = slope(loss, values[t], predicted(x, Y, j, offset))
                     for p in range(n):
                         b[p] += pull * Y[j, p]
                         scaled = w * Y[j, p]

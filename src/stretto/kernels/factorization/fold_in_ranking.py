@@ -4,8 +4,12 @@ A row starts at zero and makes `passes` passes over its values above 0, with ste
 are drawn from `pool`, the columns that training has seen, by counter-based numbers that follow from the row's first
 column and its length: the same row gives the same factors, whatever rows are beside it.
 
+The factors of a row are sums of steps, each made for one of its values. `parts` are those sums, along a direction given
+for each row: which value contributed how much to a score.
+
 Shapes: bounds [V + 1] row blocks; indptr [m + 1]; indices [n] ascending in each row, values [n]; X [m, width],
-H [k, width], c [k] or length 0, b [m] or length 0 float32; pool [p] int32.
+H [k, width], c [k] or length 0, b [m] or length 0 float32; pool [p] int32; along [m, k] float64, H times the direction
+of a row; parts [n, 2] float64, along the factors and of the bias; both of length 0 where they are not asked for.
 """
 
 from __future__ import annotations
@@ -24,6 +28,7 @@ from .ranking import BPR, LOGISTIC, MOST_WEIGHT, TRIES
 _ZERO, _ONE = np.float32(0.0), np.float32(1.0)
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _HALF = np.uint64(32)
+_SMALL = 1e-200
 
 
 @inner
@@ -44,6 +49,17 @@ def _is_rated(indices, first, last, j):
 def _score(X, x, H, j, c):
     p = lanes.dot(X, x, H, j)
     return p + c[j] if c.shape[0] > 0 else p
+
+
+@inner
+def _shrink(parts, column, first, last, held, keep):
+    """Count a decay of all parts of a row: they are held · parts. Return the new `held`."""
+    held *= keep
+    if held < _SMALL:
+        for t in range(first, last):
+            parts[t, column] *= held
+        held = 1.0
+    return held
 
 
 @kernel
@@ -68,8 +84,11 @@ def fold_in_ranking_worker(
     method,
     draws,
     passes,
+    along,
+    parts,
 ):
     """Learn each row of X, which is zero at the start. out [V]: 0, or NaN for a number that is not finite."""
+    parted = parts.shape[0] > 0
     items = np.float64(pool.shape[0])
     choice = np.uint64(pool.shape[0])
     top = 1.0 / log(1.0 + items)
@@ -81,6 +100,7 @@ def fold_in_ranking_worker(
             if first == last:
                 continue
             state = mix(0, indices[first], last - first, 1)
+            held, held_bias = 1.0, 1.0
             for turn in range(passes):
                 rate = step * np.float32(1.0 - turn / passes)
                 keep, keep_bias = _ONE - rate * lam, _ONE - rate * lam_bias
@@ -97,6 +117,11 @@ def fold_in_ranking_worker(
                         lanes.axpy(X, x, g, H, y)
                         if b.shape[0] > 0:
                             b[x] = keep_bias * b[x] + g
+                        if parted:
+                            held = _shrink(parts, 0, first, last, held, keep)
+                            held_bias = _shrink(parts, 1, first, last, held_bias, keep_bias)
+                            parts[t, 0] += g * along[x, y] / held
+                            parts[t, 1] += g / held_bias
                         if value <= _ZERO:
                             continue
                     made = 0
@@ -119,6 +144,11 @@ def fold_in_ranking_worker(
                             lanes.axpy(X, x, g, H, j)
                             if b.shape[0] > 0:
                                 b[x] = keep_bias * b[x] + g
+                            if parted:
+                                held = _shrink(parts, 0, first, last, held, keep)
+                                held_bias = _shrink(parts, 1, first, last, held_bias, keep_bias)
+                                parts[t, 0] += g * along[x, j] / held
+                                parts[t, 1] += g / held_bias
                             continue
                         if method == BPR:
                             d = np.float64(_score(X, x, H, y, c) - other)
@@ -130,8 +160,15 @@ def fold_in_ranking_worker(
                         lanes.scaled(X, x, keep, X, x)
                         lanes.axpy(X, x, g, H, y)
                         lanes.axpy(X, x, -g, H, j)
+                        if parted:
+                            held = _shrink(parts, 0, first, last, held, keep)
+                            parts[t, 0] += g * (along[x, y] - along[x, j]) / held
                         if method != BPR:
                             break
+            if parted:
+                for t in range(first, last):
+                    parts[t, 0] *= held
+                    parts[t, 1] *= held_bias
             total += np.float64(lanes.dot(X, x, X, x))
         out[v] = 0.0 if np.isfinite(total) else np.nan
         if not np.isfinite(total):

@@ -13,8 +13,7 @@ import numpy as np
 from stretto.kernels.core.compile import inner
 from stretto.kernels.numeric.scalar import exp, log
 
-SQUARED, ABSOLUTE, LOGISTIC = range(3)
-CODES = {"squared": SQUARED, "absolute": ABSOLUTE, "logistic": LOGISTIC}
+from .loss_codes import ABSOLUTE, SQUARED
 
 
 @inner

@@ -18,7 +18,8 @@ from stretto.kernels.core.compile import inner, kernel, merged
 from stretto.kernels.core.scratch import empty2
 from stretto.kernels.numeric.lanes import ahead_of, dot_of, pull, pull_squares
 
-from .losses import SQUARED, cost_of, pull_of
+from .loss_codes import SQUARED
+from .losses import cost_of, pull_of
 
 _ZERO, _ONE = np.float32(0.0), np.float32(1.0)
 _TABULATED = 1 << 14  # rows of a block whose steps are computed once for each visit, at most

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stretto.kernels.core.compile import kernel, merged
-from stretto.kernels.factorization.losses import LOGISTIC
+from stretto.kernels.factorization.loss_codes import LOGISTIC
 from stretto.kernels.numeric import vector
 from stretto.kernels.numeric.scalar import exp, log
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from types import MethodType
 from typing import Any
 
 import numpy as np
@@ -12,10 +11,10 @@ from numpy.typing import NDArray
 
 from stretto.data.records.data import Data
 from stretto.data.records.ids import IdMap
-from stretto.errors import DataError, NotOffered, PlanError
+from stretto.errors import DataError, PlanError
 from stretto.runtime.blocks.source import Chunk, EntrySource
-from stretto.solvers.factorization.factors import RatedItems
 from stretto.solvers.factorization.problem import FactorizationProblem, parameter_of
+from stretto.solvers.factorization.rated_items import RatedItems
 
 Longs = NDArray[np.int64]
 # Choices that two fits must share for the second to continue from the first.
@@ -32,26 +31,6 @@ def refuse_unlike(problem: FactorizationProblem, earlier: FactorizationProblem, 
                 f"{way} goes on from a fit with {own}={then!r}, and {own} is {now!r} now; set it back, or fit anew "
                 "with warm_start=False"
             )
-
-
-class WithSgd:
-    """Descriptor of a method that exists only with solver="sgd".
-
-    The other solvers cannot learn from additional ratings without the earlier ones.
-    """
-
-    def __init__(self, method: Callable[..., Any]) -> None:
-        self.method = method
-        self.__doc__ = method.__doc__
-
-    def __get__(self, estimator: Any, owner: Any = None) -> Any:
-        if estimator is not None and estimator.solver in ("als", "ccd"):
-            raise NotOffered(
-                f"{self.method.__name__} needs solver='sgd', got {estimator.solver!r}, which solves each row and "
-                "column from the ratings at hand and would forget the earlier ones; call fit on all ratings, with "
-                "warm_start=True to go on"
-            )
-        return self.method if estimator is None else MethodType(self.method, estimator)
 
 
 def moved(old: IdMap | None, new: IdMap | None, sizes: tuple[int, int], what: str) -> Longs:

@@ -256,16 +256,19 @@ class MatrixFactorization(FactorizationPrediction):
         self.memory = memory
         self.verbose = verbose
 
-    def save(self, path: str | Path) -> None:
+    def save(self, path: str | Path, *, ratings: bool = False) -> None:
         """Write the fitted model to one file (safetensors, no pickle).
 
         Parameters
         ----------
         path : str or Path
             The file.
+        ratings : bool, default False
+            Also the values of the ratings, not only which there are: for `explain_recommendation` of users of training,
+            and for `partial_fit` of als and ccd.
         """
         check_is_fitted(self)
-        persistence.save(self, path)
+        persistence.save(self, path, ratings=ratings)
 
     @classmethod
     def load(cls, path: str | Path) -> Self:

@@ -7,7 +7,7 @@ from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from stretto.data.records.data import Data
 from stretto.models import checks
@@ -15,26 +15,26 @@ from stretto.models.persistence import plain
 from stretto.models.sklearn_base import with_callbacks
 from stretto.plan.plan import Physical, Plan, PlanSettings
 from stretto.plan.planned import refuse_changed
-from stretto.runtime.blocks.crew import Crew
-from stretto.runtime.blocks.job import EpochReport
 from stretto.runtime.blocks.source import InMemory
-from stretto.runtime.blocks.train import JobTrainer, Patience
 from stretto.runtime.chosen import name_of, one_memory
 from stretto.runtime.runtimes import Runtime
 from stretto.runtime.session import Session, scratch_folder
-from stretto.solvers.factorization import factors as mf_serve
-from stretto.solvers.factorization.counted_plan import CountedRatings
-from stretto.solvers.factorization.held_out import named
-from stretto.solvers.factorization.ndcg import METRIC
 from stretto.solvers.factorization.problem import FactorizationProblem, Moments
-from stretto.solvers.factorization.watched import WatchedRanking, key_of, metric_of
+from stretto.solvers.factorization.rated_items import RatedItems
 
 from .align import Aligned, entries_of, has_ids
-from .build import EarlierFit, FactorJob, count, going_on, lay_out_factors, put_factors, refuse_duplicates
-from .continue_fit import RatingBatches, WithSgd, grown, moved, refuse_unlike
-from .fold_in import FittedProblem
-from .input import RatingsInput, feed_from, read_by_nodes
+from .continue_fit import RatingBatches, grown, moved, refuse_unlike
+from .fitted_problem import FittedProblem
 from .parameters import FactorizationParameters
+
+if TYPE_CHECKING:
+    from stretto.runtime.blocks.crew import Crew
+    from stretto.runtime.blocks.job import EpochReport
+    from stretto.runtime.blocks.train import Patience
+    from stretto.solvers.factorization.counted_plan import CountedRatings
+
+    from .build import EarlierFit, FactorJob
+    from .input import RatingsInput
 
 
 class FactorizationFitting(FactorizationParameters):
@@ -127,6 +127,8 @@ class FactorizationFitting(FactorizationParameters):
         counting: bool = False,
     ) -> RatingsInput:
         """The ratings of `fit`. crew: reads files in parts. counting: the ratings will only be counted."""
+        from .input import feed_from
+
         if validation is None and self.early_stopping:
             validation = float(self.validation_fraction)
         return feed_from(
@@ -141,12 +143,16 @@ class FactorizationFitting(FactorizationParameters):
         )
 
     def _is_read_by_nodes(self, X: Any, y: Any, runtime: Runtime) -> bool:
+        from .input import read_by_nodes
+
         return y is None and not one_memory(runtime) and read_by_nodes(X, self._budget(), self._policy())
 
     def _start(
         self, problem: FactorizationProblem, feed: RatingsInput
     ) -> tuple[FactorizationProblem, EarlierFit | None]:
         """The problem of `fit`, and with warm_start the earlier fit that it starts from."""
+        from .build import going_on
+
         if not (self.warm_start and self._is_fitted()):
             return problem, None
         refuse_unlike(problem, self._learned.problem, "warm_start=True")
@@ -163,17 +169,24 @@ class FactorizationFitting(FactorizationParameters):
         *,
         stream: bool,
     ) -> CountedRatings:
+        from .build import count
+
         physical = Physical(name_of(runtime), runtime.workers, self._budget())
         settings = PlanSettings(seed, self.profile, int(self.width), physical)
         return count(problem, feed, crew, settings, stream=stream)
 
-    @WithSgd
     @with_callbacks  # type: ignore[untyped-decorator]
     def partial_fit(self, X: Any, y: Any = None) -> Self:
-        """Make one epoch over further ratings, from what was learned before; for solver="sgd".
+        """Learn from further ratings without a complete fit, from what was learned before.
 
         The ratings may have rows and columns that the model does not know; ids identify those of a table, indices those
-        of a matrix. Mean and spread are those of all ratings so far.
+        of a matrix. The bits are the same for any number of workers.
+
+        sgd makes one epoch over the further ratings alone; mean and spread become those of all ratings so far. als and
+        ccd solve again, exactly and from all ratings of theirs, for the new rows, then for the columns of the further
+        ratings, then for their rows; other rows and columns, mean and spread stay. A rating of a known pair replaces
+        the earlier one, unless `duplicates` says something else: "sum" adds counts up. For that they need the earlier
+        ratings, which a model from a file has only if it was saved with `ratings=True`. Their first call is `fit`.
 
         Parameters
         ----------
@@ -182,8 +195,13 @@ class FactorizationFitting(FactorizationParameters):
         y : array [n] or None, default None
             The ratings of pairs X.
         """
+        from .build import going_on
+        from .input import RatingsInput
+
         problem = self._problem()
         data = entries_of(X, y, self._policy(), named=self._is_fitted() and has_ids(self))
+        if not self._is_fitted() and problem.solver != "sgd":
+            return self._fit(X, y, None, None)
         if not self._is_fitted():
             feed = RatingsInput(InMemory(data), data, None, data.shape, data.row_ids, data.col_ids)
             self._learn(problem, feed, 1, None, Session(verbose=self.verbose), self._seed(), None)
@@ -193,13 +211,29 @@ class FactorizationFitting(FactorizationParameters):
         data = grown(data, (self.user_ids_, self.item_ids_), (len(self.user_factors_), len(self.item_factors_)))
         feed = RatingsInput(InMemory(data), data, None, data.shape, data.row_ids, data.col_ids)
         earlier = self._earlier(feed)
+        if problem.solver != "sgd":
+            self._update(earlier, before, data)
+            return self
         feed = replace(feed, every=before.joined(earlier.rows, earlier.cols, data))
         problem = going_on(problem, earlier, joined=True)
         self._learn(problem, feed, 1, earlier, Session(verbose=self.verbose), self._seed(), None)
         return self
 
+    def _update(self, earlier: EarlierFit, before: RatingBatches, data: Data) -> None:
+        """Solve for the users and items of further ratings."""
+        from .row_updates import updated
+
+        with self._here().open() as crew:
+            found = updated(earlier, before, data, self._learned, self.duplicates, crew)
+        self.user_factors_, self.item_factors_ = found.W, found.H
+        self.user_bias_, self.item_bias_ = found.b, found.c
+        self.user_ids_, self.item_ids_, self.n_features_in_ = data.row_ids, data.col_ids, data.shape[1]
+        self.n_ratings_, self._trained_on, self._seen = len(found.ratings), found.ratings, None
+
     def _earlier(self, feed: RatingsInput) -> EarlierFit:
         """What was learned so far, with the indices of its rows and columns in the next ratings."""
+        from .build import EarlierFit
+
         sizes = (len(self.user_factors_), feed.shape[0]), (len(self.item_factors_), feed.shape[1])
         return EarlierFit(
             self.user_factors_,
@@ -228,6 +262,10 @@ class FactorizationFitting(FactorizationParameters):
         opened: Crew | None = None,
     ) -> None:
         """Run a fit. opened: an open crew of the runtime, if there is one."""
+        from stretto.runtime.blocks.train import JobTrainer
+
+        from .build import lay_out_factors, put_factors, refuse_duplicates
+
         runtime = runtime or self._runtime()
         done = 0 if earlier is None else earlier.epochs
         root = self._init_callback_context(max_subtasks=None)
@@ -272,13 +310,20 @@ class FactorizationFitting(FactorizationParameters):
         """Measure the metric that `early_stopping` names, besides what the job measures."""
         if not isinstance(self.early_stopping, str) or feed.test is None:
             return
-        seen, cuts = mf_serve.RatedItems.of(feed.trained_on, scratch), (job.plan.logical.rows, job.plan.logical.cols)
+        from stretto.solvers.factorization.watched import WatchedRanking, metric_of
+
+        seen, cuts = RatedItems.of(feed.trained_on, scratch), (job.plan.logical.rows, job.plan.logical.cols)
         biased = job.problem.biases
         job.held = WatchedRanking.of(job.held, metric_of(self.early_stopping), feed.test, seen, cuts, biased=biased)
 
     def _patience(self, test: Data | Aligned | None) -> Patience | None:
         if not self.early_stopping:
             return None
+        from stretto.runtime.blocks.train import Patience
+        from stretto.solvers.factorization.held_out import named
+        from stretto.solvers.factorization.ndcg import METRIC
+        from stretto.solvers.factorization.watched import key_of, metric_of
+
         implicit = self._problem().implicit
         if isinstance(self.early_stopping, str) and test is not None:
             metric = key_of(metric_of(self.early_stopping))
@@ -317,8 +362,10 @@ class FactorizationFitting(FactorizationParameters):
 
     def _fitted(self, job: FactorJob, feed: RatingsInput, crew: Crew, scratch: Path | None = None) -> dict[str, Any]:
         """Set the fitted attributes, in the user's numbering and the ratings' units."""
+        from stretto.solvers.factorization.factors import in_units
+
         factors = job.factors
-        found: dict[str, Any] = mf_serve.in_units(factors, scratch, crew)
+        found: dict[str, Any] = in_units(factors, scratch, crew)
         found |= {"mean_": factors.mean, "scale_": factors.scale, "confidence_": factors.confidence}
         found |= {"plan_": job.plan, "fingerprint_": job.plan.fingerprint, "n_ratings_": len(feed.trained_on)}
         found |= {"_learned": FittedProblem(job.problem, factors.mean, factors.scale, factors.confidence)}

@@ -8,7 +8,6 @@ standardised units of training.
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,28 +15,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.data.partition import straight
-from stretto.data.records.ids import IdMap
 from stretto.errors import DataError
 from stretto.kernels.factorization import als
 from stretto.kernels.factorization.fold_in import newton_worker
 from stretto.kernels.factorization.fold_in_ranking import fold_in_ranking_worker
-from stretto.kernels.factorization.losses import CODES
+from stretto.kernels.factorization.loss_codes import CODES
 from stretto.kernels.factorization.ranking import METHODS
 from stretto.kernels.numeric.lanes import padded
-from stretto.models import checks
-from stretto.runtime.blocks.compressed import Compressed, by_rows
+from stretto.runtime.blocks.compressed import Compressed
 from stretto.runtime.blocks.crew import Crew
 from stretto.runtime.blocks.step import make_step, parts
-from stretto.runtime.runtimes import Runtime
 from stretto.schedule.orders.rotation import independent
 from stretto.solvers.factorization import factors as mf_serve
-from stretto.solvers.factorization.factors import PaddedFactors, RatedItems, TopNIndex
+from stretto.solvers.factorization.factors import PaddedFactors
 from stretto.solvers.factorization.penalties import penalties
-from stretto.solvers.factorization.problem import RANKING_RATES, FactorizationProblem
+from stretto.solvers.factorization.problem import RANKING_RATES
 from stretto.solvers.factorization.ranking import ranking_penalties
 
-from .align import Aligned, columns_of, entries_of, has_ids, is_matrix, refuse_other_columns
-from .arguments import as_pairs, known_indices
+from .fitted_problem import FittedProblem
 
 Array = NDArray[Any]
 Floats = NDArray[np.float32]
@@ -45,35 +40,49 @@ _PARTS = 64
 _PASSES = 30  # over the values of a row that is folded in by SGD
 _NO_GRAM = np.zeros((0, 0), np.float32)
 _NO_BIAS = np.zeros(0, np.float32)
+_UNTRACED = (np.zeros((0, 0)), np.zeros((0, 2)))
 
 
-@dataclass(frozen=True)
-class FittedProblem:
-    """The problem of a fit, and the units it was solved in."""
+@dataclass(frozen=True, eq=False)
+class StandardColumns:
+    """The learned columns in the standardised units of training, with a column of ones where there are biases."""
 
-    problem: FactorizationProblem
-    mean: float  # mean of the ratings
-    scale: float  # standard deviation of the ratings
-    confidence: float  # confidence of implicit feedback per unit of a value
+    Y: Floats  # [n, padded(rank + 1)] or [n, padded(rank)]
+    offset: Floats  # [n] biases, or length 0
+    own: int  # the column of ones, which belongs to a row's bias; −1 without biases
+    root: np.float32  # the unit of factors
+    scale: np.float32  # the unit of ratings
+
+    @classmethod
+    def of(cls, model: PaddedFactors, learned: FittedProblem) -> StandardColumns:
+        """From factors in the units of the ratings."""
+        rank, biased = learned.problem.rank, learned.problem.biases and not learned.problem.implicit
+        root, scale = np.float32(math.sqrt(learned.scale)), np.float32(learned.scale)
+        Y = np.zeros((len(model.H), padded(rank + biased)), np.float32)
+        np.divide(model.H[:, :rank], root, out=Y[:, :rank])
+        if biased:
+            Y[:, rank] = 1.0
+        return cls(Y, model.c / scale if biased else _NO_BIAS, rank if biased else -1, root, scale)
+
+    def values(self, values: Floats, learned: FittedProblem) -> Floats:
+        """Ratings in these units; counts as they are."""
+        if learned.problem.implicit:
+            return values
+        return np.asarray((values - np.float32(learned.mean)) / self.scale)
 
 
 def fold_in(model: PaddedFactors, rows: Compressed, learned: FittedProblem, crew: Crew) -> tuple[Floats, Floats]:
     """([m, rank] factors, [m] biases) of new rows; both 0 for a row without ratings."""
     problem = learned.problem
     if problem.ranking:
-        return _fold_in_ranking(model, rows, learned, crew)
+        return fold_in_ranking(model, rows, learned, crew)
     rank, implicit = problem.rank, problem.implicit
-    biased = problem.biases and not implicit
-    root, scale = np.float32(math.sqrt(learned.scale)), np.float32(learned.scale)
-    width = padded(rank + biased)
-    Y = np.zeros((len(model.H), width), np.float32)
-    np.divide(model.H[:, :rank], root, out=Y[:, :rank])
-    if biased:
-        Y[:, rank] = 1.0
+    columns = StandardColumns.of(model, learned)
+    Y, offset, own, root, scale = columns.Y, columns.offset, columns.own, columns.root, columns.scale
+    width, biased = Y.shape[1], own >= 0
     X = np.zeros((len(rows.counts), width), np.float32)
-    values = rows.values if implicit else (rows.values - np.float32(learned.mean)) / scale
-    offset = model.c / scale if biased else _NO_BIAS
-    reg, own = penalties(problem, learned.scale), rank if biased else -1
+    values = columns.values(rows.values, learned)
+    reg = penalties(problem, learned.scale)
     per_rating = (np.float32(reg.factors), own, np.float32(reg.biases))
     cut = straight(rows.counts, max(1, min(256, len(values) // 1024)))
     data: tuple[Any, ...] = (cut.bounds, rows.indptr, rows.indices, values, X, Y)
@@ -96,15 +105,25 @@ def fold_in(model: PaddedFactors, rows: Compressed, learned: FittedProblem, crew
     return W, b
 
 
-def _fold_in_ranking(
-    model: PaddedFactors, rows: Compressed, learned: FittedProblem, crew: Crew
+def fold_in_ranking(
+    model: PaddedFactors,
+    rows: Compressed,
+    learned: FittedProblem,
+    crew: Crew,
+    *,
+    mean: float | None = None,
+    traced: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None,
 ) -> tuple[Floats, Floats]:
-    """`fold_in` of a ranking loss: steps of SGD on the new rows alone."""
+    """`fold_in` of a ranking loss: steps of SGD on the new rows alone.
+
+    mean : mean value of all rows that are folded in; None: of these
+    traced : (along, parts) of the kernel, to find what each value contributes to a score
+    """
     problem, biased = learned.problem, learned.problem.biases
     cut = straight(rows.counts, max(1, min(256, len(rows.values) // 1024)))
     X, b = np.zeros((len(rows.counts), model.H.shape[1]), np.float32), np.zeros(len(rows.counts), np.float32)
     pool = np.flatnonzero(model.H.any(axis=1)).astype(np.int32)
-    mean_weight = 1.0 + learned.confidence * float(rows.values.mean(dtype=np.float64) if len(rows.values) else 0.0)
+    mean_weight = 1.0 + learned.confidence * (mean_value(rows.values) if mean is None else mean)
     rate = RANKING_RATES[problem.loss]
     numbers = (rate, *ranking_penalties(problem, rate), learned.confidence, max(mean_weight, 1.0))
     step = make_step(
@@ -125,9 +144,15 @@ def _fold_in_ranking(
         METHODS[problem.loss],
         problem.draws,
         _PASSES,
+        *(traced or _UNTRACED),
     )
     mf_serve.run(crew, step)
     return np.ascontiguousarray(X[:, : problem.rank]), b
+
+
+def mean_value(values: Floats) -> float:
+    """The mean; 0 of nothing."""
+    return float(values.mean(dtype=np.float64)) if len(values) else 0.0
 
 
 def gramian(Y: Floats, crew: Crew) -> Floats:
@@ -140,138 +165,3 @@ def gramian(Y: Floats, crew: Crew) -> Floats:
     )
     als.fold_gram(partial, gram)
     return gram
-
-
-def new_rows(model: Any, X: Any, y: Any) -> NewRows:
-    """The result of `MatrixFactorization.fold_in`: the rows of X, folded into a fitted estimator."""
-    data = entries_of(X, y, "keep", named=has_ids(model))
-    matrix = is_matrix(X, data)
-    if matrix:
-        refuse_other_columns(model, data)
-    cols = columns_of(model).index(data.col_ids, data.cols, positions=matrix)
-    known = cols >= 0
-    if len(known) and not known.any():
-        raise DataError(
-            f"fold_in: the model knows none of the columns of these {len(known)} ratings; give columns the ids that "
-            "they had in training"
-        )
-    if not known.all():
-        warnings.warn(
-            f"fold_in: {int((~known).sum())} of {len(known)} ratings are of columns that training never saw; they are "
-            "left out",
-            UserWarning,
-            stacklevel=3,
-        )
-    rows = data.rows[known].astype(np.int32)
-    kept = by_rows(Aligned(rows, cols[known], data.values[known], (data.shape[0], len(model.item_factors_)), rows))
-    columns, runtime = mf_serve.served(model), model._here()
-    with runtime.open() as crew:
-        W, b = fold_in(columns, kept, model._learned, crew)
-    ids = np.arange(data.shape[0]) if data.row_ids is None else data.row_ids.ids
-    seen, biased = RatedItems(kept.indptr, kept.indices), model._learned.problem.biases
-    return NewRows(ids, W, b, data.row_ids, model.item_ids_, columns, seen, biased, runtime)
-
-
-def labelled(model: Any, factors: Floats, ids: Array, X: Any) -> Any:
-    """Factors of rows for `transform`: a data frame by row id, or an array.
-
-    A data frame if X is a table and pandas output is configured. scikit-learn would give it the index of X, which has
-    a row for each rating.
-    """
-    import sklearn
-
-    asked = getattr(model, "_sklearn_output_config", {}).get("transform", sklearn.get_config()["transform_output"])
-    if asked != "pandas" or not hasattr(X, "iloc"):
-        return factors
-    import pandas
-
-    return pandas.DataFrame(factors, index=ids, columns=model.get_feature_names_out())
-
-
-@dataclass(frozen=True, eq=False)
-class NewRows:
-    """Rows that a model was not trained on, folded in: row k of everything here belongs to `ids[k]`.
-
-    Attributes
-    ----------
-    ids : [m] array
-        Ids of the rows, sorted; their positions where the data had no ids.
-    factors : [m, n_components] float32
-        Factors of the rows.
-    bias : [m] float32
-        Biases of the rows; 0 for implicit feedback and without biases.
-
-    Examples
-    --------
-    >>> import numpy as np, scipy.sparse as sp, stretto as st
-    >>> X = sp.random(50, 40, density=0.3, format="csr", random_state=0)
-    >>> new = st.MatrixFactorization(4, max_iter=5, random_state=0).fit(X[:45]).fold_in(X[45:])
-    >>> items, scores = new.recommend(n=3)
-    >>> items.shape, new.ids.tolist()
-    ((5, 3), [0, 1, 2, 3, 4])
-    """
-
-    ids: Array
-    factors: Floats
-    bias: Floats
-    _row_ids: IdMap | None
-    _col_ids: IdMap | None
-    _columns: PaddedFactors  # the model's columns; its rows are not used
-    _seen: RatedItems
-    _biased: bool
-    _runtime: Runtime
-
-    def __len__(self) -> int:
-        return len(self.factors)
-
-    def __repr__(self) -> str:
-        return f"NewRows({len(self)} rows, rank {self.factors.shape[1]})"
-
-    def _served(self) -> PaddedFactors:
-        columns = self._columns
-        return PaddedFactors(mf_serve.whole_lanes(self.factors), columns.H, self.bias, columns.c, columns.mean)
-
-    def predict(self, X: Any) -> Floats:
-        """Ratings of n pairs, as `MatrixFactorization.predict` gives them for rows of training.
-
-        Parameters
-        ----------
-        X : array [n, 2]
-            Pairs: an id of these rows and a column. An unknown row or column adds nothing.
-        """
-        rows, cols = as_pairs(X, self._row_ids, self._col_ids)
-        with self._runtime.open() as crew:
-            return mf_serve.predict(self._served(), rows, cols, crew)
-
-    def recommend(self, n: int = 10, *, filter_seen: bool = True, items: Any = None) -> tuple[Array, Floats]:
-        """The n best columns for each row: (ids [m, n], scores [m, n]), as `MatrixFactorization.recommend` gives them.
-
-        Parameters
-        ----------
-        n : int, default 10
-            Columns for each row.
-        filter_seen : bool, default True
-            Leave out what the row has rated here.
-        items : array or None, default None
-            Restrict the choice to these columns; None for all.
-        """
-        checks.of("recommend").number("n", n, least=1, whole=True)
-        allowed = None
-        if items is not None:
-            allowed = np.zeros(len(self._columns.H), bool)
-            allowed[known_indices(items, self._col_ids, len(allowed), "column")] = True
-        model = self._served()
-        with self._runtime.open() as crew:
-            search = TopNIndex.over(model.H, model.c, crew)
-            found, scores = search.best(
-                model.W,
-                np.arange(len(self), dtype=np.int32),
-                n,
-                crew,
-                base=model.b + np.float32(model.mean),
-                seen=self._seen if filter_seen else None,
-                allowed=allowed,
-            )
-        if not self._biased:
-            mf_serve.leave_blank((found, scores), model.W, np.arange(len(self)))
-        return mf_serve.names(found, self._col_ids), scores

@@ -24,11 +24,10 @@ from stretto.models.sklearn_base import (
 from stretto.plan.plan import Plan
 from stretto.runtime.blocks.source import EntrySource
 from stretto.runtime.runtimes import Runtime
-from stretto.solvers.factorization import factors as mf_serve
 from stretto.solvers.factorization.problem import FactorizationProblem, parameter_of
-from stretto.solvers.factorization.watched import metric_of
+from stretto.solvers.factorization.rated_items import RatedItems
 
-from .fold_in import FittedProblem
+from .fitted_problem import FittedProblem
 from .options import unused_options
 
 
@@ -90,7 +89,7 @@ class FactorizationParameters(
     item_ids_: IdMap | None
     squares_: dict[str, NDArray[np.float32]]
     _learned: FittedProblem
-    _seen: mf_serve.RatedItems | None
+    _seen: RatedItems | None
     _trained_on: EntrySource | None
 
     def _policy(self) -> str:
@@ -113,6 +112,8 @@ class FactorizationParameters(
         check.choice("duplicates", self.duplicates, POLICIES)
         check.flags(warm_start=self.warm_start)
         if isinstance(self.early_stopping, str):
+            from stretto.solvers.factorization.watched import metric_of
+
             metric_of(self.early_stopping)
         else:
             check.flags(early_stopping=self.early_stopping)

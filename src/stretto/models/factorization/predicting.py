@@ -1,4 +1,4 @@
-"""Use of a fitted `MatrixFactorization`: predictions, recommendations, new rows and scores."""
+"""Use of a fitted `MatrixFactorization`: what scikit-learn's interface asks for, and what the model was fitted on."""
 
 from __future__ import annotations
 
@@ -8,42 +8,29 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from stretto.errors import DataError
-from stretto.models import checks
 from stretto.models.sklearn_base import check_is_fitted
 from stretto.runtime.blocks.source import EntrySource
-from stretto.solvers.factorization import factors as mf_serve
+from stretto.solvers.factorization.rated_items import RatedItems
 
-from . import scoring
-from .arguments import as_pairs, known_indices
 from .continue_fit import RatingBatches
 from .fitting import FactorizationFitting
-from .fold_in import NewRows, labelled, new_rows
+from .serving.methods import FactorServing
+from .serving.recommender import Recommender
 
 Array = NDArray[Any]
 
 
-class FactorizationPrediction(FactorizationFitting):
+class FactorizationPrediction(FactorizationFitting, FactorServing):
     """The methods of a fitted model."""
+
+    def _require_fitted(self) -> None:
+        check_is_fitted(self)
 
     @property
     def components_(self) -> Array:
         """The column factors [n_components, n], as transformers name them."""
         check_is_fitted(self)
         return np.asarray(self.item_factors_.T)
-
-    def predict(self, X: Any) -> NDArray[np.float32]:
-        """Ratings of n pairs; with the logistic loss, log odds. Unknown rows and columns get the mean and known bias.
-
-        Parameters
-        ----------
-        X : array [n, 2]
-            Rows and columns; ids when the data had ids.
-        """
-        check_is_fitted(self)
-        rows, cols = as_pairs(X, self.user_ids_, self.item_ids_)
-        with self._here().open() as crew:
-            return mf_serve.predict(mf_serve.served(self), rows, cols, crew)
 
     def transform(self, X: Any) -> NDArray[np.float32]:
         """Factors of rows [m, n_components] from their ratings alone, whether they were in the training data or not.
@@ -55,90 +42,14 @@ class FactorizationPrediction(FactorizationFitting):
         X : sparse or dense matrix, three arrays, table, Data or path
             Ratings, as for `fit`; a matrix has the columns of `fit`.
         """
+        from .new_rows import labelled
+
         new = self.fold_in(X)
         return cast("NDArray[np.float32]", labelled(self, new.factors, new.ids, X))
 
     @property
     def _n_features_out(self) -> int:
         return int(self.user_factors_.shape[1])
-
-    def fold_in(self, X: Any, y: Any = None) -> NewRows:
-        """Rows from their ratings alone, with the columns as they were learned: factors, biases, recommendations.
-
-        Ratings of columns that the model does not know are left out with a warning.
-
-            new = model.fold_in(ratings_of_new_users)
-            items, scores = new.recommend(n=10)       # row k is for new.ids[k]
-
-        Parameters
-        ----------
-        X : sparse or dense matrix, three arrays, table, Data, path, or pairs with y
-            Ratings, as for `fit`; a matrix has the columns of `fit`.
-        y : array [n] or None, default None
-            The ratings of pairs X.
-
-        Returns
-        -------
-        NewRows
-        """
-        check_is_fitted(self)
-        return new_rows(self, X, y)
-
-    def recommend(
-        self, users: Any, n: int = 10, *, filter_seen: bool = True, items: Any = None
-    ) -> tuple[Array, NDArray[np.float32]]:
-        """The n best columns for each user: (ids [len(users), n], scores).
-
-        If there are fewer than n columns, all are returned. Where a row has fewer than n left, the id is −1 (or "") and
-        the score −inf. Without biases there is nothing to recommend to a row without ratings.
-
-        Parameters
-        ----------
-        users : array
-            Rows; ids when the data had ids.
-        n : int, default 10
-            Columns for each user.
-        filter_seen : bool, default True
-            Leave out what the row rated in training.
-        items : array or None, default None
-            Restrict the choice to these columns; None for all.
-        """
-        check_is_fitted(self)
-        checks.of("recommend").number("n", n, least=1, whole=True)
-        try:
-            rows = known_indices(users, self.user_ids_, len(self.user_factors_), "row")
-        except DataError as error:
-            raise DataError(f"{error}; to rows that are new: model.fold_in(their ratings).recommend(n=10)") from None
-        allowed = None
-        if items is not None:
-            allowed = np.zeros(len(self.item_factors_), bool)
-            allowed[known_indices(items, self.item_ids_, len(self.item_factors_), "column")] = True
-        model = mf_serve.served(self)
-        base = model.b + np.float32(model.mean)
-        with self._here().open() as crew:
-            search = mf_serve.TopNIndex.over(model.H, model.c, crew)
-            seen = self.seen() if filter_seen else None
-            found, scores = search.best(model.W, rows, n, crew, base=base, seen=seen, allowed=allowed)
-        if not self._learned.problem.biases:
-            mf_serve.leave_blank((found, scores), model.W, rows)
-        return mf_serve.names(found, self.item_ids_), scores
-
-    def similar_items(self, items: Any, n: int = 10) -> tuple[Array, NDArray[np.float32]]:
-        """The n columns with the most similar factors (cosine), without the column itself: (ids, similarities).
-
-        Parameters
-        ----------
-        items : array
-            Columns; ids when the data had ids.
-        n : int, default 10
-            Similar columns for each.
-        """
-        check_is_fitted(self)
-        checks.of("similar_items").number("n", n, least=1, whole=True)
-        cols = known_indices(items, self.item_ids_, len(self.item_factors_), "column")
-        with self._here().open() as crew:
-            found, scores = mf_serve.similar(self.item_factors_, cols, n, crew)
-        return mf_serve.names(found, self.item_ids_), scores
 
     def score(self, X: Any, y: Any = None) -> float:
         """How well ratings are predicted, higher is better: minus the RMSE (mean absolute error, log loss), or NDCG@10.
@@ -159,17 +70,40 @@ class FactorizationPrediction(FactorizationFitting):
             The ratings of pairs X.
         """
         check_is_fitted(self)
+        from . import scoring
+
         return scoring.score(self, X, y)
 
-    def seen(self) -> mf_serve.RatedItems:
+    def seen(self) -> RatedItems:
         """What each row rated in training, as compressed rows."""
         if self._seen is None:
             assert self._trained_on is not None
             scratch = None if self._scratch is None else Path(self._scratch.name)
-            self._seen = mf_serve.RatedItems.of(self._trained_on, scratch)
+            self._seen = RatedItems.of(self._trained_on, scratch)
         return self._seen
 
     def _values(self) -> EntrySource | None:
         """The training ratings; None for a loaded model, which has only their pairs."""
         source = self._trained_on
         return None if isinstance(source, RatingBatches) and not source.whole else source
+
+    def _ratings_of(self, row: int) -> tuple[NDArray[np.int32], NDArray[np.float32]] | None:
+        source = self._values()
+        if source is None:
+            return None
+        cols, values = [np.zeros(0, np.int32)], [np.zeros(0, np.float32)]
+        for rows, others, ratings in source.chunks():
+            mine = np.flatnonzero(rows == row)
+            cols.append(np.asarray(others[mine], np.int32))
+            values.append(np.asarray(ratings[mine], np.float32))
+        return np.concatenate(cols), np.concatenate(values)
+
+    def recommender(self) -> Recommender:
+        """What serves these factors, without the estimator: it keeps the items laid out between calls.
+
+        Returns
+        -------
+        Recommender
+        """
+        check_is_fitted(self)
+        return Recommender.of(self)

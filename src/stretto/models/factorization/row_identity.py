@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from stretto.data.records.data import Data
 from stretto.errors import DataError
 from stretto.runtime.blocks.source import Chunk, EntrySource
-from stretto.solvers.factorization.factors import RatedItems
+from stretto.solvers.factorization.rated_items import RatedItems
 
 Rows = Literal["same", "other", "unclear"]
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from stretto.data.records.data import Data, held_out
 from stretto.errors import DataError
-from stretto.kernels.factorization.losses import CODES
+from stretto.kernels.factorization.loss_codes import CODES
 from stretto.kernels.factorization.predict import cost_worker
 from stretto.runtime.blocks.compressed import by_rows
 from stretto.runtime.blocks.crew import Crew
@@ -22,12 +22,14 @@ from stretto.runtime.blocks.source import EntryArrays
 from stretto.runtime.blocks.step import make_step, parts
 from stretto.schedule.orders.rotation import independent
 from stretto.solvers.factorization import factors
-from stretto.solvers.factorization.factors import PaddedFactors, RatedItems, TopNIndex
+from stretto.solvers.factorization.factors import PaddedFactors, TopNIndex
 from stretto.solvers.factorization.held_out import mean_cost, named
 from stretto.solvers.factorization.ndcg import Ranking
+from stretto.solvers.factorization.rated_items import RatedItems
 
 from .align import Aligned, AxisIds, aligned, columns_of, entries_of, has_ids, is_matrix, refuse_other_columns, rows_of
-from .fold_in import FittedProblem, fold_in
+from .fitted_problem import FittedProblem
+from .fold_in import fold_in
 from .row_identity import compare, refuse_unclear
 
 # Share of the ratings of a new row that it is measured on.

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from stretto.kernels.factorization.losses import CODES, LOGISTIC
+from stretto.kernels.factorization.loss_codes import CODES, LOGISTIC
 from stretto.kernels.linear.coordinate import pull_rows
 from stretto.kernels.linear.coordinate_parts import apply_round, columns_round, rows_round
 from stretto.programs.engine import ProgramRun

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from stretto.kernels.factorization.losses import LOGISTIC
+from stretto.kernels.factorization.loss_codes import LOGISTIC
 from stretto.kernels.linear import coordinate
 from stretto.ranges import join_ranges
 from stretto.schedule.columns import Columns

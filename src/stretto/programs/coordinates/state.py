@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.errors import Diverged
-from stretto.kernels.factorization.losses import CODES, LOGISTIC
+from stretto.kernels.factorization.loss_codes import CODES, LOGISTIC
 from stretto.kernels.linear import coordinate
 from stretto.kernels.linear.columns import cut_columns, times
 from stretto.schedule.columns import Columns

@@ -37,11 +37,11 @@ from stretto.runtime.files.mapped_arrays import Disk, pieces_of
 from stretto.schedule.orders.rotation import independent
 from stretto.state.rows import BlockedRows
 
-from .factors import RatedItems
 from .held_out import HeldOut
 from .ndcg import HeldRanking
 from .penalties import bias_penalty, factor_reg
 from .problem import FactorizationProblem, Factors, new_factors, units
+from .rated_items import RatedItems
 from .row_arrays import SIDES, specs_als, specs_ccd
 
 _FLOAT, _INT, _LONG = 4, 4, 8

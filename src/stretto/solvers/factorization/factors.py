@@ -17,53 +17,23 @@ from numpy.typing import NDArray
 from stretto.data.records.ids import IdMap
 from stretto.errors import DataError
 from stretto.kernels.factorization import topn
-from stretto.kernels.factorization.compress import group_by, sort_rows
 from stretto.kernels.factorization.predict import numbered_worker, predict_worker
 from stretto.kernels.numeric.lanes import padded
 from stretto.plan.cost import refuse_if_over
 from stretto.runtime.blocks.crew import Crew
-from stretto.runtime.blocks.source import EntrySource
 from stretto.runtime.blocks.step import BlockStep, make_step, parts
 from stretto.runtime.cpus import available_memory
 from stretto.schedule.orders.rotation import independent
 from stretto.state.rows import BlockedRows
 
 from .problem import Factors
+from .rated_items import RatedItems, new_array
 
 Floats = NDArray[np.float32]
 _NONE = np.zeros(0, np.float32)
 _PARTS, _LEAST = 64, 4096
 _ROWS_AT_ONCE = 64
 _LARGE = 1e30  # standard deviation of ratings from which on biases may overflow
-
-
-@dataclass(frozen=True, eq=False)
-class RatedItems:
-    """Items that each row rated in training: row i has indices[indptr[i]:indptr[i + 1]], ascending."""
-
-    indptr: NDArray[np.int64]
-    indices: NDArray[np.int32]
-
-    @classmethod
-    def of(cls, source: EntrySource, scratch: Path | None = None) -> RatedItems:
-        """Group the entries of a source by row; in a file if a scratch folder is given."""
-        counts = np.zeros(source.shape[0], np.int64)
-        for rows, _, _ in source.chunks():
-            counts += np.bincount(rows, minlength=len(counts))
-        indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-        indices = new_array(scratch, "seen", (len(source),), np.int32)
-        at = indptr[:-1].copy()
-        for rows, cols, _ in source.chunks():
-            group_by(rows, cols, _NONE, at, indices, _NONE)
-        sort_rows(indptr, indices)
-        return cls(indptr, indices)
-
-
-def new_array(scratch: Path | None, name: str, shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
-    """An empty array: in memory, or mapped from a new file in the scratch folder."""
-    if scratch is None or 0 in shape:
-        return np.empty(shape, dtype)
-    return np.memmap(scratch / f"{name}.array", dtype, "w+", shape=shape)
 
 
 def in_units(factors: Factors, scratch: Path | None, crew: Crew) -> dict[str, Any]:
@@ -211,16 +181,22 @@ def leave_blank(found: tuple[NDArray[np.int32], Floats], W: Floats, rows: NDArra
     found[0][blank], found[1][blank] = -1, -np.inf
 
 
-def similar(factors: Floats, cols: NDArray[Any], n: int, crew: Crew) -> tuple[NDArray[np.int32], Floats]:
-    """(ids, cosines) [len(cols), n] of the columns nearest in direction, without the column itself.
+def similar(
+    factors: Floats, cols: NDArray[Any], n: int, crew: Crew, metric: str = "cosine"
+) -> tuple[NDArray[np.int32], Floats]:
+    """(ids, similarities) [len(cols), n] of the columns nearest in direction, without the column itself.
 
     A column without ratings has no factors: it is similar to no other column.
+
+    metric : "cosine", or "dot" for inner products
     """
     H = whole_lanes(factors)
-    unit = np.empty_like(H)
-    bounds = parts(len(H), _PARTS, _LEAST)
-    step = make_step("normalise", topn.normalise_worker, independent(len(bounds) - 1), np.diff(bounds), bounds, H, unit)
-    run(crew, step)
+    unit = H
+    if metric == "cosine":
+        unit = np.empty_like(H)
+        bounds = parts(len(H), _PARTS, _LEAST)
+        order = independent(len(bounds) - 1)
+        run(crew, make_step("normalise", topn.normalise_worker, order, np.diff(bounds), bounds, H, unit))
     itself = RatedItems(np.arange(len(H) + 1, dtype=np.int64), np.arange(len(H), dtype=np.int32))
     found = TopNIndex.over(unit, _NONE, crew).best(
         unit, cols, n, crew, seen=itself, allowed=np.asarray(factors.any(axis=1))

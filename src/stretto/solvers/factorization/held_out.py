@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.data.partition import BlockPartition
-from stretto.kernels.factorization.losses import CODES
+from stretto.kernels.factorization.loss_codes import CODES
 from stretto.kernels.factorization.predict import cost_worker
 from stretto.runtime.blocks.crew import Crew
 from stretto.runtime.blocks.source import EntryArrays

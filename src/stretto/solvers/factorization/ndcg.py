@@ -18,8 +18,9 @@ from stretto.errors import DataError
 from stretto.runtime.blocks.crew import Crew
 from stretto.runtime.blocks.source import EntryArrays
 
-from .factors import RatedItems, TopNIndex, leave_blank
+from .factors import TopNIndex, leave_blank
 from .problem import Factors
+from .rated_items import RatedItems
 
 PLACES = 10
 METRIC = f"test_ndcg{PLACES}"

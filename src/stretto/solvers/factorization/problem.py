@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,17 +24,16 @@ from numpy.typing import NDArray
 from stretto import checks
 from stretto.data.partition import BlockPartition
 from stretto.errors import DataError, PlanError
-from stretto.kernels.factorization.losses import CODES
-from stretto.kernels.numeric.lanes import padded
-from stretto.kernels.numeric.random import fill_worker
+from stretto.kernels.factorization.loss_codes import CODES
 from stretto.plan.arrays import StepSpec, by_rows, constant, number
 from stretto.plan.kernel_reference import named_kernel
-from stretto.runtime.blocks.crew import Crew
-from stretto.runtime.blocks.step import make_step
-from stretto.runtime.blocks.survey import Survey
 from stretto.runtime.files.mapped_arrays import Disk, full_array, new_array
 from stretto.schedule.orders.rotation import independent
 from stretto.state.rows import BlockedRows
+
+if TYPE_CHECKING:
+    from stretto.runtime.blocks.crew import Crew
+    from stretto.runtime.blocks.survey import Survey
 
 PAIRWISE = ("bpr", "warp")  # losses that only rank
 _KINDS: dict[str, Callable[[Any], Any]] = {
@@ -350,6 +349,8 @@ def squares_of(problem: FactorizationProblem) -> dict[str, tuple[int, int]]:
         return {}
     if problem.optimizer == "adagrad":
         return {"gw": (0, 1), "gh": (1, 1)}
+    from stretto.kernels.numeric.lanes import padded
+
     wide, bias = padded(problem.rank), int(problem.biases)
     return {"zw": (0, wide), "zh": (1, wide), "zb": (0, bias), "zc": (1, bias)}
 
@@ -386,6 +387,10 @@ def new_factors(
     columns : columns to allocate if more than the rank (zeros), for solvers that need them
     disk : where the factors are stored, if not in memory
     """
+    from stretto.kernels.numeric.lanes import padded
+    from stretto.kernels.numeric.random import fill_worker
+    from stretto.runtime.blocks.step import make_step
+
     half = math.sqrt(3.0) * problem.spread  # uniform in ± half has this standard deviation
     states = []
     for axis, (name, cut) in enumerate((("W", rows), ("H", cols))):
@@ -416,6 +421,8 @@ def new_factors(
 
 def _drawn(name: str, cut: BlockPartition) -> StepSpec:
     """The step that draws the initial factors."""
+    from stretto.kernels.numeric.random import fill_worker
+
     numbers = (number(what) for what in ("seed", "axis", "low", "high", "rank"))
     factors = by_rows(name, cut.bounds)
     return StepSpec("draw", named_kernel(fill_worker), (constant("bounds"), constant("standing"), *numbers, factors))

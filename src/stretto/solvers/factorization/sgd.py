@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from stretto.data.partition import BlockPartition, choose_blocks, cut
 from stretto.kernels.factorization.adarevision_sgd import adarevision_worker
-from stretto.kernels.factorization.losses import CODES
+from stretto.kernels.factorization.loss_codes import CODES
 from stretto.kernels.factorization.ranking import ranking_worker
 from stretto.kernels.factorization.sgd import adagrad_worker, sgd_worker
 from stretto.kernels.numeric.lanes import padded, unrolled
@@ -42,7 +42,6 @@ from stretto.runtime.files.mapped_arrays import Disk
 from stretto.schedule.orders.order import Ints, Order
 from stretto.schedule.orders.rotation import rotation
 
-from .factors import RatedItems
 from .held_out import HeldOut, mean_cost, named
 from .ndcg import HeldRanking
 from .penalties import (
@@ -57,6 +56,7 @@ from .penalties import (
 )
 from .problem import FactorizationProblem, Factors, new_factors, squares_of, units
 from .ranking import Ranked, cut_columns, ranked_side, ranking_arguments, ranking_step
+from .rated_items import RatedItems
 
 _FLOAT = 4
 _BY_ROW = ("ridge", "ridge_bias", "decay", "bias_step", "bias_decay")  # numbers of plain SGD alone

@@ -15,9 +15,10 @@ from stretto.metrics.names import RANKED, Metric, parse
 from stretto.runtime.blocks.crew import Crew
 from stretto.runtime.blocks.source import EntryArrays
 
-from .factors import RatedItems, TopNIndex, leave_blank
+from .factors import TopNIndex, leave_blank
 from .ndcg import METRIC, HeldRanking
 from .problem import Factors
+from .rated_items import RatedItems
 
 # Rows measured after each epoch; more would hardly change the mean.
 _ROWS = 10_000

@@ -1,0 +1,17 @@
+"""`FittedProblem`: what a fitted model keeps of its fit, so that new rows can be solved for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from stretto.solvers.factorization.problem import FactorizationProblem
+
+
+@dataclass(frozen=True)
+class FittedProblem:
+    """The problem of a fit, and the units it was solved in."""
+
+    problem: FactorizationProblem
+    mean: float  # mean of the ratings
+    scale: float  # standard deviation of the ratings
+    confidence: float  # confidence of implicit feedback per unit of a value
