@@ -23,7 +23,8 @@ from stretto.models.topics.layout import take_census
 from stretto.models.topics.monitor import LikelihoodMonitor
 from stretto.models.topics.priors import optimise_beta
 from stretto.models.topics.problem import TopicProblem, schedule
-from stretto.models.topics.seeds import Seeds, with_seeds
+from stretto.models.topics.seeding.prior_tokens import with_seeds
+from stretto.models.topics.seeding.seeds import Seeds
 from stretto.plan.plan import Physical, PlanSettings
 from stretto.runtime.blocks.crew import Crew
 from stretto.runtime.blocks.source import InMemory

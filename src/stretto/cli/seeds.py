@@ -42,7 +42,7 @@ def _lines(path: str, text: str) -> dict[str, Any]:
         if not colon:
             raise DataError(f"{path}:{number}: has no colon; write a topic as name: word word")
         if name.strip() in found:
-            raise DataError(f"{path}:{number}: topic {name.strip()!r} is there twice; give all of its words together")
+            raise DataError(f"{path}:{number}: topic {name.strip()!r} comes twice; give all of its words together")
         listed = words.split(",") if "," in words else words.split()
         found[name.strip()] = [word.strip() for word in listed if word.strip()]
     return found

@@ -34,7 +34,8 @@ from .job import LdaJob, lay_out_in_memory, lay_out_lda
 from .layout import take_census
 from .monitor import LikelihoodMonitor
 from .problem import TopicProblem
-from .seeds import Seeds, with_seeds
+from .seeding.prior_tokens import with_seeds
+from .seeding.seeds import Seeds
 from .topics import Topics
 
 _HELD = 0.5  # held-out share of a validation document's tokens

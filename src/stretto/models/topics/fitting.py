@@ -33,7 +33,7 @@ from . import persistence
 from .fit import FitSettings, TopicFit, learn, place_for, plan_topics
 from .input import Corpus, names_its_words
 from .problem import FIRST_TOPICS, SAMPLERS, TopicProblem, schedule
-from .seeds import SEED_WEIGHT, Seeds
+from .seeding.seeds import SEED_WEIGHT, Seeds
 from .topics import Topics
 
 _BATCH_EPOCHS = 20

@@ -11,7 +11,7 @@ from stretto.models.persistence import plain as plain_parameters
 from stretto.models.persistence import read_model, write_model
 from stretto.models.renamed import under_current_names
 
-from .seeds import Seeds
+from .seeding.seeds import Seeds
 from .topics import Topics
 
 _FORMAT = "stretto/latent-dirichlet-allocation/1"
