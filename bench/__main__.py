@@ -57,6 +57,7 @@ NAMES = {
     "static": "rotation: a barrier at every turn or none, heaviest jobs first or as given",
     "overhead": "what choosing costs: schedules beside the updates they choose",
     "lasso": "the Lasso to a duality gap, beside celer, skglm and scikit-learn",
+    "penalties": "groups, several targets, Poisson and Huber loss beside skglm, celer and scikit-learn",
     "lasso_cluster": "a Lasso of svmlight files on four hosts, none of which may hold the data; has options",
     "lasso_path": "paths of 100 penalties, beside the same",
     "lda": "topic models to the same log-likelihood, beside tomotopy, scikit-learn and gensim",

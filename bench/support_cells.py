@@ -145,13 +145,15 @@ def _estimator(case: str) -> Row:
     return Row(f"{name}, {rest}", "estimator", True, run)
 
 
-def _linear(name: str, make: Callable[..., Any], classes: int) -> Row:
+def _linear(name: str, make: Callable[..., Any], classes: int, target: Callable[[Any], Any] | None = None) -> Row:
+    """classes: of the target, 0 for numbers. target: function from these numbers to the target"""
+
     def run(runtime: Any, storage: str, budget: bool) -> tuple[Learned, bool]:
         random = np.random.default_rng(0)
         X = random.standard_normal((150, 30))
         score = X[:, :3] @ [1.0, -2.0, 0.5] + 0.1 * random.standard_normal(150)
         y = score if not classes else np.digitize(score, np.quantile(score, np.arange(1, classes) / classes))
-        model = make(runtime=runtime).fit(X, y)
+        model = make(runtime=runtime).fit(X, y if target is None else target(y))
         return {name: np.asarray(getattr(model, name)) for name in ("coef_", "intercept_")}, False
 
     return Row(name, "estimator", False, run)
@@ -175,6 +177,15 @@ def rows() -> dict[str, Row]:
         _linear("Lasso", lambda **where: st.Lasso(alpha=0.05, **where), 0),
         _linear("ElasticNet", lambda **where: st.ElasticNet(alpha=0.05, **where), 0),
         _linear("LassoCV", lambda **where: st.LassoCV(n_alphas=10, cv=3, **where), 0),
+        _linear("GroupLasso", lambda **where: st.GroupLasso(alpha=0.05, groups=3, **where), 0),
+        _linear("MultiTaskLasso", lambda **where: st.MultiTaskLasso(alpha=0.05, **where), 0, lambda y: np.c_[y, -y]),
+        _linear(
+            "PoissonRegressor",
+            lambda **where: st.PoissonRegressor(alpha=0.05, l1_ratio=0.5, **where),
+            0,
+            lambda y: np.round(np.abs(y)),
+        ),
+        _linear("HuberElasticNet", lambda **where: st.HuberElasticNet(alpha=0.05, epsilon=0.5, **where), 0),
         _linear("LogisticRegression, two classes", _logistic(l1_ratio=1.0), 2),
         _linear("LogisticRegression, multinomial", _logistic(l1_ratio=0.0), 3),
         _linear(

@@ -67,6 +67,16 @@ def regression() -> tuple[Array, Array]:
     return X, X[:, 0] - 2.0 * X[:, 1] + np.sin(np.arange(len(X)))
 
 
+def two_targets() -> tuple[Array, Array]:
+    X, y = regression()
+    return X, np.c_[y, X[:, 2] - y]
+
+
+def few_counts() -> tuple[Array, Array]:
+    X, y = regression()
+    return X, np.round(np.abs(y))
+
+
 def two_classes() -> tuple[Array, Array]:
     X, y = regression()
     return X, (y + 2 * np.cos(np.arange(len(X))) > np.median(y)).astype(np.int64)
@@ -95,6 +105,10 @@ _MF: dict[str, Any] = {"n_components": 3, "max_iter": 3, "random_state": 0, "n_j
 SUBJECTS: dict[str, Subject] = {
     "Lasso": Subject(st.Lasso, regression, _LINEAR, {"alpha": 0.1, "n_jobs": 1}),
     "ElasticNet": Subject(st.ElasticNet, regression, _LINEAR, {"alpha": 0.1, "standardize": True, "n_jobs": 2}),
+    "GroupLasso": Subject(st.GroupLasso, regression, _LINEAR, {"alpha": 0.1, "groups": 2, "n_jobs": 1}),
+    "MultiTaskLasso": Subject(st.MultiTaskLasso, two_targets, _LINEAR, {"alpha": 0.1, "n_jobs": 1}),
+    "PoissonRegressor": Subject(st.PoissonRegressor, few_counts, _LINEAR, {"alpha": 0.1, "l1_ratio": 0.5, "n_jobs": 1}),
+    "HuberElasticNet": Subject(st.HuberElasticNet, regression, _LINEAR, {"alpha": 0.1, "n_jobs": 2}),
     "LassoCV": Subject(st.LassoCV, regression, _LINEAR, {"n_alphas": 8, "cv": 2, "n_jobs": 1}, ("n_alphas", "alphas")),
     "ElasticNetCV": Subject(
         st.ElasticNetCV,

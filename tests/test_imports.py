@@ -96,6 +96,10 @@ def test_what_is_loaded_is_seen(ready: Ready, tmp_path: Path) -> None:
     [
         "Lasso",
         "ElasticNet",
+        "GroupLasso",
+        "MultiTaskLasso",
+        "PoissonRegressor",
+        "HuberElasticNet",
         "LassoCV",
         "ElasticNetCV",
         "LogisticRegressionCV",

@@ -17,7 +17,7 @@ from stretto.kernels.linear import columns as kernels
 from stretto.kernels.linear import sample_losses
 from stretto.runtime.runtimes import Serial, Threads
 from stretto.solvers.linear.columns import column_bounds
-from stretto.solvers.linear.loss import Logistic, Squared
+from stretto.solvers.linear.losses.loss import Logistic, Squared
 from working_made import STORAGES, Floats, columns_of, numbers
 
 SIZES = [1, 15, 16, 17, 31, 32, 63, 64, 65, 200]  # around the lengths of the compiled chains

@@ -52,6 +52,14 @@ FITS: dict[str, Fit] = {
     ),
     "classes": lambda s: st.LogisticRegression(3.0, tol=1e-7, l1_ratio=1.0).fit(DENSE[:, :20], THREE, session=s),
     "ridge": lambda s: st.LogisticRegression(3.0, l1_ratio=0, tol=1e-9).fit(DENSE[:, :20], THREE, session=s),
+    "groups": lambda s: st.GroupLasso(1e-3, groups=3, l1_ratio=0.1, tol=1e-10).fit(DENSE, Y, session=s),
+    "sparse, several": lambda s: st.MultiTaskElasticNet(1e-3, l1_ratio=0.7, tol=1e-10).fit(
+        SPARSE, np.c_[Z, Z**2], session=s
+    ),
+    "counts": lambda s: st.PoissonRegressor(1e-3, l1_ratio=0.8, tol=1e-9).fit(
+        SPARSE, np.round(9 * np.abs(Z)), session=s
+    ),
+    "huber": lambda s: st.HuberElasticNet(1e-3, l1_ratio=0.9, epsilon=0.2, tol=1e-10).fit(DENSE, Y, session=s),
     "many classes": lambda s: st.LogisticRegression(9.0, tol=1e-6, l1_ratio=1.0).fit(
         SPARSE, np.digitize(Z, [0.2, 0.5]), session=s
     ),

@@ -17,8 +17,12 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from stretto.models.linear.cross_validation.elastic_net_cv import ElasticNetCV
 from stretto.models.linear.cross_validation.lasso_cv import LassoCV
 from stretto.models.linear.cross_validation.logistic_cv import LogisticRegressionCV
+from stretto.models.linear.groups.group_lasso import GroupLasso
+from stretto.models.linear.groups.multi_task import MultiTaskElasticNet, MultiTaskLasso
 from stretto.models.linear.lasso import ElasticNet, Lasso
 from stretto.models.linear.logistic import LogisticRegression
+from stretto.models.linear.losses.huber import HuberElasticNet
+from stretto.models.linear.losses.poisson import PoissonRegressor
 from stretto.models.linear.svc import LinearSVC
 from stretto.runtime.runtimes import Serial
 
@@ -45,6 +49,12 @@ class BinaryRegression(LogisticRegression):
         ElasticNet(alpha=0.1, tol=1e-12, standardize=True, n_jobs=1),
         LassoCV(n_alphas=5, cv=3, tol=1e-12),
         ElasticNetCV(l1_ratio=[0.5, 1.0], n_alphas=4, cv=3, tol=1e-12),
+        GroupLasso(alpha=0.1, tol=1e-12),
+        MultiTaskLasso(alpha=0.1, tol=1e-12, n_jobs=1),
+        MultiTaskElasticNet(alpha=0.1, tol=1e-12, runtime=Serial()),
+        PoissonRegressor(alpha=0.1, tol=1e-13),
+        PoissonRegressor(alpha=0.1, l1_ratio=0.5, tol=1e-13, n_jobs=1),
+        HuberElasticNet(alpha=0.1, tol=1e-13),
         LogisticRegression(tol=1e-12, l1_ratio=1.0),
         LogisticRegression(tol=1e-12, l1_ratio=0.0, runtime=Serial()),
         LogisticRegression(tol=1e-11, multi_class="ovr", l1_ratio=1.0),
@@ -68,6 +78,10 @@ EVERY: list[tuple[Any, Any]] = [
     (ElasticNet(0.1, l1_ratio=0.3), Y),
     (LassoCV(n_alphas=5), Y),
     (ElasticNetCV(l1_ratio=0.7, n_alphas=5), Y),
+    (GroupLasso(0.1, groups=2), Y),
+    (MultiTaskLasso(0.1), np.c_[Y, Y + X[:, 0]]),
+    (PoissonRegressor(0.1, l1_ratio=0.5), np.round(np.exp(0.3 * Y))),
+    (HuberElasticNet(0.1), Y),
     (LogisticRegression(0.5, l1_ratio=1.0), CLASS),
     (LogisticRegressionCV(Cs=3, cv=3), CLASS),
     (LinearSVC(0.5), CLASS),
@@ -83,9 +97,8 @@ def test_parameters_go_in_and_out(model: Any, y: Any) -> None:
     assert twin.set_params(tol=1e-3, runtime=Serial()).tol == 1e-3
     with pytest.raises(ValueError, match="Invalid parameter 'tolerance'"):
         model.set_params(tolerance=1)
-    assert ("l1_ratio" in model.get_params()) == isinstance(
-        model, ElasticNet | ElasticNetCV | LogisticRegression
-    ) - isinstance(model, Lasso)
+    without = Lasso | LassoCV | LinearSVC | LogisticRegressionCV | MultiTaskLasso
+    assert ("l1_ratio" in model.get_params()) != isinstance(model, without)
 
 
 @each

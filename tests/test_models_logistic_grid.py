@@ -17,7 +17,7 @@ import realdata
 from linear_problems import objective
 from stretto import LogisticRegression
 from stretto.errors import PlanError
-from stretto.solvers.linear.loss import Logistic
+from stretto.solvers.linear.losses.loss import Logistic
 
 Floats = NDArray[np.float64]
 

@@ -23,6 +23,10 @@ HALF = {True: 2.0, False: 0.5}
 
 MODELS: dict[str, Callable[[], Any]] = {
     "Lasso": lambda: st.Lasso(0.05).fit(X, Y),
+    "GroupLasso": lambda: st.GroupLasso(0.05, groups=[[j] for j in range(X.shape[1])]).fit(X, Y),
+    "MultiTaskLasso": lambda: st.MultiTaskLasso(0.05).fit(X, np.c_[Y, -Y]),
+    "PoissonRegressor": lambda: st.PoissonRegressor(0.05).fit(X, np.abs(np.round(Y))),
+    "HuberElasticNet": lambda: st.HuberElasticNet(0.05).fit(X, Y),
     "ElasticNet": lambda: st.ElasticNet(np.float64(0.05), l1_ratio=0.3, random_state=np.random.RandomState(0)).fit(
         X, Y
     ),

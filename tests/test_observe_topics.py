@@ -28,6 +28,7 @@ import numpy as np
 import pytest
 
 from stretto.errors import DataError, RunError
+from stretto.models.topics.analysis.browser import TopicBrowser
 from stretto.observe.topics import TopicView
 from stretto.observe.topics_page import MAP, MAPPED, circles, curve, page, payload, positions, write_topics
 
@@ -54,6 +55,7 @@ def make_view(topics: int = 6, each: int = 8, /, **changes: Any) -> TopicView:
         "facts": {"documents": "1,234", "sampler": "sparse"},
         "history": [(1, -9.5), (2, -8.75), (3, -8.5)],
         "coherence": np.linspace(-0.1, 0.4, topics).astype(np.float32),
+        "places": rng.normal(size=(topics, 2)),
     }
     return TopicView(**(filled | changes))
 
@@ -213,6 +215,8 @@ def test_the_curve_rises_with_the_likelihood() -> None:
         ("documents", [["a"]] * 5, "documents has 5 lists"),
         ("documents", [["a"]] * 5 + [["a", "b", "c"]], r"documents\[5\] has 3 entries"),
         ("coherence", np.zeros(5, np.float32), r"coherence has shape \[5\]"),
+        ("places", np.zeros((5, 2)), r"places has shape \[5, 2\]"),
+        ("names", ["a"] * 5, "names has 5 entries"),
     ],
 )
 def test_what_does_not_fit_together_is_refused(field: str, value: Any, message: str) -> None:
@@ -239,10 +243,8 @@ def test_the_file_appears_whole_or_not_at_all(tmp_path: Path) -> None:
 @pytest.mark.parametrize("topics", [1, 2, 3, 40, 200])
 def test_circles_lie_on_the_map_and_off_each_other(topics: int) -> None:
     rng = np.random.default_rng(topics)
-    near = min(5, topics - 1)
-    similar = (np.arange(topics)[:, None] + rng.permutation(topics - 1)[:near] + 1) % topics
     radii = circles(rng.zipf(1.6, topics).clip(max=5000))
-    places = positions(similar, rng.random((topics, near)), radii)
+    places = positions(rng.normal(size=(topics, 2)), radii)
     assert (places >= radii[:, None]).all()
     assert (places <= np.array(MAP) - radii[:, None]).all()
     far = np.hypot(*(places[:, None] - places[None]).transpose(2, 0, 1))
@@ -251,18 +253,14 @@ def test_circles_lie_on_the_map_and_off_each_other(topics: int) -> None:
     assert overlap.max() < 1.0
 
 
-def test_topics_alike_lie_together_and_the_map_is_the_same_each_time() -> None:
-    groups, each = 4, 8
-    topics = groups * each
-    group = np.arange(topics) % groups  # the group of a topic has nothing to do with its neighbours by number
-    similar = np.array([[j for j in range(topics) if group[j] == group[k] and j != k] for k in range(topics)])
-    similarity = np.full(similar.shape, 0.6)
-    radii = circles(np.full(topics, 100))
-    places = positions(similar, similarity, radii)
-    np.testing.assert_array_equal(places, positions(similar, similarity, radii))
-    far = np.hypot(*(places[:, None] - places[None]).transpose(2, 0, 1))
-    same = group[:, None] == group[None]
-    assert far[same & (far > 0)].mean() < 0.5 * far[~same].mean()
+def test_circles_that_do_not_overlap_keep_their_distances() -> None:
+    given = np.array([[0.0, 0.0], [1.0, 0.0], [0.2, 0.3], [0.7, -0.2]])
+    places = positions(given, np.full(4, 5.0, np.float32))
+    np.testing.assert_array_equal(places, positions(given, np.full(4, 5.0, np.float32)))
+    far, before = (np.hypot(*(p[:, None] - p[None]).transpose(2, 0, 1)) for p in (places, given))
+    scale = far[0, 1] / before[0, 1]
+    assert scale > 400
+    np.testing.assert_allclose(far, scale * before, rtol=1e-4, atol=1e-3)
 
 
 def test_sizes_go_with_tokens_and_many_topics_have_no_map() -> None:
@@ -509,6 +507,54 @@ def test_the_keyboard_leads_through_the_list(opened: Browser) -> None:
     opened.js("document.querySelector('#list').focus()")
     opened.press("End")
     assert opened.js("document.querySelector('#list').getAttribute('aria-activedescendant')") == f"row-{BY_SIZE[-1]}"
+
+
+def test_arrow_keys_go_from_circle_to_circle(opened: Browser) -> None:
+    spots = np.array(opened.js("JSON.parse(document.getElementById('data').textContent).map"))[:, :2]
+    here = BY_SIZE[0]
+    opened.js("document.querySelector('#map').focus()")
+    for key, way in (("ArrowLeft", (-1, 0)), ("ArrowDown", (0, 1)), ("ArrowRight", (1, 0)), ("ArrowUp", (0, -1))):
+        move = spots - spots[here]
+        along = move @ np.array(way)
+        aside = np.abs(move @ np.array(way[::-1]))
+        far = np.where((along > 0) & (aside <= along), np.hypot(*move.T), np.inf)
+        here = int(far.argmin()) if np.isfinite(far.min()) else here
+        opened.press(key)
+        assert opened.texts("#name") == [f"Topic {here}"]
+    assert opened.js("document.activeElement.id") == "map"
+
+
+def test_names_are_shown_as_text(browser: Browser, tmp_path: Path) -> None:
+    view = make_view(3, names=["tea, cup", NASTY, "topic 2"], tokens=np.array([500, 300, 10]))
+    browser.open(write_topics(tmp_path / "names.html", view), "#topic-1")
+    assert browser.texts("#name") == [f"Topic 1: {NASTY}"]
+    assert "tea" in browser.texts("#map text.word")
+    browser.press("ArrowDown")
+    assert browser.texts("#name") == ["Topic 2"]
+    assert browser.js("[typeof window.ran, document.querySelectorAll('b, img').length]") == ["undefined", 0]
+    assert browser.problems == []
+
+
+def test_a_notebooks_frame_shows_the_browser(browser: Browser, tmp_path: Path) -> None:
+    view = make_view(4, title=NASTY, words=[[NASTY, QUOTES]] * 4, weights=np.full((4, 2), 0.1, np.float32))
+    path = tmp_path / "notebook.html"
+    path.write_text(f"<!doctype html><body>{TopicBrowser(view)._repr_html_()}</body>", encoding="utf-8")
+    # Its sandbox keeps the frame apart; without it the test can look inside, and the page's own policy still holds.
+    opening = path.read_text(encoding="utf-8").replace('sandbox="allow-scripts" ', "")
+    (tmp_path / "open.html").write_text(opening, encoding="utf-8")
+    browser.open(path)
+    assert browser.js("document.querySelector('iframe').contentDocument") is None
+    assert browser.problems == []
+    browser.open(tmp_path / "open.html")
+    inside = "document.querySelector('iframe').contentDocument"
+    browser.wait(f"{inside}.querySelectorAll('.row').length === 4")
+    assert browser.js(f"{inside}.querySelector('h1').textContent") == NASTY
+    browser.js(
+        f"{inside}.querySelector('#map circle[data-topic=\"2\"]').dispatchEvent(new Event('click', {{bubbles: true}}))"
+    )
+    assert browser.js(f"{inside}.querySelector('#name').textContent") == "Topic 2"
+    assert browser.js("typeof window.ran") == "undefined"
+    assert browser.problems == []
 
 
 def test_the_list_is_sorted_as_asked(opened: Browser) -> None:

@@ -136,6 +136,11 @@ def fitted() -> list[Any]:
     return [
         st.Lasso(0.1, runtime=serial).fit(X, X[:, 0]),
         st.ElasticNet(0.1, runtime=serial).fit(X, X[:, 0]),
+        st.GroupLasso(0.1, groups=2, runtime=serial).fit(X, X[:, 0]),
+        st.MultiTaskLasso(0.1, runtime=serial).fit(X, X[:, :2]),
+        st.MultiTaskElasticNet(0.1, runtime=serial).fit(X, X[:, :2]),
+        st.PoissonRegressor(0.1, runtime=serial).fit(X, np.arange(30)),
+        st.HuberElasticNet(0.1, runtime=serial).fit(X, X[:, 0]),
         st.LassoCV(n_alphas=3, cv=2, runtime=serial).fit(X, X[:, 0] + rng.normal(size=30)),
         st.ElasticNetCV(n_alphas=3, cv=2, runtime=serial).fit(X, X[:, 0] + rng.normal(size=30)),
         st.LogisticRegressionCV(Cs=2, cv=2, runtime=serial).fit(X, X[:, 0] + rng.normal(size=30) > 0),

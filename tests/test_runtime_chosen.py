@@ -38,6 +38,8 @@ FRONT_ENDS: dict[str, Callable[[Any], Any]] = {
     "LatentDirichletAllocation": lambda runtime: st.LatentDirichletAllocation(2, runtime=runtime).fit(X),
     "Lasso": lambda runtime: st.Lasso(runtime=runtime).fit(X, Y),
     "ElasticNet": lambda runtime: st.ElasticNet(runtime=runtime).fit(X, Y),
+    "GroupLasso": lambda runtime: st.GroupLasso(runtime=runtime).fit(X, Y),
+    "HuberElasticNet": lambda runtime: st.HuberElasticNet(runtime=runtime).fit(X, Y),
     "ElasticNetCV": lambda runtime: st.ElasticNetCV(runtime=runtime).fit(X, Y),
     "LassoCV": lambda runtime: st.LassoCV(runtime=runtime).fit(X, Y),
     "LogisticRegression": lambda runtime: st.LogisticRegression(runtime=runtime, l1_ratio=1.0).fit(X, Y > 1),

@@ -137,6 +137,44 @@ def test_a_path_continues_from_a_saved_state() -> None:
     assert found.coef.tobytes() == wanted.coef.tobytes()
 
 
+def _bits(fit: Fit) -> tuple[Any, ...]:
+    return fit.coef.tobytes(), fit.intercept, fit.gap, fit.objective, fit.rounds, fit.epochs, fit.converged, fit.goal
+
+
+@pytest.mark.parametrize("more", [{}, {"positive": True}, {"intercept": False, "scale": np.arange(1.0, 9.0)}])
+def test_penalties_in_one_call_are_those_of_single_fits(more: dict[str, Any]) -> None:
+    X, y = drawn(300, 8)
+    X[:, 3] = 2.0
+    l1s = np.geomspace(300.0, 0.1, 12)
+    with Serial().open() as crew:
+        together = MomentSolver(problem_of(X, y, **more), crew).fit_path(l1s, 0.1 * l1s, gap=1e-6)
+        single = MomentSolver(problem_of(X, y, **more), crew)
+        fit, wanted = None, []
+        for l1 in l1s.tolist():
+            fit = single.fit(l1, 0.1 * l1, gap=1e-6, start=fit)
+            wanted.append(_bits(fit))
+    assert [_bits(one) for one in together] == wanted
+    assert len(together) == 12
+
+
+def test_penalties_in_one_call_end_where_more_rounds_are_needed() -> None:
+    """Newton steps, gaps of the size of rounding, and a fit that may make one round are left to `fit`."""
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(400, 1)) + 1e-3 * rng.normal(size=(400, 20))
+    y = X @ rng.normal(size=20) * 100.0
+    l1s = np.array([1e5, 1e-3, 1e-4])
+    with Serial().open() as crew:
+        solver = MomentSolver(problem_of(X, y), crew)
+        [first] = solver.fit_path(l1s, 0.0 * l1s, gap=1e-3)
+        assert solver.fit_path(l1s[1:], 0.0 * l1s[1:], gap=1e-3, start=first) == []
+        assert solver.fit_path(l1s, 0.0 * l1s, gap=1e-3, max_rounds=1) == []
+        assert solver.fit_path(l1s, 0.0 * l1s, gap=1e-16) == []
+        single = MomentSolver(problem_of(X, y), crew).fit(1e5, gap=1e-3)
+        wanted = MomentSolver(problem_of(X, y), crew).fit(1e-3, gap=1e-3, start=single)
+        assert _bits(solver.fit(1e-3, gap=1e-3, start=first)) == _bits(wanted)
+    assert wanted.rounds > 2
+
+
 def test_a_running_fit_continues_from_a_saved_state() -> None:
     rng = np.random.default_rng(1)
     X = rng.normal(size=(400, 1)) + 1e-3 * rng.normal(size=(400, 20))

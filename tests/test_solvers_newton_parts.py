@@ -16,7 +16,7 @@ from stretto.runtime.runtimes import Threads
 from stretto.schedule.orders.rotation import independent
 from stretto.solvers.linear.columns import ColumnPasses
 from stretto.solvers.linear.gram import Gram
-from stretto.solvers.linear.loss import Logistic
+from stretto.solvers.linear.losses.loss import Logistic
 from stretto.solvers.linear.point import PreparedProblem
 from stretto.solvers.linear.reduced.row_space import suits
 from stretto.solvers.linear.regression import RegressionProblem

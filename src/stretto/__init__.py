@@ -43,10 +43,15 @@ if TYPE_CHECKING:
     from stretto.models.linear.cross_validation.elastic_net_cv import ElasticNetCV
     from stretto.models.linear.cross_validation.lasso_cv import LassoCV
     from stretto.models.linear.cross_validation.logistic_cv import LogisticRegressionCV
+    from stretto.models.linear.groups.group_lasso import GroupLasso
+    from stretto.models.linear.groups.multi_task import MultiTaskElasticNet, MultiTaskLasso
     from stretto.models.linear.lasso import ElasticNet, Lasso
     from stretto.models.linear.logistic import LogisticRegression
+    from stretto.models.linear.losses.huber import HuberElasticNet
+    from stretto.models.linear.losses.poisson import PoissonRegressor
     from stretto.models.linear.path import enet_path, lasso_path
     from stretto.models.linear.svc import LinearSVC
+    from stretto.models.topics.analysis.sweep import sweep_topics
     from stretto.models.topics.estimator import LatentDirichletAllocation
     from stretto.plan.plan import Plan
     from stretto.programs.coordinates.regression import SparseRegression
@@ -76,6 +81,8 @@ _SHELF = {
     "Data": "stretto.data.records.data:Data",
     "ElasticNet": "stretto.models.linear.lasso:ElasticNet",
     "ElasticNetCV": "stretto.models.linear.cross_validation.elastic_net_cv:ElasticNetCV",
+    "GroupLasso": "stretto.models.linear.groups.group_lasso:GroupLasso",
+    "HuberElasticNet": "stretto.models.linear.losses.huber:HuberElasticNet",
     "Explanation": "stretto.models.factorization.serving.explanation:Explanation",
     "IdMap": "stretto.data.records.ids:IdMap",
     "Lasso": "stretto.models.linear.lasso:Lasso",
@@ -85,9 +92,12 @@ _SHELF = {
     "LogisticRegression": "stretto.models.linear.logistic:LogisticRegression",
     "LogisticRegressionCV": "stretto.models.linear.cross_validation.logistic_cv:LogisticRegressionCV",
     "MatrixFactorization": "stretto.models.factorization.estimator:MatrixFactorization",
+    "MultiTaskElasticNet": "stretto.models.linear.groups.multi_task:MultiTaskElasticNet",
+    "MultiTaskLasso": "stretto.models.linear.groups.multi_task:MultiTaskLasso",
     "NewRows": "stretto.models.factorization.new_rows:NewRows",
     "NodeFiles": "stretto.data.parts.node_files:NodeFiles",
     "Plan": "stretto.plan.plan:Plan",
+    "PoissonRegressor": "stretto.models.linear.losses.poisson:PoissonRegressor",
     "Program": "stretto.programs.program:Program",
     "Recommender": "stretto.models.factorization.serving.recommender:Recommender",
     "SSP": "stretto.consistency.rules:SSP",
@@ -144,6 +154,7 @@ _SHELF = {
     "split": "stretto.evaluation.splits:split",
     "stalls": "stretto.tasks.front:stalls",
     "state": "stretto.state.make:state",
+    "sweep_topics": "stretto.models.topics.analysis.sweep:sweep_topics",
     "tables": "stretto:tables",
     "text_file": "stretto.data.reading.text:text_file",
     "top": "stretto.consistency.replication:top",
@@ -164,6 +175,8 @@ __all__ = [
     "ElasticNet",
     "ElasticNetCV",
     "Explanation",
+    "GroupLasso",
+    "HuberElasticNet",
     "IdMap",
     "Lasso",
     "LassoCV",
@@ -172,9 +185,12 @@ __all__ = [
     "LogisticRegression",
     "LogisticRegressionCV",
     "MatrixFactorization",
+    "MultiTaskElasticNet",
+    "MultiTaskLasso",
     "NewRows",
     "NodeFiles",
     "Plan",
+    "PoissonRegressor",
     "Program",
     "Recommender",
     "Saving",
@@ -230,6 +246,7 @@ __all__ = [
     "split",
     "stalls",
     "state",
+    "sweep_topics",
     "tables",
     "text_file",
     "top",

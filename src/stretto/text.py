@@ -5,9 +5,10 @@ print(fact_page("plan 12ab: lasso", [("grade", "identical"), ("memory", show_byt
 
 from __future__ import annotations
 
+import html
 import re
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 WIDTH = 118  # of lines, which terminals of 120 characters do not break
 WIDE = 120  # of lines of programs and loops, which quote source text
@@ -149,3 +150,24 @@ def show_ms(seconds: float) -> str:
     '12.3 ms'
     """
     return f"{seconds * 1e3:.1f} ms"
+
+
+def text_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table as lines: the heads, a rule, the rows.
+
+    >>> print(text_table(["topics", "score"], [["10", "0.5"]]))
+    topics  score
+    -------------
+    10      0.5
+    """
+    widths = [max(len(line[c]) for line in [heads, *rows]) for c in range(len(heads))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+             for line in [heads, *rows]]  # fmt: skip
+    return "\n".join([lines[0], "-" * sum(widths, 2 * (len(widths) - 1)), *lines[1:]])
+
+
+def html_table(heads: Sequence[str], rows: Sequence[Sequence[str]], note: str) -> str:
+    """The same table as HTML, with a note below."""
+    head = "".join(f"<th>{html.escape(cell)}</th>" for cell in heads)
+    body = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table><p>{html.escape(note)}</p>"

@@ -1,7 +1,7 @@
 """The `stretto` command line: the commands, their options, and the texts they print.
 
-Commands: `train`, `recommend`, `evaluate`, `topics`, `infer`, `resume`, `info`, `generate`, `explain`, `simulate` and
-`warmup`.
+Commands: `train`, `recommend`, `evaluate`, `topics`, `sweep`, `infer`, `resume`, `info`, `generate`, `explain`,
+`simulate` and `warmup`.
 Importing this package imports typer and nothing else. A command imports what it needs when it runs, so that
 `stretto --help` answers at once.
 """
@@ -14,7 +14,7 @@ import typer
 
 import stretto
 
-from .commands import evaluate, explain, files, infer, recommend, resume, simulate, topics, train, warmup
+from .commands import evaluate, explain, files, infer, recommend, resume, simulate, sweep, topics, train, warmup
 from .errors import Command, RootGroup, debugging
 
 app = typer.Typer(
@@ -33,6 +33,7 @@ app.add_typer(train.app, name="train")
 app.command("recommend", cls=Command, epilog=recommend.EXAMPLES)(recommend.recommend)
 app.command("evaluate", cls=Command, epilog=evaluate.EXAMPLES)(evaluate.evaluate)
 app.command("topics", cls=Command, epilog=topics.EXAMPLES)(topics.topics)
+app.command("sweep", cls=Command, epilog=sweep.EXAMPLES)(sweep.sweep)
 app.command("infer", cls=Command, epilog=infer.EXAMPLES)(infer.infer)
 app.command("resume", cls=Command, epilog=resume.EXAMPLES)(resume.resume)
 app.command("info", cls=Command, epilog=files.INFO_EXAMPLES)(files.info)

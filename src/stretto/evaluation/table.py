@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import math
 from dataclasses import dataclass, field
 from statistics import NormalDist
@@ -12,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.errors import DataError
+from stretto.text import html_table, text_table
 
 Floats = NDArray[np.float64]
 
@@ -142,17 +142,10 @@ class Evaluation:
         return f"{users} users{new}; {100 * self.confidence:g} % confidence intervals"
 
     def __str__(self) -> str:
-        heads, rows = self.cells()
-        widths = [max(len(line[c]) for line in [heads, *rows]) for c in range(len(heads))]
-        lines = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-                 for line in [heads, *rows]]  # fmt: skip
-        return "\n".join([lines[0], "-" * sum(widths, 2 * (len(widths) - 1)), *lines[1:], self.note()])
+        return f"{text_table(*self.cells())}\n{self.note()}"
 
     def _repr_html_(self) -> str:
-        heads, rows = self.cells()
-        head = "".join(f"<th>{html.escape(cell)}</th>" for cell in heads)
-        body = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table><p>{html.escape(self.note())}</p>"
+        return html_table(*self.cells(), self.note())
 
 
 def _shown(one: Score) -> str:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 _ORDER = ("epoch", "seconds", "items")  # columns for the horizontal axis, not plotted
 _ERRORS = {"RMSE": "_rmse", "mean absolute error": "_mae", "log loss": "_logloss"}
-_COLOURS = ("#1f5fa8", "#d1602a", "#2f8f5b", "#7d4fa3", "#8a6d1d", "#5c5c5c")
+COLOURS = ("#1f5fa8", "#d1602a", "#2f8f5b", "#7d4fa3", "#8a6d1d", "#5c5c5c")
 
 
 def convergence(table: Mapping[str, ArrayLike], path: Path, title: str = "") -> None:
@@ -77,7 +77,7 @@ def _lines(axes: Axes, along: NDArray[np.float64], columns: Mapping[str, NDArray
             marker=marker,
             markersize=3,
             label=name.replace("_", " "),
-            color=_COLOURS[place % len(_COLOURS)],
+            color=COLOURS[place % len(COLOURS)],
         )
         if log and good.any() and values[good].min() > 0 and values[good].max() > 20 * values[good].min():
             _log_scale(axes)

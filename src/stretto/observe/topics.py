@@ -49,6 +49,8 @@ class TopicView:
     facts: dict[str, str]  # name and value, shown at the top in this order
     history: list[tuple[int, float]]  # (epoch, log-likelihood per token), drawn as a curve; only finite points
     coherence: NDArray[np.float32] | None = None  # [K] NPMI of each topic; NaN: not defined; None: not measured
+    names: list[str] | None = None  # [K] a name for each topic; None: they are numbered
+    places: NDArray[np.float64] | None = None  # [K, 2] points whose distances are those of the topics; None: no map
 
     def __post_init__(self) -> None:
         topics = len(self.words)
@@ -61,6 +63,10 @@ class TopicView:
         _fits("shares", self.shares, topics, 2, "[topics, documents]")
         if self.coherence is not None:
             _fits("coherence", self.coherence, topics, 1, "[topics]", finite=False)
+        if self.places is not None:
+            _fits("places", self.places, topics, 2, "[topics, 2]")
+        if self.names is not None and len(self.names) != topics:
+            raise DataError(f"TopicView: names has {len(self.names)} entries; give one for each of the {topics} topics")
         if self.similar.shape != self.similarity.shape:
             shapes = f"{list(self.similar.shape)} and {list(self.similarity.shape)}"
             raise DataError(f"TopicView: similar and similarity have the shapes {shapes}; give a number for each topic")

@@ -1,4 +1,4 @@
-"""HTML page of the topic browser: markup, numbers, and the position of each topic on the map.
+"""HTML page of the topic browser: markup, numbers, and the circles of the map.
 
 The page is assembled from `assets/`: a frame, a style and two scripts. This module writes header, facts and curve as
 plain HTML. The scripts draw everything else from one block of JSON, in which every word and every document name occurs
@@ -33,7 +33,7 @@ from stretto.observe.topics import TopicView
 MAPPED = 500  # topics; beyond it circles are too small to point at
 MAP = (600.0, 440.0)
 _COVERED = 0.2  # of the map, by all circles together
-_ROUNDS, _PUSHES, _TURNS = 160, 80, 40
+_PUSHES = 80
 _CURVE = (220.0, 64.0)
 _POINTS = 200  # of the curve
 
@@ -66,9 +66,9 @@ def payload(view: TopicView) -> dict[str, Any]:
     names, documents = _numbered(view.documents)
     coherence = None if view.coherence is None else _short(view.coherence)
     spots = None
-    if len(view.words) <= MAPPED:
+    if view.places is not None and len(view.words) <= MAPPED:
         radii = circles(view.tokens)
-        spots = np.column_stack((positions(view.similar, view.similarity, radii), radii))
+        spots = np.column_stack((positions(view.places, radii), radii))
         spots = spots.astype(np.float64).round(1).tolist()
     return {
         "vocabulary": vocabulary,
@@ -81,6 +81,7 @@ def payload(view: TopicView) -> dict[str, Any]:
         "documents": documents,
         "shares": _rows(view.shares, documents),
         "coherence": coherence,
+        "titles": None if view.names is None else [_text(name) for name in view.names],
         "map": spots,
         "size": MAP,
     }
@@ -120,49 +121,17 @@ def circles(tokens: ArrayLike) -> NDArray[np.float32]:
     return np.clip(np.sqrt(share * _COVERED * MAP[0] * MAP[1] / math.pi), 2.5, 48.0).astype(np.float32)
 
 
-def positions(similar: ArrayLike, similarity: ArrayLike, radii: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Where the map puts each topic: [K, 2], inside `MAP`, the same whenever it is asked.
+def positions(places: ArrayLike, radii: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Centres of the circles [K, 2] on `MAP`: places [K, 2], moved and scaled alike in both directions.
 
-    similar, similarity [K, m]: as in the view. Similar topics pull each other, all topics push each other away, and at
-    the end circles of these radii [K] are moved off each other. The start is a sunflower of points, bent by the two
-    main directions of the similarities, so that groups need not pass through each other. All in single precision: it
-    is several times as fast, and no eye sees the difference.
+    Circles of these radii [K] that would overlap are then pushed off each other.
     """
-    others, strength = np.asarray(similar, dtype=np.int64), np.asarray(similarity, dtype=np.float32)
-    topics = len(others)
-    pull = np.zeros((topics, topics), np.float32)
-    np.maximum.at(pull, (np.arange(topics)[:, None], others), strength)
-    pull = np.maximum(pull, pull.T)
-    pull /= pull.max() or 1.0
-    place = _start(pull)
-    span = np.float32(1 / math.sqrt(topics))
-    for step in range(_ROUNDS):
-        far: NDArray[np.float32] = np.maximum(_between(place), 1e-3)
-        near = span / far
-        force = near * near - pull / near
-        move = _moved(place, force) - 0.3 * place / span
-        length = np.maximum(np.hypot(*move.T), 1e-9)[:, None]
-        place = place + move / length * np.minimum(length, 0.1 * (1 - step / _ROUNDS))
-    whole, wide = np.array(MAP, np.float32), np.ptp(place, axis=0)
-    place = (place - place.min(axis=0) - wide / 2) / np.where(wide > 0, wide, np.float32(1))
-    place = place * (whole - 2 * radii.max() - 8) + whole / 2
-    return _apart(place, radii)
-
-
-def _start(pull: NDArray[np.float32]) -> NDArray[np.float32]:
-    topics = len(pull)
-    order = np.arange(topics, dtype=np.float32)
-    turn = order * math.pi * (3 - math.sqrt(5))
-    ring = np.column_stack((np.cos(turn), np.sin(turn)))
-    flower: NDArray[np.float32] = np.sqrt((order + 0.5) / topics)[:, None] * ring
-    if topics < 3:
-        return flower
-    centred = pull - pull.mean(axis=0) - pull.mean(axis=1, keepdims=True) + pull.mean()
-    main = flower
-    for _ in range(_TURNS):  # near enough to the two main eigenvectors for a start, and far cheaper than all of them
-        main = np.linalg.qr(main + centred @ main)[0]
-    bent: NDArray[np.float32] = 0.4 * flower + main / np.abs(main).max(axis=0)
-    return bent
+    given, whole = np.asarray(places, np.float32), np.array(MAP, np.float32)
+    wide = np.ptp(given, axis=0)
+    inner = whole - 2 * radii.max() - 8
+    scale = min(float(room / w) for room, w in zip(inner, np.maximum(wide, 1e-9), strict=True))
+    middle = given.min(axis=0) + wide / 2
+    return _apart((given - middle) * np.float32(scale) + whole / 2, radii)
 
 
 def _apart(place: NDArray[np.float32], radii: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -97,6 +97,8 @@ def _regressions() -> list[WarmupTask]:
     for kind, dtype in kinds:
         made.append(WarmupTask(f"many classes, {kind}, {dtype}", "classes", partial(_classify, kind, dtype)))
     for kind, dtype in kinds:
+        made.append(WarmupTask(f"groups and losses, {kind}, {dtype}", "groups", partial(_penalise, kind, dtype)))
+    for kind, dtype in kinds:
         made.append(WarmupTask(f"CoCoA, {kind}, {dtype}", "cocoa", partial(_exchange, kind, dtype)))
     return [*made, WarmupTask("rounds of a schedule", "rounds", _rounds)]
 
@@ -159,6 +161,7 @@ def _regress(kind: str, dtype: str) -> None:
             large = matrix.shape[1] > 500
             Lasso(1e-4 if large else 0.01, max_iter=6).fit(matrix, target)
             if not large:
+                st.lasso_path(matrix, target, n_alphas=2)
                 LogisticRegression(l1_ratio=1.0).fit(matrix, target > np.median(target))
                 if kind == "sparse":
                     LogisticRegression(l1_ratio=1.0, schedule=st.schedule.working_sets()).fit(
@@ -182,6 +185,32 @@ def _regress(kind: str, dtype: str) -> None:
                     for ratio in (0.0, 1.0):
                         model = LogisticRegression(l1_ratio=ratio, schedule=schedule)
                         model.fit(matrix, target > np.median(target))
+
+
+def _penalise(kind: str, dtype: str) -> None:
+    """Groups of features, several targets, Poisson and Huber loss; working sets by products and over the data."""
+    import numpy as np
+    import scipy.sparse
+
+    from stretto.models.linear.groups.group_lasso import GroupLasso
+    from stretto.models.linear.groups.multi_task import MultiTaskElasticNet, MultiTaskLasso
+    from stretto.models.linear.losses.huber import HuberElasticNet
+    from stretto.models.linear.losses.poisson import PoissonRegressor
+
+    def stored(matrix: Any) -> Any:
+        return scipy.sparse.csc_array(matrix) if kind == "sparse" else matrix
+
+    X, y = _samples(60, 40, dtype)
+    wide, _ = _samples(60, 1000, dtype)  # too many columns for products
+    counts = np.abs(np.round(y))
+    with _without_warnings():
+        GroupLasso(0.01, groups=4, l1_ratio=0.5).fit(stored(X), y)
+        MultiTaskLasso(0.01).fit(stored(X), np.column_stack([y, -y]))
+        MultiTaskElasticNet(1e-3, l1_ratio=0.0, max_iter=2).fit(stored(wide), np.column_stack([y, -y]))
+        for matrix in (X, X[:, :8]):
+            PoissonRegressor(0.01, l1_ratio=0.5).fit(stored(matrix), counts)
+            HuberElasticNet(0.01).fit(stored(matrix), y)
+        PoissonRegressor(0.01, max_iter=2).fit(stored(wide), counts)
 
 
 def _classify(kind: str, dtype: str) -> None:
@@ -256,7 +285,7 @@ def _corpus() -> Any:
 
 
 def _topics(documents: int = 200, **parameters: Any) -> None:
-    """A topic model from its first epoch to its browser: sampling, priors, likelihood, inference, coherence."""
+    """A topic model from its first epoch to its browser: sampling, priors, inference, coherence, merging."""
     from dataclasses import replace
 
     from stretto.models.topics.browse import browse
@@ -272,6 +301,7 @@ def _topics(documents: int = 200, **parameters: Any) -> None:
     model.fit(data, validation=0.1)
     browse(model, as_corpus(data, seed=0))
     model.perplexity(data)
+    model.merge_topics(1)
 
 
 def _stream_topics() -> None:

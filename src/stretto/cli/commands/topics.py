@@ -1,7 +1,9 @@
-"""`stretto topics RUN`: print the topics of a trained model, or write them as an HTML page."""
+"""`stretto topics RUN`: print the topics of a trained model, their shares over time, or write them as an HTML page."""
 
 from __future__ import annotations
 
+import math
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,8 +19,18 @@ if TYPE_CHECKING:
 
 EXAMPLES = (
     "Examples:\n\nstretto topics runs/topics\n\nstretto topics runs/topics --all --words 15\n\n"
-    "stretto topics runs/topics --topic 12 --topic 40\n\nstretto topics runs/topics --html topics.html"
+    "stretto topics runs/topics --topic 12 --topic 40\n\nstretto topics runs/topics --html topics.html\n\n"
+    "stretto topics runs/topics --by dates.csv --freq month --plot shares.png --to shares.csv"
 )
+
+
+class Freq(StrEnum):
+    day = "day"
+    week = "week"
+    month = "month"
+    quarter = "quarter"
+    year = "year"
+    none = "none"
 
 
 def topics(
@@ -34,9 +46,23 @@ def topics(
     file: Annotated[
         str | None,
         typer.Option(
-            "--file", help="Documents for the browser.", show_default="the run's own, where they are still there"
+            "--file", help="Documents for --html and --by.", show_default="the run's own, where they are still there"
         ),
     ] = None,
+    by: Annotated[
+        Path | None,
+        typer.Option("--by", help="A CSV file with a date or label for each document: print shares of topics by them."),
+    ] = None,
+    column: Annotated[
+        str | None, typer.Option("--column", help="With --by: its column.", metavar="NAME", show_default="date")
+    ] = None,
+    freq: Annotated[
+        Freq, typer.Option("--freq", help="With --by: length of a period; 'none' groups by the values themselves.")
+    ] = Freq.month,
+    plot: Annotated[
+        Path | None, typer.Option("--plot", help="With --by: draw the largest topics, or those of --topic, there.")
+    ] = None,
+    to: Annotated[Path | None, typer.Option("--to", help="With --by: write every share to this .csv file.")] = None,
     workers: Annotated[
         int | None, typer.Option("--workers", "-w", help="Threads.", min=1, show_default="every core")
     ] = None,
@@ -44,11 +70,20 @@ def topics(
     """Show the topics of a model: the largest in a table, single ones in detail, or all of them in one HTML file.
 
     Topics are numbered from 0. The HTML file shows, for each topic, its words, its size, the topics most like it, the
-    documents with most of it and its coherence; it needs nothing else and can be mailed.
+    documents with most of it and its coherence; it needs nothing else and can be mailed. With --by the mean shares of
+    topics in the documents of each period are shown instead; the file has a line for each document, or names them in a
+    column `document`.
     """
     from stretto.models.topics.browse import browse
 
+    if by is None and (plot is not None or to is not None or column is not None):
+        raise DataError("--plot, --to and --column belong to --by; name a file of dates or labels with --by")
     model = load(run).set_params(n_jobs=workers)
+    if by is not None:
+        if html is not None:
+            raise DataError("--html writes the browser and --by shows shares by date; leave one of them out")
+        _by(model, run, file, by, column, freq, topic, plot, to)
+        return
     if html is not None:
         from stretto.observe.topics_page import write_topics
 
@@ -98,6 +133,51 @@ def print_topic(view: TopicView, number: int) -> None:
     if alike:
         say(f"most like topic {number}:")
         table(None, ("topic", "likeness", "words"), alike, numbers=("topic", "likeness"))
+
+
+def _by(
+    model: LatentDirichletAllocation,
+    run: Path,
+    file: str | None,
+    by: Path,
+    column: str | None,
+    freq: Freq,
+    topic: list[int] | None,
+    plot: Path | None,
+    to: Path | None,
+) -> None:
+    """Print, write and draw the shares of topics by period or label."""
+    from stretto.cli.document_labels import document_labels
+
+    if to is not None and to.suffix != ".csv":
+        raise DataError(f"cannot write shares to {to}; use a name that ends in .csv")
+    corpus = _documents(run, file, model)
+    if corpus is None:
+        raise DataError(f"the documents of {run} are not known; name them with --file")
+    labels = document_labels(by, column, corpus.n_documents, corpus.documents)
+    found = model.topic_shares(corpus.data, by=labels, freq=None if freq is Freq.none else freq.value)
+    wrong = [number for number in topic or () if number >= len(found.names)]
+    if wrong:
+        raise DataError(f"there is no topic {wrong[0]}: the model has {len(found.names):,}, numbered from 0")
+    shown = (topic or found.largest())[:6]
+    heads = ["period" if freq is not Freq.none else "group", "documents", *(f"{k}: {found.names[k]}" for k in shown)]
+    rows = [
+        [period, f"{int(found.documents[p]):,}", *(_percent(found.shares[p, k]) for k in shown)]
+        for p, period in enumerate(found.periods)
+    ]
+    table("mean share of the documents", heads, rows, numbers=heads[1:])
+    if found.left_out:
+        warn(f"{found.left_out:,} documents have no date and were left out")
+    if to is not None:
+        found.write(to)
+        say(f"{to}: {len(found.periods):,} periods × {len(found.names):,} topics")
+    if plot is not None:
+        found.plot(plot, shown)
+        say(f"drawn in {plot}")
+
+
+def _percent(share: float) -> str:
+    return "–" if math.isnan(share) else f"{share:.1%}"
 
 
 def _documents(run: Path, file: str | None, model: LatentDirichletAllocation) -> Corpus | None:

@@ -59,13 +59,9 @@ def _measure(q, whole, l1, l2, positive, b, h, pulls, numbers):
     numbers[GAP] = gap if gap >= 0.0 else (0.0 if -gap <= 1e-10 * numbers[OBJECTIVE] else -gap)
 
 
-@kernel
-def descend(G, q, whole, l1, l2, positive, goal, share, least, sweeps, b, h, pulls, numbers):
-    """Make sweeps until the gap is at most min(goal, max(share · objective, least)), at most `sweeps`.
-
-    G [p, step], zero beyond p; a column with G_jj = 0 is constant, and b_j = 0. whole = ‖y‖². b [p]: start and
-    solution; h [step], pulls [p]: scratch space. Returns whether the gap is reached.
-    """
+@inner
+def _descend(G, q, whole, l1, l2, positive, goal, share, least, sweeps, b, h, pulls, numbers):
+    """`descend`."""
     p, step = G.shape
     for c in range(step):
         h[c] = 0.0
@@ -93,3 +89,41 @@ def descend(G, q, whole, l1, l2, positive, goal, share, least, sweeps, b, h, pul
         numbers[SWEPT] += 1.0
         _measure(q, whole, l1, l2, positive, b, h, pulls, numbers)
     return True
+
+
+@kernel
+def descend(G, q, whole, l1, l2, positive, goal, share, least, sweeps, b, h, pulls, numbers):
+    """Make sweeps until the gap is at most min(goal, max(share · objective, least)), at most `sweeps`.
+
+    G [p, step], zero beyond p; a column with G_jj = 0 is constant, and b_j = 0. whole = ‖y‖². b [p]: start and
+    solution; h [step], pulls [p]: scratch space. Returns whether the gap is reached.
+    """
+    return _descend(G, q, whole, l1, l2, positive, goal, share, least, sweeps, b, h, pulls, numbers)
+
+
+@kernel
+def descend_path(
+    G, q, whole, l1s, l2s, scale, positive, goal, least, sweeps, most, b, h, pulls, l1, l2, coefs, numbers
+):
+    """`descend` for one penalty after the other, each from the solution before it; return how many were solved.
+
+    l1s, l2s [k]: penalties, of which those of a column are l1·scale_j and l2·scale_j². most: products of a coefficient
+    and a column of G after which no further penalty is begun. b [p]: the start. coefs [k, p], numbers [k, NUMBERS]: the
+    solutions, and what `descend` writes. l1, l2 [p]: scratch space. It ends at a penalty whose gap is not reached.
+    """
+    p = b.shape[0]
+    made = 0.0
+    for k in range(l1s.shape[0]):
+        for j in range(p):
+            l1[j] = l1s[k] * scale[j]
+            l2[j] = l2s[k] * (scale[j] * scale[j])
+        for i in range(NUMBERS):
+            numbers[k, i] = 0.0
+        if made > most:
+            return k
+        if not _descend(G, q, whole, l1, l2, positive, goal, math.inf, least, sweeps, b, h, pulls, numbers[k]):
+            return k
+        made += p * (1.0 + numbers[k, SWEPT])
+        for j in range(p):
+            coefs[k, j] = b[j]
+    return l1s.shape[0]

@@ -233,7 +233,7 @@ class FitSession:
         start: Fit | None = None,
         works: PenaltySolver | None = None,
         label: str = "",
-        attributes: Callable[[Floats, float], dict[str, Any]],
+        attributes: Callable[[Floats, Any], dict[str, Any]],
     ) -> Fit:
         """Solve one problem to this gap and this share of the objective; warn if it was not reached.
 
@@ -257,7 +257,7 @@ class FitSession:
             return self.told(
                 at,
                 {"round": state["round"], **seen},
-                lambda: attributes(np.array(state["coef"]), float(state["intercept"])),
+                lambda: attributes(np.array(state["coef"]), _copied(state["intercept"])),
             )
 
         watch = look if watching else None
@@ -291,6 +291,11 @@ class FitSession:
         end = task.call_on_fit_task_end(**about, metadata=metadata, reconstruction_attributes=attributes)
         self.stopped |= bool(end)
         return self.stopped
+
+
+def _copied(intercept: Any) -> Any:
+    """An intercept, or a copy of those of several outputs."""
+    return np.array(intercept) if np.ndim(intercept) else float(intercept)
 
 
 @cache

@@ -24,14 +24,24 @@ def explain_fit(
     problem_of: Callable[[LinearInput], RegressionProblem],
     formula: str,
     strongest: Callable[[float, int], str],
+    solver: str = "",
 ) -> str:
-    """Several lines of text. strongest: makes a sentence of the smallest l1 that gives all zeros, and the samples."""
-    from stretto.solvers.linear.working_sets import WorkingSetSolver  # here, not above: it imports Numba
+    """Several lines of text.
+
+    strongest : makes a sentence of the smallest l1 that gives all zeros, and the samples
+    solver : how it is solved; "" for that of the schedule
+    """
+    from stretto.solvers.linear.groups.problem import GroupProblem
+    from stretto.solvers.linear.groups.solver import GroupSolver  # here, not above: it imports Numba
+    from stretto.solvers.linear.working_sets import WorkingSetSolver
 
     with checks.here(model.runtime, model.n_jobs).open() as crew:
         given = laid_out(given, crew)
         problem = problem_of(given)
-        largest = WorkingSetSolver(problem, crew, profile=model.profile).largest_l1()
+        if isinstance(problem, GroupProblem):
+            largest = GroupSolver(problem, crew, profile=model.profile).largest_l1()
+        else:
+            largest = WorkingSetSolver(problem, crew, profile=model.profile).largest_l1()
     design = given.design
     assert isinstance(design, Design)
     samples, features = design.shape
@@ -45,7 +55,7 @@ def explain_fit(
     if problem.scale is not None:
         facts.append(("scaling", "columns count as if their standard deviation were 1; X itself is not touched"))
     facts += [
-        ("solver", solver_words(model, samples, features, design.nnz if design.sparse else None)),
+        ("solver", solver or solver_words(model, samples, features, design.nnz if design.sparse else None)),
         ("until", until(problem.loss, problem.intercept, model.tol, model.max_iter)),
         ("grade", "identical: same data and parameters, same bits, at any number of workers"),
         ("profile", model.profile),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,7 @@ from stretto.solvers.linear.regression import AnyDesign, Fit, PenaltySolver, Reg
 
 if TYPE_CHECKING:
     from stretto.runtime.blocks.crew import Crew
+    from stretto.solvers.linear.working_sets import WorkingSetSolver
 
 Floats = NDArray[np.float64]
 
@@ -126,6 +127,31 @@ def taken(estimator: Any, X: Any, y: Any, sample_weight: Any, *, numeric: bool =
     if numeric:
         y = numbers(y, owner=owner)
     return LinearInput(X, np.asarray(y), Design((0, 0)), weight)
+
+
+def taken_outputs(estimator: Any, X: Any, y: Any, sample_weight: Any) -> LinearInput:
+    """`taken` for y [n, k], several numbers for each sample."""
+    owner = type(estimator).__name__
+    if names_files(X):
+        raise DataError(f"{owner}: files hold one label for each sample; give X and y [n, k] as arrays")
+    if is_sparse(y):
+        raise DataError(f"{owner}: y is sparse; give its numbers as an array: y.toarray()")
+    X, y = validate_data(
+        estimator,
+        checks.plain(X, owner=owner),
+        checks.plain(y, owner=owner, name="y"),
+        accept_sparse=True,
+        dtype="numeric",
+        ensure_all_finite=False,
+        multi_output=True,
+    )
+    if y.ndim != 2:
+        raise DataError(
+            f"{owner}: y has shape {y.shape}, not [samples, targets]; for one target use Lasso or ElasticNet, or "
+            "y.reshape(-1, 1)"
+        )
+    target = np.stack([numbers(y[:, t], owner=owner) for t in range(y.shape[1])], axis=1)
+    return LinearInput(X, target, Design((0, 0)), weights(sample_weight, X, owner=owner, shared=True))
 
 
 def _plain_arrays(X: Any, y: Any) -> bool:
@@ -234,10 +260,26 @@ def squared(
     design: AnyDesign, y: NDArray[Any], weight: Floats, *, intercept: bool, positive: bool, standardize: bool
 ) -> RegressionProblem:
     """Least squares, with weights scaled to add up to the number of samples."""
-    weight = weight if uniform(weight) else weight * (len(weight) / weight.sum())
-    target = np.asarray(y, np.float64)
+    weight, target = balanced(weight), np.asarray(y, np.float64)
     scale = design.spread(weight) if standardize else None
     return RegressionProblem(design, target, weight, "squared", bool(intercept), bool(positive), scale)
+
+
+def balanced(weight: Floats) -> Floats:
+    """Sample weights scaled to add up to their number."""
+    return weight if uniform(weight) else weight * (len(weight) / weight.sum())
+
+
+def curved(loss: str, given: LinearInput, *, intercept: bool, epsilon: float = 0.0) -> RegressionProblem:
+    """A loss of numbers that is not a parabola, with weights scaled to add up to the number of samples."""
+    target = np.asarray(given.y, np.float64)
+    return RegressionProblem(given.design, target, balanced(given.weight), loss, bool(intercept), epsilon=epsilon)
+
+
+def curved_gap(works: PenaltySolver, tol: float) -> float:
+    """tol times the loss of the model without features."""
+    setting = cast("WorkingSetSolver", works).setting
+    return max(float(tol) * setting.zero.at.value, setting.loss.rounding)
 
 
 def squared_gap(works: PenaltySolver, tol: float) -> float:

@@ -16,7 +16,7 @@ from stretto.errors import PlanError
 from stretto.models import checks
 from stretto.models.sklearn_base import ConvergenceWarning
 from stretto.solvers.linear.fit_saving import FitSaving
-from stretto.solvers.linear.regression import Fit, PenaltySolver
+from stretto.solvers.linear.regression import Fit, PathSolver, PenaltySolver
 
 from .base import say
 
@@ -117,15 +117,16 @@ def follow(
     points = _Points.of(saved.take("path"), len(alphas))
     fit = works.restore(saved.take("solver") or {})
     with saved.level("path", points.state), saved.level("solver", works.state):
-        for k in range(points.done, len(alphas)):
+        strengths = alphas[points.done :] * samples
+        fits = _solutions(
+            works, strengths * l1_ratio, strengths * (1.0 - l1_ratio), fit, gap=gap, max_rounds=max_rounds, saved=saved
+        )
+        told = saved.watching or saved.ended is not None
+        for k, fit in enumerate(fits, points.done):
             alpha = float(alphas[k])
-            strength = alpha * samples
-            fit = works.fit(
-                strength * l1_ratio, strength * (1.0 - l1_ratio), gap=gap, max_rounds=max_rounds, start=fit,
-                ended=saved.ended,
-            )  # fmt: skip
             points.add(fit, samples)
-            saved.round(fit.objective / samples, {"gap": fit.gap / samples, "alpha": alpha})
+            if told:
+                saved.round(fit.objective / samples, {"gap": fit.gap / samples, "alpha": alpha})
             if verbose:
                 found = f"{points.entries[k]:,} coefficients  gap {points.gaps[k]:.2e} of {gap / samples:.2e}"
                 say(f"alpha {k + 1}/{len(alphas)}  {alpha:.4g}  {found}  {fit.rounds} rounds")
@@ -144,6 +145,24 @@ def follow(
         (np.concatenate(points.values), np.concatenate(points.rows), indptr), shape=(features, len(alphas))
     )
     return LinearPath(alphas, coefs, points.gaps, points.intercepts, points.rounds)
+
+
+def _solutions(
+    works: PenaltySolver, l1s: Floats, l2s: Floats, fit: Fit | None, *, gap: float, max_rounds: int, saved: FitSaving
+) -> Iterator[Fit]:
+    """The solution for each penalty, several in one call where the solver can and nothing is saved in between."""
+    done = 0
+    while done < len(l1s):
+        several: list[Fit] = []
+        # A call ends at a penalty that needs more rounds, and its sweeps are lost; the next ones need more as well.
+        if isinstance(works, PathSolver) and saved.ended is None and (fit is None or fit.rounds <= 2):
+            several = works.fit_path(l1s[done:], l2s[done:], gap=gap, max_rounds=max_rounds, start=fit)
+        if not several:
+            l1, l2 = float(l1s[done]), float(l2s[done])
+            several = [works.fit(l1, l2, gap=gap, max_rounds=max_rounds, start=fit, ended=saved.ended)]
+        yield from several
+        fit = several[-1]
+        done += len(several)
 
 
 class _Points:
@@ -167,7 +186,7 @@ class _Points:
     def add(self, fit: Fit, samples: int) -> None:
         """Add the solution of the next point."""
         k = self.done
-        self.rows.append(np.flatnonzero(fit.coef))
+        self.rows.append(fit.coef.nonzero()[0])
         self.values.append(fit.coef[self.rows[-1]])
         self.gaps[k], self.intercepts[k], self.rounds[k] = fit.gap / samples, fit.intercept, fit.rounds
         self.unfinished += not fit.converged

@@ -12,6 +12,11 @@ from stretto.models.persistence import read_model, savable, write_model
 
 _FORMATS = {
     "ElasticNet": "stretto/elastic-net/1",
+    "GroupLasso": "stretto/group-lasso/1",
+    "HuberElasticNet": "stretto/huber-elastic-net/1",
+    "MultiTaskElasticNet": "stretto/multi-task-elastic-net/1",
+    "MultiTaskLasso": "stretto/multi-task-lasso/1",
+    "PoissonRegressor": "stretto/poisson-regressor/1",
     "ElasticNetCV": "stretto/elastic-net-cv/1",
     "Lasso": "stretto/lasso/1",
     "LassoCV": "stretto/lasso-cv/1",
@@ -71,7 +76,9 @@ def load(kind: Any, path: str | Path) -> Any:
 
 
 def _weights(parameters: dict[str, Any]) -> dict[str, Any]:
-    """Parameters with a mapping {class: weight} as pairs, because JSON keys are text."""
+    """Parameters with a mapping {class: weight} as pairs, because JSON keys are text, and groups of bare numbers."""
+    if isinstance(groups := parameters.get("groups"), list | tuple):
+        parameters = parameters | {"groups": [_bare(one) for one in groups]}
     weights = parameters.get("class_weight")
     if weights is None or isinstance(weights, str):
         return parameters
@@ -80,7 +87,9 @@ def _weights(parameters: dict[str, Any]) -> dict[str, Any]:
 
 
 def _bare(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else value
+    if isinstance(value, list | tuple):
+        return [_bare(one) for one in value]
+    return value.tolist() if isinstance(value, np.generic | np.ndarray) else value
 
 
 def _dtype(classes: Any) -> str:

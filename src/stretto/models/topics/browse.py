@@ -11,7 +11,7 @@ left out.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,14 +19,30 @@ from scipy.sparse import csr_array
 
 from stretto.models import checks
 from stretto.observe.topics import TopicView
+from stretto.observe.topics_page import MAPPED
+from stretto.runtime.runtimes import Runtime
 
+from .analysis.names import topic_names
+from .analysis.topic_map import places
 from .coherence import coherence
 from .input import Corpus
-from .summary import similar_topics, top_words
+from .summary import affinities, similar_topics, top_words
 from .topics import Topics
 
-if TYPE_CHECKING:
-    from .estimator import LatentDirichletAllocation
+
+class FittedTopics(Protocol):
+    """A fitted topic model, as far as the browser needs one."""
+
+    topics_: Topics
+    vocabulary_: list[str] | None
+    history_: list[dict[str, float]]
+    n_iter_: int
+    fingerprint_: str
+    runtime: Runtime | None
+    n_jobs: Any
+
+    def transform(self, X: Any) -> NDArray[np.float32]: ...
+
 
 MOST_ALIKE = 2_000  # topics whose similarity is computed, at most: all pairs are compared
 LOOKED = 50_000  # documents read, at most
@@ -35,7 +51,7 @@ _COHERENT = 10  # words of a topic whose coherence is measured
 
 
 def browse(
-    model: LatentDirichletAllocation,
+    model: FittedTopics,
     corpus: Corpus | None = None,
     *,
     title: str = "Topics",
@@ -55,12 +71,15 @@ def browse(
     lists = [[str(w) if names is None else names[w] for w in row[row >= 0].tolist()] for row in found]
     K = topics.n_topics
     alike = np.empty((K, 0), np.int32), np.empty((K, 0), np.float32)
+    spots: NDArray[np.float64] | None = None
     most: tuple[list[list[str]], NDArray[np.float32]] = [[] for _ in range(K)], np.empty((K, 0), np.float32)
     score: NDArray[np.float32] | None = None
     facts = _facts(model, corpus)
     with checks.here(model.runtime, model.n_jobs).open() as crew:
         if K <= MOST_ALIKE:
             alike = similar_topics(topics.by_topic(), similar, crew)
+        if K <= MAPPED:
+            spots = places(affinities(topics.by_topic(), crew))
         if corpus is not None:
             some = _some(corpus.n_documents)
             X = _matrix(corpus)[some]
@@ -83,10 +102,12 @@ def browse(
         facts=facts,
         history=likelihoods(model),
         coherence=score,
+        names=topic_names(topics, names),
+        places=spots,
     )
 
 
-def likelihoods(model: LatentDirichletAllocation) -> list[tuple[int, float]]:
+def likelihoods(model: FittedTopics) -> list[tuple[int, float]]:
     """(epoch, log-likelihood per token) of the epochs in which it was computed."""
     key = "log_likelihood"
     return [(k + 1, float(epoch[key])) for k, epoch in enumerate(model.history_) if key in epoch]
@@ -100,7 +121,7 @@ def _words(topics: Topics, n: int) -> tuple[NDArray[np.int64], NDArray[np.float3
     return np.where(share > 0, index, -1).astype(np.int64), weights.astype(np.float32)
 
 
-def _facts(model: LatentDirichletAllocation, corpus: Corpus | None) -> dict[str, str]:
+def _facts(model: FittedTopics, corpus: Corpus | None) -> dict[str, str]:
     topics = model.topics_
     facts = {} if corpus is None else {"documents": f"{corpus.n_documents:,}"}
     facts |= {
@@ -129,7 +150,7 @@ def _matrix(corpus: Corpus) -> Any:
 
 
 def _most(
-    model: LatentDirichletAllocation, X: Any, n: int, names: list[str] | None, numbers: NDArray[np.int64]
+    model: FittedTopics, X: Any, n: int, names: list[str] | None, numbers: NDArray[np.int64]
 ) -> tuple[list[list[str]], NDArray[np.float32]]:
     """The documents with the largest share of each topic: names [K][n] and shares [K, n], largest first.
 

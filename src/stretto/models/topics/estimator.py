@@ -23,8 +23,8 @@ from stretto.models.sklearn_base import check_is_fitted
 from stretto.runtime.runtimes import Runtime
 
 from . import persistence
+from .analysis.exploring import TopicExploration
 from .coherence import coherence as topic_coherence
-from .fitting import TopicFitting
 from .infer import Inferrer
 from .input import Corpus, as_corpus, names_its_words, split_tokens
 from .summary import similar_topics, top_words
@@ -34,7 +34,7 @@ from .topics import Topics
 _prepared: WeakKeyDictionary[Topics, Inferrer] = WeakKeyDictionary()
 
 
-class LatentDirichletAllocation(TopicFitting):
+class LatentDirichletAllocation(TopicExploration):
     """Latent Dirichlet allocation: learn the topics of a collection of documents.
 
     Parameters

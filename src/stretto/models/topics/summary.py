@@ -88,6 +88,24 @@ def similar_topics(
     return index, similarity
 
 
+def affinities(components: Any, crew: Crew) -> NDArray[np.float64]:
+    """[K, K] the similarity of every two topics; of a topic without weight 0, also with itself.
+
+    >>> with Serial().open() as crew:
+    ...     affinities(np.array([[1, 1, 0], [0, 2, 2]]), crew).round(3).tolist()
+    [[1.0, 0.5], [0.5, 1.0]]
+    """
+    C = _weights(components)
+    K = C.shape[0]
+    length = np.sqrt(_totals(C))
+    scale = np.divide(1.0, length, out=np.zeros(K), where=length > 0)
+    found = np.empty((K, K))
+    for first, sums in _sums(C.tocsc() if hasattr(C, "tocsc") else C, crew):
+        last = min(K, first + len(sums))
+        found[first:last] = np.minimum(sums[: last - first, :K] * scale[first:last, None] * scale, 1.0)
+    return found
+
+
 def _sums(columns: Any, crew: Crew) -> Iterator[tuple[int, NDArray[np.float64]]]:
     """(first, S), block by block: S[i, j] = Σ_w √(c_(first + i)(w) c_j(w)), [·, K rounded up]."""
     K, V = columns.shape

@@ -1,8 +1,8 @@
 "use strict";
 
 // The map of topics: a circle for each, by size, at the place the file gives it. The list holds the same topics for
-// keyboards and screen readers, so the map itself is one picture to them.
-function drawMap(data, box, { describe, first }, choose) {
+// screen readers, so the map itself is one picture to them; with the keyboard, arrows go to the next circle.
+function drawMap(data, box, { describe, mark }, choose) {
   const space = "http://www.w3.org/2000/svg";
   const [width, height] = data.size;
 
@@ -24,7 +24,7 @@ function drawMap(data, box, { describe, first }, choose) {
   for (const topic of largest) {
     const [x, y, r] = data.map[topic];
     if (r < 9) break;
-    const word = first(topic, 1);
+    const word = mark(topic);
     const fits = r >= 18 && word.length * 4.5 < 2 * r;
     write(topic, topic, { x, y: fits ? y - 4 : y, "font-size": Math.min(16, r) });
     if (fits) write(topic, word, { x, y: y + 9, class: "word" });
@@ -62,6 +62,34 @@ function drawMap(data, box, { describe, first }, choose) {
     tip.hidden = true;
   });
 
+  const ways = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
+  let from = 0;
+
+  // The nearest circle whose centre is in this direction, give or take 45 degrees.
+  function towards([right, down]) {
+    const [x, y] = data.map[from];
+    let nearest = null;
+    let least = Infinity;
+    data.map.forEach(([x2, y2], topic) => {
+      const along = (x2 - x) * right + (y2 - y) * down;
+      const aside = Math.abs((x2 - x) * down) + Math.abs((y2 - y) * right);
+      const far = Math.hypot(x2 - x, y2 - y);
+      if (topic === from || along <= 0 || aside > along || far >= least) return;
+      nearest = topic;
+      least = far;
+    });
+    return nearest;
+  }
+
+  box.addEventListener("keydown", (event) => {
+    const way = ways[event.key];
+    if (!way || event.ctrlKey || event.altKey || event.metaKey) return;
+    event.preventDefault();
+    event.stopPropagation();
+    const topic = towards(way);
+    if (topic !== null) choose(topic);
+  });
+
   // shares: Map of topic to share for the topics found, or null when nothing is searched for.
   return function markMap(chosen, shares) {
     circles.forEach((circle, topic) => {
@@ -70,6 +98,7 @@ function drawMap(data, box, { describe, first }, choose) {
       circle.classList.toggle("aside", shares !== null && !shares.has(topic));
     });
     for (const [topic, label] of labels) label.classList.toggle("chosen", topic === chosen);
+    from = chosen;
     const [x1, y1] = data.map[chosen];
     links.replaceChildren(
       ...data.similar[chosen].map((other, place) => {

@@ -47,6 +47,8 @@
   const word = (id) => data.vocabulary[id];
   const first = (topic, count) => data.words[topic].slice(0, count).map(word).join(", ");
   const describe = (topic) => `Topic ${topic}: ${first(topic, 4)}`;
+  const title = (topic) => (data.titles ? data.titles[topic] : "");
+  const mark = (topic) => (data.titles ? title(topic).split(", ")[0] : first(topic, 1));
   const share = (topic) => (tokens ? data.tokens[topic] / tokens : 0);
   const coherence = (topic) => (data.coherence ? data.coherence[topic] : null);
   const signed = (value) => (value === null ? "–" : value.toFixed(2).replace("-", "−"));
@@ -167,7 +169,8 @@
   }
 
   function show() {
-    at("name").textContent = `Topic ${chosen}`;
+    const called = title(chosen) === `topic ${chosen}` ? "" : title(chosen);
+    at("name").textContent = called ? `Topic ${chosen}: ${called}` : `Topic ${chosen}`;
     const size = `${integer.format(data.tokens[chosen])} tokens, ${percent(share(chosen))} of all`;
     const ranked = `number ${integer.format(rank.get(chosen))} of ${integer.format(topics)} by size`;
     const measured = data.coherence ? `coherence ${signed(coherence(chosen))} (NPMI)` : "";
@@ -201,7 +204,8 @@
   function choose(topic, { keep = false } = {}) {
     chosen = topic;
     const link = `#topic-${topic}`;
-    if (location.hash !== link) {
+    // The frame of a notebook (about:srcdoc) has no links of its own.
+    if (location.hash !== link && location.protocol !== "about:") {
       if (keep) location.hash = link;
       else history.replaceState(null, "", link);
     }
@@ -234,7 +238,7 @@
     return number && Number(number[1]) < topics ? Number(number[1]) : null;
   }
 
-  const markMap = data.map ? drawMap(data, at("map"), { describe, first }, (topic) => choose(topic, { keep: true })) : null;
+  const markMap = data.map ? drawMap(data, at("map"), { describe, mark }, (topic) => choose(topic, { keep: true })) : null;
   at("map-section").hidden = !markMap;
   if (!data.coherence) sort.querySelector("[value=coherence]").remove();
   chosen = linked() ?? bySize[0];

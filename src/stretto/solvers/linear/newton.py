@@ -1,7 +1,7 @@
 """Minimise the objective over one working set by proximal Newton steps.
 
-Each step minimises a quadratic model of the loss. For the squared loss the model is exact. For the logistic loss the
-solver builds the model at the current point, minimises it, and moves towards the minimum while the objective falls.
+Each step minimises a quadratic model of the loss. For the squared loss the model is exact. For the others the solver
+builds the model at the current point, minimises it, and moves towards the minimum while the objective falls.
 
 A model far from the solution needs no exact minimum. Over sparse columns the first models get a single sweep each
 (`kernels/linear/shuffled.py`). Whenever one sweep was enough, the next model is minimised more closely.
@@ -30,7 +30,7 @@ from stretto.kernels.linear import sample_losses
 
 from .few_features.working_set import solve_compiled, suits_compiled
 from .gram import Gram
-from .loss import Logistic
+from .losses.loss import CurvedLoss
 from .point import LinearPoint, PreparedProblem, inside
 from .subproblem import Minimum, minimise
 from .sweeping import QuadraticModel, minimise_shuffled, minimise_smooth, minimise_swept
@@ -130,8 +130,7 @@ class SetSolver:
         self, point: LinearPoint, chosen: Ints, l1: float, l2: float, tolerance: float, once: bool, gap: float
     ) -> int:
         """Build and minimise quadratic models, and step towards each minimum while the loss falls."""
-        setting, loss = self.setting, self.setting.loss
-        assert isinstance(loss, Logistic)
+        setting, loss = self.setting, cast("CurvedLoss", self.setting.loss)
         positive = setting.problem.positive
         scale = setting.scale[chosen]
         penalty, ridge = l1 * scale, l2 * scale * scale
@@ -152,7 +151,7 @@ class SetSolver:
             near = np.flatnonzero((b != 0.0) | ((slack if positive else np.abs(slack)) >= NEAR * penalty))
             few, b = chosen[near], b[near]
             d = loss.curvature(point.z, point.at, self._damping)
-            if d is setting.zero.at.d:
+            if d is setting.zero.at.d and loss.uniform_curvature:
                 mean = setting.mean  # all predictions are the same, so d is a multiple of the weights
             elif mean is None or d is not point.at.d:
                 mean = self._means(few, d)
@@ -214,8 +213,7 @@ class SetSolver:
         """
         if not fall < 0.0:
             return 0.0, 0.0
-        setting, loss = self.setting, self.setting.loss
-        assert isinstance(loss, Logistic)
+        setting, loss = self.setting, cast("CurvedLoss", self.setting.loss)
         moved = np.flatnonzero(change)
         way = np.zeros(setting.columns.n)
         setting.columns.add(chosen[moved], change[moved], way)

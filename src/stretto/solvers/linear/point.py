@@ -20,14 +20,15 @@ from stretto.kernels.linear.column_statistics import clear_constant
 from stretto.runtime.blocks.crew import Crew
 
 from .columns import ColumnPasses
-from .loss import Logistic, Loss, LossPoint, Squared
+from .losses.loss import Logistic, Loss, LossPoint, Squared
+from .losses.regression_losses import Huber, Poisson
 from .node_columns import columns_of
 from .regression import RegressionProblem
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-_LOSSES: dict[str, type[Squared] | type[Logistic]] = {"squared": Squared, "logistic": Logistic}
+_LOSSES: dict[str, Any] = {"squared": Squared, "logistic": Logistic, "poisson": Poisson, "huber": Huber}
 
 
 @dataclass
@@ -66,7 +67,8 @@ class PreparedProblem:
             raise PlanError(f"no loss {problem.loss!r}; there are {', '.join(_LOSSES)}")
         self.problem, self.crew, self.profile = problem, crew, profile
         self.columns: ColumnPasses = columns_of(problem.design, crew, profile)
-        self.loss: Loss = _LOSSES[problem.loss](problem.y, problem.weight, problem.intercept, profile)
+        more = {"epsilon": problem.epsilon} if problem.loss == "huber" else {}
+        self.loss: Loss = _LOSSES[problem.loss](problem.y, problem.weight, problem.intercept, profile, **more)
         n, p = problem.design.shape
         self.scale = np.ones(p) if problem.scale is None else problem.scale
         z = np.zeros(n)

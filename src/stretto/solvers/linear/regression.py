@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,18 +50,19 @@ class RegressionProblem:
     design: AnyDesign  # X [n, p]
     y: Floats  # [n]; logistic: −1 or +1
     weight: Floats  # [n] ≥ 0
-    loss: str  # "squared" or "logistic"
+    loss: str  # "squared", "logistic", "poisson" or "huber"
     intercept: bool  # whether b is fitted
     positive: bool = False  # whether β ≥ 0 is required
     scale: Floats | None = None  # [p] > 0, the penalty factors; None: ones
+    epsilon: float = 0.0  # of the Huber loss: |y − z| from which on it is linear
 
 
 @dataclass(frozen=True, eq=False)
 class Fit:
     """The solution of a sparse regression."""
 
-    coef: Floats  # [p] coefficients
-    intercept: float
+    coef: Floats  # [p] coefficients; [k, p] with several outputs
+    intercept: Any  # float; array [k] with several outputs
     gap: float  # duality gap: no β has an objective smaller by more than this
     objective: float
     rounds: int
@@ -98,6 +99,16 @@ class PenaltySolver(Protocol):
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> Fit | None:
         """Continue from a saved `state`; return the last fit, if no fit was running."""
+
+
+@runtime_checkable
+class PathSolver(PenaltySolver, Protocol):
+    """A solver that can solve for several penalties in one call."""
+
+    def fit_path(
+        self, l1s: Floats, l2s: Floats, *, gap: float, max_rounds: int = 100, start: Fit | None = None
+    ) -> list[Fit]:
+        """Solve for the first ones of falling penalties [k], each from the solution before it; maybe for none."""
 
 
 def uniform(weight: NDArray[Any]) -> bool:

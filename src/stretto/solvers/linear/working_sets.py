@@ -1,4 +1,4 @@
-"""Sparse regression by working sets: the solver behind `Lasso`, `ElasticNet` and `LogisticRegression`.
+"""Sparse regression by working sets: the solver behind `Lasso`, `ElasticNet`, `LogisticRegression` and others.
 
     min over β, b:   Σ_i weight_i·loss(y_i, x_i·β + b)  +  l1·Σ_j scale_j|β_j|  +  ½·l2·Σ_j (scale_j β_j)²
 
@@ -11,7 +11,7 @@ their constraints (`schedule/working_sets.py`).
 To minimise over a working set (`solvers/linear/newton.py`), the solver builds a quadratic model of the loss, exact for
 the squared loss. It computes the columns' inner products (`solvers/linear/gram.py`) and minimises by sweeps and Newton
 steps (`kernels/linear/quadratic.py`). For sets too large for a Gram matrix it sweeps over the data
-(`solvers/linear/sweeping.py`). With the logistic loss and sparse columns a round takes all columns of the pool and
+(`solvers/linear/sweeping.py`). With another loss and sparse columns a round takes all columns of the pool and
 makes one Newton step.
 """
 
@@ -136,7 +136,7 @@ class WorkingSetSolver:
     def _rounds(self, at: _Progress, request: Request) -> Fit:
         """Run the rounds of a fit from its current state."""
         setting, l1, l2 = self.setting, request.l1, request.l2
-        least = ROUNDING * setting.zero.at.value
+        least = max(ROUNDING * setting.zero.at.value, setting.loss.rounding)
         point, pool = at.point, at.pool
         while True:
             pull = point.pulls - l2 * setting.scale**2 * point.coef if l2 else point.pulls
@@ -281,9 +281,10 @@ class WorkingSetSolver:
 
         The dual is strongly concave, so its optimum is within a ball around θ.
         """
+        if (bend := self.setting.loss.bend) == 0.0:
+            return
         urge = self._urge(point.pulls)
-        # ∂²conj ≥ 1 for the squared loss, ≥ 4 for the logistic one, in units of the weights.
-        radius = float(np.sqrt(2.0 * max(0.0, gap) / (1.0 if self.setting.loss.quadratic else 4.0)))
+        radius = float(np.sqrt(2.0 * max(0.0, gap) / bend))
         out = pool & self.spec.safe(c * urge, self._lengths, np.asarray(l1), radius) & (point.coef == 0.0)
         pool[out] = False
 

@@ -13,7 +13,7 @@ from stretto.kernels.newton import logistic_fit
 from stretto.kernels.newton import logistic_step as kernels
 from stretto.kernels.newton.block_products import ROWS
 
-from ..loss import Logistic, LossPoint
+from ..losses.loss import Logistic, LossPoint
 from ..point import LinearPoint, PreparedProblem
 from .choice import suits_newton
 

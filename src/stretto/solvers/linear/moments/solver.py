@@ -45,6 +45,7 @@ from .statistics import Moments
 Floats = NDArray[np.float64]
 
 _SWEEPS = 100  # before Newton steps; a sweep takes a microsecond or a few
+_MOST_PRODUCTS = 1 << 27  # of entries of the Gram matrix in one call for several penalties: a tenth of a second
 _ERROR = 2.0**-46  # relative rounding error of inner products, generously
 _CLEAR = 0.1  # share of the requested gap that rounding may take
 _IDLE = 20  # Newton steps without change, each stricter than the last, after which the fit ends
@@ -115,6 +116,43 @@ class MomentSolver:
         finally:
             self._now = None
         return found
+
+    def fit_path(
+        self, l1s: Floats, l2s: Floats, *, gap: float, max_rounds: int = 100, start: Fit | None = None
+    ) -> list[Fit]:
+        """Solve for the first ones of falling penalties [k], each from the solution before it: what `fit` gives.
+
+        In one compiled call, until a penalty needs Newton steps or working sets, or the call has taken a while; so the
+        list may be empty.
+        """
+        count, p = len(l1s), len(self._scale)
+        if self._now is not None or max_rounds < 2 or self.moments.lost or self.crew.asked:
+            return []
+        moments, coefs, numbers = self.moments, np.empty((count, p)), np.empty((count, kernels.NUMBERS))
+        b = np.zeros(p) if start is None else self._allowed(start.coef)
+        solved = kernels.descend_path[self.profile](
+            moments.gram, moments.product, moments.square, l1s, l2s, self._scale, self.problem.positive,
+            max(gap, self._least), self._least, _SWEEPS, _MOST_PRODUCTS / moments.gram.shape[1], b, *self._space,
+            np.empty(p), np.empty(p), coefs, numbers,
+        )  # fmt: skip
+        if gap < self._least or not solved:
+            return []
+        coefs, numbers = coefs[:solved], numbers[:solved]
+        intercepts = (
+            moments.middle - np.sum(moments.mean * coefs, axis=1) if self.problem.intercept else np.zeros(solved)
+        )
+        sizes = math.sqrt(moments.square) + np.sum(moments.size * np.abs(coefs), axis=1)
+        finished = np.isfinite(numbers[:, kernels.OBJECTIVE]) & (_ERROR * sizes * sizes <= _CLEAR * gap)
+        fits = []
+        for row, intercept, (_, objective, left, swept), fine in zip(
+            coefs, intercepts.tolist(), numbers.tolist(), finished.tolist(), strict=True
+        ):
+            if not fine:
+                break
+            fits.append(Fit(row, intercept, left, objective, 2 if swept else 1, int(swept), True, gap))
+        if fits:
+            self._last = fits[-1]
+        return fits
 
     def _allowed(self, coef: Floats) -> Floats:
         """Coefficients [p] to start from; those of constant columns are zero."""

@@ -14,7 +14,7 @@ from stretto.runtime.blocks.crew import Crew
 from stretto.runtime.blocks.step import make_step, parts
 from stretto.schedule.orders.rotation import independent
 
-from ..loss import Squared
+from ..losses.loss import Squared
 from ..regression import RegressionProblem, uniform
 
 Floats = NDArray[np.float64]

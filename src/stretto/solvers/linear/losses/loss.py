@@ -1,5 +1,7 @@
 """Squared and logistic loss: value, gradient, curvature, optimal intercept and dual objective.
 
+The Poisson and Huber losses are in `regression_losses.py`.
+
 at = loss.look(z, b)            # z [n] = Xβ; optimises the intercept if the model has one
 at.value, at.v, at.d, at.b      # Σ weight·loss, −∂/∂z, ∂²/∂z², intercept
 loss.dual(at, scale, z)         # dual objective of θ = scale·v, without the penalty's part
@@ -35,6 +37,9 @@ class Loss(Protocol):
     """Interface of a loss, as solvers use it."""
 
     quadratic: bool  # whether d is constant
+    bend: float  # the least curvature of the conjugate in units of the weights; 0 if there is no bound
+    uniform_curvature: bool  # whether equal predictions have equal curvatures, but for their weights
+    rounding: float  # smaller gaps are rounding errors of the loss, whatever its value
 
     def look(self, z: Floats, b: float, *, settle: bool = True) -> LossPoint:
         """Evaluate the loss at z + b. settle: optimise the intercept for z, starting from b."""
@@ -52,10 +57,20 @@ class Loss(Protocol):
         """The loss's part of the dual objective at θ = scale·at.v. z: the predictions of `at`, without intercept."""
 
 
+class CurvedLoss(Loss, Protocol):
+    """Interface of a loss whose curvature changes, for Newton steps."""
+
+    def step(self, z: Floats, way: Floats, t: float, b: float) -> tuple[Floats, LossPoint]:
+        """z + t·way, and the loss there with intercept b, which need not be optimal."""
+
+    def settled(self, z: Floats, at: LossPoint) -> LossPoint:
+        """The loss at z with the optimal intercept; `at`, at z too, becomes invalid."""
+
+
 class Squared:
     """½(y − z)²."""
 
-    quadratic = True
+    quadratic, bend, uniform_curvature, rounding = True, 1.0, True, 0.0
 
     def __init__(self, y: Floats, weight: Floats, intercept: bool, profile: str) -> None:
         self.y, self.weight, self.intercept, self.profile = y, weight, intercept, profile
@@ -87,7 +102,7 @@ class Squared:
 class Logistic:
     """log(1 + e^(−y z)), y = ±1."""
 
-    quadratic = False
+    quadratic, bend, uniform_curvature, rounding = False, 4.0, True, 0.0
 
     def __init__(self, y: Floats, weight: Floats, intercept: bool, profile: str) -> None:
         self.y, self.weight, self.intercept, self.profile = y, weight, intercept, profile

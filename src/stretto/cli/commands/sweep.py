@@ -1,0 +1,117 @@
+"""`stretto sweep FILE`: topic models with several numbers of topics, compared on held-out documents."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from stretto.cli import options as o
+from stretto.cli.output import say, table
+from stretto.errors import DataError
+
+EXAMPLES = (
+    "Examples:\n\nstretto sweep docword.txt.gz --topics 10,20,50,100\n\n"
+    "stretto sweep docword.txt.gz --topics 50,100,200 --seeds 5 --epochs 200 --out runs/how-many\n\n"
+    "stretto sweep docword.txt.gz --topics 20,40,80 --optimize-every 10 --test 0.2"
+)
+FILES = ("sweep.csv", "sweep.json", "sweep.png")
+
+
+class Coherence(StrEnum):
+    npmi = "npmi"
+    umass = "umass"
+
+
+def sweep(
+    file: o.Documents,
+    topics: Annotated[
+        str, typer.Option("--topics", "-k", help="Numbers of topics to try.", metavar="N,N,…")
+    ] = "10,20,50,100",
+    seeds: Annotated[int, typer.Option("--seeds", help="Fits of each number, with seeds 0, 1, 2, …", min=1)] = 3,
+    test: Annotated[
+        float, typer.Option("--test", help="Share of the documents held out to measure on.", min=0.001, max=0.9)
+    ] = 0.1,
+    coherence: Annotated[Coherence, typer.Option("--coherence", help="Measure of coherence.")] = Coherence.npmi,
+    words: Annotated[int, typer.Option("--words", help="Words of a topic whose coherence is measured.", min=2)] = 10,
+    alpha: o.TopicAlphaOption = None,
+    beta: o.BetaOption = None,
+    optimize_every: o.OptimizeOption = 0,
+    warm_up: o.WarmUpOption = None,
+    burn_in: o.BurnInOption = None,
+    average_every: o.AverageOption = None,
+    sampler: o.SamplerOption = o.Sampler.auto,
+    mh_steps: o.StepsOption = 2,
+    epochs: o.PassesOption = 100,
+    seed: Annotated[int, typer.Option("--seed", help="Decides which documents are held out.", min=0)] = 0,
+    width: o.WidthOption = 16,
+    profile: o.ProfileOption = o.Profile.exact,
+    vocab: o.VocabularyOption = None,
+    format: o.FormatOption = o.Format.auto,
+    sep: o.SepOption = None,
+    columns: o.ColumnsOption = None,
+    user: o.UserOption = None,
+    item: o.ItemOption = None,
+    rating: o.RatingOption = None,
+    ids: o.IdsOption = o.Ids.auto,
+    zero_based: o.ZeroOption = None,
+    on_error: o.OnErrorOption = o.OnError.stop,
+    cache: o.CacheOption = True,
+    strict: o.StrictOption = False,
+    workers: o.WorkersOption = None,
+    out: Annotated[
+        str | None,
+        typer.Option("--out", "-o", help="Folder of the results, not there yet.", show_default="runs/sweep-1, -2, …"),
+    ] = None,
+    quiet: o.QuietOption = False,
+) -> None:
+    """Train topic models with several numbers of topics and seeds, and compare them.
+
+    Measured are the perplexity of held-out documents (half of each, given the other half), the coherence of the topics,
+    and how alike the topics of different seeds are. The folder then holds sweep.csv (a line for each number of topics),
+    sweep.json (every fit and every topic as well) and sweep.png.
+    """
+    asked = dict(locals())
+    from stretto.cli.recipes.lda import lda_recipe
+    from stretto.cli.recipes.runs import new_folder
+    from stretto.models.topics.analysis.sweep import sweep_topics
+
+    numbers = _numbers(asked.pop("topics"))
+    for name in ("seeds", "test", "coherence", "words", "workers", "out"):
+        asked.pop(name)
+    folder = new_folder(None, "sweep") if out is None else Path(out)
+    if any((folder / name).exists() for name in FILES):
+        raise DataError(f"{folder} holds a sweep already; name another folder with --out, or remove it")
+    recipe = lda_recipe(
+        **asked, topics=numbers[0], evaluate_every=0, test=None, checkpoint_every=None, memory=None,
+        early_stopping=False, everything=False,
+    )  # fmt: skip
+    corpus = recipe.data()
+    assert not isinstance(corpus, str)
+    if not quiet:
+        say(f"{file}: {recipe.size(corpus)}, {test:.0%} of the documents held out")
+    found = sweep_topics(
+        corpus.data, numbers, model=recipe.model(workers), seeds=seeds, test=test, coherence=coherence.value,
+        words=words, vocabulary=corpus.vocabulary, seed=seed, verbose=0 if quiet else 1,
+    )  # fmt: skip
+    folder.mkdir(parents=True, exist_ok=True)
+    found.write(folder / "sweep.csv")
+    found.write(folder / "sweep.json")
+    found.plot(folder / "sweep.png", f"How many topics? {Path(file).name}")
+    if quiet:
+        return
+    heads, rows = found.cells()
+    table(None, heads, rows, numbers=heads)
+    say(found.note())
+    say(f"{folder}: {', '.join(FILES)}")
+    say(f"next: stretto train lda {file} --topics {found.best()}")
+
+
+def _numbers(text: str) -> list[int]:
+    """The numbers of topics that were asked for."""
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isascii() and part.isdigit() and int(part) > 0 for part in parts):
+        raise DataError(f"--topics {text}: give numbers of topics from 1 up, such as 10,20,50")
+    return [int(part) for part in parts]

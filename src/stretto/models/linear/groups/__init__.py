@@ -1,0 +1,1 @@
+"""Regressors whose penalty is of groups of coefficients: `GroupLasso`, `MultiTaskLasso`, `MultiTaskElasticNet`."""

@@ -1,0 +1,1 @@
+"""Regressors with another loss than squares: `PoissonRegressor` and `HuberElasticNet`."""

@@ -1,0 +1,1 @@
+"""Least squares with one or several outputs and penalties of groups of coefficients."""

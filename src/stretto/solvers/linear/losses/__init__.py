@@ -1,0 +1,1 @@
+"""Losses of sparse regression: value, gradient, curvature, intercept and dual objective."""
