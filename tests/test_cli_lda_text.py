@@ -143,6 +143,11 @@ def test_seed_words_from_files(folder: Path, tmp_path: Path) -> None:
         assert {"court", "judge"} <= set(best[0])
         assert "gene" in best[1]
     assert found[0] == found[1] != found[2]
+    table = stretto("topics", tmp_path / "run-seeds.toml").out
+    assert "name" in table
+    assert re.search(r"│ +0 │ +[0-9]+ │ law +│", table)
+    assert "topic 1, life: " in stretto("topics", tmp_path / "run-seeds.toml", "--topic", "1").out
+    assert '"titles":["law","life",' in (tmp_path / "run-seeds.toml" / "topics.html").read_text(encoding="utf-8")
     (tmp_path / "bad.toml").write_text("law = [")
     said = stretto("train", "lda", folder, "--seeds", tmp_path / "bad.toml", code=2).err
     assert "bad.toml: is no TOML" in said

@@ -251,6 +251,11 @@ def test_inference_and_more_documents_have_the_prior() -> None:
     assert model.topic_tokens_.sum() == pytest.approx(X.sum())
     assert np.array_equal(np.asarray(model.topics_.given), first)
     assert model.transform(X[:3]).sum(axis=1) == pytest.approx(1.0, abs=1e-5)
+    assert model.topic_names()[0] == "first"
+    merged = model.merge_topics(3, labels=[k % 3 for k in range(K)])
+    assert merged.topic_tokens_.sum() == pytest.approx(X.sum())
+    assert merged.seed_names_ == ["first", None, None]
+    assert merged.topic_names()[0] == "first"
 
 
 # --- what is refused ---------------------------------------------------------

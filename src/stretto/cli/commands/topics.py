@@ -94,9 +94,9 @@ def topics(
     view = browse(model, words=words)
     if topic:
         for number in topic:
-            print_topic(view, number)
+            print_topic(view, number, model.seed_names_)
     else:
-        print_topics(view, words=words, most=None if everything else 20)
+        print_topics(view, words=words, most=None if everything else 20, named=model.seed_names_)
 
 
 def load(run: Path) -> LatentDirichletAllocation:
@@ -107,18 +107,23 @@ def load(run: Path) -> LatentDirichletAllocation:
     return LatentDirichletAllocation.load(model_file(run))
 
 
-def print_topics(view: TopicView, *, words: int, most: int | None) -> None:
-    """A table of topics, the largest first. most: how many, None for all."""
+def print_topics(view: TopicView, *, words: int, most: int | None, named: list[str | None] | None = None) -> None:
+    """A table of topics, the largest first. most: how many, None for all. named: the names of topics with seeds."""
     order = sorted(range(len(view.words)), key=lambda k: (-int(view.tokens[k]), k))
     shown = order[:most]
-    rows = [(str(k), f"{int(view.tokens[k]):,}", " ".join(view.words[k][:words])) for k in shown]
+    names = [[] if named is None else [named[k] or ""] for k in shown]
+    rows = [
+        (str(k), f"{int(view.tokens[k]):,}", *name, " ".join(view.words[k][:words]))
+        for k, name in zip(shown, names, strict=True)
+    ]
+    columns = ("topic", "tokens", *([] if named is None else ["name"]), "words")
     left = len(order) - len(shown)
     title = f"the {len(shown)} largest of {len(order):,} topics (--all shows every one)" if left else "topics"
-    table(title, ("topic", "tokens", "words"), rows, numbers=("topic", "tokens"))
+    table(title, columns, rows, numbers=("topic", "tokens"))
 
 
-def print_topic(view: TopicView, number: int) -> None:
-    """One topic in detail: its words with their probabilities, and the topics most like it."""
+def print_topic(view: TopicView, number: int, named: list[str | None] | None = None) -> None:
+    """One topic in detail: its name by seeds, words with their probabilities, and the topics most like it."""
     count = len(view.words)
     if number >= count:
         raise DataError(f"there is no topic {number}: the model has {count:,}, numbered from 0 to {count - 1:,}")
@@ -126,7 +131,9 @@ def print_topic(view: TopicView, number: int) -> None:
     rows = [
         (word, f"{weight:.4f}") for word, weight in zip(view.words[number], view.weights[number].tolist(), strict=False)
     ]
-    say(f"topic {number}: {int(view.tokens[number]):,} tokens, {share:.2%} of all")
+    name = None if named is None else named[number]
+    called = f"topic {number}" if name is None else f"topic {number}, {name}"
+    say(f"{called}: {int(view.tokens[number]):,} tokens, {share:.2%} of all")
     table(None, ("word", "probability"), rows, numbers=("probability",))
     pairs = zip(view.similar[number].tolist(), view.similarity[number].tolist(), strict=True)
     alike = [(str(k), f"{likeness:.3f}", " ".join(view.words[k][:10])) for k, likeness in pairs]

@@ -99,7 +99,7 @@ class LdaRecipe(Recipe):
         view = browse(model, corpus, title=folder.resolve().name)
         write_topics(folder / BROWSER, view)
         if not quiet:
-            print_topics(view, words=10, most=None if self.show_all else 20)
+            print_topics(view, words=10, most=None if self.show_all else 20, named=model.seed_names_)
         return [f"{BROWSER} to look through"]
 
     def lasting(self, epochs: int) -> LdaRecipe:

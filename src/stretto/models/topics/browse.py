@@ -35,6 +35,7 @@ class FittedTopics(Protocol):
 
     topics_: Topics
     vocabulary_: list[str] | None
+    seed_names_: list[str | None] | None
     history_: list[dict[str, float]]
     n_iter_: int
     fingerprint_: str
@@ -102,7 +103,7 @@ def browse(
         facts=facts,
         history=likelihoods(model),
         coherence=score,
-        names=topic_names(topics, names),
+        names=topic_names(topics, names, given=model.seed_names_),
         places=spots,
     )
 
