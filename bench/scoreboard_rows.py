@@ -107,6 +107,18 @@ def pairs(options: Options) -> list[tuple[str, str]]:
     ]
 
 
+def slow_everywhere(work: str, options: Options) -> frozenset[str]:
+    """The peers that are left out of every cell of a work that was asked for."""
+    divisors = DIVISORS if work != PATH else DIVISORS[-1:]
+    cells = [(name, work, penalty_of(divisor)) for name, one in pairs(options) if one == work for divisor in divisors]
+    return frozenset.intersection(*(options.slow.get(cell, frozenset()) for cell in cells))
+
+
+def penalty_of(divisor: int) -> str:
+    """What a row calls its penalty."""
+    return f"λ_max / {divisor}"
+
+
 def linear_rows(options: Options) -> Iterator[Row]:
     """Rows of the linear models."""
     compiled: set[tuple[str, bool]] = set()
@@ -117,8 +129,10 @@ def linear_rows(options: Options) -> Iterator[Row]:
             if (key := (work, problem.sparse)) not in compiled:
                 compiled.add(key)
                 small = _posed(work, scoreboard_linear.tiny(*key).data, 10)
-                for fit in scoreboard_programs.programs(small, options.threads).values():
-                    fit(1e-3)
+                late = slow_everywhere(work, options)
+                for title, fit in scoreboard_programs.programs(small, options.threads).items():
+                    if title not in late:  # compiling takes longer than most rows
+                        fit(1e-3)
             yield _measured(problem, name, options)
 
 
@@ -128,7 +142,7 @@ def _posed(work: str, data: scoreboard_sets.LinearSet, divisor: int) -> scoreboa
 
 
 def _measured(problem: scoreboard_linear.LinearProblem, name: str, options: Options) -> Row:
-    penalty = f"λ_max / {problem.divisor}"
+    penalty = penalty_of(problem.divisor)
     slow = options.slow.get((name, problem.work, penalty), frozenset())
     made = scoreboard_programs.programs(problem, options.threads)
     programs = {title: fit for title, fit in made.items() if title not in slow}

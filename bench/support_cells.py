@@ -195,6 +195,14 @@ def rows() -> dict[str, Row]:
         ),
         _linear("LogisticRegression, one against the rest", _logistic(multi_class="ovr", l1_ratio=1.0), 3),
         _linear("LogisticRegression, two classes, svrg", _logistic(solver="svrg"), 2),
+        _linear("FactorizationMachine, logistic", lambda **where: st.FactorizationMachine(random_state=0, **where), 2),
+        _linear(
+            "FactorizationMachine, squared, field-aware",
+            lambda **where: st.FactorizationMachine(
+                4, loss="squared", field_aware=True, fields=np.arange(30) % 3, random_state=0, **where
+            ),
+            0,
+        ),
         _linear("LinearSVC", lambda **where: st.LinearSVC(random_state=0, **where), 3),
     ]
     found += [_loop(case) for case in cases.LOOPS]

@@ -159,6 +159,16 @@ SUBJECTS: dict[str, Subject] = {
     "LinearSVC hinge": Subject(
         st.LinearSVC, two_classes, _SCORES, {"loss": "hinge", "C": 0.1, "max_iter": 30, "n_jobs": 1}, ("max_iter",)
     ),
+    "FactorizationMachine": Subject(
+        st.FactorizationMachine, two_classes, _CLASSES, {"max_iter": 2, "n_jobs": 1}, ("max_iter", "n_components")
+    ),
+    "FactorizationMachine squared": Subject(
+        st.FactorizationMachine,
+        regression,
+        _LINEAR,
+        {"loss": "squared", "max_iter": 2, "n_components": 3, "early_stopping": True, "n_jobs": 1},
+        ("max_iter", "n_components"),
+    ),
     "LatentDirichletAllocation": Subject(
         st.LatentDirichletAllocation,
         counts,

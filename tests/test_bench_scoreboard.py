@@ -22,7 +22,7 @@ from bench.peak_memory import growth_of_a_call
 from bench.process_copy import in_copy
 from bench.same_objective import Finish, Race
 from bench.scoreboard_pages import PAGES, Page, number, other_rows
-from bench.scoreboard_rows import OURS, Options, Row, slow_peers
+from bench.scoreboard_rows import OURS, Options, Row, slow_everywhere, slow_peers
 
 
 def _row(ours: float, *peers: float | None, reached: bool = True) -> Row:
@@ -109,6 +109,14 @@ def test_the_table_of_the_readme_is_replaced(tmp_path: Path) -> None:
     assert "old" not in text
     assert text.startswith("a\n")
     assert text.endswith("\nb\n")
+
+
+def test_a_peer_is_not_compiled_if_it_is_left_out_everywhere() -> None:
+    only, name = ("=lasso / dense 7k × 28",), "dense 7k × 28"
+    slow = {(name, "lasso", "λ_max / 10"): frozenset({"a", "b"}), (name, "lasso", "λ_max / 100"): frozenset({"b", "c"})}
+    assert slow_everywhere("lasso", Options(only, slow=slow)) == {"b"}
+    del slow[name, "lasso", "λ_max / 100"]  # not measured with one thread
+    assert slow_everywhere("lasso", Options(only, slow=slow)) == frozenset()
 
 
 def test_the_gate_names_slow_cells_and_a_share_that_is_too_small() -> None:

@@ -106,6 +106,7 @@ def test_what_is_loaded_is_seen(ready: Ready, tmp_path: Path) -> None:
         "enet_path",
         "LogisticRegression",
         "LinearSVC",
+        "FactorizationMachine",
         "Threads",
     ],
 )

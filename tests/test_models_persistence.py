@@ -36,6 +36,7 @@ MODELS: dict[str, Callable[[], Any]] = {
     "LogisticRegressionCV": lambda: st.LogisticRegressionCV(Cs=3, l1_ratios=[0.5, 1.0], cv=3).fit(X, TEXT),
     "three classes": lambda: st.LogisticRegression(0.5, l1_ratio=1.0).fit(X, TEXT),
     "LinearSVC": lambda: st.LinearSVC(0.5, loss="hinge", class_weight="balanced").fit(X, TEXT),
+    "FactorizationMachine": lambda: st.FactorizationMachine(3, max_iter=2, random_state=0).fit(X, Y > 0),
     "objects": lambda: st.LogisticRegression().fit(X, TEXT.astype(object)),
     "scheduled": lambda: st.Lasso(0.1, schedule=st.schedule.cyclic(), max_iter=500).fit(X, Y),
     "MatrixFactorization": lambda: st.MatrixFactorization(3, max_iter=2, random_state=0).fit(abs(X)),

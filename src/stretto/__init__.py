@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from stretto.models.factorization.new_rows import NewRows
     from stretto.models.factorization.serving.explanation import Explanation
     from stretto.models.factorization.serving.recommender import Recommender
+    from stretto.models.factorization_machine.estimator import FactorizationMachine
     from stretto.models.linear.cross_validation.elastic_net_cv import ElasticNetCV
     from stretto.models.linear.cross_validation.lasso_cv import LassoCV
     from stretto.models.linear.cross_validation.logistic_cv import LogisticRegressionCV
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from stretto.models.linear.svc import LinearSVC
     from stretto.models.topics.analysis.sweep import sweep_topics
     from stretto.models.topics.estimator import LatentDirichletAllocation
+    from stretto.observe.page.front import dashboard, report
     from stretto.plan.plan import Plan
     from stretto.programs.coordinates.regression import SparseRegression
     from stretto.programs.program import Program, program
@@ -84,6 +86,7 @@ _SHELF = {
     "GroupLasso": "stretto.models.linear.groups.group_lasso:GroupLasso",
     "HuberElasticNet": "stretto.models.linear.losses.huber:HuberElasticNet",
     "Explanation": "stretto.models.factorization.serving.explanation:Explanation",
+    "FactorizationMachine": "stretto.models.factorization_machine.estimator:FactorizationMachine",
     "IdMap": "stretto.data.records.ids:IdMap",
     "Lasso": "stretto.models.linear.lasso:Lasso",
     "LassoCV": "stretto.models.linear.cross_validation.lasso_cv:LassoCV",
@@ -119,6 +122,7 @@ _SHELF = {
     "buffer": "stretto.state.buffer:buffer",
     "cocoa": "stretto.tasks.cocoa.task:cocoa",
     "cross_validate": "stretto.evaluation.cross_validation:cross_validate",
+    "dashboard": "stretto.observe.page.front:dashboard",
     "dense": "stretto.data.records.dense:dense",
     "enet_path": "stretto.models.linear.path:enet_path",
     "epochs": "stretto.runtime.epochs:epochs",
@@ -142,6 +146,7 @@ _SHELF = {
     "random_share": "stretto.consistency.replication:random_share",
     "read": "stretto.data.reading.read:read",
     "read_text": "stretto.data.documents.read_text:read_text",
+    "report": "stretto.observe.page.front:report",
     "round_robin": "stretto.consistency.replication:round_robin",
     "run": "stretto.entry:run",
     "samples": "stretto.data.records.samples:samples",
@@ -175,6 +180,7 @@ __all__ = [
     "ElasticNet",
     "ElasticNetCV",
     "Explanation",
+    "FactorizationMachine",
     "GroupLasso",
     "HuberElasticNet",
     "IdMap",
@@ -211,6 +217,7 @@ __all__ = [
     "buffer",
     "cocoa",
     "cross_validate",
+    "dashboard",
     "dense",
     "enet_path",
     "epochs",
@@ -234,6 +241,7 @@ __all__ = [
     "random_share",
     "read",
     "read_text",
+    "report",
     "round_robin",
     "run",
     "samples",

@@ -5,6 +5,7 @@
     │   └── FormatError      a file does not say what its format promises; carries file and line
     ├── PlanError            a plan cannot be made, or was refused before any work (also a ValueError)
     │   ├── NotEnoughMemory  the estimate exceeds the budget; carries need and budget in bytes
+    │   ├── NotOffered       an estimator with these parameters has no such method (also an AttributeError)
     │   ├── NotARuntime      what was given as runtime= is not one, or cannot run this (also a TypeError)
     │   └── LoopError        a loop that cannot be compiled; carries file and line, shows the line
     ├── RunError             something failed while running
@@ -133,6 +134,17 @@ class NotEnoughMemory(PlanError):
         self.need, self.budget = need, budget
         unit, name = (2**30, "GiB") if need >= 2**28 else (2**20, "MiB") if need >= 2**18 else (2**10, "KiB")
         super().__init__(f"the plan needs {need / unit:.2f} {name} and may use {budget / unit:.2f} {name}; {remedy}")
+
+
+class NotOffered(PlanError, AttributeError):
+    """The estimator does not have this method with its present parameters. Also an `AttributeError`.
+
+    Examples
+    --------
+    >>> import stretto as st
+    >>> hasattr(st.FactorizationMachine(loss="squared"), "predict_proba")
+    False
+    """
 
 
 class NotARuntime(PlanError, TypeError):

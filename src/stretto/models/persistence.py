@@ -18,6 +18,7 @@ from stretto.errors import DataError, PlanError
 _KINDS = {
     "matrix-factorization": ("MatrixFactorization", "`stretto train mf`", "`stretto recommend`"),
     "latent-dirichlet-allocation": ("LatentDirichletAllocation", "`stretto train lda`", "`stretto topics`"),
+    "factorization-machine": ("FactorizationMachine", "", ""),
     "lasso": ("Lasso", "", ""),
     "elastic-net": ("ElasticNet", "", ""),
     "group-lasso": ("GroupLasso", "", ""),

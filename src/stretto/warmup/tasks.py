@@ -100,6 +100,8 @@ def _regressions() -> list[WarmupTask]:
         made.append(WarmupTask(f"groups and losses, {kind}, {dtype}", "groups", partial(_penalise, kind, dtype)))
     for kind, dtype in kinds:
         made.append(WarmupTask(f"CoCoA, {kind}, {dtype}", "cocoa", partial(_exchange, kind, dtype)))
+    for dtype in ("float64", "float32"):
+        made.append(WarmupTask(f"factorization machines, {dtype}", "machines", partial(_machines, dtype)))
     return [*made, WarmupTask("rounds of a schedule", "rounds", _rounds)]
 
 
@@ -242,6 +244,14 @@ def _separate(kind: str, dtype: str) -> None:
         LinearSVC(max_iter=5).fit(matrix, y > 0)
         LinearSVC(solver="sgd", max_iter=30).fit(matrix, y > 0)
         LogisticRegression(solver="svrg", max_iter=2).fit(matrix, y > 0)
+
+
+def _machines(dtype: str) -> None:
+    """Factorization machines with a part that is held out."""
+    from stretto.models.factorization_machine.estimator import FactorizationMachine
+
+    X, y = _samples(200, 30, dtype)
+    FactorizationMachine(3, max_iter=2, early_stopping=True).fit(X, y > 0).predict(X)
 
 
 def _exchange(kind: str, dtype: str) -> None:

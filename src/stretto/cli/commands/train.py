@@ -76,6 +76,7 @@ def mf(
     early_stopping: o.EarlyOption = False,
     quiet: o.QuietOption = False,
     verbose: o.VerboseOption = False,
+    dashboard: o.DashboardOption = False,
 ) -> None:
     """Factorise a matrix of ratings (users × items): recommendations from a ratings file.
 
@@ -89,7 +90,8 @@ def mf(
     from stretto.cli.runtime_option import place
 
     where, recipe = place(runtime, workers, nodes), mf_recipe(**asked)
-    run(recipe, new_folder(out, "mf"), workers=workers, runtime=where, verbose=0 if quiet else 1 + verbose)
+    level = 0 if quiet else 1 + verbose
+    run(recipe, new_folder(out, "mf"), workers=workers, runtime=where, verbose=level, dashboard=dashboard)
 
 
 @app.command("lda", cls=Command, epilog=LDA_EXAMPLES)
@@ -144,6 +146,7 @@ def lda(
     everything: o.AllTopicsOption = False,
     quiet: o.QuietOption = False,
     verbose: o.VerboseOption = False,
+    dashboard: o.DashboardOption = False,
 ) -> None:
     """Find the topics of a collection of documents: latent Dirichlet allocation from text or from word counts.
 
@@ -156,4 +159,5 @@ def lda(
     from stretto.cli.runtime_option import place
 
     where, recipe = place(runtime, workers, nodes), lda_recipe(**asked)
-    run(recipe, new_folder(out, "lda"), workers=workers, runtime=where, verbose=0 if quiet else 1 + verbose)
+    level = 0 if quiet else 1 + verbose
+    run(recipe, new_folder(out, "lda"), workers=workers, runtime=where, verbose=level, dashboard=dashboard)

@@ -51,7 +51,7 @@ class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
 
     def _classes(self, given: LinearInput) -> tuple[NDArray[Any], NDArray[np.int64], Floats]:
         """(classes [k], class index of each sample [n], sample weights times class weights [n])."""
-        classes, which = _two_classes(given.y) or _any_classes(given.y)
+        classes, which = class_indices(given.y)
         if len(classes) < 2:
             raise DataError(
                 f"{type(self).__name__} needs samples of at least 2 classes; "
@@ -87,8 +87,13 @@ class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
         return np.asarray(self.classes_[best])
 
 
-def _any_classes(y: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
+def class_indices(y: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
     """(classes [k], class index of each sample [n]), by scikit-learn's rules for what classes may be."""
+    return _two_classes(y) or _any_classes(y)
+
+
+def _any_classes(y: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """`class_indices` for any y."""
     check_classification_targets(y)
     classes, which = np.unique(y, return_inverse=True)
     return classes, which.astype(np.int64)

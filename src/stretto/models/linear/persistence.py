@@ -18,16 +18,17 @@ _FORMATS = {
     "MultiTaskLasso": "stretto/multi-task-lasso/1",
     "PoissonRegressor": "stretto/poisson-regressor/1",
     "ElasticNetCV": "stretto/elastic-net-cv/1",
+    "FactorizationMachine": "stretto/factorization-machine/1",
     "Lasso": "stretto/lasso/1",
     "LassoCV": "stretto/lasso-cv/1",
     "LinearSVC": "stretto/linear-svc/1",
     "LogisticRegressionCV": "stretto/logistic-regression-cv/1",
     "LogisticRegression": "stretto/logistic-regression/1",
 }
-# Attributes of all linear models; each has some of them.
+# Attributes of all linear models; each has some of them, unless its class lists others in `_saved_arrays`.
 _ARRAYS = ("coef_", "intercept_", "dual_gap_", "objective_", "n_iter_", "alphas_", "mse_path_",
     "Cs_", "l1_ratios_", "scores_", "coefs_paths_",)  # fmt: skip
-_PLAIN = ("n_features_in_", "fingerprint_", "alpha_", "l1_ratio_", "C_")
+_PLAIN = ("n_features_in_", "fingerprint_", "alpha_", "l1_ratio_", "C_", "l2_", "l2_factors_", "history_")
 
 
 def _format(kind: type) -> str:
@@ -38,7 +39,8 @@ def _format(kind: type) -> str:
 def save(model: Any, path: str | Path) -> None:
     """Write the model atomically to one file."""
     parameters = savable(type(model).__name__, _weights(model.get_params(deep=False)), schedule=None)
-    arrays = {name: np.asarray(getattr(model, name)) for name in _ARRAYS if hasattr(model, name)}
+    names = getattr(model, "_saved_arrays", _ARRAYS)
+    arrays = {name: np.asarray(getattr(model, name)) for name in names if hasattr(model, name)}
     about: dict[str, Any] = {
         "parameters": parameters,
         "fitted": {name: getattr(model, name) for name in _PLAIN if hasattr(model, name)},

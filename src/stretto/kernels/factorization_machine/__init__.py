@@ -1,0 +1,1 @@
+"""Compiled loops of factorization machines: laying out mini-batches, epochs, predictions."""

@@ -1,0 +1,1 @@
+"""`FactorizationMachine`: parameters, input, fitting, prediction."""

@@ -1,0 +1,1 @@
+"""Factorization machines by AdaGrad over mini-batches."""
