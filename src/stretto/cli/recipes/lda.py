@@ -66,14 +66,14 @@ class LdaRecipe(Recipe):
         return LatentDirichletAllocation(**self.parameters, n_jobs=workers, memory=self.memory)
 
     def fit(self, model: LatentDirichletAllocation, data: Corpus | TextCounts | str, session: Session) -> None:
-        X, words = self._documents(data)
+        X, words = self.inputs(data)
         model.fit(X, validation=self.test or None, vocabulary=words, session=session)
 
     def plan(self, model: LatentDirichletAllocation, data: Corpus | TextCounts | str) -> Plan:
-        X, words = self._documents(data)
+        X, words = self.inputs(data)
         return model.plan(X, validation=self.test or None, vocabulary=words)
 
-    def _documents(self, data: Corpus | TextCounts | str) -> tuple[Any, Any]:
+    def inputs(self, data: Corpus | TextCounts | str) -> tuple[Any, Any]:
         """(documents, their words) as the estimator takes them."""
         if isinstance(data, str):
             return data, self.vocabulary
@@ -147,7 +147,8 @@ def lda_recipe(
     *,
     file: str,
     vocab: str | None,
-    seeds: str | None,
+    seeds: str | None = None,
+    seed_weight: float | None = None,
     test: float | None,
     checkpoint_every: str | None,
     memory: str | None,
@@ -157,7 +158,8 @@ def lda_recipe(
     **asked: Any,
 ) -> LdaRecipe:
     """The recipe of the options of `stretto train lda`."""
-    asked |= {"early_stopping": early_stopping, "seeds": None if seeds is None else read_seeds(seeds)}
+    asked |= {"early_stopping": early_stopping, "seed_weight": seed_weight}
+    asked["seeds"] = None if seeds is None else read_seeds(seeds)
     text = text_settings(file, asked, quiet=quiet)
     if text is not None and vocab not in (None, "none"):
         raise DataError("--vocab names the columns of a file of counts; text brings its own words: leave --vocab out")
