@@ -211,6 +211,7 @@ def test_the_curve_rises_with_the_likelihood() -> None:
         ("coherence", np.zeros(5, np.float32), r"coherence has shape \[5\]"),
         ("places", np.zeros((5, 2)), r"places has shape \[5, 2\]"),
         ("names", ["a"] * 5, "names has 5 entries"),
+        ("relevant", [[]] * 5, "relevant has 5 lists"),
     ],
 )
 def test_what_does_not_fit_together_is_refused(field: str, value: Any, message: str) -> None:
@@ -380,6 +381,28 @@ def test_arrow_keys_go_from_circle_to_circle(opened: Browser) -> None:
         opened.press(key)
         assert opened.texts("#name") == [f"Topic {here}"]
     assert opened.js("document.activeElement.id") == "map"
+
+
+def test_words_are_ordered_by_relevance(browser: Browser, tmp_path: Path) -> None:
+    words = [("the", 0.5, 0.5), ("tea", 0.2, 0.02), (NASTY, 0.1, 0.001)]
+    view = make_view(
+        2, 2, words=[["the", "tea"], ["the", "a"]], relevant=[words, [("the", 0.6, 0.5), ("a", 0.2, 0.2)]],
+        weights=np.array([[0.5, 0.2], [0.6, 0.2]], np.float32),
+    )  # fmt: skip
+    browser.open(write_topics(tmp_path / "relevance.html", view), "#topic-0")
+    assert browser.texts("#words button") == ["the", "tea"]
+    for weight in (0.0, 0.5, 0.9, 1.0):
+        browser.js(f"(relevance.value = {weight}, relevance.dispatchEvent(new Event('input')))")
+        score = {word: weight * np.log(p) + (1 - weight) * np.log(p / share) for word, p, share in words}
+        assert browser.texts("#words button") == sorted(score, key=lambda word: -score[word])[:2]
+        assert browser.texts("#relevance-value") == [f"λ = {weight:.1f}"]
+    browser.js("relevance.focus()")
+    browser.press("ArrowLeft")
+    assert browser.texts("#name") == ["Topic 0"]  # the key moves the slider
+    assert browser.js("[typeof window.ran, document.querySelectorAll('b, img').length]") == ["undefined", 0]
+    assert browser.problems == []
+    browser.open(write_topics(tmp_path / "without.html", make_view(2)))
+    assert browser.js("document.querySelector('#relevance-row').hidden")
 
 
 def test_names_are_shown_as_text(browser: Browser, tmp_path: Path) -> None:
