@@ -65,6 +65,7 @@ NAMES = {
     "lda": "topic models to the same log-likelihood, beside tomotopy, scikit-learn and gensim",
     "lda_scale": "topic models at 1 to 16 threads, and for 100 to 10,000 topics",
     "lda_samplers": "the exact sampler of topic models beside Metropolis-Hastings steps, for 50 to 5,000 topics",
+    "text_topics": "a folder of 20,000 text files to a page of topics, beside scikit-learn with tomotopy and gensim",
     "lda_perplexity": "topic models to the same held-out perplexity, beside tomotopy; one judge for both",
     "lda_inference": "topic shares of unseen documents, beside tomotopy",
     "lda_memory": "a corpus larger than memory: speed and peak memory",
