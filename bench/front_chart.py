@@ -1,8 +1,8 @@
 """The chart of the front page: times as fast as the best peer, by kind of work.
 
 `python -m bench front_chart` draws docs/images/peers.png from the rows that the other benchmarks left: those of the
-scoreboard at one thread, and the pages of factorisation, topics, recommendation and support vector machines. It measures
-nothing. A problem that we did not solve in time counts as slower, and is left out of the range.
+scoreboard at one thread, and the pages of factorisation, topics, recommendation and support vector machines. It
+measures nothing. A problem that we did not solve in time counts as slower, and is left out of the range.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ WORDS = [f"w{w}" for w in range(120)]
 
 
 def swept(**given: Any) -> TopicSweep:
-    return st.sweep_topics(X, [6, 3], **{"model": MODEL, "seeds": 2, "vocabulary": WORDS, **given})
+    return st.sweep_topics(X, [6, 3], **{"model": MODEL, "random_states": 2, "vocabulary": WORDS, **given})
 
 
 @pytest.fixture(scope="module")
@@ -61,14 +61,14 @@ def test_threads_change_no_number(sweep: TopicSweep) -> None:
 
 
 def test_stability_is_the_mean_over_pairs_of_seeds() -> None:
-    found = st.sweep_topics(X, [4], model=MODEL, seeds=[5, 7, 9])
+    found = st.sweep_topics(X, [4], model=MODEL, random_states=[5, 7, 9])
     pairs = {(a, b): found.model(4, a).match(found.model(4, b)) for a, b in combinations((5, 7, 9), 2)}
     assert found.table[0].stability == pytest.approx(np.mean([match.mean for match in pairs.values()]))
     assert [run.seed for run in found.runs] == [5, 7, 9]
     assert found.runs[1].stability == pytest.approx((pairs[5, 7].mean + pairs[7, 9].mean) / 2)
     first = (pairs[5, 7].similarity + pairs[5, 9].similarity) / 2
     np.testing.assert_allclose([topic.stability for topic in found.topics], first)
-    one = st.sweep_topics(X, [4], model=MODEL, seeds=[5])
+    one = st.sweep_topics(X, [4], model=MODEL, random_states=[5])
     assert math.isnan(one.table[0].stability)
     assert math.isnan(one.table[0].perplexity_sd)
     assert one.runs[0].perplexity == found.runs[0].perplexity
@@ -124,8 +124,8 @@ def test_other_documents_and_measures_of_coherence(sweep: TopicSweep) -> None:
         ({"n_components": []}, "different numbers of topics"),
         ({"n_components": [5, 5]}, "different numbers of topics"),
         ({"n_components": [0]}, "n_components"),
-        ({"seeds": 0}, "seeds"),
-        ({"seeds": [1, 1]}, "different seeds"),
+        ({"random_states": 0}, "random_states"),
+        ({"random_states": [1, 1]}, "different ones"),
         ({"test": 1.0}, "test must be"),
         ({"coherence": "c_v"}, "coherence must be"),
         ({"model": st.LatentDirichletAllocation(memory="1GiB")}, "leave memory out"),
@@ -162,7 +162,7 @@ def run(docword: Path) -> Path:
 
 
 def test_a_sweep_prints_its_table_and_leaves_files(docword: Path, tmp_path: Path) -> None:
-    options = ["--topics", "2,4", "--seeds", "2", "--epochs", "6", "--words", "5"]
+    options = ["--topics", "2,4", "--repeats", "2", "--epochs", "6", "--words", "5"]
     done = stretto("sweep", docword, *options, "--workers", "1", "--out", tmp_path / "s")
     assert "200 documents × 100 words" in done.out
     assert "4/4  4 topics, seed 1: perplexity " in done.err
@@ -173,7 +173,7 @@ def test_a_sweep_prints_its_table_and_leaves_files(docword: Path, tmp_path: Path
     assert whole["topics"][0]["name"].startswith("word")
     assert f"--topics {min(whole['table'], key=lambda row: row['perplexity'])['n_components']}" in done.out
     model = st.LatentDirichletAllocation(max_iter=6, evaluate_every=0)
-    same = st.sweep_topics(docword, [2, 4], model=model, seeds=2, words=5)
+    same = st.sweep_topics(docword, [2, 4], model=model, random_states=2, words=5)
     assert [row["perplexity"] for row in whole["runs"]] == [row.perplexity for row in same.runs]
     assert stretto("sweep", docword, *options, "--workers", "3", "--out", tmp_path / "t", "-q").out == ""
     other = json.loads((tmp_path / "t" / "sweep.json").read_text())

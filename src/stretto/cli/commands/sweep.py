@@ -14,7 +14,7 @@ from stretto.errors import DataError
 
 EXAMPLES = (
     "Examples:\n\nstretto sweep docword.txt.gz --topics 10,20,50,100\n\n"
-    "stretto sweep docword.txt.gz --topics 50,100,200 --seeds 5 --epochs 200 --out runs/how-many\n\n"
+    "stretto sweep docword.txt.gz --topics 50,100,200 --repeats 5 --epochs 200 --out runs/how-many\n\n"
     "stretto sweep docword.txt.gz --topics 20,40,80 --optimize-every 10 --test 0.2"
 )
 FILES = ("sweep.csv", "sweep.json", "sweep.png")
@@ -30,7 +30,9 @@ def sweep(
     topics: Annotated[
         str, typer.Option("--topics", "-k", help="Numbers of topics to try.", metavar="N,N,…")
     ] = "10,20,50,100",
-    seeds: Annotated[int, typer.Option("--seeds", help="Fits of each number, with seeds 0, 1, 2, …", min=1)] = 3,
+    repeats: Annotated[
+        int, typer.Option("--repeats", help="Fits of each number, with random states 0, 1, 2, …", min=1)
+    ] = 3,
     test: Annotated[
         float, typer.Option("--test", help="Share of the documents held out to measure on.", min=0.001, max=0.9)
     ] = 0.1,
@@ -79,7 +81,7 @@ def sweep(
     from stretto.models.topics.analysis.sweep import sweep_topics
 
     numbers = _numbers(asked.pop("topics"))
-    for name in ("seeds", "test", "coherence", "words", "workers", "out"):
+    for name in ("repeats", "test", "coherence", "words", "workers", "out"):
         asked.pop(name)
     folder = new_folder(None, "sweep") if out is None else Path(out)
     if any((folder / name).exists() for name in FILES):
@@ -94,7 +96,7 @@ def sweep(
         say(f"{file}: {recipe.size(corpus)}, {test:.0%} of the documents held out")
     X, vocabulary = recipe.inputs(corpus)
     found = sweep_topics(
-        X, numbers, model=recipe.model(workers), seeds=seeds, test=test, coherence=coherence.value,
+        X, numbers, model=recipe.model(workers), random_states=repeats, test=test, coherence=coherence.value,
         words=words, vocabulary=vocabulary, seed=seed, verbose=0 if quiet else 1,
     )  # fmt: skip
     folder.mkdir(parents=True, exist_ok=True)

@@ -40,7 +40,7 @@ def sweep_topics(
     n_components: Sequence[int] = (10, 20, 50, 100),
     *,
     model: LatentDirichletAllocation | None = None,
-    seeds: int | Sequence[int] = 3,
+    random_states: int | Sequence[int] = 3,
     test: float = 0.1,
     coherence: str = "npmi",
     words: int = 10,
@@ -60,7 +60,7 @@ def sweep_topics(
         Numbers of topics.
     model : LatentDirichletAllocation or None, default None
         The estimator with all other parameters; it is cloned, never fitted itself. None: the defaults.
-    seeds : int or sequence of int, default 3
+    random_states : int or sequence of int, default 3
         Seeds of the fits, or how many: 0, 1, 2, … With one seed there is no stability.
     test : float, default 0.1
         Share of the documents held out.
@@ -89,11 +89,11 @@ def sweep_topics(
     >>> import numpy as np, stretto as st
     >>> X = np.random.default_rng(0).poisson(0.5, (40, 30))
     >>> model = st.LatentDirichletAllocation(max_iter=5)
-    >>> sweep = st.sweep_topics(X, [2, 3], model=model, seeds=2)
+    >>> sweep = st.sweep_topics(X, [2, 3], model=model, random_states=2)
     >>> [row.n_components for row in sweep.table]
     [2, 3]
     """
-    made, numbers, draws = _template(model, n_jobs), _numbers(n_components), _seeds(seeds)
+    made, numbers, draws = _template(model, n_jobs), _numbers(n_components), _random_states(random_states)
     checks.choice("coherence", coherence, MEASURES)
     checks.number("words", words, least=2, whole=True)
     checks.number("test", test, above=0, below=1)
@@ -150,12 +150,12 @@ def _numbers(given: Sequence[int]) -> list[int]:
     return sorted(found)
 
 
-def _seeds(given: int | Sequence[int]) -> list[int]:
+def _random_states(given: int | Sequence[int]) -> list[int]:
     if np.ndim(given) == 0:
-        return list(range(whole("seeds", given, least=1, who="sweep_topics")))
-    found = [whole("seeds", draw, least=0, who="sweep_topics") for draw in np.asarray(given)]
+        return list(range(whole("random_states", given, least=1, who="sweep_topics")))
+    found = [whole("random_states", draw, least=0, who="sweep_topics") for draw in np.asarray(given)]
     if not found or len(set(found)) < len(found):
-        raise DataError(f"seeds is {list(found)}; give different seeds, such as [0, 1, 2]")
+        raise DataError(f"random_states is {list(found)}; give different ones, such as [0, 1, 2]")
     return found
 
 

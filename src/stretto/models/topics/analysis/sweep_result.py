@@ -146,7 +146,7 @@ class TopicSweep:
     models: dict[tuple[int, int], LatentDirichletAllocation] = field(repr=False)
 
     @property
-    def seeds(self) -> list[int]:
+    def random_states(self) -> list[int]:
         """Seeds of the fits."""
         return list(dict.fromkeys(run.seed for run in self.runs))
 
@@ -187,7 +187,7 @@ class TopicSweep:
         seed : int or None, default None
             Seed of its fit; None for the first.
         """
-        wanted = self.best() if n_components is None else n_components, self.seeds[0] if seed is None else seed
+        wanted = self.best() if n_components is None else n_components, self.random_states[0] if seed is None else seed
         if wanted not in self.models:
             known = ", ".join(f"{K} topics with seed {draw}" for K, draw in self.models)
             raise DataError(f"there is no model of {wanted[0]} topics with seed {wanted[1]}; there are {known}")
@@ -239,9 +239,9 @@ class TopicSweep:
             "perplexity": "held-out perplexity (lower is better)",
             "coherence": f"mean coherence ({_MEASURES[self.measure]}, higher is better)",
         }
-        if len(self.seeds) > 1:
+        if len(self.random_states) > 1:
             labels["stability"] = "similarity of topics between seeds (0 to 1)"
-        table, draws = self.table, len(self.seeds)
+        table, draws = self.table, len(self.random_states)
         panels = {
             label: (
                 np.array([getattr(run, name) for run in self.runs]).reshape(-1, draws),
@@ -269,7 +269,11 @@ class TopicSweep:
 
     def note(self) -> str:
         """The line below the table."""
-        seeds = "one seed" if len(self.seeds) == 1 else f"mean ± standard deviation of {len(self.seeds)} seeds"
+        seeds = (
+            "one seed"
+            if len(self.random_states) == 1
+            else f"mean ± standard deviation of {len(self.random_states)} seeds"
+        )
         return (
             f"{seeds}; perplexity of {self.held_tokens:,} tokens of {self.held_documents:,} held-out documents; "
             f"coherence: {_MEASURES[self.measure]}; * best"
