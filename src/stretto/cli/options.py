@@ -457,6 +457,13 @@ EveryOption = Annotated[
         show_default="by what saving costs",
     ),
 ]
+UserFeaturesOption = Annotated[
+    str | None,
+    _option("--user-features", help="CSV file of user ids and features: numbers or text.", panel=_MODEL),
+]
+ItemFeaturesOption = Annotated[
+    str | None, _option("--item-features", help="CSV file of item ids and features; text may be a|b.", panel=_MODEL)
+]
 EarlyOption = Annotated[
     bool, _option("--early-stopping", help="Stop when the held-out part has not improved for 3 epochs.", panel=_RUN)
 ]

@@ -18,6 +18,7 @@ MF_EXAMPLES = (
     "Examples:\n\nstretto train mf ratings.dat --rank 64 --epochs 20 --workers 2 --out runs/first\n\n"
     "stretto train mf plays.csv --solver als --implicit\n\n"
     "stretto train mf plays.csv --loss bpr --rank 64\n\n"
+    "stretto train mf ratings.dat --item-features genres.csv\n\n"
     "stretto train mf ratings.csv.gz --on-error skip --duplicates last\n\n"
     "stretto train mf ratings.dat --runtime cluster:10.0.0.5:6379 --nodes 8 --workers 16"
 )
@@ -74,6 +75,8 @@ def mf(
     out: o.OutOption = None,
     checkpoint_every: o.EveryOption = None,
     early_stopping: o.EarlyOption = False,
+    user_features: o.UserFeaturesOption = None,
+    item_features: o.ItemFeaturesOption = None,
     quiet: o.QuietOption = False,
     verbose: o.VerboseOption = False,
     dashboard: o.DashboardOption = False,
