@@ -20,6 +20,7 @@ NAMES = {
     "als": "implicit ALS: time to the ranking of the implicit library",
     "confidence": "implicit feedback: NDCG@10 by how confidence grows with the value, beside popularity",
     "ranking": "losses that rank: NDCG@10 and samples per second, beside BPR of implicit and cornac",
+    "factorization_machines": "factorization machines: log loss and RMSE beside linear models, libFM, libFFM and myFM",
     "recommend": "top 10 for every user, beside the implicit library",
     "evaluate": "ranking metrics of every user, beside the implicit library; has options",
     "start": "import time, and the first fit in a new process",
