@@ -24,6 +24,7 @@ NAMES = {
     "recommend": "top 10 for every user, beside the implicit library",
     "evaluate": "ranking metrics of every user, beside the implicit library; has options",
     "start": "import time, and the first fit in a new process",
+    "serving": "loading a factor model in a new process, and its first calls",
     "memory": "growth of resident memory during fit",
     "memory_sizes": "the largest models that train on one GPU, under a cap of 12 GiB and on the whole card",
     "memory_batches": "the largest batches under a cap of 12 GiB, eager and ours, with items per second",

@@ -13,6 +13,7 @@ import hypothesis
 import pytest
 
 import realdata
+from browser import Browser, opened_browser
 
 # Compiling a kernel inside an example takes seconds and says nothing about the example.
 hypothesis.settings.register_profile(
@@ -89,3 +90,10 @@ def one_torch_thread() -> Iterator[None]:
 def shared_data() -> Callable[..., Path]:
     """shared_data("movielens-1m", "ratings.dat"): the path of a real data set, or a skip that says what is missing."""
     return realdata.find
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """Chromium, with one page."""
+    with opened_browser() as made:
+        yield made

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import inspect
+import json
 import os
 import subprocess
 import sys
@@ -186,6 +187,45 @@ def test_recommendations_for_everyone_go_to_a_file(run: Path, tmp_path: Path) ->
         rows = list(csv.DictReader(file))
     assert [int(row["item"]) for row in rows] == items.ravel().tolist()
     assert sorted(os.listdir(tmp_path)) == ["best.csv", "best.npz"]
+
+
+def test_filter_lists_and_further_files(run: Path, tmp_path: Path) -> None:
+    import pyarrow.parquet
+
+    model = st.Recommender.load(run / "model.safetensors")
+    everyone = model.to_numpy()["user_ids"]
+    items, scores = model.recommend(everyone, 3, exclude=[1, 2], items=range(0, 60))
+    filters = ["--exclude", "1", "--exclude", "2", *(word for item in range(60) for word in ("--only", str(item)))]
+    for kind in ("parquet", "jsonl"):
+        stretto("recommend", run, "--all", "-n", "3", *filters, "--to", tmp_path / f"best.{kind}")
+    table = pyarrow.parquet.read_table(tmp_path / "best.parquet").to_pydict()
+    assert list(table) == ["user", "item", "rank", "score"]
+    assert table["item"] == items.ravel().tolist()
+    lines = [json.loads(line) for line in (tmp_path / "best.jsonl").read_text().splitlines()]
+    assert [line["user"] for line in lines] == everyone.tolist()
+    assert [line["items"] for line in lines] == items.tolist()
+    np.testing.assert_array_equal(np.array([line["scores"] for line in lines], np.float32), scores)
+    assert "no item '99999'" in stretto("recommend", run, "--user", "7", "--exclude", "99999", code=2).err
+
+
+def test_why_an_item_and_similar_users(run: Path) -> None:
+    model = st.Recommender.load(run / "model.safetensors")
+    item = int(model.recommend([7], 1)[0][0, 0])
+    score = float(model.predict([[7, item]])[0])
+    said = stretto("recommend", run, "--user", "7", "--why", str(item)).out
+    assert f"item {item} for user 7: {score:.3f}" in said
+    parts = [float(line.split("│")[3]) for line in said.splitlines() if line.startswith("│")]
+    assert sum(parts) == pytest.approx(score, abs=0.02)
+    seen = model.seen()
+    assert len(parts) == min(int(np.diff(seen.indptr)[model.to_numpy()["user_ids"] == 7][0]), 21) + 3
+    for wrong in (["--why", str(item)], ["--why", str(item), "--user", "1", "--user", "2"]):
+        assert "--why explains the score of one user" in stretto("recommend", run, *wrong, code=2).err
+    alone = stretto("recommend", run / "model.safetensors", "--user", "7", "--why", str(item), code=2).err
+    assert "name the folder of the run" in alone
+    users, _ = model.similar_users([7], 3)
+    said = stretto("recommend", run, "--similar-users", "7", "-n", "3").out
+    assert "like user 7" in said
+    assert all(f" {user} " in said for user in users[0])
 
 
 def test_ids_may_be_text(tmp_path: Path) -> None:

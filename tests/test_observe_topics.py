@@ -1,23 +1,16 @@
 """The topic browser: what is written into the file, and what a real browser makes of it.
 
-The browser is a Chromium without a window, driven through the pipe its DevTools protocol offers: messages of JSON that
-end in a zero byte. Where there is none these tests are skipped; under `make test-full` that is a failure.
+The browser is Chromium (`browser.py`). Where there is none these tests are skipped; under `make test-full` that is a
+failure.
 """
 
 from __future__ import annotations
 
 import base64
-import contextlib
 import dataclasses
-import fcntl
 import hashlib
 import json
-import os
 import re
-import select
-import shutil
-import signal
-import time
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from importlib import resources
@@ -27,6 +20,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from browser import Browser
 from stretto.errors import DataError, RunError
 from stretto.models.topics.analysis.browser import TopicBrowser
 from stretto.observe.topics import TopicView
@@ -217,6 +211,7 @@ def test_the_curve_rises_with_the_likelihood() -> None:
         ("coherence", np.zeros(5, np.float32), r"coherence has shape \[5\]"),
         ("places", np.zeros((5, 2)), r"places has shape \[5, 2\]"),
         ("names", ["a"] * 5, "names has 5 entries"),
+        ("relevant", [[]] * 5, "relevant has 5 lists"),
     ],
 )
 def test_what_does_not_fit_together_is_refused(field: str, value: Any, message: str) -> None:
@@ -273,142 +268,6 @@ def test_sizes_go_with_tokens_and_many_topics_have_no_map() -> None:
 
 
 # A real browser
-
-
-class Browser:
-    """One Chromium and one page in it. `problems`: what the console received; `requests`: every address asked for."""
-
-    NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
-    PATIENCE = 60.0
-
-    def __init__(self, program: str, folder: Path) -> None:
-        flags = "--headless=new --no-sandbox --disable-gpu --no-first-run --disable-background-networking"
-        flags += " --disable-component-update --disable-sync --disable-dev-shm-usage --remote-debugging-pipe"
-        command = [program, *flags.split(), f"--user-data-dir={folder / 'profile'}", "about:blank"]
-        (their_in, self._out), (self._in, their_out) = os.pipe(), os.pipe()
-        # The browser wants descriptors 3 and 4; copies far from these cannot be in each other's way.
-        copies = [fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 20) for end in (their_in, their_out)]
-        log = os.open(folder / "log.txt", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC)
-        actions = [(os.POSIX_SPAWN_DUP2, copies[0], 3), (os.POSIX_SPAWN_DUP2, copies[1], 4)]
-        actions += [(os.POSIX_SPAWN_DUP2, log, 1), (os.POSIX_SPAWN_DUP2, log, 2)]
-        self._process = os.posix_spawn(program, command, os.environ, file_actions=actions, setpgroup=0)
-        for end in (their_in, their_out, *copies, log):
-            os.close(end)
-        self._last, self._pending, self._session = 0, b"", None
-        self.problems: list[str] = []
-        self.requests: list[str] = []
-        self._loaded = 0
-        target = self.call("Target.createTarget", url="about:blank")["targetId"]
-        self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
-        for domain in ("Page", "Runtime", "Log", "Network"):
-            self.call(f"{domain}.enable")
-
-    def call(self, method: str, **params: Any) -> dict[str, Any]:
-        """Send a command and wait for its answer; events that come before it are noted."""
-        self._last += 1
-        message = {"id": self._last, "method": method, "params": params}
-        if self._session:
-            message["sessionId"] = self._session
-        os.write(self._out, json.dumps(message).encode() + b"\0")
-        while True:
-            answer = self._receive()
-            if answer.get("id") == self._last:
-                assert "error" not in answer, (method, answer["error"])
-                return dict(answer["result"])
-
-    def _receive(self) -> dict[str, Any]:
-        end = time.monotonic() + self.PATIENCE
-        while b"\0" not in self._pending:
-            ready, _, _ = select.select([self._in], [], [], max(0.0, end - time.monotonic()))
-            assert ready, f"the browser said nothing for {self.PATIENCE} seconds"
-            piece = os.read(self._in, 1 << 20)
-            assert piece, "the browser has gone"
-            self._pending += piece
-        line, _, self._pending = self._pending.partition(b"\0")
-        message: dict[str, Any] = json.loads(line)
-        params = message.get("params", {})
-        match message.get("method"):
-            case "Page.loadEventFired":
-                self._loaded += 1
-            case "Network.requestWillBeSent":
-                self.requests.append(params["request"]["url"])
-            case "Runtime.exceptionThrown" | "Runtime.consoleAPICalled" | "Log.entryAdded":
-                self.problems.append(json.dumps(params))
-        return message
-
-    def open(self, path: Path, link: str = "", width: int = 1400, height: int = 900) -> None:
-        screen = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
-        self.call("Emulation.setDeviceMetricsOverride", **screen)
-        # From an empty page: another #link alone would not load the file again.
-        for url in ("about:blank", path.as_uri() + link):
-            before = self._loaded
-            self.problems.clear()
-            self.requests.clear()
-            self.call("Page.navigate", url=url)
-            while self._loaded == before:
-                self._receive()
-
-    def js(self, expression: str) -> Any:
-        """The value of an expression, after the page has drawn what was asked of it."""
-        drawn = "await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));"
-        whole = f"(async () => {{ {drawn} return {expression}; }})()"
-        answer = self.call("Runtime.evaluate", expression=whole, awaitPromise=True, returnByValue=True)
-        assert "exceptionDetails" not in answer, answer["exceptionDetails"]
-        return answer["result"].get("value")
-
-    def wait(self, expression: str) -> None:
-        """Until the expression holds; what the browser does by itself, it does in its own time."""
-        frame = "new Promise((done) => requestAnimationFrame(done))"
-        waiting = f"(async () => {{ while (!({expression})) await {frame}; }})()"
-        self.call("Runtime.evaluate", expression=waiting, awaitPromise=True)
-
-    def texts(self, selector: str) -> list[str]:
-        return list(self.js(f"[...document.querySelectorAll({json.dumps(selector)})].map((e) => e.textContent)"))
-
-    def click(self, selector: str) -> None:
-        """Press the mouse where the element is; fails when something else lies over it."""
-        found = f"document.querySelector({json.dumps(selector)})"
-        box = f"(({{x, y, width, height}}) => [x + width / 2, y + height / 2])({found}.getBoundingClientRect())"
-        x, y = self.js(f"({found}.scrollIntoView({{block: 'nearest'}}), {box})")
-        hit = f"document.elementFromPoint({x}, {y})"
-        assert self.js(f"{found}.contains({hit})"), f"{selector} is covered"
-        for kind in ("mousePressed", "mouseReleased"):
-            self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
-
-    def press(self, key: str) -> None:
-        text = {"text": key} if len(key) == 1 else {}
-        self.call("Input.dispatchKeyEvent", type="keyDown", key=key, **text)
-        self.call("Input.dispatchKeyEvent", type="keyUp", key=key)
-
-    def type(self, text: str) -> None:
-        self.call("Input.insertText", text=text)
-
-    def close(self) -> None:
-        self._session = None
-        with contextlib.suppress(AssertionError, OSError):
-            self.call("Browser.close")
-        os.close(self._out)
-        end = time.monotonic() + 10
-        while os.waitpid(self._process, os.WNOHANG) == (0, 0):
-            if time.monotonic() > end:
-                os.killpg(self._process, signal.SIGKILL)
-                os.waitpid(self._process, 0)
-                break
-            select.select([self._in], [], [], 0.1)
-        os.close(self._in)
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    program = next(filter(None, map(shutil.which, Browser.NAMES)), None)
-    if program is None:
-        why = "no Chromium to open the topic browser with; install chromium"
-        if os.environ.get("STRETTO_TEST_FULL"):
-            pytest.fail(why)
-        pytest.skip(why)
-    opened = Browser(program, tmp_path_factory.mktemp("chromium"))
-    yield opened
-    opened.close()
 
 
 @pytest.fixture
@@ -524,6 +383,28 @@ def test_arrow_keys_go_from_circle_to_circle(opened: Browser) -> None:
     assert opened.js("document.activeElement.id") == "map"
 
 
+def test_words_are_ordered_by_relevance(browser: Browser, tmp_path: Path) -> None:
+    words = [("the", 0.5, 0.5), ("tea", 0.2, 0.02), (NASTY, 0.1, 0.001)]
+    view = make_view(
+        2, 2, words=[["the", "tea"], ["the", "a"]], relevant=[words, [("the", 0.6, 0.5), ("a", 0.2, 0.2)]],
+        weights=np.array([[0.5, 0.2], [0.6, 0.2]], np.float32),
+    )  # fmt: skip
+    browser.open(write_topics(tmp_path / "relevance.html", view), "#topic-0")
+    assert browser.texts("#words button") == ["the", "tea"]
+    for weight in (0.0, 0.5, 0.9, 1.0):
+        browser.js(f"(relevance.value = {weight}, relevance.dispatchEvent(new Event('input')))")
+        score = {word: weight * np.log(p) + (1 - weight) * np.log(p / share) for word, p, share in words}
+        assert browser.texts("#words button") == sorted(score, key=lambda word: -score[word])[:2]
+        assert browser.texts("#relevance-value") == [f"λ = {weight:.1f}"]
+    browser.js("relevance.focus()")
+    browser.press("ArrowLeft")
+    assert browser.texts("#name") == ["Topic 0"]  # the key moves the slider
+    assert browser.js("[typeof window.ran, document.querySelectorAll('b, img').length]") == ["undefined", 0]
+    assert browser.problems == []
+    browser.open(write_topics(tmp_path / "without.html", make_view(2)))
+    assert browser.js("document.querySelector('#relevance-row').hidden")
+
+
 def test_names_are_shown_as_text(browser: Browser, tmp_path: Path) -> None:
     view = make_view(3, names=["tea, cup", NASTY, "topic 2"], tokens=np.array([500, 300, 10]))
     browser.open(write_topics(tmp_path / "names.html", view), "#topic-1")
@@ -627,7 +508,7 @@ def test_a_phone_shows_all_of_it_without_scrolling_sideways(browser: Browser, tm
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_text_can_be_read_in_both_schemes(browser: Browser, tmp_path: Path, scheme: str) -> None:
-    browser.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+    browser.prefers(scheme)
     browser.open(write_topics(tmp_path / "scheme.html", make_view(3)))
     names = ["paper", "raised", "tint", "track", "found-tint", "ink", "soft"]
     asked = f"{json.dumps(names)}.map((n) => getComputedStyle(document.documentElement).getPropertyValue('--' + n))"
@@ -639,7 +520,7 @@ def test_text_can_be_read_in_both_schemes(browser: Browser, tmp_path: Path, sche
             low, high = sorted((light[text], light[ground]))
             if (text, ground) != ("soft", "found-tint"):  # never together
                 assert (high + 0.05) / (low + 0.05) >= 4.5, (text, ground)
-    browser.call("Emulation.setEmulatedMedia", features=[])
+    browser.page.emulate_media(color_scheme="null")
 
 
 def luminance(colour: str) -> float:

@@ -125,6 +125,22 @@ def test_names_are_the_most_relevant_words_that_are_mostly_the_topics_own() -> N
         model.topic_names(weight=2.0)
 
 
+def test_the_browser_has_the_words_of_every_relevance(fitted: st.LatentDirichletAllocation) -> None:
+    relevant = fitted.browse(words=5).view.relevant
+    assert relevant is not None
+    counts = fitted.topics_.counts().astype(np.float64)
+    p, share = counts / counts.sum(axis=1, keepdims=True), counts.sum(axis=0) / counts.sum()
+    for k, listed in enumerate(relevant):
+        probable = np.argsort(-p[k], kind="stable")[:40]
+        probable = probable[p[k, probable] > 0]
+        given = {int(word[1:]): (likely, overall) for word, likely, overall in listed}
+        for weight in (0.0, 0.3, 1.0):
+            score = np.log(p[k, probable]) - (1 - weight) * np.log(share[probable])
+            assert set(probable[np.argsort(-score, kind="stable")[:5]].tolist()) <= given.keys()
+        for w, values in given.items():
+            np.testing.assert_allclose(values, (p[k, w], share[w]), rtol=1e-6)
+
+
 def test_no_word_is_in_two_names(fitted: st.LatentDirichletAllocation) -> None:
     found = [word for name in fitted.topic_names(4) if not name.startswith("topic ") for word in name.split(", ")]
     assert len(found) == len(set(found)) > 8

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from stretto.models.linear.svc import LinearSVC
     from stretto.models.topics.analysis.sweep import sweep_topics
     from stretto.models.topics.estimator import LatentDirichletAllocation
+    from stretto.observe.page.front import dashboard, report
     from stretto.plan.plan import Plan
     from stretto.programs.coordinates.regression import SparseRegression
     from stretto.programs.program import Program, program
@@ -118,6 +119,7 @@ _SHELF = {
     "buffer": "stretto.state.buffer:buffer",
     "cocoa": "stretto.tasks.cocoa.task:cocoa",
     "cross_validate": "stretto.evaluation.cross_validation:cross_validate",
+    "dashboard": "stretto.observe.page.front:dashboard",
     "dense": "stretto.data.records.dense:dense",
     "enet_path": "stretto.models.linear.path:enet_path",
     "epochs": "stretto.runtime.epochs:epochs",
@@ -140,6 +142,7 @@ _SHELF = {
     "random": "stretto.state.make:random",
     "random_share": "stretto.consistency.replication:random_share",
     "read": "stretto.data.reading.read:read",
+    "report": "stretto.observe.page.front:report",
     "round_robin": "stretto.consistency.replication:round_robin",
     "run": "stretto.entry:run",
     "samples": "stretto.data.records.samples:samples",
@@ -209,6 +212,7 @@ __all__ = [
     "buffer",
     "cocoa",
     "cross_validate",
+    "dashboard",
     "dense",
     "enet_path",
     "epochs",
@@ -231,6 +235,7 @@ __all__ = [
     "random",
     "random_share",
     "read",
+    "report",
     "round_robin",
     "run",
     "samples",

@@ -1,7 +1,7 @@
 """The `stretto` command line: the commands, their options, and the texts they print.
 
-Commands: `train`, `recommend`, `evaluate`, `topics`, `sweep`, `infer`, `resume`, `info`, `generate`, `explain`,
-`simulate` and `warmup`.
+Commands: `train`, `recommend`, `evaluate`, `topics`, `sweep`, `infer`, `resume`, `runs`, `compare`, `dashboard`,
+`report`, `info`, `generate`, `explain`, `simulate` and `warmup`.
 Importing this package imports typer and nothing else. A command imports what it needs when it runs, so that
 `stretto --help` answers at once.
 """
@@ -14,7 +14,21 @@ import typer
 
 import stretto
 
-from .commands import evaluate, explain, files, infer, recommend, resume, simulate, sweep, topics, train, warmup
+from .commands import (
+    evaluate,
+    explain,
+    files,
+    infer,
+    recommend,
+    resume,
+    runs,
+    simulate,
+    sweep,
+    topics,
+    train,
+    warmup,
+    watch,
+)
 from .errors import Command, RootGroup, debugging
 
 app = typer.Typer(
@@ -36,6 +50,10 @@ app.command("topics", cls=Command, epilog=topics.EXAMPLES)(topics.topics)
 app.command("sweep", cls=Command, epilog=sweep.EXAMPLES)(sweep.sweep)
 app.command("infer", cls=Command, epilog=infer.EXAMPLES)(infer.infer)
 app.command("resume", cls=Command, epilog=resume.EXAMPLES)(resume.resume)
+app.command("runs", cls=Command, epilog=runs.RUNS_EXAMPLES)(runs.runs)
+app.command("compare", cls=Command, epilog=runs.COMPARE_EXAMPLES)(runs.compare)
+app.command("dashboard", cls=Command, epilog=watch.DASHBOARD_EXAMPLES)(watch.dashboard)
+app.command("report", cls=Command, epilog=watch.REPORT_EXAMPLES)(watch.report)
 app.command("info", cls=Command, epilog=files.INFO_EXAMPLES)(files.info)
 app.command("generate", cls=Command, epilog=files.GENERATE_EXAMPLES)(files.generate)
 app.command("explain", cls=Command, epilog=explain.EXAMPLES)(explain.explain)

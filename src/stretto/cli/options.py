@@ -370,3 +370,6 @@ EarlyTopicsOption = Annotated[
 AllTopicsOption = Annotated[bool, _option("--all", help="Print every topic, not only the 20 largest.", panel=_RUN)]
 QuietOption = Annotated[bool, _option("--quiet", "-q", help="Say nothing but errors.", panel=_RUN)]
 VerboseOption = Annotated[bool, _option("--verbose", "-v", help="Print the plan too.", panel=_RUN)]
+DashboardOption = Annotated[
+    bool, _option("--dashboard", help="Serve a live page of the run to this machine, and print its link.", panel=_RUN)
+]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +18,10 @@ from .output import say, table
 
 if TYPE_CHECKING:
     from stretto.models.factorization.estimator import MatrixFactorization
+    from stretto.models.factorization.serving.recommender import Recommender
 
 _BATCH = 8192  # users asked for at a time when all are written to a file
+_WHY = 20  # items that --why prints, at most: those that add most and those that add least
 
 
 def load(run: Path) -> MatrixFactorization:
@@ -30,7 +33,28 @@ def load(run: Path) -> MatrixFactorization:
     return MatrixFactorization.load(model_file(run))
 
 
-def chosen(model: MatrixFactorization, users: list[str], some: int, everyone: bool) -> NDArray[np.int32]:
+def served(run: Path, workers: int | None) -> Recommender:
+    """The same, for recommendations alone, which loads faster."""
+    from stretto.models.factorization.serving.recommender import Recommender
+
+    from .recipes.runs import model_file
+
+    return Recommender.load(model_file(run), n_jobs=workers)
+
+
+def filters(
+    model: Recommender, only: list[str] | None, exclude: list[str] | None, *, filter_seen: bool
+) -> dict[str, Any]:
+    """Arguments of `recommend` that say which items there may be."""
+    found: dict[str, Any] = {"filter_seen": filter_seen}
+    for name, items in (("items", only), ("exclude", exclude)):
+        if items:
+            cols = _indices(model.item_ids_, items, len(model.item_factors_), "item")
+            found[name] = _ids(model.item_ids_, cols)
+    return found
+
+
+def chosen(model: Recommender, users: list[str], some: int, everyone: bool) -> NDArray[np.int32]:
     """Row indices of the users asked for."""
     count = len(model.user_factors_)
     if everyone and (users or some):
@@ -63,44 +87,102 @@ def _ids(ids: IdMap | None, rows: NDArray[Any]) -> NDArray[Any]:
     return rows if ids is None else ids.decode(rows)
 
 
-def _print(title: str, items: list[Any], scores: list[float], head: str) -> None:
+def _print(title: str, items: list[Any], scores: list[float], head: str, what: str = "item") -> None:
     rows = [
         (str(k + 1), str(item), f"{score:.3f}")
         for k, (item, score) in enumerate(zip(items, scores, strict=True))
         if np.isfinite(score)
     ]
-    table(title, ("", "item", head), rows, numbers=("", head))
+    table(title, ("", what, head), rows, numbers=("", head))
 
 
-def print_best(model: MatrixFactorization, rows: NDArray[np.int32], n: int, *, filter_seen: bool) -> None:
+def print_best(model: Recommender, rows: NDArray[np.int32], n: int, filters: dict[str, Any]) -> None:
     """A table for each user."""
     users = _ids(model.user_ids_, rows)
-    items, scores = model.recommend(users, n, filter_seen=filter_seen)
+    items, scores = model.recommend(users, n, **filters)
     for user, best, score in zip(users.tolist(), items.tolist(), scores.tolist(), strict=True):
         _print(f"for user {user}", best, score, "score")
 
 
-def print_similar(model: MatrixFactorization, names: list[str], n: int) -> None:
-    cols = _indices(model.item_ids_, names, len(model.item_factors_), "item")
-    items, scores = model.similar_items(_ids(model.item_ids_, cols), n)
-    for name, best, score in zip(names, items.tolist(), scores.tolist(), strict=True):
-        _print(f"like item {name}", best, score, "cosine")
+def print_similar(model: Recommender, names: list[str], n: int, *, users: bool) -> None:
+    """A table for each item, or for each user."""
+    what = "user" if users else "item"
+    ids, count = (model.user_ids_, len(model.user_factors_)) if users else (model.item_ids_, len(model.item_factors_))
+    at = _ids(ids, _indices(ids, names, count, what))
+    found, scores = (model.similar_users if users else model.similar_items)(at, n)
+    for name, best, score in zip(names, found.tolist(), scores.tolist(), strict=True):
+        _print(f"like {what} {name}", best, score, "cosine", what)
 
 
-def write(model: MatrixFactorization, rows: NDArray[np.int32], n: int, to: Path, *, filter_seen: bool) -> None:
-    """Recommendations for many users in a file: .csv (user, place, item, score) or .npz (users, items, scores)."""
-    if to.suffix not in {".csv", ".npz"}:
-        raise DataError(f"cannot write recommendations to {to}; use a name that ends in .csv or .npz")
+def print_why(model: Recommender, run: Path, users: list[str], item: str) -> None:
+    """What each of a user's ratings adds to the score of an item."""
+    if len(users) != 1:
+        raise DataError(f"--why explains the score of one user, and there are {len(users)}; give one: --user ID")
+    rows = _indices(model.user_ids_, users, len(model.user_factors_), "user")
+    cols = _indices(model.item_ids_, [item], len(model.item_factors_), "item")
+    user, wanted = _ids(model.user_ids_, rows).tolist()[0], _ids(model.item_ids_, cols).tolist()[0]
+    ratings = None if model.has_ratings else _rated(model, run, int(rows[0]))
+    found = model.explain_recommendation(user, wanted, ratings=ratings)
+    lines = [("mean of all ratings", "", found.mean), (f"bias of item {wanted}", "", found.item_bias)]
+    past = list(zip(found.items.tolist(), found.values.tolist(), found.contributions.tolist(), strict=True))
+    shown = past if len(past) <= _WHY else past[: _WHY // 2] + past[-_WHY // 2 :]
+    lines += [(f"item {name}", f"{value:g}", part) for name, value, part in shown]
+    if len(shown) < len(past):
+        between = sum(part for _, _, part in past[_WHY // 2 : -_WHY // 2])
+        lines.insert(2 + _WHY // 2, (f"{len(past) - len(shown)} items between", "", between))
+    lines.append(("what no rating explains", "", found.rest))
+    heads = ("because of", "rated", "adds")
+    title = f"item {wanted} for user {user}: {found.score:.3f}"
+    table(title, heads, [(name, value, f"{part:+.3f}") for name, value, part in lines], numbers=heads[1:])
+
+
+def _rated(model: Recommender, run: Path, row: int) -> dict[Any, float]:
+    """The ratings of a user in the file of the run, as far as the model was trained on them."""
+    from .recipes.ratings import ratings_of
+
+    if not run.is_dir():
+        raise DataError(f"--why needs the ratings of the user, and {run} has none; name the folder of the run instead")
+    _, data = ratings_of(run)
+    ids = _ids(model.user_ids_, np.array([row]))
+    own = int(ids[0]) if data.row_ids is None else int(data.row_ids.encode(ids, unknown="mark")[0])
+    mine = np.flatnonzero(data.rows == own)
+    items = _ids(data.col_ids, data.cols[mine])
+    seen = model.seen()
+    trained = _ids(model.item_ids_, seen.indices[seen.indptr[row] : seen.indptr[row + 1]]).tolist()
+    values = dict(zip(items.tolist(), data.values[mine].tolist(), strict=True))
+    return {item: values[item] for item in trained if item in values}
+
+
+def write(model: Recommender, rows: NDArray[np.int32], n: int, to: Path, filters: dict[str, Any]) -> None:
+    """Recommendations for many users in a file, by its ending.
+
+    .csv has user, place, item, score; .parquet user, item, rank, score; .jsonl user, items, scores, a line for each
+    user; .npz the arrays users, items, scores.
+    """
+    if to.suffix not in {".csv", ".parquet", ".jsonl", ".npz"}:
+        raise DataError(f"cannot write recommendations to {to}; use a name that ends in .csv, .parquet, .jsonl or .npz")
     to.parent.mkdir(parents=True, exist_ok=True)
     with replacing(to) as fresh:
-        if to.suffix == ".csv":
-            found = _write_csv(model, rows, n, fresh, filter_seen)
+        if to.suffix in {".csv", ".jsonl"}:
+            found = _write_lines(model, rows, n, fresh, to.suffix, filters)
         else:
             users = _ids(model.user_ids_, rows)
-            items, scores = model.recommend(users, n, filter_seen=filter_seen)
-            np.savez(fresh, users=_storable(users), items=_storable(items), scores=scores)
+            items, scores = model.recommend(users, n, **filters)
+            _write_arrays(fresh, to.suffix, users, items, scores)
             found = np.isfinite(scores).sum(axis=1)
     say(f"{to}: {_counted(found, n)}")
+
+
+def _write_arrays(path: Path, suffix: str, users: NDArray[Any], items: NDArray[Any], scores: NDArray[Any]) -> None:
+    if suffix == ".npz":
+        with open(path, "wb") as file:
+            np.savez(file, users=_storable(users), items=_storable(items), scores=scores)
+        return
+    from pyarrow import parquet
+
+    from stretto.models.factorization.serving.frames import list_frame
+
+    parquet.write_table(list_frame("arrow", ("user", "item"), users, items, scores), path)
 
 
 def _counted(found: NDArray[np.int64], n: int) -> str:
@@ -118,21 +200,28 @@ def _counted(found: NDArray[np.int64], n: int) -> str:
     return f"{int(found.sum()):,} items for {some:,} users; {', and '.join(parts)}"
 
 
-def _write_csv(
-    model: MatrixFactorization, rows: NDArray[np.int32], n: int, path: Path, filter_seen: bool
+def _write_lines(
+    model: Recommender, rows: NDArray[np.int32], n: int, path: Path, suffix: str, filters: dict[str, Any]
 ) -> NDArray[np.int64]:
-    """Write the file; how many items each user got."""
+    """Write the file, some users at a time; how many items each user got."""
     found = np.zeros(len(rows), np.int64)
     with open(path, "w", newline="", encoding="utf-8") as file:
         out = csv.writer(file, lineterminator="\n")
-        out.writerow(["user", "place", "item", "score"])
+        if suffix == ".csv":
+            out.writerow(["user", "place", "item", "score"])
         for lo in range(0, len(rows), _BATCH):
             users = _ids(model.user_ids_, rows[lo : lo + _BATCH])
-            items, scores = model.recommend(users, n, filter_seen=filter_seen)
-            found[lo : lo + _BATCH] = np.isfinite(scores).sum(axis=1)
-            for user, best, score in zip(users.tolist(), items.tolist(), scores.tolist(), strict=True):
-                places = zip(best, score, strict=True)
-                out.writerows((user, k, item, f"{s:.6g}") for k, (item, s) in enumerate(places, 1) if np.isfinite(s))
+            items, scores = model.recommend(users, n, **filters)
+            there = np.isfinite(scores).sum(axis=1)
+            found[lo : lo + _BATCH] = there
+            lists = zip(users.tolist(), items.tolist(), scores.tolist(), there.tolist(), strict=True)
+            for user, best, score, count in lists:  # places without an item are the last
+                if suffix == ".csv":
+                    places = zip(best[:count], score[:count], strict=True)
+                    out.writerows((user, k, item, f"{s:.6g}") for k, (item, s) in enumerate(places, 1))
+                else:
+                    line = {"user": user, "items": best[:count], "scores": score[:count]}
+                    file.write(json.dumps(line, ensure_ascii=False) + "\n")
     return found
 
 

@@ -60,15 +60,56 @@ def convergence(table: Mapping[str, ArrayLike], path: Path, title: str = "") -> 
     figure.savefig(path, format=path.suffix.lstrip(".") or "png")
 
 
+def comparison(tables: Mapping[str, Mapping[str, Any]], path: Path) -> None:
+    """Draw several runs into `path`: a row for each of the objective and the metrics, a curve for each run.
+
+    Parameters
+    ----------
+    tables : mapping of mappings
+        By name of the run: columns of equal length as for `convergence`; None where a value is not known.
+    path : Path
+        The file to write; its ending chooses the format.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    runs = {
+        run: {name: np.array(values, dtype=np.float64) for name, values in table.items()}
+        for run, table in tables.items()
+    }
+    names = dict.fromkeys(name for table in runs.values() for name in table if name not in (*_ORDER, "speed"))
+    names = {name: None for name in names if any(np.isfinite(table.get(name, np.nan)).any() for table in runs.values())}
+    rows = max(1, len(names))
+    figure = Figure(figsize=(10, 1.4 + 3.0 * rows), dpi=120, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots(rows, 2, sharex="col", sharey="row", squeeze=False)
+    for column, (along, label) in enumerate((("epoch", "epochs"), ("seconds", "seconds in epochs"))):
+        for row, name in enumerate(names):
+            for place, table in enumerate(runs.values()):
+                curve = {name: table.get(name, np.full(len(table[along]), np.nan))}
+                _lines(axes[row][column], table[along], curve, log=name == "objective", first=place)
+        axes[-1][column].set_xlabel(label)
+    for row, name in enumerate(names):
+        axes[row][0].set_ylabel(name.replace("_", " "))
+    figure.suptitle("Convergence of " + ", ".join(runs))
+    handles = axes[0][0].get_lines()
+    figure.legend(handles, runs, loc="outside lower center", ncols=min(3, len(runs)), frameon=False)
+    figure.savefig(path, format=path.suffix.lstrip(".") or "png")
+
+
 def _kind(name: str) -> str:
     """The label of a row: errors by their kind, other metrics by their name."""
     plain = "NDCG@10" if name == "test_ndcg10" else name.replace("_", " ")
     return next((kind for kind, ending in _ERRORS.items() if name.endswith(ending)), plain)
 
 
-def _lines(axes: Axes, along: NDArray[np.float64], columns: Mapping[str, NDArray[Any]], log: bool = False) -> None:
-    """Draw one line per column. Values that are not finite are left out; a logarithmic scale only where it helps."""
-    for place, (name, values) in enumerate(columns.items()):
+def _lines(
+    axes: Axes, along: NDArray[np.float64], columns: Mapping[str, NDArray[Any]], log: bool = False, first: int = 0
+) -> None:
+    """Draw one line per column, in colours from `first` on. Values that are not finite are left out; a logarithmic
+    scale only where it helps.
+    """
+    for place, (name, values) in enumerate(columns.items(), first):
         good = np.isfinite(values)
         marker = "o" if good.sum() <= 50 else ""
         axes.plot(

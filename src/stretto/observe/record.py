@@ -5,11 +5,13 @@
       events.jsonl       every event, one a line, written as it happens: the source of the others
       plan.txt           the text of the plan's `explain()`
       trace.json         the workers' timeline, for Perfetto
+      lanes.json         the visits of the newest epoch, for the live page
       convergence.csv    the epoch table
       convergence.png    the same, drawn
 
 `events.jsonl` grows line by line; all other files are replaced whole, so that each is valid whenever the process dies.
-During a run, `trace.json` and `convergence.csv` are written each time they have doubled, and once more at its end.
+During a run, `trace.json` and `convergence.csv` are written each time they have doubled, and once more at its end;
+`lanes.json` at most once a second.
 
 A record must not end a run: when the disk fails while training, the user is warned once and training continues. One
 process writes a record at a time (`folder_lock`).
@@ -33,11 +35,12 @@ from stretto.observe import plots
 from stretto.observe.events import CheckpointSaved, EpochDone, Event, PassDone, PlanMade, RunEnded, RunStarted
 from stretto.observe.files import replace
 from stretto.observe.folder_lock import FolderLock
+from stretto.observe.lanes import LANES, Lanes
 from stretto.observe.log import EVENTS, RUN, RunView, encode, open_to_append, read_run, read_table, to_json
 from stretto.observe.machine import machine, versions
 from stretto.observe.trace import Trace
 
-_OURS = (RUN, EVENTS, "plan.txt", "trace.json", "convergence.csv", "convergence.png")
+_OURS = (RUN, EVENTS, LANES, "plan.txt", "trace.json", "convergence.csv", "convergence.png")
 _FIRST = 8192  # visits before the trace is written for the first time: a short run should write it only once
 
 
@@ -54,13 +57,14 @@ class RunRecord:
         folder: str | os.PathLike[str],
         *,
         exist_ok: bool = False,
-        visits: int = 200_000,
+        visits: int = 20_000,
         warn: Callable[[str], None] | None = None,
     ) -> None:
         self.folder = Path(folder)
         self._warn = warn or (lambda message: warnings.warn(message, RuntimeWarning, stacklevel=2))
         self._lost = False
         self._rows = self._visits = 0  # in convergence.csv and trace.json as last written
+        self._lanes = Lanes()
         self._log: BinaryIO | None = None
         self._lock: FolderLock | None = None
         try:
@@ -158,6 +162,8 @@ class RunRecord:
             replace(self.folder / "plan.txt", event.text.rstrip("\n").encode() + b"\n")
         if isinstance(event, (RunStarted, PlanMade)):
             self._write_run()
+        if (lanes := self._lanes.take(event)) is not None:
+            replace(self.folder / LANES, lanes)
         if len(self._table) > 2 * self._rows:
             self._write_table()
         if len(self._trace) >= 2 * self._visits + _FIRST:
@@ -180,6 +186,8 @@ class RunRecord:
             self._write_run()
             self._write_table()
             self._write_trace()
+            if (lanes := self._lanes.newest()) is not None:
+                replace(self.folder / LANES, lanes)
             if len(self._table):
                 columns, name = self._table.columns(), self.folder.resolve().name
                 replace(self.folder / "convergence.png", lambda path: plots.convergence(columns, path, name))

@@ -50,6 +50,7 @@ class TopicView:
     history: list[tuple[int, float]]  # (epoch, log-likelihood per token), drawn as a curve; only finite points
     coherence: NDArray[np.float32] | None = None  # [K] NPMI of each topic; NaN: not defined; None: not measured
     names: list[str] | None = None  # [K] a name for each topic; None: they are numbered
+    relevant: list[list[tuple[str, float, float]]] | None = None  # [K][≤ r] (word, p(word | topic), p(word)), r ≥ n
     places: NDArray[np.float64] | None = None  # [K, 2] points whose distances are those of the topics; None: no map
 
     def __post_init__(self) -> None:
@@ -65,6 +66,8 @@ class TopicView:
             _fits("coherence", self.coherence, topics, 1, "[topics]", finite=False)
         if self.places is not None:
             _fits("places", self.places, topics, 2, "[topics, 2]")
+        if self.relevant is not None and len(self.relevant) != topics:
+            raise DataError(f"TopicView: relevant has {len(self.relevant)} lists; give one for each of {topics} topics")
         if self.names is not None and len(self.names) != topics:
             raise DataError(f"TopicView: names has {len(self.names)} entries; give one for each of the {topics} topics")
         if self.similar.shape != self.similarity.shape:

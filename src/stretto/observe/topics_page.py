@@ -62,7 +62,9 @@ def page(view: TopicView) -> bytes:
 
 def payload(view: TopicView) -> dict[str, Any]:
     """What the scripts are given. Numbers keep three digits: more cannot be seen."""
-    vocabulary, words = _numbered(view.words)
+    lists = [[word for word, *_ in row] for row in view.relevant or ()]
+    vocabulary, both = _numbered([*view.words, *lists])
+    words, relevant = both[: len(view.words)], both[len(view.words) :]
     names, documents = _numbered(view.documents)
     coherence = None if view.coherence is None else _short(view.coherence)
     spots = None
@@ -81,6 +83,9 @@ def payload(view: TopicView) -> dict[str, Any]:
         "documents": documents,
         "shares": _rows(view.shares, documents),
         "coherence": coherence,
+        "relevant": relevant,
+        "likely": [_short(np.array([p for _, p, _ in row])) for row in view.relevant or ()],
+        "overall": [_short(np.array([share for *_, share in row])) for row in view.relevant or ()],
         "titles": None if view.names is None else [_text(name) for name in view.names],
         "map": spots,
         "size": MAP,

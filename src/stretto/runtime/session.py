@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import tempfile
 import time
+import warnings
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stretto.checks import shown
-from stretto.errors import PlanError
+from stretto.errors import PlanError, RunError
 from stretto.observe.events import Bus, Listener, RunEnded, RunStarted, Status
 
 from .files.checkpoint import writing
@@ -44,6 +46,8 @@ class Session:
         Continue from the newest checkpoint.
     verbose : int, default 0
         0 quiet, 1 a progress bar, 2 the plan as well.
+    dashboard : bool, default False
+        Serve a live page of the record to this machine, and print its link to standard error.
     listeners : sequence of callables, default ()
         Called with every event of the run.
     config : dict, default {}
@@ -65,6 +69,7 @@ class Session:
     saving: Saving | None = None
     resume: bool = False
     verbose: int = 0
+    dashboard: bool = False
     listeners: Sequence[Listener] = ()
     config: Mapping[str, Any] = field(default_factory=dict)
     unit: str = "ratings"
@@ -183,11 +188,28 @@ class Session:
             from stretto.observe.record import RunRecord
 
             listeners.append(RunRecord(self.record, exist_ok=self.resume))
+        if self.dashboard:
+            self._show()
         if self.verbose:
             from stretto.observe.progress import Progress
 
             listeners.append(Progress(verbose=self.verbose, unit=unit or self.unit, step=step))
         return Bus(*listeners)
+
+    def _show(self) -> None:
+        """Start the live page of the record. A page that cannot be started ends no run."""
+        from stretto.observe.page.process import start
+        from stretto.observe.record import RunRecord
+
+        kept = [one.folder for one in self.listeners if isinstance(one, RunRecord)]
+        if self.record is None and not kept:
+            raise PlanError("Session: dashboard=True shows the record of a run; give its folder as record=")
+        try:
+            page = start([Path(self.record) if self.record is not None else kept[0]])
+        except RunError as error:
+            warnings.warn(str(error), RuntimeWarning, stacklevel=3)
+            return
+        print(f"live page: {page.url}", file=sys.stderr, flush=True)
 
     def drive(self, trainer: JobTrainer, epochs: int, settings: Mapping[str, Any]) -> TrainOutcome:
         """Run a trainer to its end and report its start and end. A run that the user stops is saved first.

@@ -11,6 +11,7 @@ import typer
 
 from stretto.cli import options as o
 from stretto.cli.output import say, table
+from stretto.cli.recipes.ratings import ratings_of
 from stretto.errors import DataError
 
 if TYPE_CHECKING:
@@ -127,33 +128,12 @@ def evaluate(
         _write(found, to)
 
 
-def _recipe(run: Path) -> tuple[Any, Any]:
-    """The recipe of a run of `train mf`, and its ratings."""
-    from stretto.cli.recipes.mf import MfRecipe
-    from stretto.cli.recipes.recipe import Recipe
-    from stretto.observe.record import RunRecord
-
-    if not run.is_dir():
-        raise DataError(
-            f"{run} is no folder of a run, so what it held out is not known; name a file of held-out ratings"
-        )
-    recipe = Recipe.of(RunRecord.load(run).config, run)
-    if not isinstance(recipe, MfRecipe):
-        raise DataError(f"{run} is a run of `train {recipe.kind}`; metrics of rankings are for `train mf`")
-    data = recipe.data()
-    if isinstance(data, str):
-        from stretto.data.reading.read import read
-
-        data = read(data, duplicates="keep")
-    return recipe.settled(data), data
-
-
 def _held_out(run: Path, workers: int | None, given: dict[str, Any]) -> Evaluation:
     from stretto.cli.recommendations import load
     from stretto.evaluation.evaluate import evaluate as measured
 
     model = load(run).set_params(n_jobs=workers)
-    recipe, data = _recipe(run)
+    recipe, data = ratings_of(run)
     if not recipe.test:
         raise DataError(f"{run} held nothing out; name a file of held-out ratings, or train anew with --split by-user")
     return measured(model, data.split(recipe.test, seed=recipe.model(None)._seed())[1], **given)
@@ -164,7 +144,7 @@ def _anew(run: Path, method: str, asked: dict[str, Any], workers: int | None, gi
     from stretto.evaluation.held import times_of
     from stretto.evaluation.splits import split
 
-    recipe, data = _recipe(run)
+    recipe, data = ratings_of(run)
     takes = {
         "leave_k_out": ("k", "times", "seed"),
         "by_user": ("test", "times", "seed"),

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stretto.cli.options import MemoryOption, NodesOption, QuietOption, RuntimeOption, VerboseOption, WorkersOption
+from stretto.cli.options import (
+    DashboardOption,
+    MemoryOption,
+    NodesOption,
+    QuietOption,
+    RuntimeOption,
+    VerboseOption,
+    WorkersOption,
+)
 from stretto.cli.output import say, warn
 from stretto.errors import RunError
 
@@ -38,6 +46,7 @@ def resume(
     memory: MemoryOption = None,
     quiet: QuietOption = False,
     verbose: VerboseOption = False,
+    dashboard: DashboardOption = False,
 ) -> None:
     """Continue a run that was stopped, that failed, or that should train longer.
 
@@ -77,7 +86,17 @@ def resume(
         say(f"{run}: {view.status} after {reached} of {wanted} epochs; {_told(found)}")
     level = 0 if quiet else 1 + verbose
     there = place(runtime, workers, nodes)
-    runs.run(recipe, run, workers=workers, runtime=there, verbose=level, resume=found is not None, anew=found is None)
+    resumed = found is not None
+    runs.run(
+        recipe,
+        run,
+        workers=workers,
+        runtime=there,
+        verbose=level,
+        resume=resumed,
+        anew=not resumed,
+        dashboard=dashboard,
+    )
 
 
 def _newest(run: Path) -> Checkpoint | None:

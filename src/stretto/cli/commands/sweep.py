@@ -85,8 +85,8 @@ def sweep(
     if any((folder / name).exists() for name in FILES):
         raise DataError(f"{folder} holds a sweep already; name another folder with --out, or remove it")
     recipe = lda_recipe(
-        **asked, topics=numbers[0], evaluate_every=0, test=None, checkpoint_every=None, memory=None,
-        early_stopping=False, everything=False,
+        **asked, topics=numbers[0], seeds=None, seed_weight=None, evaluate_every=0, test=None,
+        checkpoint_every=None, memory=None, early_stopping=False, everything=False,
     )  # fmt: skip
     corpus = recipe.data()
     assert not isinstance(corpus, str)

@@ -74,6 +74,7 @@ def mf(
     early_stopping: o.EarlyOption = False,
     quiet: o.QuietOption = False,
     verbose: o.VerboseOption = False,
+    dashboard: o.DashboardOption = False,
 ) -> None:
     """Factorise a matrix of ratings (users × items): recommendations from a ratings file.
 
@@ -87,7 +88,8 @@ def mf(
     from stretto.cli.runtime_option import place
 
     where, recipe = place(runtime, workers, nodes), mf_recipe(**asked)
-    run(recipe, new_folder(out, "mf"), workers=workers, runtime=where, verbose=0 if quiet else 1 + verbose)
+    level = 0 if quiet else 1 + verbose
+    run(recipe, new_folder(out, "mf"), workers=workers, runtime=where, verbose=level, dashboard=dashboard)
 
 
 @app.command("lda", cls=Command, epilog=LDA_EXAMPLES)
@@ -130,6 +132,7 @@ def lda(
     everything: o.AllTopicsOption = False,
     quiet: o.QuietOption = False,
     verbose: o.VerboseOption = False,
+    dashboard: o.DashboardOption = False,
 ) -> None:
     """Find the topics of a collection of documents: latent Dirichlet allocation from a file of word counts.
 
@@ -142,4 +145,5 @@ def lda(
     from stretto.cli.runtime_option import place
 
     where, recipe = place(runtime, workers, nodes), lda_recipe(**asked)
-    run(recipe, new_folder(out, "lda"), workers=workers, runtime=where, verbose=0 if quiet else 1 + verbose)
+    level = 0 if quiet else 1 + verbose
+    run(recipe, new_folder(out, "lda"), workers=workers, runtime=where, verbose=level, dashboard=dashboard)

@@ -58,11 +58,13 @@ def run(
     runtime: Serial | Threads | Cluster | None = None,
     resume: bool = False,
     anew: bool = False,
+    dashboard: bool = False,
 ) -> None:
     """Train by the recipe and write the model to the folder.
 
     resume : continue from the newest checkpoint.
     anew : an existing run without a checkpoint starts again, in the same folder.
+    dashboard : serve a live page of the run.
     """
     from stretto.observe.record import RunRecord
     from stretto.runtime.session import Session
@@ -88,6 +90,7 @@ def run(
         saving=saving,
         resume=resume,
         verbose=verbose if bars else 0,
+        dashboard=dashboard,
         listeners=listeners,
         config=recipe.config(),
         unit=recipe.unit,
@@ -152,6 +155,7 @@ def _next_steps(folder: Path, recipe: Recipe, left: list[str]) -> str:
     files = ", ".join([*left, "run.json", "convergence.png", "plan.svg", "trace.json for ui.perfetto.dev"])
     lines = [
         f"run record  {folder}  ({files})",
+        f"look        stretto report {where} -o report.html   (or live: stretto dashboard {where})",
         f"next        {recipe.use(where)}",
     ]
     if not recipe.epochs_are_planned:

@@ -158,6 +158,33 @@ def predict(indptr, indices, values, start, row, value, y, weight, intercept, co
     evaluate(y, weight, intercept, vectors, numbers)
 
 
+@inner
+def _add_pairs(d, whose, value, m, step, lean, H):
+    """Add d·x to `lean` and d·x·xᵀ to the lower triangle of H, for a row x of m entries.
+
+    Two entries at a time go with all before them: loops over entries are short, and each end of one costs as much as
+    several products.
+    """
+    for r in range(0, m - 1, 2):
+        a, x = get(whose, r), d * get(value, r)
+        b, y = get(whose, r + 1), d * get(value, r + 1)
+        put(lean, a, get(lean, a) + x)
+        put(lean, b, get(lean, b) + y)
+        base, other = a * step, b * step
+        for c in range(r + 1):
+            column, z = get(whose, c), get(value, c)
+            put(H, base + column, get(H, base + column) + x * z)
+            put(H, other + column, get(H, other + column) + y * z)
+        put(H, other + b, get(H, other + b) + y * get(value, r + 1))
+    if m % 2:
+        a, x = get(whose, m - 1), d * get(value, m - 1)
+        put(lean, a, get(lean, a) + x)
+        base = a * step
+        for c in range(m):
+            at = base + get(whose, c)
+            put(H, at, get(H, at) + x * get(value, c))
+
+
 @inner(apart=True)
 def _build(indptr, indices, values, intercept, l2, vectors, small, column, k, place, whose, value, H):
     """H [k, ·] and Σ d x of the model of k columns, in rising order; return Σ d.
@@ -180,13 +207,7 @@ def _build(indptr, indices, values, intercept, l2, vectors, small, column, k, pl
             put(whose, m, a)
             put(value, m, np.float64(get(values, t)))
             m += 1 if a >= 0 else 0
-        for r in range(m):
-            a, x = get(whose, r), d[i] * get(value, r)
-            put(lean, a, get(lean, a) + x)
-            base = a * step
-            for c in range(r + 1):
-                at = base + get(whose, c)
-                put(H, at, get(H, at) + x * get(value, c))
+        _add_pairs(d[i], whose, value, m, step, lean, H)
     mass = added(d) if intercept else 0.0
     for a in range(k):
         share = lean[a] / mass if mass > 0.0 else 0.0

@@ -63,7 +63,7 @@ class PreparedLoop:
     ahead: dict[Any, Any] = field(default_factory=dict)  # cached lists of `prefetch`
     watched: RecordChecks = field(default_factory=RecordChecks)  # records that the preparation depends on
     progress: dict[Any, Any] = field(default_factory=dict)  # states of schedules, see `rounds`
-    paces: dict[int, float] = field(default_factory=dict)  # seconds of the last execution by so many workers
+    paces: dict[int, float] = field(default_factory=dict)  # seconds of the last execution, by number of workers
     described: list[tuple[StepSpec, Assumptions]] = field(default_factory=list)  # `spec`, and the values it depends on
 
     @property
@@ -114,7 +114,7 @@ class PreparedLoop:
         return 1 if self.paces.get(1, 0.0) < self.paces[width] else width
 
     def execution(self, workers: int) -> Alone | None:
-        """What so many workers execute in the place of `passes`; None for `passes`."""
+        """What this number of workers executes in the place of `passes`; None for `passes`."""
         return self.alone if workers == 1 else None
 
     def brief(self, workers: int, passes: int) -> bool:

@@ -124,11 +124,18 @@ def _of_rows(parts: Iterable[Chunk], data: Data, users: NDArray[Any], policy: st
     for rows, cols, values in parts:
         pick = touched[rows]
         own.append((rows[pick], cols[pick], values[pick]))
-        others.append((rows[~pick], cols[~pick], values[~pick]))
+        others.append(_read_only((rows[~pick], cols[~pick], values[~pick])))
     own.append((data.rows, data.cols, data.values))
     rows, cols, values = (np.concatenate([part[k] for part in own]) for k in range(3))
     settled = settle(Data(rows, cols, values, data.shape), "last" if policy == "error" else policy)
     return (settled.rows, settled.cols, settled.values), [part for part in others if len(part[0])]
+
+
+def _read_only(chunk: Chunk) -> Chunk:
+    """The same arrays, as `Data` has them: kernels are compiled for these."""
+    for array in chunk:
+        array.flags.writeable = False
+    return chunk
 
 
 def _entries(parts: Iterable[Chunk], items: NDArray[Any], count: int) -> Chunk:

@@ -22,7 +22,7 @@ from stretto.observe.topics import TopicView
 from stretto.observe.topics_page import MAPPED
 from stretto.runtime.runtimes import Runtime
 
-from .analysis.names import topic_names
+from .analysis.names import relevant_words, topic_names
 from .analysis.topic_map import places
 from .coherence import coherence
 from .input import Corpus
@@ -44,7 +44,7 @@ class FittedTopics(Protocol):
     def transform(self, X: Any) -> NDArray[np.float32]: ...
 
 
-MOST_ALIKE = 2_000  # topics whose similarity is computed, at most: all pairs are compared
+MOST_ALIKE = 2_000  # topics with similar ones and with words by relevance, at most: all pairs are compared
 LOOKED = 50_000  # documents read, at most
 _SHARES = 64 << 20  # bytes of topic shares computed at a time
 _COHERENT = 10  # words of a topic whose coherence is measured
@@ -103,8 +103,20 @@ def browse(
         history=likelihoods(model),
         coherence=score,
         names=topic_names(topics, names),
+        relevant=_relevant(topics, names, words) if K <= MOST_ALIKE else None,
         places=spots,
     )
+
+
+def _relevant(topics: Topics, names: list[str] | None, n: int) -> list[list[tuple[str, float, float]]]:
+    """The words from which the browser chooses by relevance, with their probabilities."""
+    return [
+        [
+            (str(w) if names is None else names[w], p, share)
+            for w, p, share in zip(index.tolist(), likely.tolist(), shares.tolist(), strict=True)
+        ]
+        for index, likely, shares in relevant_words(topics, n)
+    ]
 
 
 def likelihoods(model: FittedTopics) -> list[tuple[int, float]]:

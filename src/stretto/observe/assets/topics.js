@@ -4,7 +4,7 @@
 (function () {
   const data = JSON.parse(document.getElementById("data").textContent);
   const at = (id) => document.getElementById(id);
-  const [search, sort, reverse, list, rows] = ["search", "sort", "reverse", "list", "rows"].map(at);
+  const [search, sort, reverse, list, rows, relevance] = ["search", "sort", "reverse", "list", "rows", "relevance"].map(at);
   const topics = data.tokens.length;
   const tokens = data.tokens.reduce((sum, count) => sum + count, 0);
   const largest = data.tokens.reduce((most, count) => Math.max(most, count), 1);
@@ -168,6 +168,18 @@
     if (section) section.hidden = entries.length === 0;
   }
 
+  // [word, probability] of the chosen topic: the most probable ones, or by relevance λ ln p + (1 − λ) ln(p / p(word)).
+  function wordsBy(lambda) {
+    const ids = data.words[chosen];
+    const weights = data.weights[chosen];
+    at("relevance-value").textContent = `λ = ${lambda.toFixed(1)}`;
+    if (lambda === 1 || !data.relevant.length) return ids.map((id, index) => [id, weights[index]]);
+    const [likely, overall] = [data.likely[chosen], data.overall[chosen]];
+    const score = likely.map((p, index) => Math.log(p) - (1 - lambda) * Math.log(overall[index]));
+    const order = [...score.keys()].sort((a, b) => score[b] - score[a] || likely[b] - likely[a] || a - b);
+    return order.slice(0, ids.length).map((index) => [data.relevant[chosen][index], likely[index]]);
+  }
+
   function show() {
     const called = title(chosen) === `topic ${chosen}` ? "" : title(chosen);
     at("name").textContent = called ? `Topic ${chosen}: ${called}` : `Topic ${chosen}`;
@@ -175,11 +187,12 @@
     const ranked = `number ${integer.format(rank.get(chosen))} of ${integer.format(topics)} by size`;
     const measured = data.coherence ? `coherence ${signed(coherence(chosen))} (NPMI)` : "";
     at("about").textContent = [size, ranked, measured].filter(Boolean).join(" · ");
-    const weights = data.weights[chosen];
+    const listed = wordsBy(Number(relevance.value));
+    const most = listed.reduce((top, [, weight]) => Math.max(top, weight), 0);
     fill(
       "words",
-      data.words[chosen].map((id, index) => {
-        const made = entry(word(id), weights[index], weights[0], () => seek(word(id)), found && found.ids.has(id));
+      listed.map(([id, weight]) => {
+        const made = entry(word(id), weight, most, () => seek(word(id)), found && found.ids.has(id));
         made.append(made.children[1]); // the number after the bar
         return made;
       }),
@@ -240,6 +253,7 @@
 
   const markMap = data.map ? drawMap(data, at("map"), { describe, mark }, (topic) => choose(topic, { keep: true })) : null;
   at("map-section").hidden = !markMap;
+  at("relevance-row").hidden = !data.relevant.length;
   if (!data.coherence) sort.querySelector("[value=coherence]").remove();
   chosen = linked() ?? bySize[0];
   arrange();
@@ -247,6 +261,7 @@
 
   search.addEventListener("input", arrange);
   sort.addEventListener("change", arrange);
+  relevance.addEventListener("input", show);
   reverse.addEventListener("click", () => {
     reverse.setAttribute("aria-pressed", reverse.getAttribute("aria-pressed") !== "true");
     arrange();
@@ -268,7 +283,7 @@
     const typing = event.target === search;
     const vertical = { ArrowDown: 1, ArrowUp: -1 }[event.key];
     const sideways = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-    if (event.target === sort) return;
+    if (event.target === sort || event.target === relevance) return;
     if (event.key === "/" && !typing) search.focus();
     else if (event.key === "Escape" && search.value) seek("");
     else if (vertical) step(vertical);

@@ -129,6 +129,11 @@ class Recommender(FactorServing):
         return self._file.ids("item_ids_")
 
     @property
+    def has_ratings(self) -> bool:
+        """Whether the values of the training ratings are known, as `explain_recommendation` needs them."""
+        return self._file.values is not None
+
+    @property
     def _learned(self) -> FittedProblem:  # type: ignore[override]
         return self._file.learned()
 
