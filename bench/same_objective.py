@@ -26,6 +26,7 @@ STEADY = 0.1  # seconds: fits of a program are repeated until they take this lon
 MOST = 15
 LONG = 2.0  # seconds from which on a fit is measured once
 LIMIT = float(os.environ.get("BENCH_LIMIT", "60"))
+OWN = 20.0  # times the limit: what the first program has, where its time decides how long the others may search
 
 # Wall time, or with BENCH_CLOCK=cpu the processor time of the whole process, which other work hardly changes.
 SHARED = os.environ.get("BENCH_CLOCK") == "cpu"
@@ -99,8 +100,10 @@ class Race:
 
     def _search(self, title: str, target: float, found: Mapping[str, Finish]) -> Finish:
         """The loosest setting of a program that reaches the target."""
-        if not found or math.isinf(self.patience):
+        if math.isinf(self.patience):
             return self._settle(title, target, self.limit)
+        if not found:  # its time is the measure of the others, so it is needed even where it is long
+            return self._settle(title, target, OWN * self.limit)
         first = next(iter(found.values()))
         limit = min(self.limit, max(self.shortest, self.patience * first.seconds))
         if self.threads > 1:  # a copy of a process does not have its other threads, and may wait for them

@@ -4,7 +4,8 @@ The ratio is the best peer's time over ours; **bold with ▼** marks cells below
 loosest of its tolerances (in brackets) whose objective is at most 1e-4 above the smallest one known, which is that of
 our fit at a duality gap of 1e-7 or a peer's where that is smaller; one function computes the objective of all. Fits at
 that tolerance are then timed in turn in one process: medians of three to fifteen, or one fit above 2 s. A peer's search
-for its tolerance ends after ten times our time, and 0.3 s at least; where none has reached the objective by then, the
+for its tolerance ends at the limit of the run, or after ten times our time, and 0.3 s at least; our own search has
+twenty times the limit; where none has reached the objective by then, the
 ratio is a bound (>). With several threads a peer that took four times our time with one is left out, unless it was the
 fastest. Loading is excluded, compiling too; our set-up is included. Lasso and elastic net get X by columns (CSC or
 Fortran order), our logistic regression by rows (CSR or C order), peers the order they prefer. `quality` is our

@@ -16,6 +16,7 @@ from stretto.kernels.factorization.fold_in import newton_worker
 from stretto.kernels.numeric import lanes
 
 f4 = np.float32
+NO_PRIOR = np.zeros((0, 0), np.float32)
 NO_BASE = (np.float32(0.0), np.float32(0.0))  # ridges that do not grow with the ratings
 NONE = np.zeros(0, f4)
 
@@ -60,7 +61,7 @@ def results(way: str = "forwards") -> list[Any]:
         gram, nothing = gram_of(Y, way=way), np.zeros((0, X.shape[1]), f4)
         offset = p["Y"][:, 0].copy()
         for g, own in ((nothing, 1), (gram, -1)):
-            common = (*p["csr"], Y, g, offset, f4(1.5), f4(0.05), own, f4(0.3), f4(2.0))
+            common = (*p["csr"], Y, g, offset, f4(1.5), f4(0.05), own, f4(0.3), f4(2.0), NO_PRIOR)
             for worker, more in ((als.cholesky_worker, (*NO_BASE, scratch)), (als.cg_worker, (3, scratch))):
                 solved = X.copy()
                 out = run(worker, bounds, *common[:3], solved, *common[3:], *more, way=way)
@@ -70,7 +71,9 @@ def results(way: str = "forwards") -> list[Any]:
         made.append(run(als.implicit_worker, bounds, *p["csr"], X, Y, gram, f4(2.0), scratch, way=way))
         for loss in range(3):
             folded = np.zeros_like(X)
-            out = run(newton_worker, bounds, *p["csr"], folded, Y, offset, f4(0.05), 1, f4(0.3), loss, way=way)
+            out = run(
+                newton_worker, bounds, *p["csr"], folded, Y, offset, f4(0.05), 1, f4(0.3), NO_PRIOR, loss, way=way
+            )
             made += [folded, out]
         pairs = (p["rows"].astype(np.int32), p["cols"].astype(np.int32))
         predicted = np.zeros(len(pairs[0]), f4)

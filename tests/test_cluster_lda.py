@@ -112,10 +112,10 @@ def test_tokens_travel_once_and_little_is_brought_back() -> None:
 def test_arguments_in_named_tuples_count_one_by_one() -> None:
     from stretto.kernels.topics.rows import TopicModel
 
-    rows, numbers = by_rows("W", [0, 2, 4]), cast(Any, [number(f"n{k}") for k in range(6)])
+    rows, numbers = by_rows("W", [0, 2, 4]), cast(Any, [number(f"n{k}") for k in range(8)])
     spec = StepSpec("", KernelReference("", ""), (constant("first"), TopicModel(rows, *numbers), number("last")))
-    args = ("a", TopicModel(*cast(Any, range(7))), 9)
-    assert list(spec.flat(args).values()) == ["a", 0, 1, 2, 3, 4, 5, 6, 9]
+    args = ("a", TopicModel(*cast(Any, range(9))), 9)
+    assert list(spec.flat(args).values()) == ["a", 0, 1, 2, 3, 4, 5, 6, 7, 8, 9]
     assert spec.nested(spec.flat(args)) == list(args)
     assert type(spec.nested(spec.flat(args))[1]) is TopicModel
     assert spec.arrays["W"] is rows

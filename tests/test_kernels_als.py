@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from isa_script import NO_BASE, NONE, digest, gram_of, problem, results
+from isa_script import NO_BASE, NO_PRIOR, NONE, digest, gram_of, problem, results
 from kernelrun import WAYS, cut, run
 from stretto.kernels.factorization import als
 from stretto.kernels.numeric import lanes
@@ -22,8 +22,10 @@ from stretto.kernels.numeric import lanes
 f4 = np.float32
 
 
-def twin(p: dict[str, Any], implicit: bool, regs: Any, alpha: float, mean: float, offset: Any) -> Any:
-    """Exact rows in float64, by dense least squares; also every row's objective as a function."""
+def twin(
+    p: dict[str, Any], implicit: bool, regs: Any, alpha: float, mean: float, offset: Any, prior: Any = None
+) -> Any:
+    """Exact rows in float64, by dense least squares."""
     dense, Y = p["dense"].astype(float), p["Y"].astype(float)
     width = Y.shape[1]
     X = np.zeros((len(dense), width))
@@ -35,7 +37,7 @@ def twin(p: dict[str, Any], implicit: bool, regs: Any, alpha: float, mean: float
         t = np.where(row[mine] > 0, 1 + w, 0.0) if implicit else row[mine] - mean - offset[mine]
         weight = (1 + w).sum() if implicit else len(mine)
         A = (Y[mine].T * w) @ Y[mine] + weight * np.diag(regs) + (Y.T @ Y if implicit else 0)
-        X[i] = np.linalg.solve(A, Y[mine].T @ t)
+        X[i] = np.linalg.solve(A, Y[mine].T @ t + (0 if prior is None else weight * regs * prior[i]))
     return X
 
 
@@ -49,16 +51,18 @@ def solve(
     steps: int = 0,
     offset: Any = None,
     way: str = "forwards",
+    prior: Any = NO_PRIOR,
 ) -> Any:
     """Rows by Cholesky (steps 0) or conjugate gradients."""
     width = p["Y"].shape[1]
     gram = gram_of(p["Y"], way=way) if implicit else np.zeros((0, width), f4)
     X, scratch = p["X"].copy(), als.scratch(3, width)
     common = (*p["csr"], X, p["Y"], gram, NONE if offset is None else offset, f4(0.5), f4(reg))
-    common += (own, f4(own_reg), f4(2.0))
+    common += (own, f4(own_reg), f4(2.0), prior)
     worker, more = (als.cg_worker, (steps, scratch)) if steps else (als.cholesky_worker, (*NO_BASE, scratch))
     out = run(worker, cut(len(X), 5), *common, *more, way=way)
-    penalty = weights(p["csr"], implicit)[:, None] * X.astype(float) ** 2 * ridges(width, reg, own, own_reg)
+    away = X.astype(float) - (prior if len(prior) else 0.0)
+    penalty = weights(p["csr"], implicit)[:, None] * away**2 * ridges(width, reg, own, own_reg)
     np.testing.assert_allclose(out.sum(), penalty.sum(), rtol=1e-4, atol=1e-9)
     return X
 
@@ -88,15 +92,28 @@ def ridges(width: int, reg: float, own: int = -1, own_reg: float = 0.0) -> Any:
     own_reg=st.sampled_from([0.05, 2.0]),
     steps=st.sampled_from([0, 0, 200]),
     seed=st.integers(0, 99),
+    expected_before=st.booleans(),
 )
 def test_rows_solve_their_normal_equations(
-    rows: int, cols: int, rank: int, implicit: bool, own: int, own_reg: float, steps: int, seed: int
+    rows: int,
+    cols: int,
+    rank: int,
+    implicit: bool,
+    own: int,
+    own_reg: float,
+    steps: int,
+    seed: int,
+    expected_before: bool,
 ) -> None:
     p = problem(rows, cols, rank, seed)
     offset = np.linspace(-1, 1, cols).astype(f4)
     regs = ridges(p["Y"].shape[1], 0.3, own, own_reg)
-    expected = twin(p, implicit, regs, 2.0, 0.5, offset)
-    solved = solve(p, implicit, 0.3, own=own, own_reg=own_reg, steps=steps, offset=offset)
+    prior = NO_PRIOR
+    if expected_before:
+        prior = np.zeros_like(p["X"])
+        prior[:, :rank] = np.random.default_rng(seed).normal(size=(rows, rank))
+    expected = twin(p, implicit, regs, 2.0, 0.5, offset, prior if expected_before else None)
+    solved = solve(p, implicit, 0.3, own=own, own_reg=own_reg, steps=steps, offset=offset, prior=prior)
     np.testing.assert_allclose(solved, expected, rtol=2e-3, atol=2e-3)
     assert not solved[np.diff(p["csr"][0]) == 0].any()
     assert not solved[:, rank:].any()
@@ -181,7 +198,7 @@ def test_factors_that_are_not_finite_stop_the_pass() -> None:
     p = problem(6, 6, 4)
     p["Y"][:] = np.nan
     nothing = np.zeros((0, 16), f4)
-    more = (p["X"], p["Y"], nothing, NONE, f4(0), f4(0.1), -1, f4(0.1), f4(1))
+    more = (p["X"], p["Y"], nothing, NONE, f4(0), f4(0.1), -1, f4(0.1), f4(1), NO_PRIOR)
     run(als.cholesky_worker, cut(6, 2), *p["csr"], *more, *NO_BASE, als.scratch(1, 16), fails=True)
     run(als.cg_worker, cut(6, 2), *p["csr"], *more, 3, als.scratch(1, 16), fails=True)
 
@@ -216,7 +233,7 @@ def test_every_kernel_has_the_same_bits_on_every_instruction_set(cpu: str, tmp_p
     """Compiles every kernel again for another processor."""
     script = Path(__file__).with_name("isa_script.py")
     settings = {"NUMBA_CPU_NAME": cpu, "NUMBA_CPU_FEATURES": "", "STRETTO_CACHE": str(tmp_path)}
-    path = os.pathsep.join([str(Path(als.__file__).parents[2]), str(script.parent)])
+    path = os.pathsep.join([str(Path(als.__file__).parents[3]), str(script.parent)])
     done = subprocess.run(
         [sys.executable, str(script)],
         env={**os.environ, **settings, "PYTHONPATH": path},

@@ -157,6 +157,30 @@ def test_what_is_asked_wrongly(als: Any) -> None:
         st.Recommender()
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda m: m.recommend(USERS[:1], exclude=[np.nan]),
+        lambda m: m.recommend(USERS[:1], exclude={"user 01": None}),
+        lambda m: m.recommend(USERS[:1], items=[["item 01"]]),
+        lambda m: m.recommend(USERS[:1], True),
+        lambda m: m.recommend(None),
+        lambda m: m.recommend_new({"a": {"item 01": 1}, "b": 3}),
+        lambda m: m.recommend_new({"a": {"item 01": 1}, 2: {"item 01": 3}}),
+        lambda m: m.recommend_new({"item 01": float("nan")}),
+        lambda m: m.recommend_new({"nothing": 1.0}),
+        lambda m: m.explain_recommendation("user 01", None),
+        lambda m: m.explain_recommendation("user 01", "item 02", ratings={"item 01": float("inf")}),
+        lambda m: m.explain_recommendation("user 01", "item 02", ratings={"item 01": 1e30}),
+        lambda m: m.explain_recommendation("user 01", "item 02", ratings={}),
+        lambda m: m.similar_users(None),
+    ],
+)
+def test_hostile_arguments_are_refused_by_name(als: Any, call: Any) -> None:
+    with pytest.raises((DataError, PlanError)):
+        call(als)
+
+
 # --- new users, similar rows -------------------------------------------------------------------------------------
 
 

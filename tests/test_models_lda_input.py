@@ -155,7 +155,7 @@ def test_what_is_no_count_is_refused_with_its_place(value: float, message: str, 
 
 @pytest.mark.parametrize("kind", [list, tuple, np.array])
 def test_text_is_refused_with_the_way_to_count_words(kind: Any) -> None:
-    with pytest.raises(DataError, match=r"X holds text, such as .*'the cat'.*CountVectorizer\(\)"):
+    with pytest.raises(DataError, match=r"X holds text, such as .*'the cat'.*st\.read_text\(X\)"):
         as_corpus(kind(["the cat", "a dog"]), seed=0)
 
 

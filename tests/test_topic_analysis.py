@@ -38,8 +38,10 @@ def topics_of(counts: Any, alpha: Any = 0.5) -> Topics:
 def model_of(counts: Any, vocabulary: list[str] | None = None) -> st.LatentDirichletAllocation:
     """A fitted model with these counts [K, V]."""
     model = st.LatentDirichletAllocation(len(counts), n_jobs=1)
-    model.topics_, model.n_features_in_ = topics_of(counts), len(counts[0])
-    model.vocabulary_, model.history_, model.n_iter_, model.fingerprint_ = vocabulary, [], 1, "0"
+    fitted: dict[str, Any] = {"topics_": topics_of(counts), "n_features_in_": len(counts[0]), "vocabulary_": vocabulary}
+    fitted |= {"history_": [], "n_iter_": 1, "fingerprint_": "0", "seed_names_": None, "text_options_": None}
+    for name, value in fitted.items():
+        setattr(model, name, value)
     return model
 
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from stretto.consistency.replication import add, average, random_share, round_robin, top
     from stretto.consistency.rules import ASP, BSP, SSP
     from stretto.data.convert.convert import as_data
+    from stretto.data.documents.read_text import read_text
+    from stretto.data.documents.text_counts import TextCounts
     from stretto.data.generate.ratings import ratings as generate_ratings
     from stretto.data.parts.node_files import NodeFiles
     from stretto.data.reading.read import read
@@ -109,6 +111,7 @@ _SHELF = {
     "SparseRegression": "stretto.programs.coordinates.regression:SparseRegression",
     "SparseRows": "stretto.state.state:SparseRows",
     "State": "stretto.state.state:State",
+    "TextCounts": "stretto.data.documents.text_counts:TextCounts",
     "Threads": "stretto.runtime.runtimes:Threads",
     "accumulator": "stretto.state.accumulator:accumulator",
     "add": "stretto.consistency.replication:add",
@@ -142,6 +145,7 @@ _SHELF = {
     "random": "stretto.state.make:random",
     "random_share": "stretto.consistency.replication:random_share",
     "read": "stretto.data.reading.read:read",
+    "read_text": "stretto.data.documents.read_text:read_text",
     "report": "stretto.observe.page.front:report",
     "round_robin": "stretto.consistency.replication:round_robin",
     "run": "stretto.entry:run",
@@ -202,6 +206,7 @@ __all__ = [
     "SparseRegression",
     "SparseRows",
     "State",
+    "TextCounts",
     "Threads",
     "accumulator",
     "add",
@@ -235,6 +240,7 @@ __all__ = [
     "random",
     "random_share",
     "read",
+    "read_text",
     "report",
     "round_robin",
     "run",

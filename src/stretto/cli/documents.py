@@ -12,6 +12,7 @@ import numpy as np
 from stretto.errors import DataError
 
 if TYPE_CHECKING:
+    from stretto.data.documents.text_counts import TextCounts
     from stretto.models.topics.estimator import LatentDirichletAllocation
     from stretto.models.topics.input import Corpus
 
@@ -59,9 +60,12 @@ def _in_its_words(X: Any, model: LatentDirichletAllocation, read: Mapping[str, A
 
 
 def documents_of(
-    file: str, model: LatentDirichletAllocation, vocabulary: str | None, read: Mapping[str, Any] | None = None
+    file: str | TextCounts,
+    model: LatentDirichletAllocation,
+    vocabulary: str | None,
+    read: Mapping[str, Any] | None = None,
 ) -> Corpus:
-    """All documents of a file, in the model's words.
+    """All documents of a file, or of counted text, in the model's words.
 
     vocabulary : the file's own words, where they are not the model's: they are looked up there by name, and those it
         does not have are left out with a warning
@@ -74,7 +78,7 @@ def documents_of(
     corpus = as_corpus(file, strict=model.strict, seed=0, vocabulary=vocabulary, keyed_by="content", read_as=read)
     if corpus.vocabulary == model.vocabulary_ or corpus.vocabulary is None:
         return corpus
-    return _translated(corpus, corpus.vocabulary, model.vocabulary_, file)
+    return _translated(corpus, corpus.vocabulary, model.vocabulary_, str(file))
 
 
 def _translated(corpus: Corpus, said: list[str], known: list[str], file: str) -> Corpus:

@@ -79,6 +79,7 @@ class Format(StrEnum):
 
 
 _MODEL, _SOLVER, _DATA, _RUN = "The model", "The solver", "The data", "The run"
+_TEXT = "Documents of text"
 
 
 def _option(*names: str, help: str, panel: str, **more: Any) -> Any:
@@ -92,8 +93,109 @@ Ratings = Annotated[
 Documents = Annotated[
     str,
     typer.Argument(
-        help="A file of counts: UCI docword, lda-c, svmlight, triples, MatrixMarket, npz; packed or not.",
+        help="Text: a folder of files, a file of lines, or a table (--text COLUMN); or a file of counts: UCI docword, "
+        "lda-c, svmlight, triples, MatrixMarket, npz; packed or not.",
         metavar="FILE",
+    ),
+]
+TextOption = Annotated[
+    str | None,
+    _option(
+        "--text",
+        help="The column of a table that holds the text (.csv, .tsv, .jsonl, .parquet); 'lines' for one document a "
+        "line, 'files' for one a file.",
+        panel=_TEXT,
+        metavar="COLUMN",
+        show_default="a folder or file that looks like text is read as text",
+    ),
+]
+NamesOption = Annotated[
+    str | None,
+    _option(
+        "--names",
+        help="The column of the documents' names.",
+        panel=_TEXT,
+        metavar="COLUMN",
+        show_default="in a folder the paths of the files",
+    ),
+]
+EncodingOption = Annotated[
+    str | None, _option("--encoding", help="Encoding of the text.", panel=_TEXT, show_default="utf-8")
+]
+StopWordsOption = Annotated[
+    str | None,
+    _option(
+        "--stop-words",
+        help="Words left out: 'english', 'none', or a file with one word a line.",
+        panel=_TEXT,
+        show_default="none",
+    ),
+]
+MinDfOption = Annotated[
+    str | None,
+    _option(
+        "--min-df",
+        help="Leave out words in fewer documents: a number, or a share such as 0.001.",
+        panel=_TEXT,
+        metavar="NUMBER",
+        show_default="1",
+    ),
+]
+MaxDfOption = Annotated[
+    str | None,
+    _option(
+        "--max-df",
+        help="Leave out words in more documents: a number, or a share such as 0.5.",
+        panel=_TEXT,
+        metavar="NUMBER",
+        show_default="1.0",
+    ),
+]
+MaxWordsOption = Annotated[
+    int | None,
+    _option("--max-words", help="Keep this many words, the most frequent.", panel=_TEXT, min=1, show_default="all"),
+]
+NgramsOption = Annotated[
+    str | None,
+    _option(
+        "--ngrams",
+        help="Words of the shortest and the longest sequence that counts as one: 1,2 adds pairs of neighbours.",
+        panel=_TEXT,
+        metavar="A,B",
+        show_default="1,1",
+    ),
+]
+LowercaseOption = Annotated[
+    bool, _option("--lowercase/--no-lowercase", help="Convert text to lower case.", panel=_TEXT)
+]
+TokenPatternOption = Annotated[
+    str | None,
+    _option(
+        "--token-pattern",
+        help="What a word is, as a regular expression.",
+        panel=_TEXT,
+        metavar="REGEX",
+        show_default="two or more letters, digits or underscores",
+    ),
+]
+SeedsOption = Annotated[
+    str | None,
+    _option(
+        "--seeds",
+        help='Seed words of topics, in a .toml, .json or text file: sport = ["game", "team"], or a line sport: game '
+        "team.",
+        panel=_MODEL,
+        metavar="FILE",
+        show_default=False,
+    ),
+]
+SeedWeightOption = Annotated[
+    float | None,
+    _option(
+        "--seed-weight",
+        help="Prior tokens of a seed word, as a share of the mean tokens of a topic.",
+        panel=_MODEL,
+        show_default="0.01",
     ),
 ]
 
@@ -354,6 +456,13 @@ EveryOption = Annotated[
         panel=_RUN,
         show_default="by what saving costs",
     ),
+]
+UserFeaturesOption = Annotated[
+    str | None,
+    _option("--user-features", help="CSV file of user ids and features: numbers or text.", panel=_MODEL),
+]
+ItemFeaturesOption = Annotated[
+    str | None, _option("--item-features", help="CSV file of item ids and features; text may be a|b.", panel=_MODEL)
 ]
 EarlyOption = Annotated[
     bool, _option("--early-stopping", help="Stop when the held-out part has not improved for 3 epochs.", panel=_RUN)

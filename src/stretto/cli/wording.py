@@ -27,6 +27,9 @@ _ALIASES = {
     "doc_topic_prior": ("alpha",),
     "topic_word_prior": ("beta",),
     "validation": ("test",),
+    "column": ("text",),
+    "max_features": ("max_words",),
+    "ngram_range": ("ngrams",),
 }
 # Arguments of readers and estimators that a message may advise although no command has them.
 PYTHON_ONLY = frozenset(["raw_ids", "map_ids", "shape", "unknown", "labels", "fit_within"])

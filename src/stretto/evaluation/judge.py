@@ -30,6 +30,7 @@ from stretto.models.factorization.align import (
 )
 from stretto.models.factorization.fold_in import fold_in
 from stretto.models.factorization.row_identity import compare, refuse_unclear
+from stretto.models.factorization.side.cold_rows import expected_of
 from stretto.runtime.blocks.compressed import by_rows
 from stretto.runtime.blocks.crew import Crew
 from stretto.solvers.factorization import factors
@@ -121,7 +122,10 @@ def judge(
             if popular:
                 W, b = np.zeros((cut.known.shape[0], 1), np.float32), np.zeros(cut.known.shape[0], np.float32)
             else:
-                W, b = fold_in(served, known, learned, crew)
+                index = np.full(len(known.counts), -1, np.int64)
+                if entries is not None:
+                    index[np.unique(data.rows[new], return_inverse=True)[1]] = entries.rows[new]
+                W, b = fold_in(served, known, learned, crew, expected_of(model, index))
             folded = PaddedFactors(_padded_like(W, served.H), served.H, b, served.c, served.mean)
             held = replace(cut.held, own=np.unique(data.rows[new])[cut.held.rows])
             judged.new_users = len(np.unique(held.rows))

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from stretto.runtime.blocks.crew import Crew
     from stretto.runtime.blocks.crew_pool import CrewPool
 
+    from .emit.worker_source import WorkerSource
     from .execute.prepared import PreparedLoop
     from .loop_function import LoopFunction
 
@@ -89,15 +90,39 @@ class _Array:
 
 
 @dataclass(frozen=True, eq=False)
+class _Arguments:
+    """The arguments of a compiled worker."""
+
+    fixed: tuple[Any, ...]  # all of them, None for those of a call
+    given: tuple[tuple[int, str], ...]  # position among them, and name, of arrays and numbers of a call
+    partial: tuple[tuple[int, str], ...]  # the same of accumulators
+
+    @classmethod
+    def of(cls, lowered: WorkerSource, arrays: Mapping[tuple[str, str], NDArray[Any]]) -> _Arguments:
+        """arrays: those of the visits."""
+        found = list(enumerate(lowered.arguments))
+        given = tuple((at, name) for at, (what, name) in found if what in ("array", "number"))
+        partial = tuple((at, name) for at, (what, name) in found if what == "partial")
+        return cls(tuple(arrays.get(argument) for argument in lowered.arguments), given, partial)
+
+    def of_call(self, values: Mapping[str, Any], visits: int) -> list[Any]:
+        """The arguments of one call."""
+        args = list(self.fixed)
+        for at, name in self.given:
+            args[at] = values[name]
+        for at, name in self.partial:
+            args[at] = values[name].blank(visits)
+        return args
+
+
+@dataclass(frozen=True, eq=False)
 class _Part:
     """One loop of the function."""
 
     prepared: PreparedLoop
     numbers: tuple[tuple[str, Any], ...]  # that its preparation depends on
-    fixed: tuple[Any, ...]  # arguments of the worker, None for those of a call
-    given: tuple[tuple[int, str], ...]  # position among them, and name, of arrays and numbers of a call
-    partial: tuple[tuple[int, str], ...]  # the same of accumulators
-    alone: tuple[Any, ...]  # the same as `fixed` for an execution by one worker
+    arguments: _Arguments
+    alone: _Arguments | None  # of an execution by one worker, None if that is the same
     large: bool  # whether checking its records needs other threads
     seconds: list[float] = field(default_factory=lambda: [float("inf")])  # of its last execution
 
@@ -108,11 +133,14 @@ class _Part:
 
     def unchanged(self, values: Mapping[str, Any], crew: Crew | None) -> bool:
         """Whether its preparation is still valid."""
-        relied = self.prepared.visits.relied.arrays
+        prepared = self.prepared
+        workers = prepared.workers(1 if crew is None else crew.width)
+        # One worker runs an inspected loop in its own order, whatever the arrays hold that decide on the waves.
+        relied = prepared.visits.relied.arrays if prepared.execution(workers) is None else {}
         return (
             all(values[name] == value for name, value in self.numbers)
             and all(np.array_equal(values[name], value) for name, value in relied.items())
-            and self.prepared.watched.unchanged(crew)
+            and prepared.watched.unchanged(crew)
         )
 
     def run(self, values: Mapping[str, Any], crew: Crew | None) -> float:
@@ -126,16 +154,16 @@ class _Part:
         width = 1 if crew is None else crew.width
         workers = prepared.workers(width)
         alone = prepared.execution(workers)
-        passes, args = ((alone.one,), list(self.alone)) if alone is not None else (prepared.passes, list(self.fixed))
-        for at, name in self.given:
-            args[at] = values[name]
-        for at, name in self.partial:
-            args[at] = values[name].blank(len(visits))
+        passes, arguments, lowered, worker = prepared.passes, self.arguments, prepared.lowered, prepared.worker
+        if alone is not None and self.alone is not None:
+            passes, arguments, lowered, worker = (alone.one,), self.alone, alone.lowered, alone.worker
+        again = alone is None or bool(alone.ran)
+        args = arguments.of_call(values, len(visits))
         fault = np.zeros(SLOTS, np.int64)
         seconds, watch = 0.0, Stopwatch()
         for one in passes:
             args_of_pass = (fault, one.visits, *args)
-            step = BlockStep("visit", prepared.worker, one.order, one.weight, args_of_pass, np.zeros(len(one.visits)),
+            step = BlockStep("visit", worker, one.order, one.weight, args_of_pass, np.zeros(len(one.visits)),
                              unstarted=one.unstarted)  # fmt: skip
             if crew is None:
                 done = run_inline(step, profile)
@@ -143,14 +171,17 @@ class _Part:
                 crew.width = workers
                 try:
                     with compiling(prepared.analysis):
-                        done = crew.run(step, profile, again=True)
+                        done = crew.run(step, profile, again=again)
                 finally:
                     crew.width = width
             seconds += done.seconds
             if done.failed is not None:
-                raise out_of_range(prepared.lowered, prepared.analysis, fault)
-        prepared.paces[workers] = watch.seconds()
-        for at, name in self.partial:
+                raise out_of_range(lowered, prepared.analysis, fault)
+        if alone is not None and not again:
+            alone.ran.append(True)  # compiling was a part of it
+        else:
+            prepared.paces[workers] = watch.seconds()
+        for at, name in arguments.partial:
             values[name].fold(args[at])
         self.seconds[0] = seconds
         return seconds
@@ -284,7 +315,10 @@ def ready_call(
     if setups != sorted(setups, reverse=True):
         return None  # a statement between two loops may read what the first one wrote
     loops = [part for part in parts if isinstance(part, _Part)]
-    if len(loops) > 1 and any(part.relies_on_arrays or _may_change(part, loops, held) for part in loops):
+    in_waves = [part for part in loops if runtime.workers > 1 or part.alone is None]
+    if len(loops) > 1 and (
+        any(part.relies_on_arrays for part in in_waves) or any(_may_change(part, loops, held) for part in loops)
+    ):
         return None
     surroundings = _surroundings(function.plain)
     if surroundings is None:
@@ -308,17 +342,11 @@ def _part(prepared: PreparedLoop, held: BoundValues, known: Mapping[str, Any]) -
     numbers = {**held.numbers, **known}
     relied = {**analysis.consulted, **visits.relied.numbers}
     relied |= {name: numbers[name] for name in _bounds(analysis.loop) if name in numbers}
-    fixed, given, partial = [], [], []
-    for at, (what, name) in enumerate(prepared.lowered.arguments):
-        if what in ("array", "number"):
-            given.append((at, name))
-        elif what == "partial":
-            partial.append((at, name))
-        fixed.append(visits.arrays.get((what, name)))
     alone = prepared.execution(1)
-    alone_fixed = () if alone is None else tuple(alone.arrays.get(name) for name in prepared.lowered.arguments)
+    arguments = _Arguments.of(prepared.lowered, visits.arrays)
+    in_order = None if alone is None else _Arguments.of(alone.lowered, alone.arrays)
     large = sum(array.nbytes for array, _ in prepared.watched.copied) >= 8 * _LARGE
-    return _Part(prepared, tuple(relied.items()), tuple(fixed), tuple(given), tuple(partial), alone_fixed, large)
+    return _Part(prepared, tuple(relied.items()), arguments, in_order, large)
 
 
 def _bounds(loop: loop_tree.LoopNest) -> Iterator[str]:

@@ -82,6 +82,7 @@ def _factorizations() -> list[WarmupTask]:
         "als, implicit": partial(_fit, small, solver="als", implicit=True),
         "ccd": partial(_fit, small, solver="ccd"),
         "ranking losses": partial(_rank, small),
+        "side features": partial(_features, small),
     }
     return [WarmupTask(name, "factorization", run) for name, run in made.items()]
 
@@ -138,6 +139,17 @@ def _rank(data: Any) -> None:
         model = _fit(data, loss="bpr", implicit=True, n_components=rank)
     model.recommend([0, 1], 5)
     model.fold_in(data.to_csr()[:5]).explain_recommendation(0, 1)
+
+
+def _features(data: Any) -> None:
+    """Features of users, from which a new one is folded in."""
+    import numpy as np
+
+    from stretto.models.factorization.estimator import MatrixFactorization
+
+    about = np.arange(data.shape[0] * 2.0).reshape(-1, 2)
+    model = MatrixFactorization(16, max_iter=2, random_state=0).fit(data, user_features=about)
+    model.fold_in(user_features=about[:3])
 
 
 def _regress(kind: str, dtype: str) -> None:

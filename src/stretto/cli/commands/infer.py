@@ -12,6 +12,8 @@ from stretto.cli.output import say
 
 EXAMPLES = (
     "Examples:\n\nstretto infer runs/topics new.txt.gz --out shares.npz\n\n"
+    "stretto infer runs/letters new-letters/ --out shares.csv\n\n"
+    "stretto infer runs/letters reviews.csv --text review --names title --out shares.csv\n\n"
     "stretto infer runs/topics new.txt.gz --out shares.csv --least 0.05"
 )
 
@@ -26,6 +28,9 @@ def infer(
     least: Annotated[
         float, typer.Option("--least", help="In a .csv file, leave out shares below this.", min=0.0, max=1.0)
     ] = 0.01,
+    text: o.TextOption = None,
+    names: o.NamesOption = None,
+    encoding: o.EncodingOption = None,
     vocab: o.VocabularyOption = None,
     format: o.FormatOption = o.Format.auto,
     sep: o.SepOption = None,
@@ -47,6 +52,8 @@ def infer(
 ) -> None:
     """Find the share of each topic in documents the model has not seen.
 
+    A model that was trained on text reads text: it is cut into words as in training, and other words are left out.
+
     Where the file has a vocabulary of its own, its words are looked up in the model's by name; words the model does not
     know are left out. In the .npz file `shares` is [documents, topics], float32, rows add up to 1, and `documents` has
     their names, where they have some. In the .csv file documents without names are numbered from 0.
@@ -54,19 +61,23 @@ def infer(
     from stretto.cli import topic_shares
     from stretto.cli.documents import documents_of
     from stretto.cli.reading import reading
+    from stretto.cli.text_input import documents_like
     from stretto.cli.vocabulary import vocabulary_of
 
     from .topics import load
 
     write = topic_shares.writer(out)  # reports a wrong name before any work
     model = load(run).set_params(n_jobs=workers)
+    asked = {"text": text, "names": names, "encoding": encoding, "format": format, "on_error": on_error}
+    counts = documents_like(file, model, asked, quiet=quiet)
     # Without names on the model's side, names on the file's side are of no use.
-    words = None if model.vocabulary_ is None else vocabulary_of(file, vocab, quiet=quiet)
+    unnamed = model.vocabulary_ is None or counts is not None
+    words = None if unnamed else vocabulary_of(file, vocab, quiet=quiet)
     read = reading(
         format=format, sep=sep, columns=columns, user=user, item=item, rating=rating, ids=ids, zero_based=zero_based,
         on_error=on_error, cache=cache,
     )  # fmt: skip
-    corpus = documents_of(file, model, words, read)
+    corpus = documents_of(file if counts is None else counts, model, words, read)
     seconds = write(model, corpus, out, least)
     if not quiet:
         speed = corpus.n_documents / max(seconds, 1e-9)

@@ -92,9 +92,10 @@ def sweep(
     assert not isinstance(corpus, str)
     if not quiet:
         say(f"{file}: {recipe.size(corpus)}, {test:.0%} of the documents held out")
+    X, vocabulary = recipe.inputs(corpus)
     found = sweep_topics(
-        corpus.data, numbers, model=recipe.model(workers), seeds=seeds, test=test, coherence=coherence.value,
-        words=words, vocabulary=corpus.vocabulary, seed=seed, verbose=0 if quiet else 1,
+        X, numbers, model=recipe.model(workers), seeds=seeds, test=test, coherence=coherence.value,
+        words=words, vocabulary=vocabulary, seed=seed, verbose=0 if quiet else 1,
     )  # fmt: skip
     folder.mkdir(parents=True, exist_ok=True)
     found.write(folder / "sweep.csv")

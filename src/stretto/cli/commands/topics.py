@@ -94,9 +94,9 @@ def topics(
     view = browse(model, words=words)
     if topic:
         for number in topic:
-            print_topic(view, number)
+            print_topic(view, number, model.seed_names_)
     else:
-        print_topics(view, words=words, most=None if everything else 20)
+        print_topics(view, words=words, most=None if everything else 20, named=model.seed_names_)
 
 
 def load(run: Path) -> LatentDirichletAllocation:
@@ -107,18 +107,23 @@ def load(run: Path) -> LatentDirichletAllocation:
     return LatentDirichletAllocation.load(model_file(run))
 
 
-def print_topics(view: TopicView, *, words: int, most: int | None) -> None:
-    """A table of topics, the largest first. most: how many, None for all."""
+def print_topics(view: TopicView, *, words: int, most: int | None, named: list[str | None] | None = None) -> None:
+    """A table of topics, the largest first. most: how many, None for all. named: the names of topics with seeds."""
     order = sorted(range(len(view.words)), key=lambda k: (-int(view.tokens[k]), k))
     shown = order[:most]
-    rows = [(str(k), f"{int(view.tokens[k]):,}", " ".join(view.words[k][:words])) for k in shown]
+    names = [[] if named is None else [named[k] or ""] for k in shown]
+    rows = [
+        (str(k), f"{int(view.tokens[k]):,}", *name, " ".join(view.words[k][:words]))
+        for k, name in zip(shown, names, strict=True)
+    ]
+    columns = ("topic", "tokens", *([] if named is None else ["name"]), "words")
     left = len(order) - len(shown)
     title = f"the {len(shown)} largest of {len(order):,} topics (--all shows every one)" if left else "topics"
-    table(title, ("topic", "tokens", "words"), rows, numbers=("topic", "tokens"))
+    table(title, columns, rows, numbers=("topic", "tokens"))
 
 
-def print_topic(view: TopicView, number: int) -> None:
-    """One topic in detail: its words with their probabilities, and the topics most like it."""
+def print_topic(view: TopicView, number: int, named: list[str | None] | None = None) -> None:
+    """One topic in detail: its name by seeds, words with their probabilities, and the topics most like it."""
     count = len(view.words)
     if number >= count:
         raise DataError(f"there is no topic {number}: the model has {count:,}, numbered from 0 to {count - 1:,}")
@@ -126,7 +131,9 @@ def print_topic(view: TopicView, number: int) -> None:
     rows = [
         (word, f"{weight:.4f}") for word, weight in zip(view.words[number], view.weights[number].tolist(), strict=False)
     ]
-    say(f"topic {number}: {int(view.tokens[number]):,} tokens, {share:.2%} of all")
+    name = None if named is None else named[number]
+    called = f"topic {number}" if name is None else f"topic {number}, {name}"
+    say(f"{called}: {int(view.tokens[number]):,} tokens, {share:.2%} of all")
     table(None, ("word", "probability"), rows, numbers=("probability",))
     pairs = zip(view.similar[number].tolist(), view.similarity[number].tolist(), strict=True)
     alike = [(str(k), f"{likeness:.3f}", " ".join(view.words[k][:10])) for k, likeness in pairs]
@@ -183,18 +190,23 @@ def _percent(share: float) -> str:
 def _documents(run: Path, file: str | None, model: LatentDirichletAllocation) -> Corpus | None:
     """The documents a browser shows: those named, those of the run, or none where they are gone."""
     from stretto.cli.documents import documents_of, first_documents
+    from stretto.cli.text_input import documents_like, read_documents, shown_corpus
 
     if file is not None:
-        return documents_of(file, model, None)
+        text = documents_like(file, model, {}, quiet=True)
+        return documents_of(file, model, None) if text is None else shown_corpus(text, model)
     if not run.is_dir():
         return None
     from stretto.cli.recipes.recipe import Recipe
     from stretto.observe.record import RunRecord
 
     recipe = Recipe.of(RunRecord.load(run).config, run)
-    if "://" not in recipe.file and not Path(recipe.file).is_file():
+    if "://" not in recipe.file and not Path(recipe.file).exists():
         warn(f"{recipe.file} is gone, so the browser has no documents; name them with --file")
         return None
+    settings = getattr(recipe, "text", None)
+    if settings is not None:
+        return shown_corpus(read_documents(recipe.file, settings, like=model), model)
     if recipe.memory:
         return first_documents(recipe.file, model)
     return documents_of(recipe.file, model, None, getattr(recipe, "read", {}))

@@ -18,11 +18,14 @@ MF_EXAMPLES = (
     "Examples:\n\nstretto train mf ratings.dat --rank 64 --epochs 20 --workers 2 --out runs/first\n\n"
     "stretto train mf plays.csv --solver als --implicit\n\n"
     "stretto train mf plays.csv --loss bpr --rank 64\n\n"
+    "stretto train mf ratings.dat --item-features genres.csv\n\n"
     "stretto train mf ratings.csv.gz --on-error skip --duplicates last\n\n"
     "stretto train mf ratings.dat --runtime cluster:10.0.0.5:6379 --nodes 8 --workers 16"
 )
 LDA_EXAMPLES = (
-    "Examples:\n\nstretto train lda docword.txt.gz --topics 100 --out runs/topics\n\n"
+    "Examples:\n\nstretto train lda letters/ --topics 50 --stop-words english --min-df 5 --out runs/letters\n\n"
+    "stretto train lda reviews.csv --text review --names title --topics 50 --max-df 0.5 --seeds seeds.toml\n\n"
+    "stretto train lda docword.txt.gz --topics 100 --out runs/topics\n\n"
     "stretto train lda docword.news.txt --topics 1000 --optimize-every 10 --workers 2 --memory 2GiB\n\n"
     "stretto train lda docword.news.txt --topics 50 --epochs 500 --early-stopping --test 0.1\n\n"
     "stretto train lda docword.news.txt --topics 1000 --runtime cluster:10.0.0.5:6379 --nodes 8 --workers 16"
@@ -72,6 +75,8 @@ def mf(
     out: o.OutOption = None,
     checkpoint_every: o.EveryOption = None,
     early_stopping: o.EarlyOption = False,
+    user_features: o.UserFeaturesOption = None,
+    item_features: o.ItemFeaturesOption = None,
     quiet: o.QuietOption = False,
     verbose: o.VerboseOption = False,
     dashboard: o.DashboardOption = False,
@@ -98,6 +103,8 @@ def lda(
     topics: o.TopicsOption = 100,
     alpha: o.TopicAlphaOption = None,
     beta: o.BetaOption = None,
+    seeds: o.SeedsOption = None,
+    seed_weight: o.SeedWeightOption = None,
     optimize_every: o.OptimizeOption = 0,
     warm_up: o.WarmUpOption = None,
     burn_in: o.BurnInOption = None,
@@ -109,6 +116,16 @@ def lda(
     seed: o.SeedOption = 0,
     width: o.WidthOption = 16,
     profile: o.ProfileOption = o.Profile.exact,
+    text: o.TextOption = None,
+    names: o.NamesOption = None,
+    encoding: o.EncodingOption = None,
+    stop_words: o.StopWordsOption = None,
+    min_df: o.MinDfOption = None,
+    max_df: o.MaxDfOption = None,
+    max_words: o.MaxWordsOption = None,
+    ngrams: o.NgramsOption = None,
+    lowercase: o.LowercaseOption = True,
+    token_pattern: o.TokenPatternOption = None,
     vocab: o.VocabularyOption = None,
     format: o.FormatOption = o.Format.auto,
     sep: o.SepOption = None,
@@ -134,7 +151,7 @@ def lda(
     verbose: o.VerboseOption = False,
     dashboard: o.DashboardOption = False,
 ) -> None:
-    """Find the topics of a collection of documents: latent Dirichlet allocation from a file of word counts.
+    """Find the topics of a collection of documents: latent Dirichlet allocation from text or from word counts.
 
     Prints the topics, and leaves a folder with the model, topics.html to look through, checkpoints, plots and a
     record of the run. Ctrl-C saves it; `stretto resume` goes on and ends with the same bits.

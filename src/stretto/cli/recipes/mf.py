@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from stretto.cli.reading import READING, plain, reading, refuse_reading
 
-from .recipe import Recipe
+from .recipe import Recipe, outright
 
 if TYPE_CHECKING:
     from stretto.data.records.data import Data
     from stretto.models.factorization.estimator import MatrixFactorization
+    from stretto.plan.plan import Plan
+    from stretto.runtime.session import Session
 
 _FEW = 1000  # ratings, of which a tenth by chance may be none
 
@@ -24,6 +26,8 @@ class MfRecipe(Recipe):
     kind: ClassVar[str] = "mf"
     unit: ClassVar[str] = "ratings"
     read: Mapping[str, Any]  # arguments of `stretto.read` that differ from its defaults
+    user_features: str | None = None  # paths of CSV files
+    item_features: str | None = None
 
     @property
     def epochs_are_planned(self) -> bool:
@@ -43,6 +47,15 @@ class MfRecipe(Recipe):
         parse_bytes(self.memory)  # reports a wrong budget before any work
         refuse_reading(self.read)
         return self.file
+
+    def fit(self, model: Any, data: Any, session: Session) -> None:
+        model.fit(data, validation=self.test or None, session=session, **self._features())
+
+    def plan(self, model: Any, data: Any) -> Plan:
+        return cast("Plan", model.plan(data, validation=self.test or None, **self._features()))
+
+    def _features(self) -> dict[str, str | None]:
+        return {"user_features": self.user_features, "item_features": self.item_features}
 
     def settled(self, data: Data | str) -> MfRecipe:
         """By default a tenth of the ratings is held out; of a few ratings, none, where that would be none or all."""
@@ -89,7 +102,14 @@ _PARAMETERS = {
 
 
 def mf_recipe(
-    *, file: str, test: float | None, checkpoint_every: str | None, memory: str | None, **asked: Any
+    *,
+    file: str,
+    test: float | None,
+    checkpoint_every: str | None,
+    memory: str | None,
+    user_features: str | None = None,
+    item_features: str | None = None,
+    **asked: Any,
 ) -> Recipe:
     """The recipe of the options of `stretto train mf`."""
     return MfRecipe(
@@ -99,4 +119,6 @@ def mf_recipe(
         parameters={name: plain(asked[option]) for option, name in _PARAMETERS.items()},
         checkpoint_every=checkpoint_every,
         memory=memory,
+        user_features=None if user_features is None else outright(user_features),
+        item_features=None if item_features is None else outright(item_features),
     )

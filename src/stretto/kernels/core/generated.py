@@ -11,6 +11,7 @@ import functools
 import hashlib
 import linecache
 import os
+import re
 import sys
 import tempfile
 import types
@@ -22,6 +23,8 @@ from stretto.kernels.build.stamps import stamp_of
 from stretto.paths import cache_root
 
 from .compile import Kernel
+
+_ALLOCATION = re.compile(r"\b(empty|empty2|zeros)\(")
 
 
 def folder() -> Path:
@@ -52,8 +55,13 @@ def _load(name: str, source: str, users: tuple[Any, ...]) -> dict[str, Kernel]:
     vars(module).update({f"user{k}": target for k, target in enumerate(users)})
     linecache.cache[str(path)] = (len(source), None, source.splitlines(keepends=True), str(path))
     exec(compile(source, str(path), "exec"), vars(module))
+    # Functions of users may do anything. Without allocations the arrays' references need no counting: an atomic
+    # operation before and after every subscript that is checked, and half of the compile time.
+    allocates = bool(users) or _ALLOCATION.search(source) is not None
     return {
-        key: Kernel(value, allocates=True, stamp=name) for key, value in vars(module).items() if key.endswith("_worker")
+        key: Kernel(value, allocates=allocates, stamp=name)
+        for key, value in vars(module).items()
+        if key.endswith("_worker")
     }
 
 

@@ -2,14 +2,15 @@
 
 Row i of X minimises, over its ratings j (CSR arrays of the side being solved),
 
-    Σ w_j (t_j / w_j − x·Y[j])²  +  xᵀ G x  +  ridge_i ‖x‖²
+    Σ w_j (t_j / w_j − x·Y[j])²  +  xᵀ G x  +  ridge_i ‖x − prior_i‖²
 
-which is solved by (Σ w_j Y[j] Y[j]ᵀ + G + ridge_i) x = Σ t_j Y[j], with
+which is solved by (Σ w_j Y[j] Y[j]ᵀ + G + ridge_i) x = Σ t_j Y[j] + ridge_i prior_i, with
 
               explicit                           implicit (Hu, Koren, Volinsky 2008), c = α |r|
     w, t      1, r − mean − offset[j]            c, 1 + c if r > 0 else 0     (a negative r is a confident "no")
     G         nothing: gram has no rows          Yᵀ Y: gram [width, width]
     ridge_i   reg · n_i, n_i ratings in row i    reg · Σ_j (1 + c_j)
+    prior_i   0, or the row's mean before its ratings are seen: prior [m, width], without rows for 0
 
 so a rating with confidence 1 + c counts c more than the (1, 0) that G already holds for every pair. A row without
 ratings becomes 0.
@@ -20,8 +21,8 @@ the row biases from X[:, rank] afterwards (for cg it writes the old ones there f
 with own_reg instead of reg: own = rank; own = −1 for no such column.
 
 Shapes: bounds [V + 1] row blocks; indptr [m + 1]; indices, values [n]; X [m, width], Y [k, width] float32,
-zero-padded; offset [k] float32 or length 0; mean, reg, own_reg, alpha float32; scratch from `scratch`, one part per
-worker.
+zero-padded; offset [k] float32 or length 0; prior as X or without rows; mean, reg, own_reg, alpha float32; scratch from
+`scratch`, one part per worker.
 """
 
 from __future__ import annotations
@@ -79,10 +80,32 @@ def _penalty(X, i, ridge, own, own_ridge):
 
 
 @inner
-def _normal(S, first, last, indices, values, Y, gram, offset, mean, ridge, own, own_ridge, alpha):
+def _add_prior(S, to, i, prior, ridge, own, own_ridge):
+    """S[to] += ridge_i prior_i; nothing without priors."""
+    if prior.shape[0] > 0:
+        other = S[to, own] + own_ridge * prior[i, own] if own >= 0 else _ZERO
+        lanes.axpy(S, to, ridge, prior, i)
+        if own >= 0:
+            S[to, own] = other
+
+
+@inner
+def _penalty_from(S, X, i, prior, ridge, own, own_ridge):
+    """Return the penalty of row i; row n + 1 of S is used with priors."""
+    if prior.shape[0] == 0:
+        return _penalty(X, i, ridge, own, own_ridge)
+    to = X.shape[1] + 1
+    lanes.scaled(S, to, _ONE, X, i)
+    lanes.axpy(S, to, -_ONE, prior, i)
+    return _penalty(S, to, ridge, own, own_ridge)
+
+
+@inner
+def _normal(S, i, first, last, indices, values, Y, gram, offset, mean, ridge, own, own_ridge, alpha, prior):
     """Build the normal matrix (j ≥ i) in rows 0 … n − 1 of S, and the right-hand side in row n."""
     n = Y.shape[1]
     implicit, shifted = gram.shape[0] > 0, offset.shape[0] > 0
+    certain = prior.shape[0] == 0
     for k in range(n):
         if implicit:
             lanes.scaled(S, k, _ONE, gram, k)
@@ -99,13 +122,14 @@ def _normal(S, first, last, indices, values, Y, gram, offset, mean, ridge, own, 
             lanes.axpy(S, n, pull, Y, j)
             to += 1
         crossprod(S, S, n + 2, to)
+    _add_prior(S, n, i, prior, ridge, own, own_ridge)
     for k in range(n):
-        if S[k, k] != _ZERO:
+        if S[k, k] != _ZERO or not certain:
             S[k, k] += own_ridge if k == own else ridge
 
 
 @inner(allocates=True)
-def _solve_wide(X, i, first, last, indices, values, Y, gram, offset, mean, ridge, own, own_ridge, alpha):
+def _solve_wide(X, i, first, last, indices, values, Y, gram, offset, mean, ridge, own, own_ridge, alpha, prior):
     """Solve the row once more in float64, term by term; rarely called, so not optimised."""
     n = Y.shape[1]
     implicit, shifted = gram.shape[0] > 0, offset.shape[0] > 0
@@ -124,8 +148,10 @@ def _solve_wide(X, i, first, last, indices, values, Y, gram, offset, mean, ridge
             for q in range(p, n):
                 A[p, q] += np.float64(w) * Y[j, p] * Y[j, q]
     for k in range(n):
-        if A[k, k] != 0.0:
+        if A[k, k] != 0.0 or prior.shape[0] > 0:
             A[k, k] += own_ridge if k == own else ridge
+        if prior.shape[0] > 0:
+            b[k] += np.float64(own_ridge if k == own else ridge) * prior[i, k]
     solved = solve_wide(A, b, x)
     for k in range(n):
         X[i, k] = x[k] if solved else np.nan
@@ -149,6 +175,7 @@ def cholesky_worker(
     own,
     own_reg,
     alpha,
+    prior,
     base,
     own_base,
     scratch,
@@ -168,12 +195,13 @@ def cholesky_worker(
                 continue
             weight = _weight(first, last, values, gram.shape[0] > 0, alpha)
             ridge, own_ridge = base + reg * weight, own_base + own_reg * weight
-            _normal(S, first, last, indices, values, Y, gram, offset, mean, ridge, own, own_ridge, alpha)
+            at = (first, last, indices, values, Y, gram, offset, mean, ridge, own, own_ridge, alpha, prior)
+            _normal(S, i, *at)
             if solve(S, n):
                 lanes.scaled(X, i, _ONE, S, n)
             else:
-                _solve_wide(X, i, first, last, indices, values, Y, gram, offset, mean, ridge, own, own_ridge, alpha)
-            penalty += _penalty(X, i, ridge, own, own_ridge)
+                _solve_wide(X, i, *at)
+            penalty += _penalty_from(S, X, i, prior, ridge, own, own_ridge)
         out[v] = penalty
         if not np.isfinite(penalty):
             fail(pass_, v)
@@ -231,6 +259,7 @@ def cg_worker(
     own,
     own_reg,
     alpha,
+    prior,
     steps,
     scratch,
 ):
@@ -250,6 +279,7 @@ def cg_worker(
             at = (first, last, indices, values, Y, gram, offset, mean, ridge, own, own_ridge, alpha)
             _apply(S, image, X, i, *at, _ONE)
             lanes.scaled(S, residual, -_ONE, S, image)
+            _add_prior(S, residual, i, prior, ridge, own, own_ridge)
             lanes.scaled(S, along, _ONE, S, residual)
             size = lanes.dot(S, residual, S, residual)
             enough = _SOLVED * size
@@ -267,7 +297,7 @@ def cg_worker(
                 size = lanes.dot(S, residual, S, residual)
                 lanes.scaled(S, along, size / before, S, along)
                 lanes.axpy(S, along, _ONE, S, residual)
-            penalty += _penalty(X, i, ridge, own, own_ridge)
+            penalty += _penalty_from(S, X, i, prior, ridge, own, own_ridge)
         out[v] = penalty
         if not np.isfinite(penalty):
             fail(pass_, v)

@@ -2,11 +2,11 @@
 
 Row i of X minimises, over its ratings j with values r_j,
 
-    Σ loss(r_j, offset[j] + x·Y[j])  +  n_i / 2 · (reg ‖x‖² + (own_reg − reg)·x[own]²)
+    Σ loss(r_j, offset[j] + x·Y[j])  +  n_i / 2 · (reg ‖d‖² + (own_reg − reg)·d[own]²),    d = x − prior_i
 
 whose gradient the SGD kernels follow. With pull = −∂loss/∂p and a curvature w, one step is x += s·d, where
 
-    (Σ w Y[j] Y[j]ᵀ + ridge) d = Σ pull·Y[j] − ridge·x
+    (Σ w Y[j] Y[j]ᵀ + ridge) d = Σ pull·Y[j] − ridge·(x − prior_i)
 
             pull                    w
 squared     r − p                   1                          exact after one step
@@ -71,36 +71,37 @@ def predicted(x, Y, j, offset):
 
 
 @inner
-def _objective(x, first, last, indices, values, Y, offset, ridges, loss):
+def _objective(x, start, first, last, indices, values, Y, offset, ridges, loss):
     total = 0.0
     for k in range(len(x)):
-        total += 0.5 * ridges[k] * x[k] * x[k]
+        total += 0.5 * ridges[k] * (x[k] - start[k]) * (x[k] - start[k])
     for t in range(first, last):
         total += _cost(loss, values[t], predicted(x, Y, np.int64(indices[t]), offset))
     return total
 
 
 @kernel(allocates=True)
-def newton_worker(pass_, worker, out, bounds, indptr, indices, values, X, Y, offset, reg, own, own_reg, loss):
+def newton_worker(pass_, worker, out, bounds, indptr, indices, values, X, Y, offset, reg, own, own_reg, prior, loss):
     """Set each row of X to the minimiser. out [V]: Σ of the objectives of a block."""
     n = Y.shape[1]
     A, b = zeros2(n, n, np.float64), zeros(n, np.float64)
-    x, d = zeros(n, np.float64), zeros(n, np.float64)
+    x, d, start = zeros(n, np.float64), zeros(n, np.float64), zeros(n, np.float64)
     tried, ridges = zeros(n, np.float64), zeros(n, np.float64)
     v = next_visit(pass_, worker)
     while v >= 0:
         total = 0.0
         for i in range(bounds[v], bounds[v + 1]):
             first, last = indptr[i], indptr[i + 1]
-            x[:] = 0.0
             for k in range(n):
+                start[k] = prior[i, k] if prior.shape[0] > 0 else 0.0
+                x[k] = start[k] if last > first else 0.0
                 ridges[k] = np.float64(own_reg if k == own else reg) * (last - first)
-            now = _objective(x, first, last, indices, values, Y, offset, ridges, loss)
+            now = _objective(x, start, first, last, indices, values, Y, offset, ridges, loss)
             for _ in range(_STEPS if last > first else 0):
                 A[:, :] = 0.0
                 for k in range(n):
                     A[k, k] = ridges[k]
-                    b[k] = -ridges[k] * x[k]
+                    b[k] = -ridges[k] * (x[k] - start[k])
                 for t in range(first, last):
                     j = np.int64(indices[t])
                     pull, w = slope(loss, values[t], predicted(x, Y, j, offset))
@@ -115,7 +116,7 @@ def newton_worker(pass_, worker, out, bounds, indptr, indices, values, X, Y, off
                 for _ in range(_HALVINGS):
                     for k in range(n):
                         tried[k] = x[k] + size * d[k]
-                    then = _objective(tried, first, last, indices, values, Y, offset, ridges, loss)
+                    then = _objective(tried, start, first, last, indices, values, Y, offset, ridges, loss)
                     if then < now:
                         break
                     size *= 0.5

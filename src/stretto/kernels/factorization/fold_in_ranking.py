@@ -1,15 +1,17 @@
 """Fold-in of factor rows for ranking losses, with the columns fixed: passes of the steps of `ranking`, row by row.
 
-A row starts at zero and makes `passes` passes over its values above 0, with steps that fall linearly from `step`. Items
-are drawn from `pool`, the columns that training has seen, by counter-based numbers that follow from the row's first
-column and its length: the same row gives the same factors, whatever rows are beside it.
+A row starts at zero and makes `passes` passes over its values above 0, with steps that fall linearly from `step`. With
+priors it starts at its prior mean and is shrunk towards it, not to zero. Items are drawn from `pool`, the columns that
+training has seen, by counter-based numbers that follow from the row's first column and its length: the same row gives
+the same factors, whatever rows are beside it.
 
 The factors of a row are sums of steps, each made for one of its values. `parts` are those sums, along a direction given
 for each row: which value contributed how much to a score.
 
 Shapes: bounds [V + 1] row blocks; indptr [m + 1]; indices [n] ascending in each row, values [n]; X [m, width],
-H [k, width], c [k] or length 0, b [m] or length 0 float32; pool [p] int32; along [m, k] float64, H times the direction
-of a row; parts [n, 2] float64, along the factors and of the bias; both of length 0 where they are not asked for.
+H [k, width], c [k] or length 0, b [m] or length 0, prior as X or without rows, float32; pool [p] int32; along [m, k]
+float64, H times the direction of a row; parts [n, 2] float64, along the factors and of the bias; both of length 0 where
+they are not asked for.
 """
 
 from __future__ import annotations
@@ -46,6 +48,14 @@ def _is_rated(indices, first, last, j):
 
 
 @inner
+def _pull(X, x, keep, prior):
+    """X[x] = keep · X[x] + (1 − keep) · prior[x]."""
+    lanes.scaled(X, x, keep, X, x)
+    if prior.shape[0] > 0:
+        lanes.axpy(X, x, _ONE - keep, prior, x)
+
+
+@inner
 def _score(X, x, H, j, c):
     p = lanes.dot(X, x, H, j)
     return p + c[j] if c.shape[0] > 0 else p
@@ -76,6 +86,7 @@ def fold_in_ranking_worker(
     b,
     c,
     pool,
+    prior,
     step,
     lam,
     lam_bias,
@@ -87,7 +98,7 @@ def fold_in_ranking_worker(
     along,
     parts,
 ):
-    """Learn each row of X, which is zero at the start. out [V]: 0, or NaN for a number that is not finite."""
+    """Learn each row of X, which is its prior at the start. out [V]: 0, or NaN for a number that is not finite."""
     parted = parts.shape[0] > 0
     items = np.float64(pool.shape[0])
     choice = np.uint64(pool.shape[0])
@@ -113,7 +124,7 @@ def fold_in_ranking_worker(
                     if method == LOGISTIC:
                         p = np.float64(score + b[x] if b.shape[0] > 0 else score)
                         g = weight * np.float32((1.0 if value > _ZERO else 0.0) - 1.0 / (1.0 + exp(-p)))
-                        lanes.scaled(X, x, keep, X, x)
+                        _pull(X, x, keep, prior)
                         lanes.axpy(X, x, g, H, y)
                         if b.shape[0] > 0:
                             b[x] = keep_bias * b[x] + g
@@ -140,7 +151,7 @@ def fold_in_ranking_worker(
                         if method == LOGISTIC:
                             p = np.float64(other + b[x] if b.shape[0] > 0 else other)
                             g = -rate * np.float32(1.0 / (1.0 + exp(-p)))
-                            lanes.scaled(X, x, keep, X, x)
+                            _pull(X, x, keep, prior)
                             lanes.axpy(X, x, g, H, j)
                             if b.shape[0] > 0:
                                 b[x] = keep_bias * b[x] + g
@@ -157,7 +168,7 @@ def fold_in_ranking_worker(
                             continue
                         else:
                             g = weight * np.float32(log(1.0 + (items - 1.0) / made) * top)
-                        lanes.scaled(X, x, keep, X, x)
+                        _pull(X, x, keep, prior)
                         lanes.axpy(X, x, g, H, y)
                         lanes.axpy(X, x, -g, H, j)
                         if parted:

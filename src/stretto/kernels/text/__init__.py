@@ -1,1 +1,1 @@
-"""Kernels of readers: parsing text to numbers, mapping ids to indices."""
+"""Kernels of readers: parsing text to numbers, finding words, mapping ids to indices."""

@@ -22,7 +22,7 @@ from stretto.kernels.numeric.lane_search import bits, count_bits, lane, running
 from stretto.kernels.numeric.vector import add, cast, equal, less_equal, load, mul, pick, splat, store, sub
 from stretto.kernels.numeric.vector_memory import ahead, get, put
 
-from .rows import begin_visit, close_word, end_visit, room_of, token_bits
+from .rows import begin_visit, close_word, end_visit, is_due, room_of, token_bits
 from .two_words import change_topic, middle_run, open_counts, second_word
 
 _NIL, _ONE = np.float32(0.0), np.float32(1.0)
@@ -139,6 +139,10 @@ def gibbs_dense_worker(pass_, worker, out, tokens, counts, model, rooms, width):
             run, t, left, listed = run_b, t_b, left_b, listed_b
         while run < end:
             w = words + np.int64(tokens.run_word[run])
+            if not is_due(model, w):  # only in the first epoch, which has no second half
+                t += np.int64(tokens.run_length[run])
+                run += 1
+                continue
             if left == 0:
                 left = np.int64(tokens.run_length[run])
                 listed = open_counts(counts, model, mine, w, r, c)

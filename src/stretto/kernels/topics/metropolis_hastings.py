@@ -29,7 +29,7 @@ from stretto.kernels.numeric.vector import add, both, cast, equal, less_equal, l
 from stretto.kernels.numeric.vector_memory import ahead
 
 from .packed import find_entry, move_entry
-from .rows import GROUP, apart, begin_visit, close_word, end_visit, open_word, room_of, shift_topic, token_bits
+from .rows import GROUP, apart, begin_visit, close_word, end_visit, is_due, open_word, room_of, shift_topic, token_bits
 
 _NIL, _ONE = np.float32(0.0), np.float32(1.0)
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -199,6 +199,9 @@ def mh_worker(pass_, worker, out, tokens, counts, model, rooms, every, steps, do
         r, c = tokens.row_block[v], tokens.col_block[v]
         for run in range(tokens.run_ptr[v], tokens.run_ptr[v + 1]):
             w = tokens.word_base[v] + np.int64(tokens.run_word[run])
+            if not is_due(model, w):
+                t += tokens.run_length[run]
+                continue
             listed = open_word(counts, model, room, w, r, c)
             opened = listed
             n, whole, tabled = _word_tables(model, room, tables, listed, tokens.run_length[run])

@@ -23,7 +23,7 @@ from stretto.kernels.numeric.lane_search import bits, collect, count_bits, lane,
 from stretto.kernels.numeric.vector import add, both, cast, equal, less_equal, load, mul, pick, splat, store, sub, total
 from stretto.kernels.numeric.vector_memory import ahead
 
-from .rows import GROUP, begin_visit, close_word, end_visit, open_word, room_of, shift_topic, token_bits
+from .rows import GROUP, begin_visit, close_word, end_visit, is_due, open_word, room_of, shift_topic, token_bits
 
 _NIL, _ONE = np.float32(0.0), np.float32(1.0)
 _UNIT = np.float32(1.0 / 16777216.0)
@@ -182,6 +182,9 @@ def gibbs_packed_worker(pass_, worker, out, tokens, counts, model, rooms):
         r, c = tokens.row_block[v], tokens.col_block[v]
         for run in range(tokens.run_ptr[v], tokens.run_ptr[v + 1]):
             w = tokens.word_base[v] + np.int64(tokens.run_word[run])
+            if not is_due(model, w):
+                t += tokens.run_length[run]
+                continue
             listed = open_word(counts, model, room, w, r, c)
             for _ in range(tokens.run_length[run]):
                 soon = counts.doc_at[min(base + np.int64(tokens.doc[t + 16]), last)]

@@ -65,12 +65,14 @@ class TopicModel(NamedTuple):
     """alpha [KP] float32, zero beyond K topics; beta; vocabulary x beta (float32); shift; K; seed of the epoch."""
 
     alpha: Any
+    early: Any  # [words] uint8: which words a turn of the first epoch is about; read only where turn is not 0
     beta: Any
     smooth: Any
     shift: int
     topics: int
     seed: Any  # uint64
     first: bool  # no token has a topic yet
+    turn: int  # which words are drawn: 0 all, 1 those marked in `early`, 2 the others
 
 
 class SamplerScratch(NamedTuple):
@@ -195,6 +197,12 @@ def _write_heavy(total, row_moved, col_moved, first, topics, count):
         row_moved[first + k] += moved
         col_moved[first + k] += moved
         count[k] = 0
+
+
+@merged
+def is_due(model, w):
+    """Return whether the tokens of word w are drawn in this turn."""
+    return model.turn == 0 or (model.early[w] != 0) == (model.turn == 1)
 
 
 @merged

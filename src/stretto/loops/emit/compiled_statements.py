@@ -5,6 +5,7 @@
     folds of rows   whole chunks of sixteen lanes, without a temporary row, and one test of the subscripts for the row
     exp and log     of sixteen lanes at a time
     x % n           without a division where x is from -n to 2 n - 1, as in (i + 1) % n
+    short rows      of floats as scalars; see `short_rows`
     inner loops     with a number of iterations that the compiler does not see where it is constant; see `opaque`
 """
 
@@ -20,6 +21,7 @@ from stretto.loops.types.inventory import nodes
 from stretto.loops.types.promote import floating, whole
 from stretto.loops.types.typed_tree import Row, Scalar
 
+from . import short_rows
 from .buffers import Buffers
 from .proofs import WRAPPED
 from .rows import LaneChunk
@@ -38,6 +40,7 @@ class CompiledStatements(StatementWriter):
     ) -> None:
         super().__init__(sheet, body, operators, buffers)
         self.constants = _constants(body)
+        self.scalar_rows = short_rows.are_scalars(body)
 
     def step(self, step: t.Step) -> None:
         if not isinstance(step, t.RangeLoop):
@@ -125,8 +128,48 @@ class CompiledStatements(StatementWriter):
         self.each_chunk(row.length, fold)
         self.sheet.depth -= guarded
 
+    def chunks(self, length: int) -> list[LaneChunk]:
+        """The chunks of a row of known length: elements if it is short."""
+        if self.scalar_rows and length <= short_rows.LONGEST:
+            return [LaneChunk(str(at), single=True) for at in range(length)]
+        return super().chunks(length)
+
+    def prepare(self, row: Row, ready: dict[int, str]) -> None:
+        """Generate what a row needs before its chunks; of a short row scalars stay scalars."""
+        if isinstance(row, t.Splat) and self.scalar_rows and short_rows.is_short(row.length):
+            ready[id(row)] = self.named(self.scalar(row.x))
+            return
+        super().prepare(row, ready)
+
+    def reduction(self, x: t.Dot | t.Sum | t.Extreme) -> str:
+        """A product, sum or extreme of rows."""
+        if isinstance(x, t.Extreme) or not (self.scalar_rows and short_rows.is_short(x.x.length)):
+            return super().reduction(x)
+        ready: dict[int, str] = {}
+        rows = (x.x, x.y) if isinstance(x, t.Dot) else (x.x,)
+        for row in rows:
+            self.prepare(row, ready)
+        elements = []
+        assert isinstance(x.x.length, t.Const)
+        for at in self.chunks(int(x.x.length.value)):
+            elements.append(self.named(" * ".join(self.chunk(row, at, ready) for row in rows)))
+        return self.named(short_rows.total(elements, x.x.dtype))
+
+    def element_of(self, row: Row, at: LaneChunk, ready: dict[int, str]) -> str:
+        """One element of a short row, as an expression."""
+        match row:
+            case t.RowLoad(array=array):
+                return f"vx.get({own(array)}, {ready[id(row)]} + {at.offset})"
+            case t.RowOp(args=args):
+                return short_rows.operation(row, [self.element_of(arg, at, ready) for arg in args])
+            case t.RowCast(dtype=dtype, x=x):
+                return f"{NUMPY[dtype]}({self.element_of(x, at, ready)})"
+        return super().chunk(row, at, ready)  # a local row, or a number
+
     def chunk(self, row: Row, at: LaneChunk, ready: dict[int, str]) -> str:
         """One chunk of a prepared row, as an expression."""
+        if at.single:
+            return self.element_of(row, at, ready)
         match row:
             case t.RowOp(op="exp" | "log" as op, args=(x,)):
                 self.sheet.imports.setdefault("from stretto.kernels.numeric import vector_exp as vl")

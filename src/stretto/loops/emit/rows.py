@@ -32,6 +32,7 @@ class LaneChunk:
 
     offset: str  # of its first element, as source
     part: str = ""  # number of elements, as source; "" for sixteen
+    single: bool = False  # one element, as a scalar
 
 
 def chunks(length: int) -> list[LaneChunk]:
@@ -75,6 +76,10 @@ class RowExpressions(Scalars):
         else:
             text = start
         return self.named(text)
+
+    def chunks(self, length: int) -> list[LaneChunk]:
+        """The chunks of a row of known length."""
+        return chunks(length)
 
     def prepare(self, row: Row, ready: dict[int, str]) -> None:
         """Generate what a row needs before its chunks: addresses and broadcast scalars."""
@@ -187,7 +192,7 @@ class RowExpressions(Scalars):
         """Call write(chunk) for every chunk of an unrolled row, else once inside a loop and once for the rest."""
         if unrolls(length):
             assert isinstance(length, Const)
-            for at in chunks(int(length.value)):
+            for at in self.chunks(int(length.value)):
                 write(at)
             return
         sheet = self.sheet

@@ -11,7 +11,7 @@ from stretto.loops.types.promote import whole
 from stretto.loops.types.typed_tree import Const, Row, Scalar
 
 from .buffers import Buffers
-from .rows import LaneChunk, RowExpressions, chunks, unrolls
+from .rows import LaneChunk, RowExpressions, unrolls
 from .scalars import NUMPY, SIZE, SourceBuilder, own
 
 
@@ -135,7 +135,7 @@ class StatementWriter(RowExpressions):
             assert isinstance(place.length, Const)
             ready: dict[int, str] = {}
             self.prepare(value, ready)
-            for at in chunks(int(place.length.value)):
+            for at in self.chunks(int(place.length.value)):
                 name = self.sheet.new()
                 self.sheet.write(f"{name} = {self.chunk(value, at, ready)}")
                 stores.append((place, name, at))
@@ -154,7 +154,9 @@ class StatementWriter(RowExpressions):
     def store_chunk(self, place: t.RowPlace, base: str, at: LaneChunk, value: str) -> None:
         where = base if at.offset == "0" else f"{base} + {at.offset}"
         guarded = self.sheet.guard(any(place.checked))
-        if at.part:
+        if at.single:
+            self.sheet.write(f"vx.put({own(place.array)}, {where}, {value})")
+        elif at.part:
             self.sheet.write(f"vx.store_part({own(place.array)}, {where}, {at.part}, {value})")
         else:
             self.sheet.write(f"vx.store({own(place.array)}, {where}, {value})")

@@ -22,6 +22,7 @@ from stretto.loops.types import typed_tree as t
 from stretto.loops.types.body import Body
 from stretto.loops.types.inventory import nodes
 
+from .boundaries import beyond, boundary
 from .buffers import Buffers
 from .compiled_statements import CompiledStatements
 from .scalars import NUMPY, Site, SourceBuilder, own
@@ -135,12 +136,16 @@ def _module(
     held.begin()
     writer.begin_accumulators()
     depth = sheet.depth
-    iterate(sheet, body, form, canonical=canonical)
-    if canonical and (sheet.sites or may_fail(body)):
-        sheet.write("if bad[0] != 0:")
-        sheet.write("    break")
-    held.tick()
-    writer.block(body.steps)
+    least = None if canonical or used else boundary(body, form)
+    if least is not None:
+        in_two_parts(sheet, body, form, writer, least)
+    else:
+        iterate(sheet, body, form, canonical=canonical)
+        if canonical and (sheet.sites or may_fail(body)):
+            sheet.write("if bad[0] != 0:")
+            sheet.write("    break")
+        held.tick()
+        writer.block(body.steps)
     sheet.depth = depth
     held.end()
     writer.end_accumulators()
@@ -216,8 +221,25 @@ def claim_visits(sheet: SourceBuilder, body: Body, writer: StatementWriter) -> N
     sheet.write("g = ids[v]")
 
 
-def iterate(sheet: SourceBuilder, body: Body, form: VisitForm, *, canonical: bool = False) -> None:
-    """Generate the loops over a visit's iterations, and variables for the indices and fields."""
+def in_two_parts(sheet: SourceBuilder, body: Body, form: VisitForm, writer: StatementWriter, least: int) -> None:
+    """Generate the loops and the body, with the innermost loop in two parts: below `least`, and from there on."""
+    iterate(sheet, body, form, inner=False)
+    last = len(body.indices) - 1
+    index, outer = body.indices[last], sheet.depth
+    parts = ((f"lo{last}, min(hi{last}, {least})", body.steps),
+             (f"max(lo{last}, {least}), hi{last}", beyond(body.steps, index, least)))  # fmt: skip
+    for ends, steps in parts:
+        sheet.depth = outer
+        sheet.write(f"for {own(index)} in range({ends}, 1):")
+        sheet.depth += 1
+        writer.block(steps)
+
+
+def iterate(sheet: SourceBuilder, body: Body, form: VisitForm, *, canonical: bool = False, inner: bool = True) -> None:
+    """Generate the loops over a visit's iterations, and variables for the indices and fields.
+
+    inner: whether the innermost loop of a grid is one of them.
+    """
     indices = [own(name) for name in body.indices]
     place = "t"
     if form.kind == "entries":
@@ -239,7 +261,7 @@ def iterate(sheet: SourceBuilder, body: Body, form: VisitForm, *, canonical: boo
             for d, text in enumerate(bounds):
                 sheet.write(f"lo{d}, hi{d} = {text}")
             bounds = [f"lo{d}, hi{d}" for d in range(len(indices))]
-        for index, ends, step in zip(indices, bounds, form.steps, strict=True):
+        for index, ends, step in list(zip(indices, bounds, form.steps, strict=True))[: None if inner else -1]:
             stride = step if canonical or abs(step) == 1 else sheet.unseen(step)
             sheet.write(f"for {index} in range({ends}, {stride}):")
             sheet.depth += 1

@@ -16,12 +16,14 @@ from stretto.loops.emit.worker_source import WorkerSource
 from stretto.loops.layout.joined import few_per_wave, joined
 from stretto.loops.layout.loop_visits import LoopVisits
 from stretto.loops.layout.unchanged_records import RecordChecks
+from stretto.loops.types.body import Body
 from stretto.plan.arrays import StepSpec
 from stretto.runtime.blocks.inline_pass import BRIEF
 from stretto.runtime.blocks.pass_control import UnstartedPass
 from stretto.schedule.orders.order import Ints, Order, part_of
 from stretto.schedule.orders.wavefront import chain
 
+from . import own_order
 from .buffers import BufferArrays
 from .waves import WaveRunner
 
@@ -46,6 +48,9 @@ class Alone:
 
     one: LoopPass  # the only pass
     arrays: dict[tuple[str, str], NDArray[Any]]  # of its visits, by (what, name)
+    lowered: WorkerSource  # the generated source of its worker
+    worker: Kernel  # its compiled worker
+    ran: list[bool] = field(default_factory=list)  # not empty once it has run, so that nothing has to be compiled
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,6 +61,7 @@ class PreparedLoop:
     visits: LoopVisits  # how its iterations are cut
     lowered: WorkerSource  # its generated source
     kernels: dict[str, Kernel]  # its compiled workers
+    body: Body  # its typed body with the checks that are needed
     waves: WaveRunner | None = None  # all waves of a buffered loop in one call; None: each wave is a pass
     idle: list[dict[str, BufferArrays]] = field(
         default_factory=list
@@ -88,16 +94,17 @@ class PreparedLoop:
             return self._without_waiting() if self.visits.waves else None
         if self.lowered.sites and not self.visits.waves:
             return None  # another subscript might be the first that is out of range
-        visits = joined(self.analysis, self.visits)
-        if visits is None:
-            return None
-        every = np.arange(len(visits), dtype=np.int64)
-        return Alone(LoopPass(every, visits.order, visits.weight), visits.arrays)
+        if own_order.suits(self.analysis, self.visits):
+            visits = own_order.visits_in_order(self.analysis)
+            return _all_of(visits, *own_order.compiled_in_order(self.analysis, self.body))
+        larger = joined(self.analysis, self.visits)
+        return None if larger is None else _all_of(larger, self.lowered, self.worker)
 
     def _without_waiting(self) -> Alone:
         """The visits of all waves in one pass: each folds into its own part of an accumulator."""
         ids = np.concatenate(self.visits.waves).astype(np.int64)
-        return Alone(LoopPass(ids, chain(len(ids)), self.visits.weight[ids]), self.visits.arrays)
+        one = LoopPass(ids, chain(len(ids)), self.visits.weight[ids])
+        return Alone(one, self.visits.arrays, self.lowered, self.worker)
 
     def workers(self, width: int) -> int:
         """How many of `width` workers of one process execute it: all, or one. Results are the same.
@@ -120,3 +127,9 @@ class PreparedLoop:
     def brief(self, workers: int, passes: int) -> bool:
         """Whether the passes of one worker are so short that the calling thread makes them: Ctrl-C can wait for one."""
         return workers == 1 and self.paces.get(1, float("inf")) < BRIEF * passes
+
+
+def _all_of(visits: LoopVisits, lowered: WorkerSource, worker: Kernel) -> Alone:
+    """The execution of all these visits in one pass."""
+    every = np.arange(len(visits), dtype=np.int64)
+    return Alone(LoopPass(every, visits.order, visits.weight), visits.arrays, lowered, worker)

@@ -40,7 +40,7 @@ from stretto.schedule.orders.rotation import independent
 
 from . import aliasing
 from .buffers import BufferArrays, capacity
-from .prepared import PreparedLoop
+from .prepared import Alone, PreparedLoop
 from .waves import WaveRunner, wave_values
 
 
@@ -52,7 +52,7 @@ def prepare(analysis: Analysis, held: BoundValues, known: Mapping[str, Any], cre
     analysis = replace(analysis, consulted={**analysis.consulted, **relied})
     made = compiled(analysis, body, visits, held)
     waves = None if crew.needs_spec else _wave_runner(analysis, body, visits, held)
-    return PreparedLoop(analysis, visits, *made, waves=waves, watched=watch(analysis, visits, crew))
+    return PreparedLoop(analysis, visits, *made, body, waves=waves, watched=watch(analysis, visits, crew))
 
 
 def _wave_runner(analysis: Analysis, body: Body, visits: LoopVisits, held: BoundValues) -> WaveRunner | None:
@@ -118,6 +118,8 @@ class Execution:
     again: bool  # whether it has run before with these types, so that nothing has to be compiled
     fault: Ints  # where a visit that fails stores the reason
     args: tuple[Any, ...]  # of the kernel
+    lowered: WorkerSource  # the source of the kernel
+    worker: Kernel
 
     def step(
         self,
@@ -131,15 +133,13 @@ class Execution:
         args = (self.fault, visits, *self.args)
         which = visits if spec is not None and spec.waves is not None else None
         out = np.zeros(len(visits))
-        return BlockStep(
-            "visit", self.prepared.worker, order, weight, args, out, visits=which, spec=spec, unstarted=unstarted
-        )
+        return BlockStep("visit", self.worker, order, weight, args, out, visits=which, spec=spec, unstarted=unstarted)
 
     def check(self, failed: int | None) -> None:
         """Raise RunError if a visit has failed."""
         if failed is not None:
             aliasing.give_back(self.borrowed)
-            raise out_of_range(self.prepared.lowered, self.prepared.analysis, self.fault)
+            raise out_of_range(self.lowered, self.prepared.analysis, self.fault)
 
     def merge(self, slots: int, crew: Crew, *, here: bool = False) -> float:
         """Merge the buffered writes of a wave into the arrays; return the seconds it took. here: on this thread."""
@@ -161,10 +161,12 @@ def begin(
     held: BoundValues,
     known: Mapping[str, Any],
     own: Mapping[tuple[str, str], NDArray[Any]] | None = None,
+    alone: Alone | None = None,
 ) -> Execution:
     """Collect the arguments of compiled code for one execution. own: arrays that replace those of the visits."""
     analysis, visits = prepared.analysis, prepared.visits
-    laid = {**visits.arrays, **(own or {})}
+    laid = {**visits.arrays, **(own or {}), **(alone.arrays if alone is not None else {})}
+    lowered, worker = (prepared.lowered, prepared.worker) if alone is None else (alone.lowered, alone.worker)
     aliasing.check(analysis, held)
     arrays, borrowed = aliasing.contiguous(held.arrays, analysis.written)
     partials = {
@@ -191,8 +193,9 @@ def begin(
             return arrays[name].reshape(-1)
         return laid[what, name]
 
-    args = tuple(value(what, name) for what, name in prepared.lowered.arguments)
-    return Execution(prepared, held, arrays, borrowed, partials, buffer_arrays, again, np.zeros(SLOTS, np.int64), args)
+    args = tuple(value(what, name) for what, name in lowered.arguments)
+    fault = np.zeros(SLOTS, np.int64)
+    return Execution(prepared, held, arrays, borrowed, partials, buffer_arrays, again, fault, args, lowered, worker)
 
 
 def run(prepared: PreparedLoop, held: BoundValues, known: dict[str, Any], crew: Crew) -> float:
@@ -217,22 +220,25 @@ def _run_passes(
     """Run a loop pass by pass."""
     analysis = prepared.analysis
     alone = None if spec is not None else prepared.execution(crew.width)
-    call = begin(prepared, held, known, None if alone is None else alone.arrays)
+    call = begin(prepared, held, known, alone=alone)
     seconds = 0.0
     stopwatch = Stopwatch()
     passes = prepared.passes if alone is None else (alone.one,)
-    here = call.again and spec is None and prepared.brief(crew.width, len(passes))
+    again = call.again if alone is None else call.again and bool(alone.ran)
+    here = again and spec is None and prepared.brief(crew.width, len(passes))
     for one in passes:
         step = call.step(one.visits, one.order, one.weight, spec, one.unstarted)
         if here:
             done = run_inline(step, analysis.options.profile)
         else:
             with compiling(analysis):
-                done = crew.run(step, analysis.options.profile, again=call.again)
+                done = crew.run(step, analysis.options.profile, again=again)
         call.check(done.failed)
         seconds += done.seconds + call.merge(len(one.visits), crew, here=here)
-    if call.again or alone is not None:  # otherwise compiling is part of it
+    if again:  # otherwise compiling is part of it
         prepared.paces[crew.width] = stopwatch.seconds()
+    if alone is not None and not alone.ran:
+        alone.ran.append(True)
     crew.gather()
     call.fold()
     call.end()

@@ -30,6 +30,7 @@ from stretto.solvers.factorization.ccd import CcdJob, lay_out_ccd
 from stretto.solvers.factorization.cost import peak_memory, refuse_cost, refuse_rank, refuse_time
 from stretto.solvers.factorization.counted_plan import CountedRatings
 from stretto.solvers.factorization.node_ratings import FileSource, lay_out_from_file
+from stretto.solvers.factorization.prior_means import PriorMeans
 from stretto.solvers.factorization.problem import FactorizationProblem, Factors, Moments, squares_of
 from stretto.solvers.factorization.sgd import lay_out_sgd, logical_sgd, plan_sgd
 from stretto.state.rows import BlockedRows
@@ -41,6 +42,7 @@ class FactorJob(Job, Protocol):
     """Interface of a job that learns factors."""
 
     held: Any  # what is measured after each epoch, or None
+    means: PriorMeans | None  # of side features
 
     @property
     def problem(self) -> FactorizationProblem: ...
@@ -138,10 +140,15 @@ def lay_out_factors(
     source = feed.source if disk is not None or feed.data is None else InMemory(feed.data)
     args = (problem, plan, counted.seen, source)
     rest: dict[str, Any] = {"seed": plan.logical.seed, "test": feed.test, "disk": disk}
+    job: FactorJob
     if problem.solver == "sgd":
         tallied = counted.tallied if disk is not None or counted.tallied is not None else _tally(plan, feed, crew)
-        return lay_out_sgd(*args, tallied, crew, **rest)
-    return lay_out_als(*args, crew, **rest) if problem.solver == "als" else lay_out_ccd(*args, crew, **rest)
+        job = lay_out_sgd(*args, tallied, crew, **rest)
+    else:
+        job = lay_out_als(*args, crew, **rest) if problem.solver == "als" else lay_out_ccd(*args, crew, **rest)
+    if feed.features is not None:
+        job.means = PriorMeans(problem, job.factors, feed.features.matrices, counted.seen, crew)
+    return job
 
 
 def build(

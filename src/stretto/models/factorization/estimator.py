@@ -164,6 +164,11 @@ class MatrixFactorization(FactorizationPrediction):
         Ids of the rows, where the data had them.
     item_ids_ : IdMap or None
         Ids of the columns, where the data had them.
+    user_feature_map_ : FeatureMap or None
+        From `user_features` of the fit to factors and bias: arrays `coef` [features, n_components + 1] and `level`, in
+        units of standard deviations of the features, whose `mean` and `spread` it has.
+    item_feature_map_ : FeatureMap or None
+        The same for `item_features`.
     squares_ : dict of ndarray
         Sums of squared gradients, for ratings of spread 1: {"zw": [m, n_components], "zh": [n, n_components], "zb":
         [m], "zc": [n]} of adarevision, {"gw": [m], "gh": [n]} of adagrad, {} of the others.

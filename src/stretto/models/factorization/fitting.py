@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from stretto.data.records.data import Data
+from stretto.errors import PlanError
 from stretto.models import checks
 from stretto.models.persistence import plain
 from stretto.models.sklearn_base import with_callbacks
@@ -35,14 +36,27 @@ if TYPE_CHECKING:
 
     from .build import EarlierFit, FactorJob
     from .input import RatingsInput
+    from .side.joined import SideFeatures
 
 
 class FactorizationFitting(FactorizationParameters):
     """`fit`, `plan` and `partial_fit`."""
 
     @with_callbacks  # type: ignore[untyped-decorator]
-    def fit(self, X: Any, y: Any = None, *, validation: Any = None, session: Session | None = None) -> Self:
-        """Learn from ratings.
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        validation: Any = None,
+        session: Session | None = None,
+        user_features: Any = None,
+        item_features: Any = None,
+    ) -> Self:
+        """Learn from ratings, and from features of users and items.
+
+        With features, the factors and the bias of a row are a linear map of its features plus an own part, and the
+        penalties count the own part alone. A row or column that has features and no ratings is part of the model.
 
         Parameters
         ----------
@@ -56,10 +70,18 @@ class FactorizationFitting(FactorizationParameters):
             validation_fraction unless given. A matrix has the rows and columns of X.
         session : Session or None, default None
             Where to record the run, when to save checkpoints, whether to continue from one.
+        user_features : data frame, (ids, matrix), path, sparse or dense matrix, or None, default None
+            Features of the rows. A data frame or a CSV file has a column of ids; its numbers are features, and its text
+            has one feature for each value, or for each of several between "|". A matrix without ids has the rows of
+            the ratings in their order, which is that of sorted ids.
+        item_features : data frame, (ids, matrix), path, sparse or dense matrix, or None, default None
+            Features of the columns.
         """
-        return self._fit(X, y, validation, session)
+        return self._fit(X, y, validation, session, (user_features, item_features))
 
-    def plan(self, X: Any, y: Any = None, *, validation: Any = None) -> Plan:
+    def plan(
+        self, X: Any, y: Any = None, *, validation: Any = None, user_features: Any = None, item_features: Any = None
+    ) -> Plan:
         """The plan that `fit` with these arguments runs, made by counting the ratings. Nothing is learned.
 
         Parameters
@@ -70,6 +92,10 @@ class FactorizationFitting(FactorizationParameters):
             The ratings of pairs X.
         validation : ratings, float or None, default None
             What to measure on after each epoch.
+        user_features : data frame, (ids, matrix), path, sparse or dense matrix, or None, default None
+            Features of the rows, as for `fit`.
+        item_features : data frame, (ids, matrix), path, sparse or dense matrix, or None, default None
+            Features of the columns, as for `fit`.
 
         Returns
         -------
@@ -77,19 +103,31 @@ class FactorizationFitting(FactorizationParameters):
             With `explain()`, `draw()`, `cost` and `fingerprint`; `run(runtime=…, session=…)` fits this estimator by it.
             Pairs that are rated twice are found by `fit`, when it sorts the ratings into blocks.
         """
-        problem, runtime, seed = self._problem(), self._runtime(), self._seed()
+        problem, runtime, seed, features = (
+            self._problem(),
+            self._runtime(),
+            self._seed(),
+            (user_features, item_features),
+        )
         with checks.here(runtime, self.n_jobs).open() as crew:
-            feed = self._feed(X, y, validation, seed, runtime, None, crew, counting=True)
+            feed = self._feed(X, y, validation, seed, runtime, None, crew, features, counting=True)
             problem, _ = self._start(problem, feed)
             made = self._counted(problem, feed, crew, runtime, seed, stream=self.memory is not None).plan
-        return replace(made, runner=partial(self._run_plan, made, X, y, validation))
+        return replace(made, runner=partial(self._run_plan, made, X, y, validation, features))
 
     @with_callbacks  # type: ignore[untyped-decorator]
     def _run_plan(
-        self, made: Plan, X: Any, y: Any, validation: Any, runtime: Any = None, session: Session | None = None
+        self,
+        made: Plan,
+        X: Any,
+        y: Any,
+        validation: Any,
+        features: tuple[Any, Any],
+        runtime: Any = None,
+        session: Session | None = None,
     ) -> Self:
         """Fit by an existing plan; PlanError if the plan of this fit would now differ."""
-        return self._fit(X, y, validation, session, made, runtime)
+        return self._fit(X, y, validation, session, features, made, runtime)
 
     def _fit(
         self,
@@ -97,6 +135,7 @@ class FactorizationFitting(FactorizationParameters):
         y: Any,
         validation: Any,
         session: Session | None,
+        features: tuple[Any, Any] = (None, None),
         made: Plan | None = None,
         runtime: Any = None,
     ) -> Self:
@@ -109,7 +148,7 @@ class FactorizationFitting(FactorizationParameters):
             crew = None
             if self._is_read_by_nodes(X, y, where):
                 crew = stack.enter_context(where.open())
-            feed = self._feed(X, y, validation, seed, where, scratch, crew)
+            feed = self._feed(X, y, validation, seed, where, scratch, crew, features)
             problem, earlier = self._start(problem, feed)
             self._learn(problem, feed, self.max_iter, earlier, session, seed, scratch, made, where, crew)
         return self
@@ -123,15 +162,26 @@ class FactorizationFitting(FactorizationParameters):
         runtime: Runtime,
         scratch: Any,
         crew: Crew | None,
+        features: tuple[Any, Any],
         *,
         counting: bool = False,
     ) -> RatingsInput:
         """The ratings of `fit`. crew: reads files in parts. counting: the ratings will only be counted."""
-        from .input import feed_from
+        from .input import feed_from, is_path
 
         if validation is None and self.early_stopping:
             validation = float(self.validation_fraction)
-        return feed_from(
+        side: SideFeatures | None = None
+        if any(one is not None for one in features):
+            from stretto.data.reading.read import read_for_fit
+
+            from .side.joined import join, refuse_features
+
+            warm = self.warm_start and self._is_fitted()
+            refuse_features(self._problem(), memory=self.memory, one_memory=one_memory(runtime), warm_start=warm)
+            X = read_for_fit(X, self._policy()) if is_path(X) else X
+            (X, side), y = join(X, y, features, self._policy()), None
+        feed = feed_from(
             X if y is None else entries_of(X, y, self._policy()),
             validation=validation,
             duplicates=self._policy(),
@@ -141,6 +191,7 @@ class FactorizationFitting(FactorizationParameters):
             nodes=crew if self._is_read_by_nodes(X, y, runtime) else None,
             counting=counting,
         )
+        return feed if side is None else replace(feed, features=side)
 
     def _is_read_by_nodes(self, X: Any, y: Any, runtime: Runtime) -> bool:
         from .input import read_by_nodes
@@ -154,7 +205,7 @@ class FactorizationFitting(FactorizationParameters):
         from .build import going_on
 
         if not (self.warm_start and self._is_fitted()):
-            return problem, None
+            return problem if feed.features is None else replace(problem, features=feed.features.digest()), None
         refuse_unlike(problem, self._learned.problem, "warm_start=True")
         earlier = self._earlier(feed)
         return going_on(problem, earlier, joined=False), earlier
@@ -207,6 +258,8 @@ class FactorizationFitting(FactorizationParameters):
             self._learn(problem, feed, 1, None, Session(verbose=self.verbose), self._seed(), None)
             return self
         refuse_unlike(problem, self._learned.problem, "partial_fit")
+        if self._learned.problem.features:
+            raise PlanError("partial_fit does not go on from a fit with side features; call fit on all ratings")
         before = RatingBatches.of(self._trained_on, self._seen)
         data = grown(data, (self.user_ids_, self.item_ids_), (len(self.user_factors_), len(self.item_factors_)))
         feed = RatingsInput(InMemory(data), data, None, data.shape, data.row_ids, data.col_ids)
@@ -369,6 +422,10 @@ class FactorizationFitting(FactorizationParameters):
         found |= {"mean_": factors.mean, "scale_": factors.scale, "confidence_": factors.confidence}
         found |= {"plan_": job.plan, "fingerprint_": job.plan.fingerprint, "n_ratings_": len(feed.trained_on)}
         found |= {"_learned": FittedProblem(job.problem, factors.mean, factors.scale, factors.confidence)}
+        maps: tuple[Any, Any] = (None, None)
+        if feed.features is not None:
+            maps = feed.features.fitted(job.means, factors)
+        found |= {"user_feature_map_": maps[0], "item_feature_map_": maps[1]}
         found |= {"_seen": None, "_trained_on": feed.trained_on, "_scratch": None}
         return found | {"n_features_in_": feed.shape[1], "user_ids_": feed.row_ids, "item_ids_": feed.col_ids}
 

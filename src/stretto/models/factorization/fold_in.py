@@ -29,6 +29,7 @@ from stretto.schedule.orders.rotation import independent
 from stretto.solvers.factorization import factors as mf_serve
 from stretto.solvers.factorization.factors import PaddedFactors
 from stretto.solvers.factorization.penalties import penalties
+from stretto.solvers.factorization.prior_means import NO_PRIOR
 from stretto.solvers.factorization.problem import RANKING_RATES
 from stretto.solvers.factorization.ranking import ranking_penalties
 
@@ -40,6 +41,7 @@ _PARTS = 64
 _PASSES = 30  # over the values of a row that is folded in by SGD
 _NO_GRAM = np.zeros((0, 0), np.float32)
 _NO_BIAS = np.zeros(0, np.float32)
+Means = tuple[Floats, Floats]  # [m, rank] factors and [m] biases
 _UNTRACED = (np.zeros((0, 0)), np.zeros((0, 2)))
 
 
@@ -71,16 +73,36 @@ class StandardColumns:
         return np.asarray((values - np.float32(learned.mean)) / self.scale)
 
 
-def fold_in(model: PaddedFactors, rows: Compressed, learned: FittedProblem, crew: Crew) -> tuple[Floats, Floats]:
-    """([m, rank] factors, [m] biases) of new rows; both 0 for a row without ratings."""
+def fold_in(
+    model: PaddedFactors, rows: Compressed, learned: FittedProblem, crew: Crew, means: Means | None = None
+) -> tuple[Floats, Floats]:
+    """([m, rank] factors, [m] biases) of new rows; those of `means`, or 0, for a row without ratings.
+
+    means : what the rows are expected to be before their ratings are seen, in the same form
+    """
+    W, b = _folded_in(model, rows, learned, crew, means)
+    if means is not None:
+        empty = np.diff(rows.indptr) == 0
+        W[empty], b[empty] = means[0][empty], means[1][empty]
+    return W, b
+
+
+def _folded_in(
+    model: PaddedFactors, rows: Compressed, learned: FittedProblem, crew: Crew, means: Means | None
+) -> tuple[Floats, Floats]:
     problem = learned.problem
     if problem.ranking:
-        return fold_in_ranking(model, rows, learned, crew)
+        return fold_in_ranking(model, rows, learned, crew, means=means)
     rank, implicit = problem.rank, problem.implicit
     columns = StandardColumns.of(model, learned)
     Y, offset, own, root, scale = columns.Y, columns.offset, columns.own, columns.root, columns.scale
     width, biased = Y.shape[1], own >= 0
     X = np.zeros((len(rows.counts), width), np.float32)
+    prior = NO_PRIOR if means is None else np.zeros_like(X)
+    if means is not None:
+        np.divide(means[0], root, out=prior[:, :rank])
+        if biased:
+            np.divide(means[1], scale, out=prior[:, rank])
     values = columns.values(rows.values, learned)
     reg = penalties(problem, learned.scale)
     per_rating = (np.float32(reg.factors), own, np.float32(reg.biases))
@@ -89,11 +111,11 @@ def fold_in(model: PaddedFactors, rows: Compressed, learned: FittedProblem, crew
     weight = np.diff(rows.indptr[cut.bounds])
     if problem.loss == "squared":
         gram = gramian(Y, crew) if implicit else _NO_GRAM
-        data += (gram, offset, np.float32(0.0), *per_rating, np.float32(learned.confidence))
+        data += (gram, offset, np.float32(0.0), *per_rating, np.float32(learned.confidence), prior)
         data += (np.float32(reg.ridge), np.float32(reg.bias_ridge), als.scratch(crew.workers, width))
         kernel = als.cholesky_worker
     else:
-        data += (offset, *per_rating, CODES[problem.loss])
+        data += (offset, *per_rating, prior, CODES[problem.loss])
         kernel = newton_worker
     mf_serve.run(crew, make_step("fold in", kernel, independent(cut.blocks), weight, *data))
     W = np.ascontiguousarray(X[:, :rank]) * root
@@ -111,17 +133,23 @@ def fold_in_ranking(
     learned: FittedProblem,
     crew: Crew,
     *,
+    means: Means | None = None,
     mean: float | None = None,
     traced: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None,
 ) -> tuple[Floats, Floats]:
     """`fold_in` of a ranking loss: steps of SGD on the new rows alone.
 
+    means : as of `fold_in`
     mean : mean value of all rows that are folded in; None: of these
     traced : (along, parts) of the kernel, to find what each value contributes to a score
     """
     problem, biased = learned.problem, learned.problem.biases
     cut = straight(rows.counts, max(1, min(256, len(rows.values) // 1024)))
     X, b = np.zeros((len(rows.counts), model.H.shape[1]), np.float32), np.zeros(len(rows.counts), np.float32)
+    prior = NO_PRIOR
+    if means is not None:
+        X[:, : problem.rank], b[:] = means
+        prior = X.copy()
     pool = np.flatnonzero(model.H.any(axis=1)).astype(np.int32)
     mean_weight = 1.0 + learned.confidence * (mean_value(rows.values) if mean is None else mean)
     rate = RANKING_RATES[problem.loss]
@@ -140,6 +168,7 @@ def fold_in_ranking(
         b if biased else _NO_BIAS,
         model.c if biased else _NO_BIAS,
         pool,
+        prior,
         *(np.float32(each) for each in numbers),
         METHODS[problem.loss],
         problem.draws,

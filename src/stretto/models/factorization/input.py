@@ -21,6 +21,7 @@ from stretto.solvers.factorization.node_ratings import FileSource
 from .align import Aligned, AxisIds, aligned, entries_of, is_matrix
 from .arguments import as_matrix
 from .row_identity import compare
+from .side.joined import SideFeatures
 
 # Share of a memory budget for one chunk of entries while it is read, grouped and written.
 _CHUNK_SHARE = 8
@@ -39,6 +40,7 @@ class RatingsInput:
     col_ids: IdMap | None
     every: EntrySource | None = None  # for additional ratings: all of them, with the earlier ones
     by_nodes: bool = False  # the nodes of a cluster read the file; the driver only counts
+    features: SideFeatures | None = None
 
     @property
     def trained_on(self) -> EntrySource:

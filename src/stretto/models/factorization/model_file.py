@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 
 from stretto.models.persistence import plain, read_model, write_model
 
+from .side.feature_map import MAPS, FeatureMap
+
 if TYPE_CHECKING:
     from stretto.data.records.ids import IdMap
     from stretto.solvers.factorization.rated_items import RatedItems
@@ -44,6 +46,7 @@ _PROBLEM = (
     "alpha",
     "negatives",
     "noise",
+    "features",
 )
 
 
@@ -58,7 +61,7 @@ class FittedFile:
     problem : dict
         Fields of the problem of the fit.
     attributes : dict
-        Fitted attributes: arrays and plain values, by name.
+        Fitted attributes: arrays, plain values and maps of features, by name.
     id_arrays : dict
         Arrays of `user_ids_` and `item_ids_`; none for a side without ids.
     seen_arrays : (array, array)
@@ -86,7 +89,7 @@ class FittedFile:
         if not isinstance(parameters["random_state"], int | np.integer | None):
             parameters["random_state"] = None
         attributes = {name: np.ascontiguousarray(getattr(model, name)) for name in _ARRAYS}
-        attributes |= {name: getattr(model, name) for name in _PLAIN}
+        attributes |= {name: getattr(model, name) for name in (*_PLAIN, *MAPS)}
         ids = {name: getattr(model, name) for name in _IDS}
         seen: RatedItems = model.seen()
         problem = {name: getattr(model._learned.problem, name) for name in _PROBLEM}
@@ -137,8 +140,12 @@ class FittedFile:
             arrays[_VALUES] = self.values
         for name, prefix in _IDS.items():
             arrays |= {f"{prefix}{part}": np.ascontiguousarray(a) for part, a in self.id_arrays[name].items()}
-        fitted = {name: self.attributes[name] for name in _PLAIN}
-        write_model(path, arrays, _FORMAT, {"parameters": self.parameters, "problem": self.problem, "fitted": fitted})
+        about = {"parameters": self.parameters, "problem": self.problem}
+        about["fitted"] = {name: self.attributes[name] for name in _PLAIN}
+        maps = {name: self.attributes[name] for name in MAPS if self.attributes[name] is not None}
+        for name, one in maps.items():
+            arrays |= {f"{MAPS[name]}{part}": array for part, array in one.arrays().items()}
+        write_model(path, arrays, _FORMAT, about | {"features": {name: one.about() for name, one in maps.items()}})
 
 
 def _values_by_row(model: Any) -> NDArray[np.float32]:
@@ -155,6 +162,10 @@ def read_fitted(path: str | Path, *, state: bool = True) -> FittedFile:
     """A file that `MatrixFactorization.save` wrote. state: also what only further training reads."""
     arrays, about = read_model(path, _FORMAT, former=(_FORMER,), leave_out="" if state else _STATE)
     attributes = {name: arrays[stored] for name, stored in _ARRAYS.items()} | about["fitted"]
+    described = about.get("features", {})
+    for name, prefix in MAPS.items():
+        own = described.get(name)
+        attributes[name] = None if own is None else FeatureMap.loaded(_under(arrays, prefix), own)
     ids = {name: _under(arrays, prefix) for name, prefix in _IDS.items()}
     seen = arrays[_SEEN[0]], arrays[_SEEN[1]]
     return FittedFile(

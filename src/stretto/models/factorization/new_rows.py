@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,13 +11,11 @@ from numpy.typing import NDArray
 from stretto.data.records.ids import IdMap
 from stretto.errors import DataError
 from stretto.models import checks
-from stretto.runtime.blocks.compressed import by_rows
 from stretto.runtime.runtimes import Runtime
 from stretto.solvers.factorization import factors as mf_serve
 from stretto.solvers.factorization.factors import PaddedFactors, TopNIndex
 from stretto.solvers.factorization.rated_items import RatedItems
 
-from .align import Aligned, columns_of, entries_of, has_ids, is_matrix, refuse_other_columns
 from .arguments import as_pairs, known_indices
 from .fitted_problem import FittedProblem
 from .fold_in import fold_in, mean_value
@@ -26,39 +23,27 @@ from .serving.explaining import explain
 from .serving.filters import item_filter
 from .serving.frames import frame_kind, list_frame
 from .serving.search import best_items
+from .side.cold_rows import NewRatings, compressed, expected, read_new, rows_of
 
 Array = NDArray[Any]
 Floats = NDArray[np.float32]
 
 
-def new_rows(model: Any, X: Any, y: Any) -> NewRows:
-    """The result of `MatrixFactorization.fold_in`: the rows of X, folded into a fitted estimator."""
-    data = entries_of(X, y, "keep", named=has_ids(model))
-    matrix = is_matrix(X, data)
-    if matrix:
-        refuse_other_columns(model, data)
-    cols = columns_of(model).index(data.col_ids, data.cols, positions=matrix)
-    known = cols >= 0
-    if len(known) and not known.any():
-        raise DataError(
-            f"fold_in: the model knows none of the columns of these {len(known)} ratings; give columns the ids that "
-            "they had in training"
-        )
-    if not known.all():
-        warnings.warn(
-            f"fold_in: {int((~known).sum())} of {len(known)} ratings are of columns that training never saw; they are "
-            "left out",
-            UserWarning,
-            stacklevel=3,
-        )
-    rows = data.rows[known].astype(np.int32)
-    kept = by_rows(Aligned(rows, cols[known], data.values[known], (data.shape[0], len(model.item_factors_)), rows))
+def new_rows(model: Any, X: Any, y: Any, user_features: Any) -> NewRows:
+    """The result of `MatrixFactorization.fold_in`: the rows of X and of features, folded into a fitted estimator."""
+    if X is None and user_features is None:
+        raise DataError("fold_in needs the ratings of new rows, or user_features, or both; got neither")
+    table = None if user_features is None else read_new(model.user_feature_map_, user_features, "user_features")
+    ratings = None if X is None else NewRatings.of(model, X, y)
+    ids, size = rows_of(ratings, table)
     columns, runtime = model._padded(), model._here()
+    kept = compressed(ratings, ids, (size, len(model.item_factors_)))
     with runtime.open() as crew:
-        W, b = fold_in(columns, kept, model._learned, crew)
-    ids = np.arange(data.shape[0]) if data.row_ids is None else data.row_ids.ids
+        means = expected(model.user_feature_map_, table, ids, size, crew)
+        W, b = fold_in(columns, kept, model._learned, crew, means)
+    names = np.arange(size) if ids is None else ids.ids
     seen = RatedItems(kept.indptr, kept.indices)
-    return NewRows(ids, W, b, data.row_ids, model.item_ids_, columns, seen, kept.values, model._learned, runtime)
+    return NewRows(names, W, b, ids, model.item_ids_, columns, seen, kept.values, model._learned, runtime)
 
 
 def labelled(model: Any, factors: Floats, ids: Array, X: Any) -> Any:

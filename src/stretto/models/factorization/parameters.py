@@ -29,6 +29,7 @@ from stretto.solvers.factorization.rated_items import RatedItems
 
 from .fitted_problem import FittedProblem
 from .options import unused_options
+from .side.feature_map import FeatureMap
 
 
 class FactorizationParameters(
@@ -88,6 +89,8 @@ class FactorizationParameters(
     user_ids_: IdMap | None
     item_ids_: IdMap | None
     squares_: dict[str, NDArray[np.float32]]
+    user_feature_map_: FeatureMap | None
+    item_feature_map_: FeatureMap | None
     _learned: FittedProblem
     _seen: RatedItems | None
     _trained_on: EntrySource | None

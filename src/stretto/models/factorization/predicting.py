@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,6 +50,23 @@ class FactorizationPrediction(FactorizationFitting, FactorServing):
     @property
     def _n_features_out(self) -> int:
         return int(self.user_factors_.shape[1])
+
+    def add_items(self, item_features: Any) -> Self:
+        """Add columns that have features and no ratings, so that they can be predicted and recommended.
+
+        Their factors and biases are what the map of features says. Columns are numbered by sorted ids, so those of the
+        model may move; without ids, new columns follow the others.
+
+        Parameters
+        ----------
+        item_features : data frame, (ids, matrix), path, sparse or dense matrix
+            Features of the new columns, as for `fit`.
+        """
+        check_is_fitted(self)
+        from .side.cold_rows import add_items
+
+        add_items(self, item_features)
+        return self
 
     def score(self, X: Any, y: Any = None) -> float:
         """How well ratings are predicted, higher is better: minus the RMSE (mean absolute error, log loss), or NDCG@10.

@@ -31,6 +31,7 @@ from .align import Aligned, AxisIds, aligned, columns_of, entries_of, has_ids, i
 from .fitted_problem import FittedProblem
 from .fold_in import fold_in
 from .row_identity import compare, refuse_unclear
+from .side.feature_map import FeatureMap
 
 # Share of the ratings of a new row that it is measured on.
 HELD_SHARE = 0.2
@@ -52,7 +53,7 @@ def score(model: Any, X: Any, y: Any) -> float:
         new = found == "other"
     with model._here().open() as crew:
         if new:
-            return measure_new(served, data, columns_of(model), learned, crew)
+            return measure_new(served, data, columns_of(model), learned, crew, model.user_feature_map_)
         entries = aligned(data, rows_of(model), columns_of(model), positions=matrix)
         warn_unknown(entries)
         return measure(served, entries, learned, model.seen() if learned.problem.implicit else None, crew)
@@ -120,7 +121,9 @@ def cut_rows(data: Data, cols: AxisIds) -> FoldInSplit:
     return FoldInSplit(*pieces)
 
 
-def measure_new(model: PaddedFactors, data: Data, cols: AxisIds, learned: FittedProblem, crew: Crew) -> float:
+def measure_new(
+    model: PaddedFactors, data: Data, cols: AxisIds, learned: FittedProblem, crew: Crew, map_: FeatureMap | None
+) -> float:
     """The score of new rows, each folded in from four fifths of its ratings."""
     cut = cut_rows(data, cols)
     if not len(cut.held):
@@ -129,6 +132,7 @@ def measure_new(model: PaddedFactors, data: Data, cols: AxisIds, learned: Fitted
             "the others; give more rows"
         )
     compressed = by_rows(cut.known)
-    W, b = fold_in(model, compressed, learned, crew)
+    means = None if map_ is None else map_.average(len(compressed.counts))
+    W, b = fold_in(model, compressed, learned, crew, means)
     new = PaddedFactors(factors.whole_lanes(W), model.H, b, model.c, model.mean)
     return measure(new, cut.held, learned, RatedItems(compressed.indptr, compressed.indices), crew)

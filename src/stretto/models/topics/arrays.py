@@ -63,8 +63,8 @@ def spec_lda(sampler: str, logical: Logical, shape: CountLayout, tokens: Ints, r
         row_moved=by_rows("row_moved", np.arange(order.rows + 1), shape=(order.rows, shape.totals), **changed),
         col_moved=by_cols("col_moved", np.arange(order.cols + 1), shape=(order.cols, shape.totals), **changed),
     )
-    numbers: Any = (number(name) for name in TopicModel._fields[1:])
-    model = TopicModel(replicated("alpha"), *numbers)
+    numbers: Any = (number(name) for name in TopicModel._fields[2:])
+    model = TopicModel(replicated("alpha"), replicated("early"), *numbers)
     rooms = SamplerScratch(*(per_worker(name) for name in SamplerScratch._fields))
     arguments = (token_arrays, count_arrays, model, rooms)
     if sampler == "mh":

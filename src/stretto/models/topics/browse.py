@@ -35,6 +35,7 @@ class FittedTopics(Protocol):
 
     topics_: Topics
     vocabulary_: list[str] | None
+    seed_names_: list[str | None] | None
     history_: list[dict[str, float]]
     n_iter_: int
     fingerprint_: str
@@ -94,7 +95,7 @@ def browse(
         title=title,
         words=lists,
         weights=weights,
-        tokens=np.rint(topics.totals).astype(np.int64),
+        tokens=np.rint(topics.tokens).astype(np.int64),
         similar=alike[0],
         similarity=alike[1],
         documents=most[0],
@@ -102,7 +103,7 @@ def browse(
         facts=facts,
         history=likelihoods(model),
         coherence=score,
-        names=topic_names(topics, names),
+        names=topic_names(topics, names, given=model.seed_names_),
         relevant=_relevant(topics, names, words) if K <= MOST_ALIKE else None,
         places=spots,
     )
@@ -138,7 +139,7 @@ def _facts(model: FittedTopics, corpus: Corpus | None) -> dict[str, str]:
     facts = {} if corpus is None else {"documents": f"{corpus.n_documents:,}"}
     facts |= {
         "words": f"{topics.n_words:,}",
-        "tokens": f"{topics.totals.sum():,.0f}",
+        "tokens": f"{topics.tokens.sum():,.0f}",
         "topics": f"{topics.n_topics:,}",
         "epochs": f"{model.n_iter_:,}",
     }

@@ -48,6 +48,12 @@ class LatentDirichletAllocation(TopicExploration):
         Prior of a topic in a document: a number for all, or one for each. None: 5 / n_components.
     topic_word_prior : float or None, default None
         Prior of a word in a topic. None: 0.01.
+    seeds : dict or None, default None
+        Seed words of topics: name or number of a topic → list of words, or word → prior tokens. The prior of a word in
+        its topic is then larger by the prior tokens. Topics with a name take the numbers that are free, from 0 on.
+    seed_weight : float or None, default None
+        Prior tokens of each seed word, as a share of the mean tokens of a topic; at least 1, and at most as many as the
+        word has in the documents. None: 0.01.
     max_iter : int, default 100
         Epochs: passes over the tokens.
     first_topics : {"progressive", "random"}, default "progressive"
@@ -124,6 +130,10 @@ class LatentDirichletAllocation(TopicExploration):
         Number of words seen by `fit`.
     vocabulary_ : list of str or None
         The words, where the data had names.
+    text_options_ : dict or None
+        How the documents were cut into words, where they came from `st.read_text`.
+    seed_names_ : list of str or None
+        The name of each topic by `seeds`, None for one without; None without seeds.
     plan_ : Plan
         The plan that was run (not in models that were loaded).
     fingerprint_ : str
@@ -149,6 +159,8 @@ class LatentDirichletAllocation(TopicExploration):
         sampler: str = "auto",
         doc_topic_prior: Any = None,
         topic_word_prior: float | None = None,
+        seeds: Any = None,
+        seed_weight: float | None = None,
         max_iter: int = 100,
         first_topics: str = "progressive",
         warm_up: int | None = None,
@@ -174,6 +186,8 @@ class LatentDirichletAllocation(TopicExploration):
         self.sampler = sampler
         self.doc_topic_prior = doc_topic_prior
         self.topic_word_prior = topic_word_prior
+        self.seeds = seeds
+        self.seed_weight = seed_weight
         self.max_iter = max_iter
         self.first_topics = first_topics
         self.warm_up = warm_up
@@ -205,7 +219,7 @@ class LatentDirichletAllocation(TopicExploration):
     def topic_tokens_(self) -> NDArray[np.float64]:
         """Tokens of each topic [topics]."""
         check_is_fitted(self)
-        return self.topics_.totals.copy()
+        return self.topics_.tokens
 
     @property
     def doc_topic_prior_(self) -> NDArray[np.float64]:
@@ -228,8 +242,8 @@ class LatentDirichletAllocation(TopicExploration):
 
         Parameters
         ----------
-        X : sparse or dense matrix, DataFrame, Data or path
-            Counts, documents × words.
+        X : sparse or dense matrix, DataFrame, Data, TextCounts, path, or list of str
+            Counts, documents × words; texts themselves if the model was trained on text.
         """
         corpus = self._corpus(X)
         with self._place().open() as crew:
@@ -331,6 +345,7 @@ class LatentDirichletAllocation(TopicExploration):
 
     def _corpus(self, X: Any) -> Corpus:
         check_is_fitted(self)
+        X = self._counted(X)
         named = self.vocabulary_ if names_its_words(X) else None
         return as_corpus(
             X, strict=self.strict, seed=0, vocabulary=named, estimator=self, reset=False, keyed_by="content"

@@ -34,6 +34,8 @@ from .job import LdaJob, lay_out_in_memory, lay_out_lda
 from .layout import take_census
 from .monitor import LikelihoodMonitor
 from .problem import TopicProblem
+from .seeding.prior_tokens import with_seeds
+from .seeding.seeds import Seeds
 from .topics import Topics
 
 _HELD = 0.5  # held-out share of a validation document's tokens
@@ -55,6 +57,8 @@ class FitSettings:
     validation: Any  # documents, or a share of X, to measure on
     patience: tuple[int, float] | None
     parameters: Mapping[str, Any]
+    seeds: Seeds | None = None
+    seed_weight: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,7 +178,8 @@ def plan_topics(estimator: Any, X: Any, settings: FitSettings, vocabulary: Any) 
         census = take_census(feed.source, crew)
         if isinstance(feed.source, CountFile):
             feed.source.warn_unknown()
-        return _counted(settings.problem, feed, settings, census, crew, stream=settings.memory is not None).plan
+        problem, start = _seeded(settings.problem, feed, settings, census, None)
+        return _counted(problem, feed, settings, census, crew, start, stream=settings.memory is not None).plan
 
 
 def _feed(
@@ -259,6 +264,15 @@ def _going_on(problem: TopicProblem, start: Topics) -> TopicProblem:
     return replace(problem, start=digest.hexdigest())
 
 
+def _seeded(
+    problem: TopicProblem, feed: CorpusInput, settings: FitSettings, census: Census, start: Topics | None
+) -> tuple[TopicProblem, Topics | None]:
+    """The problem and the topics to start from, with the seed words; a fit that continues has them already."""
+    if start is not None or settings.seeds is None:
+        return problem, start
+    return with_seeds(problem, settings.seeds, settings.seed_weight, feed.vocabulary, census)
+
+
 def _plan_settings(settings: FitSettings) -> PlanSettings:
     physical = Physical(name_of(settings.runtime), settings.runtime.workers, settings.memory)
     return PlanSettings(settings.seed, settings.profile, settings.width, physical)
@@ -300,6 +314,7 @@ def _job(
 ) -> LdaJob:
     """The job: in memory, or on disk if the budget requires it."""
     census = take_census(feed.source, crew)
+    problem, start = _seeded(problem, feed, settings, census, start)
     if made is None and folder is None and feed.corpus is not None:
         return lay_out_in_memory(
             problem,

@@ -10,6 +10,8 @@ from typing import Any, Literal, Self
 import numpy as np
 
 from stretto.checks import parse_bytes
+from stretto.data.documents.read_text import is_texts, read_text
+from stretto.data.documents.text_counts import TextCounts
 from stretto.kernels.core.profiles import PROFILES
 from stretto.models import checks
 from stretto.models.options import refuse_unused
@@ -31,6 +33,7 @@ from . import persistence
 from .fit import FitSettings, TopicFit, learn, place_for, plan_topics
 from .input import Corpus, names_its_words
 from .problem import FIRST_TOPICS, SAMPLERS, TopicProblem, schedule
+from .seeding.seeds import SEED_WEIGHT, Seeds
 from .topics import Topics
 
 _BATCH_EPOCHS = 20
@@ -51,6 +54,8 @@ class TopicFitting(
     sampler: str
     doc_topic_prior: Any
     topic_word_prior: float | None
+    seeds: Any
+    seed_weight: float | None
     max_iter: int
     first_topics: str
     warm_up: int | None
@@ -80,6 +85,8 @@ class TopicFitting(
     plan_: Plan
     fingerprint_: str
     vocabulary_: list[str] | None
+    text_options_: dict[str, Any] | None
+    seed_names_: list[str | None] | None
 
     def _check(self) -> None:
         """Raise an error for wrong parameters before anything is read."""
@@ -104,11 +111,19 @@ class TopicFitting(
         check.flags(early_stopping=self.early_stopping, strict=self.strict)
         check.level(self.verbose)
         self._alpha()
+        check.optional("seed_weight", self.seed_weight, above=0)
+        self._seeds()
         place_for(self.runtime, self.n_jobs)
         self._refuse_unused()
 
+    def _seeds(self) -> Seeds | None:
+        """The seed words, checked."""
+        return None if self.seeds is None else Seeds.of(self.seeds, int(self.n_components))
+
     def _refuse_unused(self) -> None:
         """PlanError for an option that this fit would ignore."""
+        if self.seeds is None:
+            refuse_unused(self, {"seed_weight": "it belongs to seeds="}, chosen="seeds=None")
         if self.sampler == "sparse":
             refuse_unused(self, {"mh_steps": "it belongs to sampler='mh'"}, chosen="sampler='sparse'")
         if not self.early_stopping:
@@ -172,6 +187,8 @@ class TopicFitting(
             validation=validation,
             patience=(int(self.n_iter_no_change), float(self.tol)) if self.early_stopping else None,
             parameters=persistence.plain(self.get_params(deep=False)),
+            seeds=self._seeds(),
+            seed_weight=SEED_WEIGHT if self.seed_weight is None else float(self.seed_weight),
         )
 
     def _schedule(self, epochs: int, *, batch: bool = False, warm: bool = True) -> dict[str, Any]:
@@ -201,8 +218,8 @@ class TopicFitting(
 
         Parameters
         ----------
-        X : sparse or dense matrix, DataFrame, Data or path
-            Counts, documents × words.
+        X : sparse or dense matrix, DataFrame, Data, TextCounts or path
+            Counts, documents × words; `st.read_text` counts the words of text.
         y : object, default None
             Ignored.
         validation : documents, float or None, default None
@@ -255,6 +272,7 @@ class TopicFitting(
         runtime: Any = None,
     ) -> Self:
         self._check()
+        self.text_options_ = X.options.plain() if isinstance(X, TextCounts) else None
         seed = self._seed() if made is None else made.logical.seed
         session = session or Session(verbose=self.verbose, unit="tokens")
         scratch = scratch_folder(session) if self.memory is not None else None
@@ -292,10 +310,20 @@ class TopicFitting(
         settings = self._settings(seed, epochs, None, batch=True, warm=not going_on)
         start = self.topics_ if going_on else None
         session = Session(verbose=self.verbose, unit="tokens")
+        X = self._counted(X)
         named = self.vocabulary_ if going_on and names_its_words(X) else None
+        if not going_on:
+            self.text_options_ = X.options.plain() if isinstance(X, TextCounts) else None
         learned = learn(self, X, settings, session, vocabulary=named, start=start, stop=self._callbacks)
         self._keep(learned, before, done)
         return self
+
+    def _counted(self, X: Any) -> Any:
+        """Texts as counts of the model's words, where it was trained on text; everything else as it is."""
+        if getattr(self, "text_options_", None) is None or self.vocabulary_ is None or not is_texts(X):
+            return X
+        texts = X.to_list() if hasattr(X, "to_list") else list(X)
+        return read_text(texts, like=self)
 
     def _callbacks(self, root: Any, corpus: Corpus | None, epoch: int, report: EpochReport, topics: Any) -> bool:
         """Notify scikit-learn's callbacks of an epoch; return whether one of them requests a stop."""
@@ -316,6 +344,7 @@ class TopicFitting(
         self.plan_, self.fingerprint_ = learned.plan, learned.plan.fingerprint
         self.n_features_in_ = learned.topics.n_words
         self.vocabulary_ = learned.vocabulary
+        self.seed_names_ = None if (seeds := self._seeds()) is None else seeds.named(learned.topics.n_topics)
         self.n_iter_ = done + learned.epochs
         self.history_ = before + learned.history
         if learned.stopped:

@@ -27,6 +27,7 @@ from scipy.sparse import coo_array
 from stretto.checks import shown
 from stretto.data.convert.frames import EagerFrame, as_frame
 from stretto.data.convert.roles import ITEM_NAMES, RATING_NAMES, USER_NAMES, plain_name
+from stretto.data.documents.text_counts import TextCounts
 from stretto.data.generate.corpus import absorb, start, unit
 from stretto.data.reading.parsing import Parsing, ReadOptions
 from stretto.data.reading.read import read, read_for_fit
@@ -91,7 +92,7 @@ def as_corpus(
     keyed_by: str = "position",
     read_as: Mapping[str, Any] | None = None,
 ) -> Corpus:
-    """A corpus from a sparse or dense matrix, a DataFrame, `Data`, or the path of a file that `st.read` reads.
+    """A corpus from a sparse or dense matrix, a DataFrame, `Data`, `TextCounts`, or a path that `st.read` reads.
 
     words      : number of words that the model was trained on; X must have as many, and may then have no tokens
     strict     : refuse fractional counts
@@ -110,9 +111,11 @@ def as_corpus(
     if isinstance(X, (str, os.PathLike)):
         known = getattr(estimator, "n_features_in_", None) if not reset else None
         X = _from_path(as_path(X), max(words or 0, known or 0, len(names or ())), read_as)
-    frame = None if isinstance(X, Data) else as_frame(X, "X")
+    frame = None if isinstance(X, Data | TextCounts) else as_frame(X, "X")
     if isinstance(X, Data):
         X, names, documents = _from_data(X, names)
+    elif isinstance(X, TextCounts):
+        X, names, documents = _from_text(X, names)
     elif frame is not None:
         _refuse_records(frame)
         if names is None and all(isinstance(name, str) for name in frame.names):
@@ -152,7 +155,7 @@ def _refuse_records(frame: EagerFrame) -> None:
 
 def names_its_words(X: Any) -> bool:
     """Whether X may name its words; then they are matched by name with those of a fitted model."""
-    return isinstance(X, str | os.PathLike | Data)
+    return isinstance(X, str | os.PathLike | Data | TextCounts)
 
 
 def read_vocabulary(given: Words) -> list[str]:
@@ -187,17 +190,34 @@ def _from_data(data: Data, names: list[str] | None) -> tuple[Any, list[str] | No
         if names is None:
             names = called
         elif own.is_text or all(name.isdecimal() for name in names):
-            place = {name: k for k, name in enumerate(names)}
-            to = np.array([place.get(name, -1) for name in called], np.int64)
-            cols = to[cols]
-            known = cols >= 0
-            if not known.all():
-                said = f"words not in the vocabulary were left out: {np.count_nonzero(to < 0):,}, with "
-                said += f"{values[~known].sum(dtype=np.float64):,.0f} tokens; add them to the vocabulary to keep them"
-                warnings.warn(f"{data.source}: {said}", UnknownWordsWarning, stacklevel=3)
-            rows, cols, values, shape = rows[known], cols[known], values[known], (shape[0], len(names))
+            rows, cols, values = _by_name(called, names, rows, cols, values, data.source)
+            shape = shape[0], len(names)
     documents = None if data.row_ids is None else [str(name) for name in data.row_ids.ids.tolist()]
     return coo_array((values, (rows, cols)), shape=shape), names, documents
+
+
+def _from_text(X: TextCounts, names: list[str] | None) -> tuple[Any, list[str], list[str] | None]:
+    """A sparse matrix of counted text, in the order of `names` if given; names of both axes."""
+    if names is None or names == X.vocabulary:
+        return X.counts, X.vocabulary, X.documents
+    counts = X.counts.tocoo()
+    rows, cols, values = _by_name(X.vocabulary, names, counts.row, counts.col, counts.data, X.source)
+    return coo_array((values, (rows, cols)), shape=(X.shape[0], len(names))), names, X.documents
+
+
+def _by_name(
+    called: list[str], names: list[str], rows: Array, cols: Array, values: Array, source: str
+) -> tuple[Array, Array, Array]:
+    """Entries whose columns are called so, in the order of `names`; words that it lacks are left out with a warning."""
+    place = {name: k for k, name in enumerate(names)}
+    to = np.array([place.get(name, -1) for name in called], np.int64)
+    cols = to[cols]
+    known = cols >= 0
+    if not known.all():
+        said = f"words not in the vocabulary were left out: {np.count_nonzero(to < 0):,}, with "
+        said += f"{values[~known].sum(dtype=np.float64):,.0f} tokens; add them to the vocabulary to keep them"
+        warnings.warn(f"{source}: {said}", UnknownWordsWarning, stacklevel=4)
+    return rows[known], cols[known], values[known]
 
 
 def _validated(X: Any, estimator: Any, reset: bool) -> Any:
@@ -205,8 +225,8 @@ def _validated(X: Any, estimator: Any, reset: bool) -> Any:
     flat = isinstance(X, list | tuple) or (isinstance(X, np.ndarray) and X.ndim == 1)
     if flat and len(X) and isinstance(X[0], str):
         raise DataError(
-            f"X holds text, such as {shown(str(X[0]))}, and a topic model takes counts, documents × words; count words "
-            "first, for example with sklearn.feature_extraction.text.CountVectorizer().fit_transform(X)"
+            f"X holds text, such as {shown(str(X[0]))}, and a topic model takes counts, documents × words; count the "
+            "words first, with st.read_text(X) or scikit-learn's CountVectorizer"
         )
     # NaN and infinity are checked later, where the message can give their position.
     rules = {"accept_sparse": True, "dtype": "numeric", "ensure_all_finite": False}

@@ -53,6 +53,7 @@ from .topics import Topics
 
 Entries = tuple[NDArray[Any], NDArray[Any], NDArray[Any]]
 
+ALL_WORDS = np.zeros(1, np.uint8)  # no word is drawn before the others
 _FLAT = 1e6  # priors so large that counts have no influence: all topics are equally likely
 
 
@@ -76,14 +77,21 @@ def sampling_step(
     seed: np.uint64,
     first: bool,
     warmth: float = 1.0,
+    early: NDArray[np.uint8] = ALL_WORDS,
+    turn: int = 0,
     **around: Any,
 ) -> BlockStep:
-    """One pass of the problem's sampler over the visits of `order`; warmth: factor of beta."""
+    """One pass of the problem's sampler over the visits of `order`.
+
+    warmth : factor of beta
+    early, turn : as in `TopicModel`
+    """
     if first and problem.first_topics == "random":
         priors = Priors([_FLAT] * shape.topics, _FLAT)
     beta = np.float32(priors.beta * warmth)
     smooth = np.float32(priors.beta * warmth * shape.words)
-    model = TopicModel(shape.padded_alpha(priors.alpha), beta, smooth, shape.shift, shape.topics, seed, first)
+    alpha = shape.padded_alpha(priors.alpha)
+    model = TopicModel(alpha, early, beta, smooth, shape.shift, shape.topics, seed, first, turn)
     weight = np.diff(tokens.ptr)
     args = (tokens, counts, model, make_rooms(workers, shape.topics, shape.longest, most))
     if problem.sampler == "mh":
@@ -126,14 +134,22 @@ class LdaJob:
         if earlier is not None:
             put_earlier(self.counts, shape, plan.logical.cols, earlier)
         self.before = None if earlier is None else self._word_histogram()
+        self.given = None if earlier is None else earlier.given
+        self.early = self._seed_words(earlier) if problem.seeds else ALL_WORDS
         self.priors = Priors(problem.alpha, problem.beta)
         self.doc_tokens = shape.doc_tokens.astype(np.int32)
         self.items = int(plan.weight.sum())
         self.summed = SummedCounts(shape, wanted=bool(problem.average_every), disk=disk)
 
     def steps(self, epoch: int) -> Sequence[BlockStep]:
-        """One pass over the grid."""
-        step = sampling_step(
+        """One pass over the grid; in the first epoch with seed words two: first their tokens, then all others.
+
+        So every document with seed words prefers their topics when its other tokens are drawn.
+        """
+        return [self._step(epoch, turn) for turn in ((1, 2) if epoch == 0 and self.problem.seeds else (0,))]
+
+    def _step(self, epoch: int, turn: int) -> BlockStep:
+        return sampling_step(
             self.problem,
             self.shape,
             self.plan.order,
@@ -146,11 +162,12 @@ class LdaJob:
             seed=epoch_seed(self.seed, epoch),
             first=epoch == 0,
             warmth=self.problem.warmth(epoch),
+            early=self.early,
+            turn=turn,
             # With several nodes, each reports the changes of its own rows.
             after=lambda: merge_totals(self.counts, self.counts.row_moved),
             spec=self.plan.steps[0],
         )
-        return [step]
 
     def report(self, epoch: int, steps: Sequence[BlockStep]) -> EpochReport:
         """The likelihood of the topics, and the share of tokens that changed theirs."""
@@ -165,6 +182,18 @@ class LdaJob:
             for first, last, rows in self._documents()
         )
         return reduce(add, documents), self._word_histogram()
+
+    def _seed_words(self, earlier: Topics | None) -> NDArray[np.uint8]:
+        """[words of the plan] 1 for those with prior tokens; for all parts of a heavy word."""
+        shape, place = self.shape, self.plan.logical.cols.place
+        seeds = np.zeros(shape.words, np.uint8)
+        if earlier is not None:
+            seeds[np.diff(earlier.indptr) > 0] = 1
+        found = np.zeros(len(place), np.uint8)
+        found[place[: shape.words]] = seeds
+        if len(shape.heavy):
+            found[place[shape.words :]] = np.repeat(seeds[shape.heavy], len(place[shape.words :]) // len(shape.heavy))
+        return found
 
     def _word_histogram(self) -> Histogram:
         V, total = self.shape.words, self.counts.total[: self.shape.topics]
@@ -236,8 +265,8 @@ class LdaJob:
         entries = partial(self.summed.means, self.plan.logical.cols) if self.summed.states[0] else self._entries
         if self.disk is None:
             found: Any = tuple(np.concatenate(part) for part in zip(*entries(), strict=True))
-            return topics_of(found, V, self.priors.alpha, self.priors.beta)
-        return gather_topics(entries, V, self.priors.alpha, self.priors.beta, self.disk)
+            return topics_of(found, V, self.priors.alpha, self.priors.beta, self.given)
+        return gather_topics(entries, V, self.priors.alpha, self.priors.beta, self.disk, self.given)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Topics, counts, totals and priors: the live arrays, not copies."""

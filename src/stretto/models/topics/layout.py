@@ -210,7 +210,7 @@ def word_entries(
 
 
 def gather_topics(
-    parts: Callable[[], Iterator[tuple[Any, Any, Any]]], V: int, alpha: Any, beta: float, disk: Disk
+    parts: Callable[[], Iterator[tuple[Any, Any, Any]]], V: int, alpha: Any, beta: float, disk: Disk, given: Any = None
 ) -> Topics:
     """Topics in files, from entries (word, topic, count) in parts.
 
@@ -232,11 +232,11 @@ def gather_topics(
     for array in (topic, count):
         disk.release(array)
         disk.drop(array)  # Topics are rebuilt after every evaluation, and kept as long as they are referenced.
-    return Topics(indptr, topic, count, totals, np.array(alpha, np.float64), float(beta))
+    return Topics(indptr, topic, count, totals, np.array(alpha, np.float64), float(beta), given)
 
 
-def topics_of(entries: tuple[Any, Any, Any], V: int, alpha: Any, beta: float) -> Topics:
-    """Topics from entries (word, topic, count) in any order; counts int or float."""
+def topics_of(entries: tuple[Any, Any, Any], V: int, alpha: Any, beta: float, given: Any = None) -> Topics:
+    """Topics from entries (word, topic, count) in any order; counts int or float. given: as in `Topics`."""
     words, topics, counts = entries
     order = np.lexsort((topics, words))
     dtype = np.float32 if counts.dtype.kind == "f" else np.int32
@@ -247,4 +247,5 @@ def topics_of(entries: tuple[Any, Any, Any], V: int, alpha: Any, beta: float) ->
         np.bincount(topics, counts, len(alpha)).astype(np.float64),
         np.array(alpha, np.float64),
         float(beta),
+        given,
     )

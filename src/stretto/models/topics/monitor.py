@@ -73,7 +73,8 @@ class LikelihoodMonitor:
             metrics["log_likelihood"] = likelihood
             self._objective = -likelihood
             if optimise:
-                priors.put(optimise_alpha(documents, priors.alpha), optimise_beta(words, priors.beta))
+                seeded = job.before if problem.seeds else None
+                priors.put(optimise_alpha(documents, priors.alpha), optimise_beta(words, priors.beta, given=seeded))
         past = number - problem.averaging
         if problem.average_every and past > 0 and past % problem.average_every == 0:
             job.add_up()

@@ -282,20 +282,30 @@ def optimise_alpha(histogram: Histogram, alpha: Any, *, symmetric: bool = False,
     return now
 
 
-def optimise_beta(histogram: Histogram, beta: float, *, iterations: int = 20) -> float:
-    """The symmetric prior that increases the likelihood of the words' histogram, starting from beta."""
+def optimise_beta(histogram: Histogram, beta: float, *, given: Histogram | None = None, iterations: int = 20) -> float:
+    """The symmetric prior that increases the likelihood of the words' histogram, starting from beta.
+
+    given : histogram of the counts that are prior tokens of seed words and part of `histogram`; the likelihood is that
+        of the other tokens
+    """
     checks.number("a prior", beta, above=0)
-    return _one_for_all(histogram, float(beta), iterations)
+    return _one_for_all(histogram, float(beta), iterations, given)
 
 
-def _one_for_all(histogram: Histogram, value: float, iterations: int) -> float:
+def _one_for_all(histogram: Histogram, value: float, iterations: int, given: Histogram | None = None) -> float:
     """The fixed point of a symmetric prior."""
-    seen = histogram.together()
-    start, pull = np.empty((2, 1))
     for _ in range(iterations):
-        whole = seen.parameters * scores.length_pull(seen.size, seen.number, seen.parameters * value)
+        pull, whole = _slopes(histogram.together(), value)
+        if given is not None:
+            pull, whole = (a - b for a, b in zip((pull, whole), _slopes(given.together(), value), strict=True))
         if not whole > 0.0:
             break
-        scores.pulls(seen.above, seen.topic, seen.count, np.array([value]), start, pull)
-        value = min(max(value * float(pull[0]) / whole, LOW), HIGH)
+        value = min(max(value * pull / whole, LOW), HIGH)
     return value
+
+
+def _slopes(seen: Histogram, value: float) -> tuple[float, float]:
+    """The two parts of the derivative of the likelihood with respect to a symmetric prior: their difference."""
+    start, pull = np.empty((2, 1))
+    scores.pulls(seen.above, seen.topic, seen.count, np.array([value]), start, pull)
+    return float(pull[0]), seen.parameters * scores.length_pull(seen.size, seen.number, seen.parameters * value)

@@ -49,6 +49,7 @@ class TopicProblem:
     first_topics: str = "progressive"  # initial topics; or "random"
     warm_up: int = 30  # epochs with a larger beta
     start: str = ""  # digest of the topics that a fit continues from
+    seeds: str = ""  # digest of the prior tokens of seed words
     average_from: int | None = None  # epochs before states are averaged, if not `burn_in`
     average_if_small: bool = False  # averaging was not asked for: only where its sums take little memory
     warm_beta: float = 0.0  # beta of the warm-up if larger than beta; `settled` derives it from the corpus
@@ -92,7 +93,8 @@ class TopicProblem:
                 shown.append(("average_from", self.average_from))
         if self.optimise_every or self.average_every:
             shown.append(("burn_in", self.burn_in))
-        return tuple(shown + ([("start", self.start)] if self.start else []))
+        begun = [(name, found) for name, found in (("start", self.start), ("seeds", self.seeds)) if found]
+        return tuple(shown + begun)
 
 
 def choose_sampler(sampler: str) -> str:

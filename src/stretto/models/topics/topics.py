@@ -19,6 +19,7 @@ class Topics:
     totals: NDArray[np.float64]  # [K] n_k
     alpha: NDArray[np.float64]  # [K] prior of each topic in a document
     beta: float  # prior of a word in a topic
+    given: NDArray[np.float64] | None = None  # [K] tokens in n_k that are the prior of seed words, not of documents
 
     @property
     def n_words(self) -> int:
@@ -27,6 +28,11 @@ class Topics:
     @property
     def n_topics(self) -> int:
         return len(self.totals)
+
+    @property
+    def tokens(self) -> NDArray[np.float64]:
+        """[K] tokens of documents: n_k without the prior of seed words."""
+        return self.totals.copy() if self.given is None else np.maximum(self.totals - self.given, 0.0)
 
     def counts(self) -> NDArray[np.float32]:
         """[K, V] n_wk as a dense array: `components_` without the prior."""

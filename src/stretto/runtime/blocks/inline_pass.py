@@ -11,7 +11,7 @@ from stretto.kernels.core import claims
 from . import pass_control
 from .step import BlockStep, StepOutcome
 
-BRIEF = 4e-3  # seconds of a pass, or of a call, that runs on the calling thread: Ctrl-C can wait for it
+BRIEF = 50e-3  # seconds of a pass, or of a call, that runs on the calling thread: Ctrl-C can wait for it
 
 
 def run_inline(step: BlockStep, profile: str) -> StepOutcome:

@@ -40,6 +40,7 @@ from stretto.state.rows import BlockedRows
 from .held_out import HeldOut
 from .ndcg import HeldRanking
 from .penalties import bias_penalty, factor_reg
+from .prior_means import NO_PRIOR, PriorMeans
 from .problem import FactorizationProblem, Factors, new_factors, units
 from .rated_items import RatedItems
 from .row_arrays import SIDES, specs_als, specs_ccd
@@ -65,7 +66,7 @@ def plan_rows(
     names = ["rank", "reg", "biases", "init_scale"]
     cg = problem.solver == "als" and problem.linear_solver == "cg"
     names += ["implicit", "linear_solver"] * (problem.solver == "als") + ["alpha"] * problem.implicit
-    names += ["inner"] * (problem.solver == "ccd" or cg)
+    names += ["inner"] * (problem.solver == "ccd" or cg) + ["features"] * bool(problem.features)
     rows, cols = straight(seen.row_counts, blocks), straight(seen.col_counts, blocks)
     order, parameters = independent(blocks), problem.parameters(*names)
     seed, profile, width = settings.seed, settings.profile, settings.width
@@ -105,6 +106,7 @@ class AlsJob:
         self.problem, self.plan, self.factors, self.crew, self.held = problem, plan, factors, crew, held
         self.items, self.repeats = len(by_row.values), by_row.repeats
         self._sides = (by_row, by_col)
+        self.means: PriorMeans | None = None  # of side features
         width = factors.W.array.shape[1]
         self._scratch = als.scratch(crew.workers, width)
         size = width if problem.implicit else 0
@@ -129,20 +131,27 @@ class AlsJob:
         args, spec = (cut.bounds, array, partial), self._grams_of[side]
         return make_step("gram", als.gram_worker, self.plan.order, cut.sizes, *args, after=fold, spec=spec)
 
-    def _solve(self, side: int) -> BlockStep:
+    def _solve(self, side: int, epoch: int) -> BlockStep:
         problem, data, cut = self.problem, self._sides[side], self._cut(side)
         solved, fixed, bias, offset = self._states(side)
         rank = problem.rank
 
+        means, biased = self.means, problem.biases
+
         def borrow(fresh: bool) -> None:
-            if fresh:
+            if means is not None:
+                means.refresh(side)
+            if fresh and biased:
                 solved.array[:, rank] = bias
                 fixed.array[:, rank] = 1.0
 
         def give_back() -> None:
-            bias[:] = solved.array[:, rank]
-            solved.array[:, rank] = 0.0
-            fixed.array[:, rank] = 0.0
+            if biased:
+                bias[:] = solved.array[:, rank]
+                solved.array[:, rank] = 0.0
+                fixed.array[:, rank] = 0.0
+            if means is not None:
+                means.learn(side, epoch)
 
         gram = self._grams[1 - side] if problem.implicit else _NO_GRAM
         args: tuple[Any, ...] = (
@@ -162,31 +171,36 @@ class AlsJob:
             own,
             np.float32(bias_penalty(problem)),
             np.float32(self.factors.confidence),
+            NO_PRIOR if means is None else means.priors[side],
         )
         weight = np.diff(data.indptr[cut.bounds])
         name = f"solve {SIDES[side]}"
         cg = problem.linear_solver == "cg"
         kernel = als.cg_worker if cg else als.cholesky_worker
         args += (problem.inner, self._scratch) if cg else (np.float32(0.0), np.float32(0.0), self._scratch)
-        around: dict[str, Any] = {"before": borrow, "after": give_back, "gathers": True} if problem.biases else {}
+        hooked = biased or means is not None
+        around: dict[str, Any] = {"before": borrow, "after": give_back, "gathers": True} if hooked else {}
         return make_step(name, kernel, self.plan.order, weight, *args, spec=self._specs[name], **around)
 
     def _measure(self) -> BlockStep:
         f, data, cut = self.factors, self._sides[0], self._cut(0)
         weight = np.diff(data.indptr[cut.bounds])
         args: tuple[Any, ...] = (cut.bounds, data.indptr, data.indices, data.values, f.W.array, f.H.array)
+        around: dict[str, Any] = {"spec": self._specs["loss"]}
+        if self.means is not None:
+            around |= {"after": self.means.fill, "gathers": True}
         if self.problem.implicit:
             args += (self._grams[1], np.float32(f.confidence), self._scratch)
-            return make_step("loss", als.implicit_worker, self.plan.order, weight, *args, spec=self._specs["loss"])
+            return make_step("loss", als.implicit_worker, self.plan.order, weight, *args, **around)
         args += (f.b.array, f.c.array, np.float32(0.0))
-        return make_step("loss", als.squared_worker, self.plan.order, weight, *args, spec=self._specs["loss"])
+        return make_step("loss", als.squared_worker, self.plan.order, weight, *args, **around)
 
     def steps(self, epoch: int) -> Sequence[BlockStep]:
         """Solve rows, solve columns, measure."""
         if not self.problem.implicit:
-            return [self._solve(0), self._solve(1), self._measure()]
+            return [self._solve(0, epoch), self._solve(1, epoch), self._measure()]
         first = [self._gram(1)] if epoch == 0 else []
-        return [*first, self._solve(0), self._gram(0), self._solve(1), self._gram(1), self._measure()]
+        return [*first, self._solve(0, epoch), self._gram(0), self._solve(1, epoch), self._gram(1), self._measure()]
 
     def report(self, epoch: int, steps: Sequence[BlockStep]) -> EpochReport:
         """Loss and penalty after the epoch."""
@@ -202,9 +216,9 @@ class AlsJob:
         return found
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Factors, biases and Gramians: the live arrays, not copies."""
+        """Factors, biases, Gramians and maps of features: the live arrays, not copies."""
         grams = {"gram_w": self._grams[0], "gram_h": self._grams[1]} if self.problem.implicit else {}
-        return self.factors.arrays() | grams
+        return self.factors.arrays() | grams | ({} if self.means is None else self.means.arrays())
 
 
 def lay_out_als(

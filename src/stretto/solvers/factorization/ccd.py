@@ -48,6 +48,8 @@ class RankOneTerm:
 class CcdJob:
     """CCD++ over compressed rows and columns."""
 
+    means: Any = None  # side features are refused
+
     def __init__(
         self,
         problem: FactorizationProblem,

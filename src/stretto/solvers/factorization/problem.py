@@ -154,6 +154,7 @@ class FactorizationProblem:
     start: str = ""  # digest of the factors that a fit continues from
     epochs_before: int = 0  # epochs that those factors were trained for
     before: Moments | None = None  # of earlier ratings, with which those of this fit are combined
+    features: str = ""  # digest of side features
     noise: float | None = None  # mean squared error of standardised ratings in an early epoch; scales penalties
 
     @property

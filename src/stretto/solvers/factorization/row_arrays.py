@@ -77,8 +77,9 @@ def specs_als(problem: FactorizationProblem, logical: Logical, counts: tuple[Int
     for side, name in enumerate(SIDES):
         here = _Side(problem, logical, counts[side], side)
         more = ("inner",) if cg else ("base", "own_base")
-        numbers = [number(k) for k in ("mean", "reg", "own", "own_reg", "alpha", *more)]
-        rest = (here.others(), replicated("gram"), replicated(_BIASES[1 - side]), *numbers, per_worker("scratch"))
+        numbers = [number(k) for k in ("mean", "reg", "own", "own_reg", "alpha")]
+        rest = (here.others(), replicated("gram"), replicated(_BIASES[1 - side]), *numbers)
+        rest += (constant("prior"), *map(number, more), per_worker("scratch"))
         worker = als.cg_worker if cg else als.cholesky_worker
         arguments = (*here.entries(), here.factors(), *rest)
         found[f"solve {name}"] = StepSpec(f"solve {name}", named_kernel(worker), arguments)

@@ -54,6 +54,7 @@ from .penalties import (
     penalties,
     shares_of,
 )
+from .prior_means import PriorMeans, shrinkage
 from .problem import FactorizationProblem, Factors, new_factors, squares_of, units
 from .ranking import Ranked, cut_columns, ranked_side, ranking_arguments, ranking_step
 from .rated_items import RatedItems
@@ -75,7 +76,7 @@ def logical_sgd(problem: FactorizationProblem, seen: Survey, settings: PlanSetti
     sides = (sides[0], ranked_side(seen.shape[1])) if problem.ranking else sides
     blocks, seed = choose_blocks(seen.entries, sides, settings.width), settings.seed
     names = ["rank", "loss", "reg", "biases", "optimizer", "learning_rate", "schedule", "init_scale"]
-    names += ["implicit", "alpha", "negatives"] * problem.ranking
+    names += ["implicit", "alpha", "negatives"] * problem.ranking + ["features"] * bool(problem.features)
     once = penalties(problem, 1.0)
     by_row: tuple[tuple[str, float], ...] = (
         (("ridge", once.ridge), ("bias_ridge", once.bias_ridge)) if once.by_row else ()
@@ -157,6 +158,7 @@ class SgdJob:
         self.crew, self.held = crew, held
         self.items, self.repeats = len(blocks.r), blocks.repeats
         self.steps_ahead = held is None
+        self.means: PriorMeans | None = None  # of side features
         self.spec = plan.steps[0] if reader is None else replace(plan.steps[0], reader=reader)
 
     @property
@@ -173,11 +175,26 @@ class SgdJob:
         states = (factors.W.array, factors.H.array, factors.b.array, factors.c.array)
         if self.ranked is not None:
             step = ranking_step(problem, self.plan.order, epoch, arrays, states, self.ranked)
-            return [replace(step, spec=self.spec)]
+            return [replace(step, spec=self.spec, **self._after(problem, epoch))]
         squares = tuple(state.array for state in factors.squares.values())
         units_ = (factors.scale, self.limit)
         step = sgd_step(problem, self.plan.order, epoch, *units_, arrays, states, squares, self.shares)
-        return [replace(step, spec=self.spec)]
+        return [replace(step, spec=self.spec, **self._after(problem, epoch))]
+
+    def _after(self, problem: FactorizationProblem, epoch: int) -> dict[str, Any]:
+        """What follows the pass of an epoch, with side features."""
+        means = self.means
+        if means is None:
+            return {}
+        lost = shrinkage(problem, epoch, self.factors.scale, means.counts)
+
+        def pull() -> None:
+            means.restore(lost)
+            for side in (0, 1):
+                means.learn(side, epoch)
+            means.fill()
+
+        return {"after": pull, "gathers": True}
 
     def report(self, epoch: int, steps: Sequence[BlockStep]) -> EpochReport:
         """The training loss during the epoch, and the held-out error after it."""
@@ -191,9 +208,9 @@ class SgdJob:
         return EpochReport(cost, metrics)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Factors, biases, squared gradients and measured noise: the live arrays, not copies."""
+        """Factors, biases, squared gradients, measured noise and maps of features: the live arrays, not copies."""
         noise = {} if self._noise is None else {"noise": self._noise.errors}
-        return self.factors.arrays() | noise
+        return self.factors.arrays() | noise | ({} if self.means is None else self.means.arrays())
 
 
 def ranked_of(problem: FactorizationProblem, plan: Plan, seen: Survey) -> Ranked | None:

@@ -271,7 +271,8 @@ class SetSolver:
         if point.at.pull != 0.0:
             v = v - d * (point.at.pull / float(np.sum(d)))  # where the model's intercept is optimal
         model = QuadraticModel(setting.columns, chosen, v, d, mean[chosen], penalty, ridge, scale, positive)
-        if l1 == 0.0 and not setting.loss.quadratic and not setting.columns.sparse and len(chosen) > _SMOOTH:
+        suited = not setting.columns.sparse or setting.problem.loss != "logistic"
+        if l1 == 0.0 and not setting.loss.quadratic and suited and len(chosen) > _SMOOTH:
             smooth = minimise_smooth(model, b, tolerance, len(chosen) // _PASSES)
             if smooth is not None:
                 return smooth

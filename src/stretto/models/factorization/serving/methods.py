@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from stretto.data.records.ids import IdMap
     from stretto.models.factorization.fitted_problem import FittedProblem
     from stretto.models.factorization.new_rows import NewRows
+    from stretto.models.factorization.side.feature_map import FeatureMap
     from stretto.runtime.blocks.crew import Crew
     from stretto.runtime.runtimes import Runtime
     from stretto.solvers.factorization.factors import PaddedFactors, TopNIndex
@@ -46,6 +47,7 @@ class FactorServing:
     mean_: float
     user_ids_: IdMap | None
     item_ids_: IdMap | None
+    user_feature_map_: FeatureMap | None
     _learned: FittedProblem
 
     def _require_fitted(self) -> None:
@@ -105,21 +107,26 @@ class FactorServing:
         with self._crew() as crew:
             return predict(self._padded(), rows, cols, crew)
 
-    def fold_in(self, X: Any, y: Any = None) -> NewRows:
-        """Rows from their ratings alone, with the columns as they were learned: factors, biases, recommendations.
+    def fold_in(self, X: Any = None, y: Any = None, *, user_features: Any = None) -> NewRows:
+        """New rows, with the columns as they were learned: factors, biases, recommendations.
 
-        Ratings of columns that the model does not know are left out with a warning.
+        They follow from ratings, from features, or from both: a row without ratings is what its features say, and of a
+        model that was fitted with features, one without them is an average one. Ratings of columns that the model does
+        not know are left out with a warning.
 
             new = model.fold_in(ratings_of_new_users)
             items, scores = new.recommend(n=10)       # row k is for new.ids[k]
 
         Parameters
         ----------
-        X : mapping, sparse or dense matrix, three arrays, table, Data, path, or pairs with y
+        X : mapping, sparse or dense matrix, three arrays, table, Data, path, pairs with y, or None, default None
             Ratings, as for `fit`; a matrix has the columns of `fit`. A mapping is {item: rating} for one user, or
             {user: {item: rating}}, or {user: [items]} where values are all 1.
         y : array [n] or None, default None
             The ratings of pairs X.
+        user_features : data frame, (ids, matrix), path, sparse or dense matrix, or None, default None
+            Features of the rows, as for `fit`. Rows are identified by ids where ratings and features have them, else
+            by their order.
 
         Returns
         -------
@@ -132,7 +139,7 @@ class FactorServing:
             from .new_ratings import from_mapping
 
             X = from_mapping(X, "fold_in")
-        return new_rows(self, X, y)
+        return new_rows(self, X, y, user_features)
 
     def recommend(
         self,

@@ -112,6 +112,7 @@ class Recommender(FactorServing):
     def _take(self, file: FittedFile) -> None:
         for name in _ARRAYS:
             setattr(self, name, file.attributes[name])
+        self.user_feature_map_ = file.attributes["user_feature_map_"]
         self._file = file
 
     def __repr__(self) -> str:

@@ -83,7 +83,7 @@ class PoissonRegressor(PenalisedRegressor):
     >>> import numpy as np, stretto as st
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(200, 20))
-    >>> model = st.PoissonRegressor(alpha=0.1, l1_ratio=1.0).fit(X, rng.poisson(np.exp(X[:, 4])))
+    >>> model = st.PoissonRegressor(alpha=0.4, l1_ratio=1.0).fit(X, rng.poisson(np.exp(X[:, 4])))
     >>> np.flatnonzero(model.coef_)
     array([4])
     """

@@ -74,7 +74,8 @@ class TopicExploration(TopicFitting):
         """A name for each topic: its n most relevant words, no word in two names.
 
         The relevance of word w for topic k is weight · ln p(w | k) + (1 - weight) · ln (p(w | k) / p(w)). A word can
-        only name the topic that has most of its tokens. A topic without such a word is named by its number.
+        only name the topic that has most of its tokens. A topic without such a word is named by its number. Topics
+        that were named by `seeds` keep their names.
 
         Parameters
         ----------
@@ -88,7 +89,7 @@ class TopicExploration(TopicFitting):
         check_is_fitted(self)
         checks.of(self).number("n", n, least=1, whole=True)
         checks.of(self).number("weight", weight, least=0, most=1)
-        return topic_names(self.topics_, self._names(vocabulary), int(n), float(weight))
+        return topic_names(self.topics_, self._names(vocabulary), int(n), float(weight), given=self.seed_names_)
 
     def topic_shares(
         self, X: Any = None, *, by: Any, freq: str | None = None, shares: Any = None, confidence: float = 0.95
@@ -164,15 +165,25 @@ class TopicExploration(TopicFitting):
         given = self.hierarchy().labels(int(n)) if labels is None else np.asarray(labels)
         if given.shape != (K,) or given.dtype.kind not in "iu" or not np.array_equal(np.unique(given), np.arange(n)):
             raise DataError(f"labels must have one of the numbers 0 to {n - 1} for each of the {K} topics, each used")
-        made: Self = clone(self).set_params(n_components=int(n))
+        made: Self = clone(self).set_params(n_components=int(n), seeds=None, seed_weight=None)
         made.topics_ = merged(self.topics_, given)
+        made.seed_names_ = self._merged_names(given)
         if np.ndim(made.doc_topic_prior):
             made.doc_topic_prior = made.topics_.alpha.copy()
-        for name in ("n_iter_", "n_features_in_", "vocabulary_", "fingerprint_", "feature_names_in_"):
+        for name in ("n_iter_", "n_features_in_", "vocabulary_", "fingerprint_", "text_options_", "feature_names_in_"):
             if hasattr(self, name):
                 setattr(made, name, getattr(self, name))
         made.history_ = []  # the log-likelihoods are those of the topics before merging
         return made
+
+    def _merged_names(self, labels: Any) -> list[str | None] | None:
+        """The names by seeds of merged topics, those of a topic's parts together."""
+        if self.seed_names_ is None:
+            return None
+        parts: list[list[str]] = [[] for _ in range(int(labels.max()) + 1)]
+        for label, name in zip(labels.tolist(), self.seed_names_, strict=True):
+            parts[label] += [] if name is None else [name]
+        return [", ".join(names) or None for names in parts]
 
     def match(self, other: Any) -> TopicMatch:
         """Which topics of another model are the same: the one-to-one pairing with the largest sum of similarities.

@@ -119,4 +119,5 @@ def merged(topics: Topics, labels: NDArray[Any]) -> Topics:
         totals=np.bincount(labels, topics.totals, n).astype(np.float64),
         alpha=np.bincount(labels, topics.alpha, n).astype(np.float64),
         beta=topics.beta,
+        given=None if topics.given is None else np.bincount(labels, topics.given, n).astype(np.float64),
     )

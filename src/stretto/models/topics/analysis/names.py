@@ -9,7 +9,7 @@ A word can only be in the name of one topic, the one that has most of the word's
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,10 +23,19 @@ WEIGHT = 0.6  # λ
 _MANY = 8  # times the words of a name: the candidates, so that a word of few tokens names no topic
 
 
-def topic_names(topics: Topics, vocabulary: list[str] | None, n: int = 3, weight: float = WEIGHT) -> list[str]:
+def topic_names(
+    topics: Topics,
+    vocabulary: list[str] | None,
+    n: int = 3,
+    weight: float = WEIGHT,
+    *,
+    given: Sequence[str | None] | None = None,
+) -> list[str]:
     """[K] the n most relevant words of each topic that no other topic has more of, joined by ", ".
 
     Candidates are a topic's 8 n most probable words. A topic with no such word is named by its number: "topic 7".
+
+    given : [K] names that topics have already, by their seeds; None for a topic without one
     """
     owner = _owners(topics)
     found: list[list[str]] = []
@@ -34,7 +43,8 @@ def topic_names(topics: Topics, vocabulary: list[str] | None, n: int = 3, weight
         own = owner[index] == k
         chosen = [int(index[i]) for i in _by_relevance(p, share, weight) if own[i]][:n]
         found.append([str(w) if vocabulary is None else vocabulary[w] for w in chosen])
-    return [", ".join(row) if row else f"topic {k}" for k, row in enumerate(found)]
+    own_names = given or [None] * topics.n_topics
+    return [own_names[k] or ", ".join(row) or f"topic {k}" for k, row in enumerate(found)]
 
 
 def relevant_words(topics: Topics, n: int) -> list[tuple[NDArray[np.int64], Floats, Floats]]:

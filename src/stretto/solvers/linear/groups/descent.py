@@ -23,6 +23,7 @@ Ints = NDArray[np.int64]
 
 # Columns whose products are kept: half a gigabyte. A constant, because the number kept can change the last bit.
 _SLOTS = 8192
+_FEW = 256  # columns whose products always pay
 _SWEEPS = 10_000  # by products, at most: a sweep takes microseconds
 _SWEEPS_OVER_DATA = 300
 _BETWEEN = 20  # sweeps over non-zero groups between two over all
@@ -89,7 +90,7 @@ class GroupDescent:
         """Whether products pay."""
         columns, m = self.setting.columns, len(positions)
         entries = int(columns.entries[self.setting.column[positions]].sum())
-        return m <= self.gram.limit and m * m <= max(512 * 512, (8 if columns.sparse else 4) * entries)
+        return m <= self.gram.limit and m * m <= max(_FEW * _FEW, (8 if columns.sparse else 1) * entries)
 
     def _descend_products(
         self, point: GroupPoint, positions: Ints, bounds: Ints, penalty: GroupPenalty, tolerance: float

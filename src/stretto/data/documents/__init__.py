@@ -1,0 +1,1 @@
+"""Documents of text: reading them, cutting them into words, counting the words."""

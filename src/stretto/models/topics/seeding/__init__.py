@@ -1,0 +1,1 @@
+"""Seed words of topics: what the user gives, and the prior tokens that they become."""
