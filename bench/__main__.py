@@ -21,6 +21,7 @@ NAMES = {
     "confidence": "implicit feedback: NDCG@10 by how confidence grows with the value, beside popularity",
     "ranking": "losses that rank: NDCG@10 and samples per second, beside BPR of implicit and cornac",
     "side_features": "errors on cold users and items from their features, beside cmfrec and models without features",
+    "factorization_machines": "factorization machines: log loss and RMSE beside linear models, libFM, libFFM and myFM",
     "recommend": "top 10 for every user, beside the implicit library",
     "evaluate": "ranking metrics of every user, beside the implicit library; has options",
     "start": "import time, and the first fit in a new process",

@@ -58,6 +58,22 @@ def test_short_rows_with_other_operations_stay_in_lanes() -> None:
     three_ways(loop, given)
 
 
+def test_rows_whose_length_is_a_number_of_the_call_stay_in_lanes() -> None:
+    source = """
+def loop(X, s):
+    k = X.shape[1]
+    for i in range(len(X)):
+        w = np.zeros(k)
+        w += X[i] * 2.0
+        M = np.eye(k) * 0.5
+        M += np.outer(X[i], X[i])
+        s[i] = np.sum(M @ w)
+"""
+    loop = st.parallel(function(source))
+    for width in (2, 3, 5):
+        three_ways(loop, {"X": np.random.default_rng(0).normal(size=(9, width)), "s": np.zeros(9)})
+
+
 EDGES = """
 def loop(x, D, last):
     for i in range(len(D)):

@@ -9,6 +9,8 @@ A body is written in this form if its short rows have nothing but float arithmet
 
 from __future__ import annotations
 
+from typing import Any
+
 from stretto.loops.types import typed_tree as t
 from stretto.loops.types.body import Body
 from stretto.loops.types.inventory import nodes
@@ -30,11 +32,9 @@ def are_scalars(body: Body) -> bool:
     """Whether all short rows of a body can be written as scalars."""
     found = False
     for node in nodes(body.steps):
+        if len({is_short(row.length) for row in _together(node)}) > 1:
+            return False  # a length is a constant here and a number of the call there
         match node:
-            case t.Store(places=places):
-                rows = [is_short(place.length) for place in places if isinstance(place, t.RowPlace | t.RowName)]
-                if any(rows) and not all(rows):
-                    return False
             case t.Fold(value=value) | t.BufferAdd(value=value) if t.is_row(value) and is_short(value.length):
                 return False
             case t.Extreme(x=x) if is_short(x.length):
@@ -46,6 +46,27 @@ def are_scalars(body: Body) -> bool:
                 return False
             found = True
     return found
+
+
+def _together(x: Any) -> list[Any]:
+    """Rows that one operation or assignment takes element by element."""
+    rows: list[Any]
+    match x:
+        case t.Store(places=places, values=values):
+            rows = [*places, *values]
+        case t.RowOp(args=args):
+            rows = [x, *args]
+        case t.RowFma(x=a, y=b, z=c):
+            rows = [x, a, b, c]
+        case t.RowCast(x=a):
+            rows = [x, a]
+        case t.RowSelect(mask=a, yes=b, no=c):
+            rows = [x, a, b, c]
+        case t.Dot(x=a, y=b):
+            rows = [a, b]
+        case _:
+            rows = []
+    return [row for row in rows if t.is_row(row) or isinstance(row, t.RowPlace | t.RowName)]
 
 
 def _is_plain(row: Row) -> bool:
