@@ -110,7 +110,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--threads", type=int, default=1, help="threads of every program that can use them")
     parser.add_argument("--limit", type=float, default=20.0, metavar="SECONDS", help="for a program to reach the bar")
     parser.add_argument("--jobs", type=int, default=1, help="parts at a time, each on cores of its own")
-    parser.add_argument("--page", action="store_true", help="write the page and README's table of the kept rows alone")
+    parser.add_argument("--page", action="store_true", help="write the page and the table of docs/benchmarks.md of the kept rows alone")
     parser.add_argument("--gate", action="store_true", help="exit with 1 if kept rows are below what a release asks")
     asked = parser.parse_args(argv)
     if asked.gate:
@@ -130,6 +130,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     command += f" --threads {options.threads} --limit {options.limit:g} --jobs {asked.jobs}"
     about = report.text(__doc__) + same_objective.CAUTION * same_objective.SHARED
     rows = [row for _, row in sorted(stored().items())]
-    scoreboard_summary.write_readme(rows)
+    scoreboard_summary.write_short(rows)
     body = page(rows, fixed_costs(), scoreboard_programs.missing())
     report.save("scoreboard", "Scoreboard", about, body, PACKAGES, command)

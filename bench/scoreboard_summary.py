@@ -1,4 +1,4 @@
-"""How many cells of the scoreboard are won: the table of its page, the one of README, and the gate of a release.
+"""How many cells of the scoreboard are won: the table of its page, the one of docs/benchmarks.md, and the gate of a release.
 
 A cell is one problem at one number of threads. Its ratio is the best peer's time over ours.
 """
@@ -11,11 +11,11 @@ from pathlib import Path
 from . import report, scoreboard_sets
 from .scoreboard_rows import Row
 
-README = Path(__file__).resolve().parent.parent / "README.md"
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "benchmarks.md"
 BEGIN, END = "<!-- scoreboard: begin -->", "<!-- scoreboard: end -->"
 LEAST, SHARE = 0.8, 0.9  # the gate: no ratio below LEAST, and SHARE of all cells at least 1
 COLUMNS = ["work", "threads", "half", "cells", "ratio ≥ 1", "ratio ≥ 2", "median", "least"]
-README_COLUMNS = ["work", "threads", "problems", "not slower", "twice as fast", "median ratio", "least ratio"]
+SHORT_COLUMNS = ["work", "threads", "problems", "not slower", "twice as fast", "median ratio", "least ratio"]
 
 
 def _counts(rows: Sequence[Row]) -> list[object]:
@@ -42,21 +42,21 @@ def summary(rows: Sequence[Row]) -> str:
     return report.table(COLUMNS, lines)
 
 
-def readme_table(rows: Sequence[Row]) -> str:
-    """The same for README, both halves together."""
+def short_table(rows: Sequence[Row]) -> str:
+    """The same for docs/benchmarks.md, both halves together."""
     lines = []
     for work, threads in _kinds(rows):
         if counts := _counts([row for row in rows if (row.work, row.threads) == (work, threads)]):
             lines.append([work, threads, *counts])
-    return report.table(README_COLUMNS, lines)
+    return report.table(SHORT_COLUMNS, lines)
 
 
-def write_readme(rows: Sequence[Row], file: Path = README) -> None:
-    """Replace the table between the two marks of README."""
+def write_short(rows: Sequence[Row], file: Path = PAGE) -> None:
+    """Replace the table between the two marks of a page."""
     text = file.read_text(encoding="utf-8")
     before, rest = text.split(BEGIN)
     after = rest.split(END)[1]
-    file.write_text(f"{before}{BEGIN}\n{readme_table(rows)}\n{END}{after}", encoding="utf-8")
+    file.write_text(f"{before}{BEGIN}\n{short_table(rows)}\n{END}{after}", encoding="utf-8")
 
 
 def failures(rows: Sequence[Row]) -> list[str]:

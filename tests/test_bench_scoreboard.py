@@ -93,17 +93,17 @@ def test_the_page_names_missing_peers_and_counts_wins_by_half() -> None:
     assert f"| lasso | 1 | {scoreboard_sets.SECOND} | 2 | 1 | 1 | 3.00 | 0.50 |" in body
 
 
-def test_the_table_of_the_readme_is_that_of_the_kept_rows() -> None:
+def test_the_short_table_is_that_of_the_kept_rows() -> None:
     rows = [row for _, row in sorted(scoreboard_store.stored().items())]
-    text = scoreboard_summary.README.read_text(encoding="utf-8")
+    text = scoreboard_summary.PAGE.read_text(encoding="utf-8")
     table = text.split(scoreboard_summary.BEGIN)[1].split(scoreboard_summary.END)[0]
-    assert table.strip() == scoreboard_summary.readme_table(rows)
+    assert table.strip() == scoreboard_summary.short_table(rows)
 
 
-def test_the_table_of_the_readme_is_replaced(tmp_path: Path) -> None:
+def test_the_short_table_is_replaced(tmp_path: Path) -> None:
     file = tmp_path / "README.md"
     file.write_text(f"a\n{scoreboard_summary.BEGIN}\nold\n{scoreboard_summary.END}\nb\n", encoding="utf-8")
-    scoreboard_summary.write_readme([_row(1.0, 3.0), _row(1.0, 0.5)], file)
+    scoreboard_summary.write_short([_row(1.0, 3.0), _row(1.0, 0.5)], file)
     text = file.read_text(encoding="utf-8")
     assert "| lasso | 1 | 2 | 1 | 1 | 3.00 | 0.50 |" in text
     assert "old" not in text
