@@ -110,7 +110,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--threads", type=int, default=1, help="threads of every program that can use them")
     parser.add_argument("--limit", type=float, default=20.0, metavar="SECONDS", help="for a program to reach the bar")
     parser.add_argument("--jobs", type=int, default=1, help="parts at a time, each on cores of its own")
-    parser.add_argument("--page", action="store_true", help="write the page and the table of docs/benchmarks.md of the kept rows alone")
+    parser.add_argument("--page", action="store_true", help="write the pages of the kept rows alone")
     parser.add_argument("--gate", action="store_true", help="exit with 1 if kept rows are below what a release asks")
     asked = parser.parse_args(argv)
     if asked.gate:

@@ -1,4 +1,4 @@
-"""How many cells of the scoreboard are won: the table of its page, the one of docs/benchmarks.md, and the gate of a release.
+"""How many cells of the scoreboard are won: tables of its page and of docs/benchmarks.md, and the gate of a release.
 
 A cell is one problem at one number of threads. Its ratio is the best peer's time over ours.
 """
