@@ -45,7 +45,7 @@ class Explanation:
     >>> X = sp.random(50, 40, density=0.3, format="csr", random_state=0)
     >>> model = st.MatrixFactorization(4, solver="als", random_state=0).fit(X)
     >>> why = model.explain_recommendation(0, 7)
-    >>> abs(why.mean + why.item_bias + why.contributions.sum() + why.rest - why.score) < 1e-6
+    >>> bool(abs(why.mean + why.item_bias + why.contributions.sum() + why.rest - why.score) < 1e-6)
     True
     """
 
