@@ -177,8 +177,15 @@ def rows() -> dict[str, Row]:
         _linear("Lasso", lambda **where: st.Lasso(alpha=0.05, **where), 0),
         _linear("ElasticNet", lambda **where: st.ElasticNet(alpha=0.05, **where), 0),
         _linear("LassoCV", lambda **where: st.LassoCV(n_alphas=10, cv=3, **where), 0),
+        _linear("ElasticNetCV", lambda **where: st.ElasticNetCV(n_alphas=10, cv=3, l1_ratio=[0.5, 0.9], **where), 0),
         _linear("GroupLasso", lambda **where: st.GroupLasso(alpha=0.05, groups=3, **where), 0),
         _linear("MultiTaskLasso", lambda **where: st.MultiTaskLasso(alpha=0.05, **where), 0, lambda y: np.c_[y, -y]),
+        _linear(
+            "MultiTaskElasticNet",
+            lambda **where: st.MultiTaskElasticNet(alpha=0.05, l1_ratio=0.5, **where),
+            0,
+            lambda y: np.c_[y, -y],
+        ),
         _linear(
             "PoissonRegressor",
             lambda **where: st.PoissonRegressor(alpha=0.05, l1_ratio=0.5, **where),
@@ -195,6 +202,11 @@ def rows() -> dict[str, Row]:
         ),
         _linear("LogisticRegression, one against the rest", _logistic(multi_class="ovr", l1_ratio=1.0), 3),
         _linear("LogisticRegression, two classes, svrg", _logistic(solver="svrg"), 2),
+        _linear(
+            "LogisticRegressionCV",
+            lambda **where: st.LogisticRegressionCV(Cs=4, cv=3, l1_ratios=[1.0], **where),
+            2,
+        ),
         _linear("FactorizationMachine, logistic", lambda **where: st.FactorizationMachine(random_state=0, **where), 2),
         _linear(
             "FactorizationMachine, squared, field-aware",

@@ -152,7 +152,7 @@ def test_names_are_carried_into_validation_and_score() -> None:
         ({"n_components": 2.5}, "n_components must be a whole number"),
         ({"n_components": "ten"}, "n_components must be"),
         ({"solver": "magic"}, "solver must be one of 'sgd', 'als', 'ccd'; got 'magic'"),
-        ({"loss": "hinge"}, "loss must be one of 'squared', 'absolute', 'logistic'; got 'hinge'"),
+        ({"loss": "hinge"}, "loss must be one of 'squared', 'absolute', 'logistic', 'bpr', 'warp'; got 'hinge'"),
         ({"optimizer": "adam"}, "optimizer must be one of"),
         ({"linear_solver": "lu"}, "linear_solver must be one of"),
         ({"l2_regularization": -1.0}, "l2_regularization must be a number at least 0; got -1.0"),

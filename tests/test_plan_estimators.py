@@ -191,7 +191,7 @@ def nothing_is_laid_out(monkeypatch: pytest.MonkeyPatch) -> None:
         *(f"solvers.factorization.{solver}.new_factors" for solver in ("sgd", "als", "ccd")),
         *("models.topics.job.lay_out_tokens", "models.topics.job.lay_out_tokens_on_disk"),
         *("models.topics.job.new_counts", "models.topics.fit.lay_out_in_memory", "models.topics.fit.lay_out_lda"),
-        "models.factorization.fitting.lay_out_factors",
+        "models.factorization.build.lay_out_factors",
     ):
         monkeypatch.setattr(f"stretto.{where}", refuse)
 
