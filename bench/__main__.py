@@ -26,6 +26,8 @@ NAMES = {
     "evaluate": "ranking metrics of every user, beside the implicit library; has options",
     "start": "import time, and the first fit in a new process",
     "serving": "loading a factor model in a new process, and its first calls",
+    "watching": "what a run record and its live page cost a run",
+    "front_chart": "the chart of README, from the results of the others; measures nothing",
     "memory": "growth of resident memory during fit",
     "memory_sizes": "the largest models that train on one GPU, under a cap of 12 GiB and on the whole card",
     "memory_batches": "the largest batches under a cap of 12 GiB, eager and ours, with items per second",
