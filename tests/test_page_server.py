@@ -110,9 +110,7 @@ def test_viewers_are_sent_what_changed(tmp_path: Path) -> None:
     kept.close()
 
 
-def test_a_slow_viewer_and_one_who_says_nothing_hold_up_nobody(
-    server: PageServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_slow_viewer_and_one_who_says_nothing_hold_up_nobody(server: PageServer) -> None:
     idle = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(20)]
     slow = [stream(server) for _ in range(20)]  # they never read
     assert get(server, f"/?token={server.token}")[0] == 200

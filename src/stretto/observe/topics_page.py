@@ -4,30 +4,23 @@ The page is assembled from `assets/`: a frame, a style and two scripts. This mod
 plain HTML. The scripts draw everything else from one block of JSON, in which every word and every document name occurs
 once and topics refer to them by number: 10,000 topics stay a few megabytes.
 
-Text from outside cannot inject code. In HTML it is escaped; in the JSON the characters <, > and & are written as
-\\u003c and so on, so that no word can end the block; the scripts only set text. In addition the page carries a content
-security policy that allows only our two scripts, by their hash, and no network access.
+Text from outside cannot inject code (`markup`), and the scripts only set text.
 """
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import html
 import math
 import os
-import re
 from collections.abc import Sequence
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from stretto.errors import RunError
 from stretto.observe.files import replace
+from stretto.observe.markup import asset, escape, fill, json_block, policy
 from stretto.observe.topics import TopicView
 
 MAPPED = 500  # topics; beyond it circles are too small to point at
@@ -40,24 +33,19 @@ _POINTS = 200  # of the curve
 
 def page(view: TopicView) -> bytes:
     """The whole file, in UTF-8."""
-    style, script = _asset("topics.css"), _asset("topics-map.js") + _asset("topics.js")
-    policy = f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; base-uri 'none'"
+    style, script = asset("topics.css"), asset("topics-map.js") + asset("topics.js")
     parts = {
-        "policy": policy,
-        "title": html.escape(view.title),
+        "policy": policy(script, style),
+        "title": escape(view.title),
         "facts": "".join(
-            f"<div><dt>{html.escape(name)}</dt><dd>{html.escape(value)}</dd></div>"
-            for name, value in view.facts.items()
+            f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in view.facts.items()
         ),
         "curve": curve(view.history),
         "style": style,
         "script": script,
-        "data": _harmless(msgspec.json.encode(payload(view)).decode()),
+        "data": json_block(payload(view)),
     }
-    # One pass over the frame alone: what is put in is never searched for the names of other parts.
-    text = re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], _asset("topics.html"))
-    # Names read from a file of another encoding may hold halves of characters, which UTF-8 cannot.
-    return text.encode("utf-8", "replace")
+    return fill(asset("topics.html"), parts)
 
 
 def payload(view: TopicView) -> dict[str, Any]:
@@ -185,18 +173,6 @@ def _rows(numbers: NDArray[Any], lists: list[list[int]]) -> list[list[float | No
 def _short(row: NDArray[Any]) -> list[float | None]:
     """Three digits each; what is not finite becomes None, JSON's null."""
     return [float(f"{value:.3g}") if math.isfinite(value) else None for value in np.asarray(row).tolist()]
-
-
-def _harmless(text: str) -> str:
-    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
-
-
-def _hash(text: str) -> str:
-    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
-
-
-def _asset(name: str) -> str:
-    return resources.files("stretto.observe").joinpath("assets", name).read_text(encoding="utf-8")
 
 
 def write_topics(path: str | os.PathLike[str], view: TopicView) -> Path:

@@ -25,16 +25,10 @@ class Series:
     ----------
     limit : int, default 2048
         Rows that are kept at most.
-
-    Attributes
-    ----------
-    version : int
-        Changes with every change of the rows.
     """
 
     def __init__(self, limit: int = 2048) -> None:
         self.limit = max(2, limit)
-        self.version = 0
         self._every = 1
         self._rows: list[dict[str, float]] = []
         self._newest: dict[str, float] = {}  # not yet in `_rows`, if its epoch is one that is dropped
@@ -60,7 +54,6 @@ class Series:
         }
         for name, value in metrics.items():
             row.setdefault(name, value)
-        self.version += 1
         if epoch % self._every:
             self._newest = row
             return
@@ -76,10 +69,8 @@ class Series:
         """Remove the epochs after `epoch`."""
         if self._newest and self._newest["epoch"] > epoch:
             self._newest = {}
-            self.version += 1
         while self._rows and self._rows[-1]["epoch"] > epoch:
             self._rows.pop()
-            self.version += 1
 
     def columns(self) -> dict[str, list[float | None]]:
         """Columns by name, None where a value is absent or not finite."""

@@ -67,18 +67,12 @@ class RecordTail:
         The run record.
     limit : int, default 2048
         Epochs that are kept at most.
-
-    Attributes
-    ----------
-    version : int
-        Changes with every change of the summary.
     """
 
     def __init__(self, folder: Path, limit: int = 2048) -> None:
         if not (folder / RUN).is_file() and not (folder / EVENTS).is_file():
             raise RunError(f"{folder} holds no run record ({RUN} is missing); name the folder given as `out` to a run")
         self.folder, self._limit = folder, limit
-        self.version = 0
         self._decoder = msgspec.json.Decoder(_Line)
         self._stamps: dict[str, tuple[int, int]] = {}
         self._run: dict[str, Any] = {}
@@ -97,14 +91,12 @@ class RecordTail:
         self.started: float | None = None  # of the newest session
         self.heard: float | None = None  # time of the newest event
         self.saving = 0.0  # seconds spent on checkpoints
-        self.first_seconds: list[float] = []  # of the first epochs of the run
 
     def poll(self) -> bool:
         """Read what is new; whether anything is."""
         changed = self._read_events()
         for name, take in ((RUN, self._take_run), (LANES, self._take_lanes), ("plan.txt", self._take_plan)):
             changed |= self._read_whole(name, take)
-        self.version += changed
         return changed
 
     @property
@@ -189,8 +181,6 @@ class RecordTail:
 
     def _on_EpochDone(self, event: _Line) -> None:
         self.epochs = event.epochs
-        if len(self.first_seconds) < 8:
-            self.first_seconds.append(event.seconds)
         metrics = {name: _number(value) for name, value in list(event.metrics.items())[:50]}
         objective = _number(event.objective)
         self.series.add(event.epoch, seconds=event.seconds, items=event.items, objective=objective, metrics=metrics)
