@@ -279,7 +279,7 @@ REFUSED: dict[str, tuple[Any, Any, str]] = {
     "left out": (st.GroupLasso(groups=[list(range(23))]), Y, "feature 23 is in 0 of them"),
     "beyond": (st.GroupLasso(groups=[list(range(24)), [24]]), Y, "some are out of that range"),
     "empty": (st.GroupLasso(groups=[[], list(range(24))]), Y, r"list 0 is \[\]"),
-    "labels": (st.GroupLasso(groups=np.zeros(7)), Y, r"shape \(7,\), where labels are one for each of 24 features"),
+    "labels": (st.GroupLasso(groups=np.zeros(7)), Y, r"shape \(7,\); .* one label for each of the 24 features"),
     "mixed": (st.GroupLasso(groups=np.array(["a", 1] * 12, object)), Y, "labels must be of one type"),
     "weights": (st.GroupLasso(groups=3, weights=[1.0]), Y, r"weights has shape \(1,\); there are 8 groups"),
     "no weight": (st.GroupLasso(groups=3, weights=[0.0] * 8), Y, "weights are more than 0"),

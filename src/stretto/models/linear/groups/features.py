@@ -64,8 +64,8 @@ def _from_labels(groups: Any, features: int, owner: str) -> tuple[Ints, Ints]:
     labels = np.asarray(groups)
     if labels.shape != (features,):
         raise PlanError(
-            f"{owner}: groups={checks.shown(groups)} is no size of groups, no list of lists of features, and has "
-            f"shape {labels.shape}, where labels are one for each of {features:,} features"
+            f"{owner}: groups={checks.shown(groups)} has shape {labels.shape}; give the number of neighbours in each "
+            f"group, a list of lists of features, or one label for each of the {features:,} features"
         )
     try:
         _, which = np.unique(labels, return_inverse=True)
