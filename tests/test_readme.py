@@ -20,7 +20,7 @@ REFERENCE = sorted((ROOT / "docs").glob("*.md"))
 PAGES = [
     README,
     *REFERENCE,
-    *(page for name in ("how-to", "contributing") for page in sorted((ROOT / "docs" / name).glob("*.md"))),
+    *(page for name in ("how-to", "tutorials", "contributing") for page in sorted((ROOT / "docs" / name).glob("*.md"))),
 ]
 # A block in some language with the line above it: `<!-- test: run -->`, or `<!-- test: not run, because … -->`.
 _BLOCKS = re.compile(r"([^\n]*)\n *```(\w+)\n(.*?)\n *```", re.DOTALL)
