@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,9 @@ from stretto.runtime.files.run_checkpoints import RunCheckpoints, Saving, warn
 from stretto.store.layout import Layout, TableSpec
 
 from .run.times import Times
+
+if TYPE_CHECKING:
+    from .monitor import TableMonitor
 
 FAR = 2**30  # the clock of a worker that has ended
 RESERVED = 2**30  # bytes of values: caches hold a slot for every row of tables up to this size
@@ -171,6 +174,7 @@ class TableJob:
     data: JobData | None = None  # for nodes that do not share this process's memory
     locking: str = "chunks"  # of rows of shared tables, or "none"
     steps: Callable[[WorkerApi], Iterator[None]] | None = None  # `work` one clock at a time, if it can be divided so
+    monitor: TableMonitor | None = None  # receives the progress of the run; stays with the driver
 
     @property
     def whole(self) -> Layout:
@@ -181,6 +185,8 @@ class TableJob:
         """Evaluate the objective; return the evaluation and whether it ends the run."""
         assert self.watch is not None
         look = TableEvaluation(moment.clock, moment.seconds, moment.nbytes, float(self.watch(moment)))
+        if self.monitor is not None:
+            self.monitor.evaluated(look)
         return look, self.until is not None and bool(self.until(look))
 
     def layout(self, nodes: int, *, reserve: bool = False) -> Layout:
