@@ -14,6 +14,7 @@ from hypothesis import strategies as hs
 
 import stretto as st
 from browser import Browser
+from cluster_hosts import InProcess, close_all
 from page_records import state_of
 from stretto.errors import PlanError
 from stretto.observe.events import ClocksMeasured, Event, LinksMeasured, MemoryPlanned, RunStarted, StageDone
@@ -38,9 +39,9 @@ def worker(w: Any) -> None:
 
 def tables(folder: Path, **how: Any) -> Any:
     """A run over tables that is recorded."""
-    how = {"runtime": st.Simulated(nodes=3, threads=1, seconds_per_item=1e-4, speed=(1, 1, 0.4)), "workers": 3} | how
-    wanted = {"x": st.tables.Table(rows=40, cols=4)}
-    return st.run(worker, tables=wanted, watch=_size, session=st.Session(record=folder), **how)
+    simulated = st.Simulated(nodes=3, threads=1, seconds_per_item=1e-4, speed=(1, 1, 0.4))
+    options: dict[str, Any] = {"runtime": simulated, "tables": {"x": st.tables.Table(rows=40, cols=4)}, "watch": _size}
+    return st.run(worker, workers=3, session=st.Session(record=folder), **(options | how))
 
 
 def _size(view: Any) -> float:
@@ -113,6 +114,15 @@ def test_one_process_has_clocks_and_no_links(tmp_path: Path) -> None:
     assert state["links"] is None
     assert sum(state["clocks"]["staleness"]) == result.staleness.sum()
     assert state["clocks"]["spread"][-1][1:] == [12, 12]
+
+
+def test_hosts_report_what_they_counted_at_the_end(tmp_path: Path) -> None:
+    result = tables(tmp_path / "run", runtime=InProcess(3, threads=1), sync=st.tables.SSP(1))
+    close_all()
+    state = state_of(tmp_path / "run")
+    assert sum(state["clocks"]["staleness"]) == result.staleness.sum()
+    assert state["clocks"]["workers"] == [12, 12, 12]
+    assert sum(link[2] for link in state["links"]["links"]) == sum(one.nbytes for one in result.traffic)
 
 
 def test_listening_changes_no_bit(tmp_path: Path) -> None:
@@ -209,7 +219,7 @@ def test_a_step_within_a_budget(tmp_path: Path) -> None:
     model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.GELU(), torch.nn.Linear(64, 64))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     batch = torch.ones(256, 64), torch.zeros(256, 64)
-    step = st.memory.train_step(
+    step: Any = st.memory.train_step(
         model, torch.nn.functional.mse_loss, optimizer, batch, budget="1MiB", device="cpu",
         session=st.Session(record=tmp_path / "run"),
     )  # fmt: skip

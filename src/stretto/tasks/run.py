@@ -167,7 +167,7 @@ def _run(
             on_move: OnMove | None = None if on_event is None else partial(tell_move, on_event)
             if report.tell is not None:
                 on_stage = StageListener(report.tell, on_stage)
-                on_move = partial(tell_move, Bus(*filter(None, (report.tell, on_event))))
+                on_move = partial(tell_move, report.tell if on_event is None else Bus(report.tell, on_event))
             made_run = TaskRun(plan, environment, options=options, tell=on_stage, on_move=on_move, safe=safe)
             result = made_run.run(lambda: asked.asked)
             report.ended(result.stopped)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from .samples import Samples
@@ -96,12 +96,13 @@ class LinksSummary:
         if one is None:
             return None
         most = sorted(one.links[:_LINKS], key=lambda link: -link[2])
-        shown = [tuple(link[:2]) for link in most if link[0] >= 0][:_CURVES]
+        shown = [(link[0], link[1]) for link in most if link[0] >= 0][:_CURVES]
         rows: list[tuple[float, Sent]] = [(0.0, {}), *self._sent.rows()]
         rows = [row for k, row in enumerate(rows) if not k or row[0] > rows[k - 1][0]]
         by_node: dict[int, int] = {}
         for source, _, sent in one.links:
-            by_node[source] = by_node.get(source, 0) + (sent if source >= 0 else 0)
+            if source >= 0:
+                by_node[source] = by_node.get(source, 0) + sent
         nodes = sorted(sorted(by_node, key=lambda node: -by_node[node])[:_CURVES])
         return {
             "policy": one.policy,
@@ -113,8 +114,8 @@ class LinksSummary:
             "reasons": dict(list(one.reasons.items())[:20]),
             "links": [list(link) for link in most],
             "at": [end for end, _ in rows[1:]],
-            "rates": {f"{link[0]} to {link[1]}": _rates(rows, lambda at, one=link: at == one) for link in shown},
-            "nodes": {str(node): _rates(rows, lambda at, one=node: at[0] == one) for node in nodes if node >= 0},
+            "rates": {f"{link[0]} to {link[1]}": _rates(rows, {link}) for link in shown},
+            "nodes": {str(node): _rates(rows, {link[:2] for link in one.links if link[0] == node}) for node in nodes},
         }
 
 
@@ -182,9 +183,9 @@ class MemorySummary:
         }
 
 
-def _rates(rows: Sequence[tuple[float, Sent]], chosen: Callable[[tuple[int, int]], bool]) -> list[float]:
+def _rates(rows: Sequence[tuple[float, Sent]], chosen: set[tuple[int, int]]) -> list[float]:
     """Bytes per second between each two rows, of the links that are chosen."""
-    totals = [sum(sent for link, sent in links.items() if chosen(link)) for _, links in rows]
+    totals = [sum(links.get(link, 0) for link in chosen) for _, links in rows]
     return [
         max(0, later - before) / (end - begin)
         for (begin, _), (end, _), before, later in zip(rows, rows[1:], totals, totals[1:], strict=False)

@@ -123,8 +123,9 @@ class TableMonitor:
 
 def _thinned(points: Sequence[tuple[float, int, int]]) -> list[tuple[float, int, int]]:
     """At most `_SPREAD` of the points, evenly spread, with the last one."""
-    places = np.unique(np.linspace(0, len(points) - 1, _SPREAD).astype(int)) if points else []
-    return [points[place] for place in places]
+    if len(points) <= _SPREAD:
+        return list(points)
+    return [points[place] for place in np.linspace(0, len(points) - 1, _SPREAD).astype(int).tolist()]
 
 
 def _rows_sent(recording: Any, names: Sequence[str]) -> list[tuple[str, int, int]]:
