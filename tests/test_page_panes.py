@@ -23,8 +23,8 @@ from stretto.observe.page.document import report
 from stretto.observe.page.findings import findings
 from stretto.observe.page.samples import Samples
 from stretto.observe.page.tail import RecordTail
-from stretto.runtime.tables.job import TableEvaluation
-from stretto.runtime.tables.monitor import TableMeasure, TableMonitor
+from stretto.runtime.tables.job import TableEvaluation, TableMeasure
+from stretto.runtime.tables.monitor import TableMonitor
 
 KEYS = np.arange(40)
 NASTY = "</script><b>bold</b><script>window.ran = 1</script>"

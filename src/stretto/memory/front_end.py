@@ -19,8 +19,6 @@ from torch import nn
 
 from stretto.checks import parse_bytes
 from stretto.errors import PlanError
-from stretto.runtime.reported import check_session
-from stretto.runtime.session import Session
 
 from .capture.read_values import ValueReads
 from .capture.refusals import check_kinds, compiled
@@ -31,7 +29,7 @@ from .multi_device.mesh import MultiDeviceReport, distribute
 from .options import StepOptions, StepSource
 from .planner.planner import PlannerSettings
 from .planning import capture, planned
-from .report.recorded import StepListener
+from .report.recorded import StepListener, check_session
 from .report.report import Report
 from .run.cuda_device import CudaDevice
 from .run.devices import Device, PlainDevice
@@ -55,7 +53,7 @@ def step(
     chunks: Chunks = None,
     record: bool = True,
     compile: bool = False,
-    session: Session | None = None,
+    session: Any = None,
     **settings: Any,
 ) -> Step | HookedStep:
     """Plan any step function for a memory budget; call the result as `loss = step(batch)`.
@@ -121,7 +119,7 @@ def step(
     >>> loss = step(torch.ones(8, 4))
     >>> step.close()
     """
-    check_session(session, "memory.step")
+    check_session(session)
     place = _device(device)
     check_chunks(chunks)
     wanted = _settings(budget, host_budget, policy, settings)

@@ -9,13 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from stretto.checks import choice, parse_bytes, whole
-from stretto.observe.events import Bus
 from stretto.plan.planned import refuse_changed
 from stretto.runtime.chosen import TABLES, chosen, one_memory
 from stretto.runtime.files.run_checkpoints import Saving
-from stretto.runtime.reported import check_session, reported
+from stretto.runtime.reported import ListeningSession, check_session, reported
 from stretto.runtime.runtimes import Serial, Threads
-from stretto.runtime.session import Session
 from stretto.runtime.stages.sessions import open_stages
 from stretto.runtime.stages.stage_clock import stopping, unique_name
 from stretto.runtime.stages.stage_events import StageListener
@@ -46,7 +44,7 @@ def run(
     memory: str | int | None = None,
     transfer: str = "direct",
     on_event: OnEvent | None = None,
-    session: Session | None = None,
+    session: ListeningSession | None = None,
 ) -> TaskResult:
     """Run a task to its end. Its states hold what was learned.
 
@@ -141,7 +139,7 @@ def _run(
     memory: str | int | None = None,
     transfer: str = "direct",
     on_event: OnEvent | None = None,
-    session: Session | None = None,
+    session: ListeningSession | None = None,
 ) -> TaskResult:
     check_session(session)
     choice("transfer", transfer, ("direct", "shards"), owner="run")
@@ -167,7 +165,7 @@ def _run(
             on_move: OnMove | None = None if on_event is None else partial(tell_move, on_event)
             if report.tell is not None:
                 on_stage = StageListener(report.tell, on_stage)
-                on_move = partial(tell_move, report.tell if on_event is None else Bus(report.tell, on_event))
+                on_move = partial(tell_move, report.with_listener(on_event))
             made_run = TaskRun(plan, environment, options=options, tell=on_stage, on_move=on_move, safe=safe)
             result = made_run.run(lambda: asked.asked)
             report.ended(result.stopped)

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from stretto.checks import wrong
 from stretto.observe.events import MemoryMeasured, MemoryPlanned, PlanMade, RunEnded, RunStarted
 
 from .picture import MemoryTimeline, history_of, series_names
@@ -53,6 +54,13 @@ class StepListener:
         """The step was closed."""
         self._tell(RunEnded(time.time(), "done"))
         self._tell.close()
+
+
+def check_session(session: Any) -> None:
+    """PlanError unless `session` is None or a session with listeners."""
+    if session is not None and not hasattr(session, "listen"):
+        what = "an st.Session, such as st.Session(record='runs/first'), or None"
+        raise wrong("memory.step", "session", what, session)
 
 
 def memory_event(report: Report) -> MemoryPlanned:

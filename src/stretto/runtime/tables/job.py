@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from typing import Any, NoReturn, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,9 +30,6 @@ from stretto.runtime.files.run_checkpoints import RunCheckpoints, Saving, warn
 from stretto.store.layout import Layout, TableSpec
 
 from .run.times import Times
-
-if TYPE_CHECKING:
-    from .monitor import TableMonitor
 
 FAR = 2**30  # the clock of a worker that has ended
 RESERVED = 2**30  # bytes of values: caches hold a slot for every row of tables up to this size
@@ -151,6 +148,27 @@ class JobData(Protocol):
         """The data of a key."""
 
 
+@dataclass(frozen=True)
+class TableMeasure:
+    """What a runtime knows of its run while it goes on."""
+
+    seconds: float
+    clocks: Sequence[int]
+    staleness: Sequence[int] = ()  # rows read, by how many clocks they were behind
+    waits: Sequence[float] = ()  # seconds of each worker
+    traffic: Sequence[Any] = ()  # of store.recording.Traffic
+
+
+class JobMonitor(Protocol):
+    """Receives the progress of a run: `runtime.tables.monitor.TableMonitor`."""
+
+    def evaluated(self, look: TableEvaluation) -> None:
+        """An evaluation was made."""
+
+    def moved(self, measure: Callable[[], TableMeasure]) -> None:
+        """The lowest clock has advanced."""
+
+
 @dataclass(frozen=True, eq=False)
 class TableJob:
     """A worker function and its tables, checked and ready to run."""
@@ -174,7 +192,7 @@ class TableJob:
     data: JobData | None = None  # for nodes that do not share this process's memory
     locking: str = "chunks"  # of rows of shared tables, or "none"
     steps: Callable[[WorkerApi], Iterator[None]] | None = None  # `work` one clock at a time, if it can be divided so
-    monitor: TableMonitor | None = None  # receives the progress of the run; stays with the driver
+    monitor: JobMonitor | None = None  # receives the progress of the run; stays with the driver
 
     @property
     def whole(self) -> Layout:

@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,24 +23,13 @@ from stretto.comm.units import rate
 from stretto.consistency.rules import ASP, BSP, Rule
 from stretto.observe.events import ClocksMeasured, EpochDone, LinksMeasured, Listener
 
-from .job import FAR, TableEvaluation, TableOutcome
+from .job import FAR, TableEvaluation, TableMeasure, TableOutcome
 
 SHARE = 0.02  # of the time may go into measuring
 _EACH = 200  # measurements, after which every second one is left out
 _LINKS = 64  # links that are listed
 _ROWS = 10  # rows that are listed as sent most
 _SPREAD = 500  # points of the spread of clocks
-
-
-@dataclass(frozen=True)
-class TableMeasure:
-    """What a runtime knows of its run."""
-
-    seconds: float
-    clocks: Sequence[int]
-    staleness: Sequence[int] = ()
-    waits: Sequence[float] = ()
-    traffic: Iterable[Any] = field(default=())  # of `store.recording.Traffic`
 
 
 class TableMonitor:

@@ -26,8 +26,7 @@ from stretto.store.shard.shard import Past
 
 from .array_locks import access_of
 from .checkpoints import CheckpointFolder, TableCheckpoint, WorkerState
-from .job import FAR, ClockState, FinalRows, TableJob, TableOutcome, WorkerExit
-from .monitor import TableMeasure
+from .job import FAR, ClockState, FinalRows, TableJob, TableMeasure, TableOutcome, WorkerExit
 from .run.cut_parts import CutParts
 from .run.evaluations import Evaluate, Evaluations
 from .run.node_cuts import CutPlan, NodeCuts

@@ -27,8 +27,7 @@ from stretto.runtime.cluster.tables.array_parts import split, whole
 from stretto.runtime.files.checkpoint import interval_seconds, writing
 from stretto.runtime.interrupts import heeding_ctrl_c
 from stretto.runtime.tables.checkpoints import CheckpointFolder, TableCheckpoint, WorkerState
-from stretto.runtime.tables.job import ClockState, JobData, TableJob, TableOutcome
-from stretto.runtime.tables.monitor import TableMeasure
+from stretto.runtime.tables.job import ClockState, JobData, TableJob, TableMeasure, TableOutcome
 from stretto.runtime.tables.run.cut_parts import CutParts
 from stretto.runtime.tables.run.evaluations import Evaluate, Evaluations
 from stretto.runtime.tables.run.node_cuts import CutPlan

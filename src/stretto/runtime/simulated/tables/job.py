@@ -24,8 +24,7 @@ from stretto.runtime.interrupts import heeding_ctrl_c
 from stretto.runtime.simulated.network import FrameBatch, Network
 from stretto.runtime.simulated.settings import SimulatedSettings
 from stretto.runtime.simulated.virtual_time import Hub
-from stretto.runtime.tables.job import FAR, TableJob, TableOutcome, WorkerExit
-from stretto.runtime.tables.monitor import TableMeasure
+from stretto.runtime.tables.job import FAR, TableJob, TableMeasure, TableOutcome, WorkerExit
 from stretto.runtime.tables.run.cut_parts import CutParts
 from stretto.runtime.tables.run.evaluations import Evaluate
 from stretto.runtime.tables.run.node_cuts import NodeCuts
