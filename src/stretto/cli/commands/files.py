@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from stretto.cli import options as o
 from stretto.cli.errors import in_options
+from stretto.cli.options import choices, files
 from stretto.cli.output import say
 from stretto.cli.reading import reading
 from stretto.errors import DataError
@@ -29,14 +29,14 @@ _CORPUS = "A corpus of documents"
 
 def info(
     file: Annotated[str, typer.Argument(help="A file of ratings or records.", metavar="FILE")],
-    format: o.FormatOption = o.Format.auto,
-    sep: o.SepOption = None,
-    columns: o.ColumnsOption = None,
-    user: o.UserOption = None,
-    item: o.ItemOption = None,
-    rating: o.RatingOption = None,
-    ids: o.IdsOption = o.Ids.auto,
-    zero_based: o.ZeroOption = None,
+    format: files.FormatOption = choices.Format.auto,
+    sep: files.SepOption = None,
+    columns: files.ColumnsOption = None,
+    user: files.UserOption = None,
+    item: files.ItemOption = None,
+    rating: files.RatingOption = None,
+    ids: files.IdsOption = choices.Ids.auto,
+    zero_based: files.ZeroOption = None,
 ) -> None:
     """Describe a file: format, size, values, skew, and its problems with lines and remedies.
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stretto.cli.options import (
+from stretto.cli.options.running import (
     DashboardOption,
     MemoryOption,
     NodesOption,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from stretto.cli.options import QuietOption
+from stretto.cli.options.running import QuietOption
 from stretto.cli.output import say, table
 from stretto.cli.script import import_script
 from stretto.errors import DataError, PlanError, RunError

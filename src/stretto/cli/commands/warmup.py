@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from stretto.cli.options import QuietOption
+from stretto.cli.options.running import QuietOption
 from stretto.cli.output import say
 
 EXAMPLES = "Examples:\n\nstretto warmup\n\nSTRETTO_CACHE=/srv/cache stretto warmup"
