@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from stretto.cli.json_output import answer
 from stretto.cli.options import choices, files
 from stretto.cli.output import say, table
 from stretto.cli.recipes.ratings import ratings_of
@@ -123,6 +124,7 @@ def evaluate(
         )
     else:
         found = _held_out(run, workers, given)
+    answer(metrics=[vars(one) for one in found.scores], note=found.note(), file=None if to is None else str(to))
     _print(found)
     if to is not None:
         _write(found, to)

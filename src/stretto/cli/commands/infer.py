@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from stretto.cli.json_output import answer
 from stretto.cli.options import choices, documents, files, running, topic_model
 from stretto.cli.output import say
 
@@ -79,8 +80,11 @@ def infer(
     )  # fmt: skip
     corpus = documents_of(file if counts is None else counts, model, words, read)
     seconds = write(model, corpus, out, least)
+    answer(file=str(out), documents=corpus.n_documents, topics=model.topics_.n_topics, seconds=seconds)
     if not quiet:
         speed = corpus.n_documents / max(seconds, 1e-9)
         say(f"{out}: {corpus.n_documents:,} documents × {model.topics_.n_topics:,} topics, {speed:,.0f} documents/s")
     if perplexity:
-        say(f"perplexity {model.perplexity(corpus.data):.1f} of half of each document, given the other half")
+        value = float(model.perplexity(corpus.data))
+        answer(perplexity=value)
+        say(f"perplexity {value:.1f} of half of each document, given the other half")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from stretto.cli.json_output import answer
 from stretto.cli.options import choices, documents, files, running, topic_model
 from stretto.cli.output import say, table
 from stretto.errors import DataError
@@ -103,6 +105,8 @@ def sweep(
     found.write(folder / "sweep.csv")
     found.write(folder / "sweep.json")
     found.plot(folder / "sweep.png", f"How many topics? {Path(file).name}")
+    table_rows = [asdict(row) for row in found.table]
+    answer(folder=str(folder), files=FILES, table=table_rows, best=found.best(), note=found.note())
     if quiet:
         return
     heads, rows = found.cells()

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
 import typer
 
 from stretto.cli.errors import Command, CommandGroup
-from stretto.cli.options import choices, documents, factorization, files, running, topic_model
+from stretto.cli.json_output import with_json
+from stretto.cli.options import choices, documents, factorization, files, linear, running, topic_model
+
+if TYPE_CHECKING:
+    from stretto.cli.recipes.recipe import Recipe
 
 app = typer.Typer(
     cls=CommandGroup,
@@ -31,13 +38,23 @@ LDA_EXAMPLES = (
     "stretto train lda docword.news.txt --topics 1000 --runtime cluster:10.0.0.5:6379 --nodes 8 --workers 16"
 )
 
+LASSO_EXAMPLES = (
+    "Examples:\n\nstretto train lasso houses.csv --target price --alpha 0.1 --standardize\n\n"
+    "stretto train lasso houses.parquet --target price --drop id --l1-ratio 0.9 --out runs/houses\n\n"
+    "stretto train lasso samples.svm --alpha 0.001 --test 0.2"
+)
+LOGISTIC_EXAMPLES = (
+    "Examples:\n\nstretto train logistic mails.csv --target spam --C 0.5\n\n"
+    "stretto train logistic samples.svm --l1-ratio 1 --class-weight balanced\n\n"
+    "stretto train logistic digits.npz --test 0.2 --out runs/digits"
+)
+
 
 @app.callback()
 def _models() -> None:
     """Train a model on a file and leave a run record."""
 
 
-@app.command("mf", cls=Command, epilog=MF_EXAMPLES)
 def mf(
     file: factorization.Ratings,
     rank: factorization.RankOption = 32,
@@ -80,6 +97,7 @@ def mf(
     quiet: running.QuietOption = False,
     verbose: running.VerboseOption = False,
     dashboard: running.DashboardOption = False,
+    config: running.ConfigOption = None,
 ) -> None:
     """Factorise a matrix of ratings (users × items): recommendations from a ratings file.
 
@@ -89,15 +107,10 @@ def mf(
     """
     asked = dict(locals())
     from stretto.cli.recipes.mf import mf_recipe
-    from stretto.cli.recipes.runs import new_folder, run
-    from stretto.cli.runtime_option import place
 
-    where, recipe = place(runtime, workers, nodes), mf_recipe(**asked)
-    level = 0 if quiet else 1 + verbose
-    run(recipe, new_folder(out, "mf"), workers=workers, runtime=where, verbose=level, dashboard=dashboard)
+    _train(mf_recipe, asked)
 
 
-@app.command("lda", cls=Command, epilog=LDA_EXAMPLES)
 def lda(
     file: documents.Documents,
     topics: topic_model.TopicsOption = 100,
@@ -150,6 +163,7 @@ def lda(
     quiet: running.QuietOption = False,
     verbose: running.VerboseOption = False,
     dashboard: running.DashboardOption = False,
+    config: running.ConfigOption = None,
 ) -> None:
     """Find the topics of a collection of documents: latent Dirichlet allocation from text or from word counts.
 
@@ -158,9 +172,107 @@ def lda(
     """
     asked = dict(locals())
     from stretto.cli.recipes.lda import lda_recipe
+
+    _train(lda_recipe, asked)
+
+
+def lasso(
+    file: linear.SamplesFile,
+    alpha: linear.StrengthOption = 1.0,
+    l1_ratio: linear.LassoRatioOption = 1.0,
+    positive: linear.PositiveOption = False,
+    intercept: linear.InterceptOption = True,
+    standardize: linear.StandardizeOption = False,
+    tol: linear.ToleranceOption = 1e-4,
+    max_iter: linear.RoundsOption = 100,
+    seed: running.SeedOption = 0,
+    profile: running.ProfileOption = choices.Profile.exact,
+    target: linear.TargetOption = None,
+    drop: linear.DropOption = None,
+    on_error: linear.MissingOption = choices.OnError.stop,
+    test: linear.ShareOption = None,
+    workers: running.WorkersOption = None,
+    runtime: running.RuntimeOption = None,
+    nodes: running.NodesOption = None,
+    out: running.OutOption = None,
+    checkpoint_every: running.EveryOption = None,
+    quiet: running.QuietOption = False,
+    verbose: running.VerboseOption = False,
+    dashboard: running.DashboardOption = False,
+    config: running.ConfigOption = None,
+) -> None:
+    """Predict numbers from many features of which few matter: the Lasso, or with --l1-ratio the elastic net.
+
+    Prints the scores of the training part and of the held-out part, and leaves a folder with the model,
+    coefficients.csv (a line for each feature, by name), scores.json and a record of the run. A column of text gives one
+    feature for each of its values.
+    """
+    asked = dict(locals())
+    from stretto.cli.recipes.linear import lasso_recipe
+
+    _train(lasso_recipe, asked)
+
+
+def logistic(
+    file: linear.SamplesFile,
+    C: linear.WeightOfDataOption = 1.0,
+    l1_ratio: linear.LogisticRatioOption = 0.0,
+    class_weight: linear.ClassWeightOption = None,
+    intercept: linear.InterceptOption = True,
+    standardize: linear.StandardizeOption = False,
+    tol: linear.ToleranceOption = 1e-4,
+    max_iter: linear.RoundsOption = 100,
+    seed: running.SeedOption = 0,
+    profile: running.ProfileOption = choices.Profile.exact,
+    target: linear.TargetOption = None,
+    drop: linear.DropOption = None,
+    on_error: linear.MissingOption = choices.OnError.stop,
+    test: linear.ShareOption = None,
+    workers: running.WorkersOption = None,
+    runtime: running.RuntimeOption = None,
+    nodes: running.NodesOption = None,
+    out: running.OutOption = None,
+    checkpoint_every: running.EveryOption = None,
+    quiet: running.QuietOption = False,
+    verbose: running.VerboseOption = False,
+    dashboard: running.DashboardOption = False,
+    config: running.ConfigOption = None,
+) -> None:
+    """Predict classes, two or more: logistic regression with an L2 penalty, with --l1-ratio one that sets to zero.
+
+    Prints the scores of the training part and of the held-out part, and leaves a folder with the model,
+    coefficients.csv (a line for each feature and class, by name), scores.json and a record of the run. A column of text
+    gives one feature for each of its values.
+    """
+    asked = dict(locals())
+    from stretto.cli.recipes.linear import logistic_recipe
+
+    _train(logistic_recipe, asked)
+
+
+def _train(recipe: Callable[..., Recipe], asked: dict[str, Any]) -> None:
+    """Train by the recipe of these options."""
+    from stretto.cli.options_file import to_keep
     from stretto.cli.recipes.runs import new_folder, run
     from stretto.cli.runtime_option import place
 
-    where, recipe = place(runtime, workers, nodes), lda_recipe(**asked)
-    level = 0 if quiet else 1 + verbose
-    run(recipe, new_folder(out, "lda"), workers=workers, runtime=where, verbose=level, dashboard=dashboard)
+    where = place(asked["runtime"], asked["workers"], asked["nodes"])
+    made = recipe(**asked)
+    run(
+        made,
+        new_folder(asked["out"], made.kind),
+        workers=asked["workers"],
+        runtime=where,
+        verbose=0 if asked["quiet"] else 1 + asked["verbose"],
+        dashboard=asked["dashboard"],
+        options=to_keep(made.kind, asked),
+    )
+
+
+for _function, _examples in (
+    (mf, MF_EXAMPLES),
+    (lda, LDA_EXAMPLES),
+    (lasso, LASSO_EXAMPLES),
+    (logistic, LOGISTIC_EXAMPLES),
+):
+    app.command(_function.__name__, cls=Command, epilog=_examples)(with_json(_function))

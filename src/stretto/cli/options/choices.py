@@ -73,3 +73,7 @@ class Format(StrEnum):
     mm = "mm"
     npz = "npz"
     parquet = "parquet"
+
+
+class ClassWeight(StrEnum):
+    balanced = "balanced"

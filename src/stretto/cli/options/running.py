@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
+
+from stretto.cli.options_file import take_options
 
 from .choices import Profile
 from .declare import RUN, SOLVER, option
@@ -57,6 +60,18 @@ EveryOption = Annotated[
 ]
 QuietOption = Annotated[bool, option("--quiet", "-q", help="Say nothing but errors.", panel=RUN)]
 VerboseOption = Annotated[bool, option("--verbose", "-v", help="Print the plan too.", panel=RUN)]
+ConfigOption = Annotated[
+    Path | None,
+    option(
+        "--config",
+        help="Take options from this TOML file; what is typed as well wins. A run keeps its own in options.toml.",
+        panel=RUN,
+        metavar="FILE",
+        is_eager=True,
+        callback=take_options,
+        show_default=False,
+    ),
+]
 DashboardOption = Annotated[
     bool, option("--dashboard", help="Serve a live page of the run to this machine, and print its link.", panel=RUN)
 ]
