@@ -26,7 +26,6 @@ import typer
 
 from stretto.atomic import replacing
 from stretto.errors import DataError
-from stretto.observe.events import Event, RunStarted
 
 from .errors import path_of, running_command
 from .wording import ALIASES
@@ -119,23 +118,13 @@ def to_keep(kind: str, asked: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-class OptionsWriter:
-    """A listener that writes the options of a run into its folder when the run starts."""
-
-    def __init__(self, path: Path, options: Mapping[str, Any]) -> None:
-        self.path, self.options = path, options
-
-    def __call__(self, event: Event, /) -> None:
-        if isinstance(event, RunStarted):
-            _write(self.path, self.options)
-
-
 def rewritten(path: Path, changed: Mapping[str, Any]) -> None:
     """Change some options in the file of a run."""
-    _write(path, {**_read(path), **changed})
+    write_options(path, {**_read(path), **changed})
 
 
-def _write(path: Path, options: Mapping[str, Any]) -> None:
+def write_options(path: Path, options: Mapping[str, Any]) -> None:
+    """Write options to the file that a run keeps."""
     lines = [f"{name} = {_toml(value)}" for name, value in options.items()]
     again = f"stretto {options.get(_COMMAND, 'train')} --config {OPTIONS} --out FOLDER"
     head = f"# The options of this run; to repeat it: {again}"

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from stretto.observe.events import CheckpointSaved, EpochDone, Event, PlanMade, RunEnded, RunStarted, Warned
 from stretto.text import plural
 
+from .options_file import OPTIONS, write_options
 from .output import metric_name, say, warn
 
 
@@ -31,6 +34,17 @@ class SummaryListener:
             self.status = event.status
         elif isinstance(event, Warned) and self.warnings:
             warn(event.message)
+
+
+class OptionsWriter:
+    """A listener that writes the options of a run into its folder when the run starts."""
+
+    def __init__(self, folder: Path, options: Mapping[str, Any]) -> None:
+        self.folder, self.options = folder, options
+
+    def __call__(self, event: Event, /) -> None:
+        if isinstance(event, RunStarted):
+            write_options(self.folder / OPTIONS, self.options)
 
 
 class EpochPrinter:

@@ -18,9 +18,8 @@ import typer
 
 from stretto.cli.errors import STOPPED
 from stretto.cli.json_output import answer
-from stretto.cli.options_file import OPTIONS, OptionsWriter
 from stretto.cli.output import complain, metric_name, on_terminal, say
-from stretto.cli.run_log import EpochPrinter, SummaryListener, summary
+from stretto.cli.run_log import EpochPrinter, OptionsWriter, SummaryListener, summary
 from stretto.errors import DataError, OtherPlan, RunError, StrettoError
 from stretto.observe.events import Listener
 from stretto.observe.folder_lock import is_written
@@ -87,7 +86,7 @@ def run(
     watch = SummaryListener(warnings=not (bars and verbose))
     listeners: list[Listener] = [watch]
     if options is not None:
-        listeners.append(OptionsWriter(folder / OPTIONS, options))
+        listeners.append(OptionsWriter(folder, options))
     if anew:
         listeners.append(RunRecord(folder, exist_ok=True))
     if verbose and not bars:
