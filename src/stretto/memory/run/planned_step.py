@@ -107,7 +107,13 @@ class Step:
         self._hooks += [owner.register_load_state_dict_post_hook(StepHook(self, "loaded")) for owner in everybody]
 
     def report_to(self, listener: StepListener) -> None:
-        """Report plans, and what steps really take, to a listener."""
+        """Report plans, and what steps really take, to a listener until the step is closed.
+
+        Parameters
+        ----------
+        listener : StepListener
+            `st.memory.step(…, session=…)` makes one.
+        """
         self._listener = listener
         listener.planned(self.report)
 
