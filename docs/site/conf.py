@@ -61,7 +61,7 @@ if gallery_sections():
         "examples_dirs": [str(ROOT / "examples" / "gallery")],
         "gallery_dirs": ["gallery"],
         "filename_pattern": r"plot_",
-        "ignore_pattern": r"__init__\.py",
+        "ignore_pattern": r"/_[^/]*\.py$",
         "plot_gallery": "False" if os.environ.get("DOCS_GALLERY") == "0" else "True",
         "subsection_order": ExplicitOrder([*known, "*"]),
         "within_subsection_order": FileNameSortKey,

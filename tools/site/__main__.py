@@ -29,7 +29,7 @@ def build(output: Path, source: Path) -> int:
     places = ["-c", str(ROOT / "docs" / "site"), "-d", str(source.parent / "doctrees")]
     jobs = os.environ.get("DOCS_JOBS", "auto")
     strict = ["-E", "-a", "-q", "-n", "-W", "--keep-going"]  # everything anew, every warning is an error
-    return sphinx(["-b", "html", *places, "-j", jobs, *strict, str(source), str(output)])
+    return int(sphinx(["-b", "html", *places, "-j", jobs, *strict, str(source), str(output)]))
 
 
 def main(arguments: list[str]) -> int:

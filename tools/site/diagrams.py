@@ -1,8 +1,8 @@
 """Diagrams of pages as pictures: what Mermaid draws of the blocks that GitHub draws by itself.
 
-python -m tools.site.diagrams mermaid.min.js      draw them, with Chromium and the script of the package
+python -m tools.site.diagrams mermaid.min.js      draw them, with Chromium
 
-The pictures are in docs/images/diagrams, each named by a hash of its source. A block without a picture is shown as text.
+The pictures are in docs/images/diagrams, named by a hash of their source. A block without a picture is shown as text.
 """
 
 from __future__ import annotations

@@ -22,8 +22,8 @@ class HuberElasticNet(PenalisedRegressor):
 
     H(r) is ½r² for `|r| ≤ ε` and `ε|r| − ½ε²` beyond, so that a sample far from its prediction pulls no more than ε
     does. With a large ε this is `ElasticNet`, with the same alpha. ε is in the units of y: scikit-learn's
-    `HuberRegressor` estimates a scale of the residuals together with the coefficients and multiplies ε by it, and its penalty is
-    α‖w‖² beside a sum over the samples. Here, scale y, or choose ε by cross-validation.
+    `HuberRegressor` estimates a scale of the residuals together with the coefficients and multiplies ε by it, and its
+    penalty is α‖w‖² beside a sum over the samples. Here, scale y, or choose ε by cross-validation.
 
     Parameters
     ----------
