@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-from tools.site.gather import gather
+from tools.site.gather import GALLERY, gather
 from tools.site.places import ROOT
 
 BUILD = ROOT / "build"
@@ -18,7 +18,7 @@ BUILD = ROOT / "build"
 
 def gallery_sections() -> list[str]:
     """Folders of the gallery that have examples."""
-    return sorted({path.parent.name for path in (ROOT / "examples" / "gallery").glob("*/plot_*.py")})
+    return sorted({path.parent.name for path in GALLERY.glob("*/plot_*.py")})
 
 
 def build(output: Path, source: Path) -> int:

@@ -16,6 +16,7 @@ from tools.site.places import ROOT, place_of, sources
 
 # The front page of the site takes parts of README.md, which has no page of its own.
 INCLUDED = {"README.md": "readme.md"}
+GALLERY = ROOT / "examples" / "gallery"
 _LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
 
 
@@ -88,5 +89,10 @@ def _write(folder: Path, pages: dict[str, str]) -> None:
         path.write_text(text, encoding="utf-8")
     for path in [*folder.rglob("*.md"), *folder.rglob("*.rst")]:
         place = path.relative_to(folder).as_posix()
-        if place not in pages and not place.startswith("gallery/"):
+        if place not in pages and not (place.startswith("gallery/") and _is_of_an_example(path)):
             path.unlink()
+
+
+def _is_of_an_example(path: Path) -> bool:
+    """Whether a page that sphinx-gallery wrote is still that of an example; it writes its other pages every time."""
+    return path.stem.startswith("plot_") and bool(list(GALLERY.glob(f"*/{path.stem}.py")))
