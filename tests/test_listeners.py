@@ -182,7 +182,8 @@ def test_tensorboard_files_are_read_back(tmp_path: Path) -> None:
     for event in events():
         listener(event)
     (file,) = tmp_path.glob("events.out.tfevents.*")
-    raw, at, found = file.read_bytes(), 0, {}
+    raw, at = file.read_bytes(), 0
+    found: dict[tuple[str, int], float] = {}
     while at < len(raw):  # length [8], its checksum [4], content, its checksum [4]
         length = int.from_bytes(raw[at : at + 8], "little")
         told = event_pb2.Event.FromString(raw[at + 12 : at + 12 + length])
@@ -214,14 +215,19 @@ def test_mlflow_gets_settings_epochs_and_the_end(status: str, ends: str, monkeyp
 
 
 def test_wandb_gets_settings_epochs_and_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    run, begun = Calls(), []
+    run, begun = Calls(), Calls()
     run.__dict__ |= {"config": Calls(), "summary": Calls()}
-    module(monkeypatch, "wandb", init=lambda **given: begun.append(given) or run)
+
+    def init(**given: Any) -> Calls:
+        begun.init(**given)
+        return run
+
+    module(monkeypatch, "wandb", init=init)
     listener = st.listeners.WeightsAndBiases("ratings", mode="offline", name="first")
     for event in events():
         listener(event)
     config = {"estimator": "Made", "seed": 3}
-    assert begun == [{"config": config, "project": "ratings", "mode": "offline", "name": "first"}]
+    assert begun.of("init") == [((), {"config": config, "project": "ratings", "mode": "offline", "name": "first"})]
     logged = {kwargs["step"]: (args[0]["objective"], args[0]["test_rmse"]) for args, kwargs in run.of("log")}
     assert logged == CURVE
     assert run.of("finish") == [((), {"exit_code": 0})]

@@ -134,7 +134,7 @@ _SHELF = {
     "generate_ratings": "stretto.data.generate.ratings:ratings",
     "integers": "stretto.keyed:integers",
     "knob": "stretto.tasks.adaptive.knobs:knob",
-    "listeners": "stretto.observe.listeners",
+    "listeners": "stretto.observe:listeners",
     "lasso_path": "stretto.models.linear.path:lasso_path",
     "loop": "stretto.tasks.front:loop",
     "memory": "stretto:memory",
@@ -286,10 +286,8 @@ def __getattr__(name: str) -> Any:
     if name not in _SHELF:
         return _moved(name)
     module, _, attribute = _SHELF[name].partition(":")
-    if module == "stretto":  # a subpackage that is a public name as well
-        return importlib.import_module(f"stretto.{attribute}")
-    if not attribute:
-        return importlib.import_module(module)
+    if module in ("stretto", "stretto.observe"):  # a subpackage that is a public name as well
+        return importlib.import_module(f"{module}.{attribute}")
     value = getattr(importlib.import_module(module), attribute)
     return globals().setdefault(name, value)  # `state` is also a subpackage, which can be called
 

@@ -8,7 +8,6 @@ from typing import Annotated, Any
 
 import typer
 
-from stretto.atomic import replacing
 from stretto.cli.json_output import answer, close
 from stretto.cli.output import say
 from stretto.errors import DataError, RunError
@@ -65,9 +64,11 @@ def _write_targets(path: Path, port: int, token: str) -> None:
     """A file for Prometheus' file_sd_configs. It holds the token, so it is for its owner alone."""
     found = [{"targets": [f"127.0.0.1:{port}"], "labels": {"__param_token": token, "job": "stretto"}}]
     path.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as fresh:
-        fresh.touch(mode=0o600)
-        fresh.write_text(json.dumps(found) + "\n", encoding="utf-8")
+    fresh = path.with_name(f"{path.name}.new")
+    fresh.unlink(missing_ok=True)
+    fresh.touch(mode=0o600, exist_ok=False)
+    fresh.write_text(json.dumps(found) + "\n", encoding="utf-8")
+    fresh.replace(path)
 
 
 def report(

@@ -34,18 +34,18 @@ class MLflow(ServiceListener):
     >>> session = st.Session(listeners=[st.listeners.MLflow("ratings")])  # doctest: +SKIP
     """
 
-    title = "MLflow"
+    _title = "MLflow"
 
     def __init__(
         self, experiment: str = "stretto", *, name: str | None = None, tracking_uri: str | None = None
     ) -> None:
         super().__init__()
-        self._package = needed("mlflow", "mlflow", "mlflow", self.title)
+        self._package = needed("mlflow", "mlflow", "mlflow", self._title)
         self.experiment, self.name = experiment, name
         self._client: Any = self._package.MlflowClient(tracking_uri=tracking_uri)
         self.run_id: str | None = None
 
-    def take(self, event: Event) -> None:
+    def _take(self, event: Event) -> None:
         """Log what the run of MLflow should have of an event."""
         client, moment = self._client, int(getattr(event, "time", 0.0) * 1000)
         if isinstance(event, RunStarted):
@@ -58,8 +58,8 @@ class MLflow(ServiceListener):
             client.set_tag(self.run_id, "fingerprint", event.fingerprint)
             client.set_tag(self.run_id, "profile", event.profile)
         elif isinstance(event, EpochDone):
-            for name, value in scalars(event).items():
-                client.log_metric(self.run_id, name, value, timestamp=moment, step=event.epoch)
+            for name, number in scalars(event).items():
+                client.log_metric(self.run_id, name, number, timestamp=moment, step=event.epoch)
         elif isinstance(event, RunEnded):
             if event.message:
                 client.set_tag(self.run_id, "message", event.message)

@@ -15,9 +15,9 @@ _LONGEST = 500  # characters of a setting: some services refuse longer ones
 
 
 class ServiceListener:
-    """A listener that hands events to `take`, until that fails once: then it warns and hands over nothing more."""
+    """A listener that hands events to `_take`, until that fails once: then it warns and hands over nothing more."""
 
-    title = "the service"
+    _title = "the service"
 
     def __init__(self) -> None:
         self._lost = False
@@ -26,19 +26,19 @@ class ServiceListener:
         if self._lost:
             return
         try:
-            self.take(event)
+            self._take(event)
             if isinstance(event, RunEnded):
                 self.close()
         except Exception as error:
             self._lost = True
             warnings.warn(
-                f"{self.title} gets nothing more of this run ({type(error).__name__}: {error}); the run itself "
+                f"{self._title} gets nothing more of this run ({type(error).__name__}: {error}); the run itself "
                 "continues",
                 RuntimeWarning,
                 stacklevel=2,
             )
 
-    def take(self, event: Event) -> None:
+    def _take(self, event: Event) -> None:
         """Send what the service should have of an event."""
         raise NotImplementedError
 

@@ -27,15 +27,15 @@ class TensorBoard(ServiceListener):
     >>> session = st.Session(listeners=[st.listeners.TensorBoard("logs/first")])  # doctest: +SKIP
     """
 
-    title = "TensorBoard"
+    _title = "TensorBoard"
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         super().__init__()
-        self._make = needed("tensorboardX", "tensorboardX", "tensorboard", self.title).SummaryWriter
+        self._make = needed("tensorboardX", "tensorboardX", "tensorboard", self._title).SummaryWriter
         self.folder = os.fspath(folder)
         self._writer: Any = None
 
-    def take(self, event: Event) -> None:
+    def _take(self, event: Event) -> None:
         """Write the numbers of an epoch."""
         if isinstance(event, RunStarted):
             self._writer = self._make(self.folder, purge_step=event.epoch + 1 if event.epoch else None)

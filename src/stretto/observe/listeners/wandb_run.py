@@ -25,15 +25,15 @@ class WeightsAndBiases(ServiceListener):
     >>> session = st.Session(listeners=[st.listeners.WeightsAndBiases("ratings", mode="offline")])  # doctest: +SKIP
     """
 
-    title = "Weights & Biases"
+    _title = "Weights & Biases"
 
     def __init__(self, project: str = "stretto", **init: Any) -> None:
         super().__init__()
-        self._package = needed("wandb", "wandb", "wandb", self.title)
+        self._package = needed("wandb", "wandb", "wandb", self._title)
         self._init = {"project": project, **init}
         self._run: Any = None
 
-    def take(self, event: Event) -> None:
+    def _take(self, event: Event) -> None:
         """Log what the run of Weights & Biases should have of an event."""
         if isinstance(event, RunStarted):
             self._run = self._package.init(config=dict(event.config), **self._init)
