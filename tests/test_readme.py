@@ -80,7 +80,7 @@ class Pages:
         """Run a block, and those before it that have not run yet."""
         done = self._done.setdefault(page, [])
         for language, text in blocks(page)[len(done) : number + 1]:
-            done.append(self._run(page, language, text, self._folder / page.stem))
+            done.append(self._run(page, language, text, self._folder / f"{page.parent.name}-{page.stem}"))
         return done[number]
 
     def _run(self, page: Path, language: str, text: str, folder: Path) -> subprocess.CompletedProcess[str]:
