@@ -61,13 +61,13 @@ def results(way: str = "forwards") -> list[Any]:
         gram, nothing = gram_of(Y, way=way), np.zeros((0, X.shape[1]), f4)
         offset = p["Y"][:, 0].copy()
         for g, own in ((nothing, 1), (gram, -1)):
-            common = (*p["csr"], Y, g, offset, f4(1.5), f4(0.05), own, f4(0.3), f4(2.0), NO_PRIOR)
+            common = (*p["csr"], NONE, Y, g, offset, f4(1.5), f4(0.05), own, f4(0.3), f4(2.0), NO_PRIOR)
             for worker, more in ((als.cholesky_worker, (*NO_BASE, scratch)), (als.cg_worker, (3, scratch))):
                 solved = X.copy()
-                out = run(worker, bounds, *common[:3], solved, *common[3:], *more, way=way)
+                out = run(worker, bounds, *common[:4], solved, *common[4:], *more, way=way)
                 made += [solved, out]
         model = (X, Y, X[:, 1].copy(), Y[:, 1].copy(), f4(1.5))
-        made.append(run(als.squared_worker, bounds, *p["csr"], *model, way=way))
+        made.append(run(als.squared_worker, bounds, *p["csr"], NONE, *model, way=way))
         made.append(run(als.implicit_worker, bounds, *p["csr"], X, Y, gram, f4(2.0), scratch, way=way))
         for loss in range(3):
             folded = np.zeros_like(X)

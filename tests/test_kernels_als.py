@@ -23,7 +23,14 @@ f4 = np.float32
 
 
 def twin(
-    p: dict[str, Any], implicit: bool, regs: Any, alpha: float, mean: float, offset: Any, prior: Any = None
+    p: dict[str, Any],
+    implicit: bool,
+    regs: Any,
+    alpha: float,
+    mean: float,
+    offset: Any,
+    prior: Any = None,
+    given: Any = None,
 ) -> Any:
     """Exact rows in float64, by dense least squares."""
     dense, Y = p["dense"].astype(float), p["Y"].astype(float)
@@ -33,9 +40,10 @@ def twin(
         mine = np.flatnonzero(row)
         if len(mine) == 0:
             continue
-        w = alpha * abs(row[mine]) if implicit else np.ones(len(mine))
-        t = np.where(row[mine] > 0, 1 + w, 0.0) if implicit else row[mine] - mean - offset[mine]
-        weight = (1 + w).sum() if implicit else len(mine)
+        v = np.ones(len(mine)) if given is None else given[i, mine]
+        w = alpha * abs(row[mine]) if implicit else v
+        t = np.where(row[mine] > 0, 1 + w, 0.0) if implicit else v * (row[mine] - mean - offset[mine])
+        weight = (1 + w).sum() if implicit else v.sum()
         A = (Y[mine].T * w) @ Y[mine] + weight * np.diag(regs) + (Y.T @ Y if implicit else 0)
         X[i] = np.linalg.solve(A, Y[mine].T @ t + (0 if prior is None else weight * regs * prior[i]))
     return X
@@ -52,25 +60,27 @@ def solve(
     offset: Any = None,
     way: str = "forwards",
     prior: Any = NO_PRIOR,
+    given: Any = NONE,
 ) -> Any:
     """Rows by Cholesky (steps 0) or conjugate gradients."""
     width = p["Y"].shape[1]
     gram = gram_of(p["Y"], way=way) if implicit else np.zeros((0, width), f4)
     X, scratch = p["X"].copy(), als.scratch(3, width)
-    common = (*p["csr"], X, p["Y"], gram, NONE if offset is None else offset, f4(0.5), f4(reg))
+    common = (*p["csr"], given, X, p["Y"], gram, NONE if offset is None else offset, f4(0.5), f4(reg))
     common += (own, f4(own_reg), f4(2.0), prior)
     worker, more = (als.cg_worker, (steps, scratch)) if steps else (als.cholesky_worker, (*NO_BASE, scratch))
     out = run(worker, cut(len(X), 5), *common, *more, way=way)
     away = X.astype(float) - (prior if len(prior) else 0.0)
-    penalty = weights(p["csr"], implicit)[:, None] * away**2 * ridges(width, reg, own, own_reg)
+    penalty = weights(p["csr"], implicit, given)[:, None] * away**2 * ridges(width, reg, own, own_reg)
     np.testing.assert_allclose(out.sum(), penalty.sum(), rtol=1e-4, atol=1e-9)
     return X
 
 
-def weights(csr: Any, implicit: bool) -> Any:
-    """What each row's penalty is multiplied with: its ratings, or their confidence 1 + 2 |r|."""
+def weights(csr: Any, implicit: bool, given: Any = NONE) -> Any:
+    """What each row's penalty is multiplied with: its ratings, or their weights, or their confidence 1 + 2 |r|."""
     indptr, _, values = csr
-    one = 1 + 2.0 * np.abs(values.astype(float)) if implicit else np.ones(len(values))
+    one = np.ones(len(values)) if not len(given) else given.astype(float)
+    one = 1 + 2.0 * np.abs(values.astype(float)) if implicit else one
     return np.diff(np.concatenate([[0.0], np.cumsum(one)])[indptr])
 
 
@@ -93,6 +103,7 @@ def ridges(width: int, reg: float, own: int = -1, own_reg: float = 0.0) -> Any:
     steps=st.sampled_from([0, 0, 200]),
     seed=st.integers(0, 99),
     expected_before=st.booleans(),
+    weighted=st.booleans(),
 )
 def test_rows_solve_their_normal_equations(
     rows: int,
@@ -104,16 +115,22 @@ def test_rows_solve_their_normal_equations(
     steps: int,
     seed: int,
     expected_before: bool,
+    weighted: bool,
 ) -> None:
     p = problem(rows, cols, rank, seed)
+    of_pairs, given_weights = None, NONE
+    if weighted and not implicit:
+        of_pairs = np.random.default_rng(seed).uniform(0.2, 4, p["dense"].shape).astype(f4)
+        given_weights = of_pairs[np.repeat(np.arange(rows), np.diff(p["csr"][0])), p["csr"][1]]
     offset = np.linspace(-1, 1, cols).astype(f4)
     regs = ridges(p["Y"].shape[1], 0.3, own, own_reg)
     prior = NO_PRIOR
     if expected_before:
         prior = np.zeros_like(p["X"])
         prior[:, :rank] = np.random.default_rng(seed).normal(size=(rows, rank))
-    expected = twin(p, implicit, regs, 2.0, 0.5, offset, prior if expected_before else None)
-    solved = solve(p, implicit, 0.3, own=own, own_reg=own_reg, steps=steps, offset=offset, prior=prior)
+    expected = twin(p, implicit, regs, 2.0, 0.5, offset, prior if expected_before else None, of_pairs)
+    more: dict[str, Any] = {"offset": offset, "prior": prior, "given": given_weights}
+    solved = solve(p, implicit, 0.3, own=own, own_reg=own_reg, steps=steps, **more)
     np.testing.assert_allclose(solved, expected, rtol=2e-3, atol=2e-3)
     assert not solved[np.diff(p["csr"][0]) == 0].any()
     assert not solved[:, rank:].any()
@@ -164,7 +181,7 @@ def test_losses_match_numpy() -> None:
     b, c = np.linspace(-1, 1, 25).astype(f4), np.linspace(0, 1, 45).astype(f4)
     rated = dense != 0
     bounds = cut(25, 4)
-    squared = run(als.squared_worker, bounds, *p["csr"], p["X"], p["Y"], b, c, f4(0.5)).sum()
+    squared = run(als.squared_worker, bounds, *p["csr"], NONE, p["X"], p["Y"], b, c, f4(0.5)).sum()
     guess = X @ Y.T + 0.5 + b[:, None] + c
     np.testing.assert_allclose(squared, ((dense - guess)[rated] ** 2).sum(), rtol=1e-5)
     scratch, gram = als.scratch(1, Y.shape[1]), gram_of(p["Y"])
@@ -187,7 +204,7 @@ def test_alternation_never_raises_the_objective(implicit: bool) -> None:
             more = (gram_of(p["Y"]), f4(2.0), als.scratch(1, 16))
             fit = run(als.implicit_worker, bounds, *p["csr"], p["X"], p["Y"], *more).sum()
         else:
-            fit = run(als.squared_worker, bounds, *p["csr"], p["X"], p["Y"], NONE, NONE, f4(0.5)).sum()
+            fit = run(als.squared_worker, bounds, *p["csr"], NONE, p["X"], p["Y"], NONE, NONE, f4(0.5)).sum()
         for side, compressed in ((p["X"], p["csr"]), (p["Y"], p["csc"])):
             fit += 0.1 * (weights(compressed, implicit)[:, None] * side.astype(float) ** 2).sum()
         objective.append(fit)
@@ -199,8 +216,8 @@ def test_factors_that_are_not_finite_stop_the_pass() -> None:
     p["Y"][:] = np.nan
     nothing = np.zeros((0, 16), f4)
     more = (p["X"], p["Y"], nothing, NONE, f4(0), f4(0.1), -1, f4(0.1), f4(1), NO_PRIOR)
-    run(als.cholesky_worker, cut(6, 2), *p["csr"], *more, *NO_BASE, als.scratch(1, 16), fails=True)
-    run(als.cg_worker, cut(6, 2), *p["csr"], *more, 3, als.scratch(1, 16), fails=True)
+    run(als.cholesky_worker, cut(6, 2), *p["csr"], NONE, *more, *NO_BASE, als.scratch(1, 16), fails=True)
+    run(als.cg_worker, cut(6, 2), *p["csr"], NONE, *more, 3, als.scratch(1, 16), fails=True)
 
 
 def test_four_at_a_time_gives_the_bits_of_one_at_a_time() -> None:

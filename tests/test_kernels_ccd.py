@@ -67,7 +67,7 @@ def test_the_loss_falls_and_agrees_with_the_factors() -> None:
     U, V, *_, losses = swept(p, 6, reg=0.01)
     assert (np.diff(losses) < 0).all()
     W, H = ccd.to_rows(U), ccd.to_rows(V)
-    again = run(als.squared_worker, cut(60, 3), *p["csr"], W, H, NONE, NONE, f4(0)).sum()
+    again = run(als.squared_worker, cut(60, 3), *p["csr"], NONE, W, H, NONE, NONE, f4(0)).sum()
     np.testing.assert_allclose(losses[-1], again, rtol=1e-4)
 
 

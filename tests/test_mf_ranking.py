@@ -113,6 +113,20 @@ def test_new_rows_are_folded_in(loss: str) -> None:
     assert fitted.score(X[:40]) > 0.1  # 0.03 by chance
 
 
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_new_user_does_not_depend_on_who_else_is_folded_in(loss: str, tmp_path: Any) -> None:
+    """The weight of a value is relative to the mean one of training, not to that of the rows of one call."""
+    X = counts()
+    fitted = model(loss, alpha=5.0).fit(X[40:])
+    alone = fitted.fold_in(X[3:4])
+    beside = fitted.fold_in(sparse.vstack([X[3:4], 100 * X[4:40]]).tocsr())
+    np.testing.assert_array_equal(beside.factors[0], alone.factors[0])
+    np.testing.assert_array_equal(beside.bias[0], alone.bias[0])
+    fitted.save(tmp_path / "model")
+    again = st.MatrixFactorization.load(tmp_path / "model").fold_in(X[3:4])
+    np.testing.assert_array_equal(again.factors, alone.factors)
+
+
 def test_streaming_from_disk_gives_the_same_bits() -> None:
     data = st.generate_ratings(60_000, 3_000, 1_500, seed=0).data
     whole = model(max_iter=2, n_components=16, duplicates="keep").fit(data)

@@ -13,8 +13,13 @@ import importlib.machinery
 import importlib.util
 import sys
 import types
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from functools import wraps
+from typing import Any, TypeVar
+
+from stretto.errors import PlanError
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 class _LazyModule(types.ModuleType):
@@ -77,6 +82,24 @@ __all__ = [
     "clone",
     "compute_class_weight",
     "put_off",
+    "takes_sample_weight",
     "validate_data",
     "with_callbacks",
 ]
+
+
+def takes_sample_weight(method: F) -> F:
+    """Decorate a method that takes `weights`: `sample_weight` is the same, for callers of scikit-learn's name.
+
+    Signatures show `weights` alone, because a sample of a matrix is a row, and these are weights of ratings.
+    """
+
+    @wraps(method)
+    def call(self: Any, *args: Any, **named: Any) -> Any:
+        if "sample_weight" in named:
+            if named.get("weights") is not None:
+                raise PlanError("weights and sample_weight are two names of one argument; give one of them")
+            named["weights"] = named.pop("sample_weight")
+        return method(self, *args, **named)
+
+    return call  # type: ignore[return-value]

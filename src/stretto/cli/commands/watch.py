@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from stretto.cli.json_output import answer, close
 from stretto.cli.output import say
 from stretto.errors import DataError, RunError
 
@@ -34,11 +35,14 @@ def dashboard(
     The page follows the run records, so it works for runs of this and of other terminals, for finished ones too. Only
     this machine can see it, and only with the whole link. Ctrl-C ends the page and no run.
     """
-    from stretto.observe.page.names import chosen
+    from stretto.observe.page.names import chosen, names_of
     from stretto.observe.page.process import serve
     from stretto.observe.page.server import PageServer
 
-    with PageServer(chosen(runs), port=port) as server:
+    folders = chosen(runs)
+    with PageServer(folders, port=port) as server:
+        answer(url=server.url, runs=names_of(folders))
+        close("dashboard")  # now, and not at the end: it serves until Ctrl-C
         say(f"{server.url}   (Ctrl-C ends the page, not the runs)")
         if browser:
             import webbrowser
@@ -66,6 +70,7 @@ def report(
     found = states(folders)
     if png is not None:
         _draw(found, png)
+    answer(file=str(output), png=None if png is None else str(png), runs=[str(state["name"]) for state in found])
     also = f" and {png}" if png is not None else ""
     say(f"{output}{also}: {', '.join(str(state['name']) for state in found)}")
 

@@ -7,22 +7,22 @@ Row i of X minimises, over its ratings j (CSR arrays of the side being solved),
 which is solved by (Σ w_j Y[j] Y[j]ᵀ + G + ridge_i) x = Σ t_j Y[j] + ridge_i prior_i, with
 
               explicit                           implicit (Hu, Koren, Volinsky 2008), c = α |r|
-    w, t      1, r − mean − offset[j]            c, 1 + c if r > 0 else 0     (a negative r is a confident "no")
+    w, t      v, v·(r − mean − offset[j])        c, 1 + c if r > 0 else 0     (a negative r is a confident "no")
     G         nothing: gram has no rows          Yᵀ Y: gram [width, width]
-    ridge_i   reg · n_i, n_i ratings in row i    reg · Σ_j (1 + c_j)
+    ridge_i   reg · Σ_j v_j                      reg · Σ_j (1 + c_j)
     prior_i   0, or the row's mean before its ratings are seen: prior [m, width], without rows for 0
 
-so a rating with confidence 1 + c counts c more than the (1, 0) that G already holds for every pair. A row without
-ratings becomes 0.
+where v is the weight of a rating, 1 without weights. So a rating with confidence 1 + c counts c more than the (1, 0)
+that G already holds for every pair. A row without ratings becomes 0.
 
 **Biases.** The kernel has none. A caller that wants biases solves for one more unknown: it keeps column `rank` of both
 factors free (width = padded(rank + 1)), writes 1 into Y[:, rank], passes the other side's biases as `offset`, and reads
 the row biases from X[:, rank] afterwards (for cg it writes the old ones there first). That column has its own ridge,
 with own_reg instead of reg: own = rank; own = −1 for no such column.
 
-Shapes: bounds [V + 1] row blocks; indptr [m + 1]; indices, values [n]; X [m, width], Y [k, width] float32,
-zero-padded; offset [k] float32 or length 0; prior as X or without rows; mean, reg, own_reg, alpha float32; scratch from
-`scratch`, one part per worker.
+Shapes: bounds [V + 1] row blocks; indptr [m + 1]; indices, values [n]; weights [n] float32, or length 0 without them
+and for implicit; X [m, width], Y [k, width] float32, zero-padded; offset [k] float32 or length 0; prior as X or without
+rows; mean, reg, own_reg, alpha float32; scratch from `scratch`, one part per worker.
 """
 
 from __future__ import annotations
@@ -49,17 +49,24 @@ def scratch(workers: int, width: int) -> np.ndarray:
 
 
 @inner
-def _terms(value, base, implicit, alpha):
-    """Return weight and target (w, t) of one rating; base = mean + offset[j]."""
+def _terms(values, weights, t, base, implicit, alpha):
+    """Return weight and target (w, t) of rating t; base = mean + offset[j]."""
+    value = values[t]
     if implicit:
         c = alpha * abs(value)
         return c, (_ONE + c if value > _ZERO else _ZERO)
-    return _ONE, value - base
+    weight = weights[t] if weights.shape[0] > 0 else _ONE
+    return weight, weight * (value - base)
 
 
 @inner
-def _weight(first, last, values, implicit, alpha):
-    """Return the factor of a row's penalty: its number of ratings, or the total confidence of its entries."""
+def _total(first, last, values, weights, implicit, alpha):
+    """Return the factor of a row's penalty: the weight of its ratings, or the total confidence of its entries."""
+    if weights.shape[0] > 0:
+        total = _ZERO
+        for t in range(first, last):
+            total += weights[t]
+        return total
     total = np.float32(last - first)
     if implicit:
         for t in range(first, last):
@@ -101,7 +108,7 @@ def _penalty_from(S, X, i, prior, ridge, own, own_ridge):
 
 
 @inner
-def _normal(S, i, first, last, indices, values, Y, gram, offset, mean, ridge, own, own_ridge, alpha, prior):
+def _normal(S, i, first, last, indices, values, weights, Y, gram, offset, mean, ridge, own, own_ridge, alpha, prior):
     """Build the normal matrix (j ≥ i) in rows 0 … n − 1 of S, and the right-hand side in row n."""
     n = Y.shape[1]
     implicit, shifted = gram.shape[0] > 0, offset.shape[0] > 0
@@ -117,7 +124,7 @@ def _normal(S, i, first, last, indices, values, Y, gram, offset, mean, ridge, ow
         to = n + 2
         for t in range(begin, end):
             j = np.int64(indices[t])
-            w, pull = _terms(values[t], mean + offset[j] if shifted else mean, implicit, alpha)
+            w, pull = _terms(values, weights, t, mean + offset[j] if shifted else mean, implicit, alpha)
             lanes.scaled(S, to, np.sqrt(w), Y, j)
             lanes.axpy(S, n, pull, Y, j)
             to += 1
@@ -129,7 +136,9 @@ def _normal(S, i, first, last, indices, values, Y, gram, offset, mean, ridge, ow
 
 
 @inner(allocates=True)
-def _solve_wide(X, i, first, last, indices, values, Y, gram, offset, mean, ridge, own, own_ridge, alpha, prior):
+def _solve_wide(
+    X, i, first, last, indices, values, weights, Y, gram, offset, mean, ridge, own, own_ridge, alpha, prior
+):
     """Solve the row once more in float64, term by term; rarely called, so not optimised."""
     n = Y.shape[1]
     implicit, shifted = gram.shape[0] > 0, offset.shape[0] > 0
@@ -142,7 +151,7 @@ def _solve_wide(X, i, first, last, indices, values, Y, gram, offset, mean, ridge
                 A[p, q] = gram[p, q]
     for t in range(first, last):
         j = np.int64(indices[t])
-        w, pull = _terms(values[t], mean + offset[j] if shifted else mean, implicit, alpha)
+        w, pull = _terms(values, weights, t, mean + offset[j] if shifted else mean, implicit, alpha)
         for p in range(n):
             b[p] += np.float64(pull) * Y[j, p]
             for q in range(p, n):
@@ -166,6 +175,7 @@ def cholesky_worker(
     indptr,
     indices,
     values,
+    weights,
     X,
     Y,
     gram,
@@ -193,9 +203,9 @@ def cholesky_worker(
             if first == last:
                 lanes.clear(X, i)
                 continue
-            weight = _weight(first, last, values, gram.shape[0] > 0, alpha)
+            weight = _total(first, last, values, weights, gram.shape[0] > 0, alpha)
             ridge, own_ridge = base + reg * weight, own_base + own_reg * weight
-            at = (first, last, indices, values, Y, gram, offset, mean, ridge, own, own_ridge, alpha, prior)
+            at = (first, last, indices, values, weights, Y, gram, offset, mean, ridge, own, own_ridge, alpha, prior)
             _normal(S, i, *at)
             if solve(S, n):
                 lanes.scaled(X, i, _ONE, S, n)
@@ -209,7 +219,9 @@ def cholesky_worker(
 
 
 @inner
-def _apply(S, to, V, i, first, last, indices, values, Y, gram, offset, mean, ridge, own, own_ridge, alpha, aim):
+def _apply(
+    S, to, V, i, first, last, indices, values, weights, Y, gram, offset, mean, ridge, own, own_ridge, alpha, aim
+):
     """S[to] = A V[i] − aim·b without forming A: ridge·V[i] + G V[i] + Σ (w_j (Y[j]·V[i]) − aim·t_j) Y[j]."""
     implicit, shifted = gram.shape[0] > 0, offset.shape[0] > 0
     lanes.scaled(S, to, ridge, V, i)
@@ -227,16 +239,16 @@ def _apply(S, to, V, i, first, last, indices, values, Y, gram, offset, mean, rid
             np.int64(indices[t + 3]),
         )
         d0, d1, d2, d3 = lanes.dot4(Y, j0, j1, j2, j3, V, i)
-        w0, b0 = _terms(values[t], mean + offset[j0] if shifted else mean, implicit, alpha)
-        w1, b1 = _terms(values[t + 1], mean + offset[j1] if shifted else mean, implicit, alpha)
-        w2, b2 = _terms(values[t + 2], mean + offset[j2] if shifted else mean, implicit, alpha)
-        w3, b3 = _terms(values[t + 3], mean + offset[j3] if shifted else mean, implicit, alpha)
+        w0, b0 = _terms(values, weights, t, mean + offset[j0] if shifted else mean, implicit, alpha)
+        w1, b1 = _terms(values, weights, t + 1, mean + offset[j1] if shifted else mean, implicit, alpha)
+        w2, b2 = _terms(values, weights, t + 2, mean + offset[j2] if shifted else mean, implicit, alpha)
+        w3, b3 = _terms(values, weights, t + 3, mean + offset[j3] if shifted else mean, implicit, alpha)
         s0, s1, s2, s3 = w0 * d0 - aim * b0, w1 * d1 - aim * b1, w2 * d2 - aim * b2, w3 * d3 - aim * b3
         lanes.axpy4(S, to, s0, s1, s2, s3, Y, j0, j1, j2, j3)
         t += 4
     while t < last:
         j = np.int64(indices[t])
-        w, b = _terms(values[t], mean + offset[j] if shifted else mean, implicit, alpha)
+        w, b = _terms(values, weights, t, mean + offset[j] if shifted else mean, implicit, alpha)
         lanes.axpy(S, to, w * lanes.dot(Y, j, V, i) - aim * b, Y, j)
         t += 1
 
@@ -250,6 +262,7 @@ def cg_worker(
     indptr,
     indices,
     values,
+    weights,
     X,
     Y,
     gram,
@@ -274,9 +287,9 @@ def cg_worker(
             if first == last:
                 lanes.clear(X, i)
                 continue
-            weight = _weight(first, last, values, gram.shape[0] > 0, alpha)
+            weight = _total(first, last, values, weights, gram.shape[0] > 0, alpha)
             ridge, own_ridge = reg * weight, own_reg * weight
-            at = (first, last, indices, values, Y, gram, offset, mean, ridge, own, own_ridge, alpha)
+            at = (first, last, indices, values, weights, Y, gram, offset, mean, ridge, own, own_ridge, alpha)
             _apply(S, image, X, i, *at, _ONE)
             lanes.scaled(S, residual, -_ONE, S, image)
             _add_prior(S, residual, i, prior, ridge, own, own_ridge)
@@ -337,9 +350,9 @@ def fold_gram(partial, gram):
 
 
 @kernel
-def squared_worker(pass_, worker, out, bounds, indptr, indices, values, X, Y, row_bias, col_bias, mean):
-    """out [V]: Σ (r − p)² over the ratings of a block; model and order of additions as in `predict`."""
-    row_biased, col_biased = row_bias.shape[0] > 0, col_bias.shape[0] > 0
+def squared_worker(pass_, worker, out, bounds, indptr, indices, values, weights, X, Y, row_bias, col_bias, mean):
+    """out [V]: Σ v·(r − p)² over the ratings of a block; model and order of additions as in `predict`."""
+    row_biased, col_biased, weighted = row_bias.shape[0] > 0, col_bias.shape[0] > 0, weights.shape[0] > 0
     v = next_visit(pass_, worker)
     while v >= 0:
         total = 0.0
@@ -349,7 +362,7 @@ def squared_worker(pass_, worker, out, bounds, indptr, indices, values, X, Y, ro
                 j = np.int64(indices[t])
                 p = base + col_bias[j] if col_biased else base
                 e = np.float64(values[t] - (p + lanes.dot(X, i, Y, j)))
-                total += e * e
+                total += weights[t] * (e * e) if weighted else e * e
         out[v] = total
         if not np.isfinite(total):
             fail(pass_, v)

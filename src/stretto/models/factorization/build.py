@@ -36,6 +36,7 @@ from stretto.solvers.factorization.sgd import lay_out_sgd, logical_sgd, plan_sgd
 from stretto.state.rows import BlockedRows
 
 from .input import RatingsInput
+from .weights import weighted_survey
 
 
 class FactorJob(Job, Protocol):
@@ -100,6 +101,8 @@ def count(
 
 def _plan(problem: FactorizationProblem, feed: RatingsInput, crew: Crew, settings: PlanSettings) -> CountedRatings:
     seen, source = survey(feed.source, crew), feed.source
+    if feed.weights is not None:
+        seen = weighted_survey(seen, feed.weights)
     refuse_rank(problem, seen.shape)
     if problem.solver != "sgd":
         program = f"mf/{problem.solver}/2"
@@ -145,6 +148,8 @@ def lay_out_factors(
         tallied = counted.tallied if disk is not None or counted.tallied is not None else _tally(plan, feed, crew)
         job = lay_out_sgd(*args, tallied, crew, **rest)
     else:
+        if feed.weights is not None:
+            rest["weights"] = feed.weights.weights
         job = lay_out_als(*args, crew, **rest) if problem.solver == "als" else lay_out_ccd(*args, crew, **rest)
     if feed.features is not None:
         job.means = PriorMeans(problem, job.factors, feed.features.matrices, counted.seen, crew)

@@ -13,7 +13,7 @@ from stretto.data.records.data import Data
 from stretto.errors import PlanError
 from stretto.models import checks
 from stretto.models.persistence import plain
-from stretto.models.sklearn_base import with_callbacks
+from stretto.models.sklearn_base import takes_sample_weight, with_callbacks
 from stretto.plan.plan import Physical, Plan, PlanSettings
 from stretto.plan.planned import refuse_changed
 from stretto.runtime.blocks.source import InMemory
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 class FactorizationFitting(FactorizationParameters):
     """`fit`, `plan` and `partial_fit`."""
 
+    @takes_sample_weight
     @with_callbacks  # type: ignore[untyped-decorator]
     def fit(
         self,
@@ -52,6 +53,7 @@ class FactorizationFitting(FactorizationParameters):
         session: Session | None = None,
         user_features: Any = None,
         item_features: Any = None,
+        weights: Any = None,
     ) -> Self:
         """Learn from ratings, and from features of users and items.
 
@@ -76,11 +78,24 @@ class FactorizationFitting(FactorizationParameters):
             the ratings in their order, which is that of sorted ids.
         item_features : data frame, (ids, matrix), path, sparse or dense matrix, or None, default None
             Features of the columns.
+        weights : array [n], sparse matrix or None, default None
+            How much the squared error of each rating counts, with solver="als"; of implicit feedback, what each value
+            is multiplied with. One number from 0 on for each rating, in the order of the ratings, or a matrix like X.
+            A rating of weight 2 counts as two, one of weight 0 is left out. `sample_weight` is the same argument.
+            Held-out ratings count alike.
         """
-        return self._fit(X, y, validation, session, (user_features, item_features))
+        return self._fit(X, y, validation, session, (user_features, item_features), weights)
 
+    @takes_sample_weight
     def plan(
-        self, X: Any, y: Any = None, *, validation: Any = None, user_features: Any = None, item_features: Any = None
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        validation: Any = None,
+        user_features: Any = None,
+        item_features: Any = None,
+        weights: Any = None,
     ) -> Plan:
         """The plan that `fit` with these arguments runs, made by counting the ratings. Nothing is learned.
 
@@ -96,6 +111,8 @@ class FactorizationFitting(FactorizationParameters):
             Features of the rows, as for `fit`.
         item_features : data frame, (ids, matrix), path, sparse or dense matrix, or None, default None
             Features of the columns, as for `fit`.
+        weights : array [n], sparse matrix or None, default None
+            Weights of the ratings, as for `fit`.
 
         Returns
         -------
@@ -103,17 +120,13 @@ class FactorizationFitting(FactorizationParameters):
             With `explain()`, `draw()`, `cost` and `fingerprint`; `run(runtime=…, session=…)` fits this estimator by it.
             Pairs that are rated twice are found by `fit`, when it sorts the ratings into blocks.
         """
-        problem, runtime, seed, features = (
-            self._problem(),
-            self._runtime(),
-            self._seed(),
-            (user_features, item_features),
-        )
+        problem, runtime, seed = self._problem(), self._runtime(), self._seed()
+        features = (user_features, item_features)
         with checks.here(runtime, self.n_jobs).open() as crew:
-            feed = self._feed(X, y, validation, seed, runtime, None, crew, features, counting=True)
+            feed = self._feed(X, y, validation, seed, runtime, None, crew, features, weights, counting=True)
             problem, _ = self._start(problem, feed)
             made = self._counted(problem, feed, crew, runtime, seed, stream=self.memory is not None).plan
-        return replace(made, runner=partial(self._run_plan, made, X, y, validation, features))
+        return replace(made, runner=partial(self._run_plan, made, X, y, validation, features, weights))
 
     @with_callbacks  # type: ignore[untyped-decorator]
     def _run_plan(
@@ -123,11 +136,12 @@ class FactorizationFitting(FactorizationParameters):
         y: Any,
         validation: Any,
         features: tuple[Any, Any],
+        weights: Any,
         runtime: Any = None,
         session: Session | None = None,
     ) -> Self:
         """Fit by an existing plan; PlanError if the plan of this fit would now differ."""
-        return self._fit(X, y, validation, session, features, made, runtime)
+        return self._fit(X, y, validation, session, features, weights, made, runtime)
 
     def _fit(
         self,
@@ -136,6 +150,7 @@ class FactorizationFitting(FactorizationParameters):
         validation: Any,
         session: Session | None,
         features: tuple[Any, Any] = (None, None),
+        weights: Any = None,
         made: Plan | None = None,
         runtime: Any = None,
     ) -> Self:
@@ -148,7 +163,7 @@ class FactorizationFitting(FactorizationParameters):
             crew = None
             if self._is_read_by_nodes(X, y, where):
                 crew = stack.enter_context(where.open())
-            feed = self._feed(X, y, validation, seed, where, scratch, crew, features)
+            feed = self._feed(X, y, validation, seed, where, scratch, crew, features, weights)
             problem, earlier = self._start(problem, feed)
             self._learn(problem, feed, self.max_iter, earlier, session, seed, scratch, made, where, crew)
         return self
@@ -163,14 +178,29 @@ class FactorizationFitting(FactorizationParameters):
         scratch: Any,
         crew: Crew | None,
         features: tuple[Any, Any],
+        weights: Any,
         *,
         counting: bool = False,
     ) -> RatingsInput:
         """The ratings of `fit`. crew: reads files in parts. counting: the ratings will only be counted."""
         from .input import feed_from, is_path
+        from .weights import weighted
 
         if validation is None and self.early_stopping:
             validation = float(self.validation_fraction)
+        if weights is not None:
+            if any(one is not None for one in features):
+                raise PlanError("fit: weights and features of users or items do not go together; leave one of them out")
+            own = weighted(X, y, weights, self._problem(), self.duplicates, self.memory)
+            return feed_from(
+                own.data,
+                validation=validation,
+                duplicates=self._policy(),
+                seed=seed,
+                memory=None,
+                scratch=None,
+                weights=own,
+            )
         side: SideFeatures | None = None
         if any(one is not None for one in features):
             from stretto.data.reading.read import read_for_fit
@@ -204,6 +234,8 @@ class FactorizationFitting(FactorizationParameters):
         """The problem of `fit`, and with warm_start the earlier fit that it starts from."""
         from .build import going_on
 
+        if feed.weights is not None:
+            problem = replace(problem, weights=feed.weights.digest())
         if not (self.warm_start and self._is_fitted()):
             return problem if feed.features is None else replace(problem, features=feed.features.digest()), None
         refuse_unlike(problem, self._learned.problem, "warm_start=True")
@@ -260,6 +292,8 @@ class FactorizationFitting(FactorizationParameters):
         refuse_unlike(problem, self._learned.problem, "partial_fit")
         if self._learned.problem.features:
             raise PlanError("partial_fit does not go on from a fit with side features; call fit on all ratings")
+        if self._learned.problem.weights:
+            raise PlanError("partial_fit does not go on from a fit with weights; call fit on all ratings")
         before = RatingBatches.of(self._trained_on, self._seen)
         data = grown(data, (self.user_ids_, self.item_ids_), (len(self.user_factors_), len(self.item_factors_)))
         feed = RatingsInput(InMemory(data), data, None, data.shape, data.row_ids, data.col_ids)
@@ -421,7 +455,7 @@ class FactorizationFitting(FactorizationParameters):
         found: dict[str, Any] = in_units(factors, scratch, crew)
         found |= {"mean_": factors.mean, "scale_": factors.scale, "confidence_": factors.confidence}
         found |= {"plan_": job.plan, "fingerprint_": job.plan.fingerprint, "n_ratings_": len(feed.trained_on)}
-        found |= {"_learned": FittedProblem(job.problem, factors.mean, factors.scale, factors.confidence)}
+        found |= {"_learned": FittedProblem.of(job.problem, factors)}
         maps: tuple[Any, Any] = (None, None)
         if feed.features is not None:
             maps = feed.features.fitted(job.means, factors)

@@ -107,15 +107,15 @@ def _folded_in(
     reg = penalties(problem, learned.scale)
     per_rating = (np.float32(reg.factors), own, np.float32(reg.biases))
     cut = straight(rows.counts, max(1, min(256, len(values) // 1024)))
-    data: tuple[Any, ...] = (cut.bounds, rows.indptr, rows.indices, values, X, Y)
+    data: tuple[Any, ...] = (cut.bounds, rows.indptr, rows.indices, values)
     weight = np.diff(rows.indptr[cut.bounds])
     if problem.loss == "squared":
         gram = gramian(Y, crew) if implicit else _NO_GRAM
-        data += (gram, offset, np.float32(0.0), *per_rating, np.float32(learned.confidence), prior)
+        data += (rows.weights, X, Y, gram, offset, np.float32(0.0), *per_rating, np.float32(learned.confidence), prior)
         data += (np.float32(reg.ridge), np.float32(reg.bias_ridge), als.scratch(crew.workers, width))
         kernel = als.cholesky_worker
     else:
-        data += (offset, *per_rating, prior, CODES[problem.loss])
+        data += (X, Y, offset, *per_rating, prior, CODES[problem.loss])
         kernel = newton_worker
     mf_serve.run(crew, make_step("fold in", kernel, independent(cut.blocks), weight, *data))
     W = np.ascontiguousarray(X[:, :rank]) * root
@@ -134,13 +134,11 @@ def fold_in_ranking(
     crew: Crew,
     *,
     means: Means | None = None,
-    mean: float | None = None,
     traced: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None,
 ) -> tuple[Floats, Floats]:
     """`fold_in` of a ranking loss: steps of SGD on the new rows alone.
 
     means : as of `fold_in`
-    mean : mean value of all rows that are folded in; None: of these
     traced : (along, parts) of the kernel, to find what each value contributes to a score
     """
     problem, biased = learned.problem, learned.problem.biases
@@ -151,9 +149,8 @@ def fold_in_ranking(
         X[:, : problem.rank], b[:] = means
         prior = X.copy()
     pool = np.flatnonzero(model.H.any(axis=1)).astype(np.int32)
-    mean_weight = 1.0 + learned.confidence * (mean_value(rows.values) if mean is None else mean)
     rate = RANKING_RATES[problem.loss]
-    numbers = (rate, *ranking_penalties(problem, rate), learned.confidence, max(mean_weight, 1.0))
+    numbers = (rate, *ranking_penalties(problem, rate), learned.confidence, learned.mean_weight)
     step = make_step(
         "fold in",
         fold_in_ranking_worker,
@@ -177,11 +174,6 @@ def fold_in_ranking(
     )
     mf_serve.run(crew, step)
     return np.ascontiguousarray(X[:, : problem.rank]), b
-
-
-def mean_value(values: Floats) -> float:
-    """The mean; 0 of nothing."""
-    return float(values.mean(dtype=np.float64)) if len(values) else 0.0
 
 
 def gramian(Y: Floats, crew: Crew) -> Floats:

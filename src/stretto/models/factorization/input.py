@@ -22,6 +22,7 @@ from .align import Aligned, AxisIds, aligned, entries_of, is_matrix
 from .arguments import as_matrix
 from .row_identity import compare
 from .side.joined import SideFeatures
+from .weights import Weighted
 
 # Share of a memory budget for one chunk of entries while it is read, grouped and written.
 _CHUNK_SHARE = 8
@@ -41,6 +42,7 @@ class RatingsInput:
     every: EntrySource | None = None  # for additional ratings: all of them, with the earlier ones
     by_nodes: bool = False  # the nodes of a cluster read the file; the driver only counts
     features: SideFeatures | None = None
+    weights: Weighted | None = None  # the ratings of `data` with their weights
 
     @property
     def trained_on(self) -> EntrySource:
@@ -122,6 +124,7 @@ def feed_from(
     scratch: Path | None,
     nodes: Crew | None = None,
     counting: bool = False,
+    weights: Weighted | None = None,
 ) -> RatingsInput:
     """Ratings from what the user gave.
 
@@ -131,6 +134,7 @@ def feed_from(
     scratch : folder for a file that is streamed within `memory`
     nodes : the crew of a cluster whose nodes read the file, see `read_by_nodes`
     counting : the ratings will only be counted, so a file that would be streamed is read in place
+    weights : those of the ratings X, which are its data
     """
     if nodes is not None and memory is not None:
         return _read_by_nodes(X, validation, seed, memory, nodes)
@@ -148,12 +152,15 @@ def feed_from(
     test: Data | Aligned | None = None
     share = held_share(validation)
     if share:
+        if weights is not None and weights.weights is not None:
+            kept = ~held_out(0, len(data), share, seed)
+            weights = Weighted(data.take(kept), weights.weights[kept])
         data, test = data.split(share, seed=seed)
     source = InMemory(data, None if memory is None else at_once(memory))
     if validation is not None and not share:
         test = held_data(validation, source, data.row_ids, data.col_ids)
     refuse_empty(test, share)
-    return RatingsInput(source, data, test, data.shape, data.row_ids, data.col_ids)
+    return RatingsInput(source, data, test, data.shape, data.row_ids, data.col_ids, weights=weights)
 
 
 def read_by_nodes(X: Any, memory: int | None, duplicates: str) -> bool:

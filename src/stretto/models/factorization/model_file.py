@@ -47,6 +47,7 @@ _PROBLEM = (
     "negatives",
     "noise",
     "features",
+    "weights",
 )
 
 
@@ -70,6 +71,8 @@ class FittedFile:
         The ratings, in the order of those columns.
     squares : dict of ndarray
         Squared gradients.
+    mean_weight : float
+        Mean confidence of a value in training, for ranking losses.
     """
 
     parameters: dict[str, Any]
@@ -79,6 +82,7 @@ class FittedFile:
     seen_arrays: tuple[NDArray[np.int64], NDArray[np.int32]]
     values: NDArray[np.float32] | None
     squares: dict[str, NDArray[np.float32]]
+    mean_weight: float = 1.0
     _built: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
@@ -101,6 +105,7 @@ class FittedFile:
             (seen.indptr, seen.indices),
             _values_by_row(model) if values else None,
             {name: np.ascontiguousarray(a) for name, a in model.squares_.items()},
+            model._learned.mean_weight,
         )
 
     def ids(self, name: str) -> IdMap | None:
@@ -120,7 +125,8 @@ class FittedFile:
 
             from .fitted_problem import FittedProblem
 
-            units = (float(self.attributes[name]) for name in ("mean_", "scale_", "confidence_"))
+            mean, scale, confidence = (float(self.attributes[name]) for name in ("mean_", "scale_", "confidence_"))
+            units = mean, scale, confidence, self.mean_weight
             self._built["problem"] = FittedProblem(FactorizationProblem(**self.problem), *units)
         found: FittedProblem = self._built["problem"]
         return found
@@ -140,7 +146,7 @@ class FittedFile:
             arrays[_VALUES] = self.values
         for name, prefix in _IDS.items():
             arrays |= {f"{prefix}{part}": np.ascontiguousarray(a) for part, a in self.id_arrays[name].items()}
-        about = {"parameters": self.parameters, "problem": self.problem}
+        about = {"parameters": self.parameters, "problem": self.problem, "mean_weight": self.mean_weight}
         about["fitted"] = {name: self.attributes[name] for name in _PLAIN}
         maps = {name: self.attributes[name] for name in MAPS if self.attributes[name] is not None}
         for name, one in maps.items():
@@ -168,8 +174,17 @@ def read_fitted(path: str | Path, *, state: bool = True) -> FittedFile:
         attributes[name] = None if own is None else FeatureMap.loaded(_under(arrays, prefix), own)
     ids = {name: _under(arrays, prefix) for name, prefix in _IDS.items()}
     seen = arrays[_SEEN[0]], arrays[_SEEN[1]]
+    # Files of earlier versions lack the mean weight; this is it where all counts are alike.
+    weight = about.get("mean_weight", 1.0 + about["problem"]["alpha"])
     return FittedFile(
-        about["parameters"], about["problem"], attributes, ids, seen, arrays.get(_VALUES), _under(arrays, _STATE)
+        about["parameters"],
+        about["problem"],
+        attributes,
+        ids,
+        seen,
+        arrays.get(_VALUES),
+        _under(arrays, _STATE),
+        weight,
     )
 
 

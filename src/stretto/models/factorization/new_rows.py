@@ -18,7 +18,7 @@ from stretto.solvers.factorization.rated_items import RatedItems
 
 from .arguments import as_pairs, known_indices
 from .fitted_problem import FittedProblem
-from .fold_in import fold_in, mean_value
+from .fold_in import fold_in
 from .serving.explaining import explain
 from .serving.filters import item_filter
 from .serving.frames import frame_kind, list_frame
@@ -183,7 +183,7 @@ class NewRows:
         at = slice(*self._seen.indptr[row[0] : row[0] + 2])
         past, name = (self._seen.indices[at], self._values[at]), self.ids[row].tolist()[0]
         with self._runtime.open() as crew:
-            made = explain(self._served(), row, past, targets, self, crew, name, mean_value=mean_value(self._values))
+            made = explain(self._served(), row, past, targets, self, crew, name)
         return made if np.ndim(item) > 0 else made[0]
 
     @property

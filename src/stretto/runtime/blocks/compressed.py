@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,10 @@ from stretto.schedule.orders.order import Ints
 from .source import EntryArrays, EntrySource
 
 
+def _no_weights() -> NDArray[np.float32]:
+    return np.zeros(0, np.float32)
+
+
 @dataclass(frozen=True, eq=False)
 class Compressed:
     """Compressed sparse rows: row i has entries indptr[i] to indptr[i + 1], with ascending indices."""
@@ -23,12 +27,20 @@ class Compressed:
     indptr: Ints  # [m + 1]
     indices: NDArray[np.int32]  # [n]
     values: NDArray[np.float32]  # [n]
+    weights: NDArray[np.float32] = field(default_factory=_no_weights)  # [n], or length 0 where all weights are 1
     repeats: int = 0  # entries with the same pair as the one before; they are in the order of their values
 
     @property
     def counts(self) -> Ints:
         """[m] entries of each row."""
         return np.diff(self.indptr)
+
+
+class _Entries(NamedTuple):
+    rows: NDArray[Any]
+    cols: NDArray[Any]
+    values: NDArray[np.float32]
+    shape: tuple[int, int]
 
 
 def _empty(counts: NDArray[Any], entries: int) -> Compressed:
@@ -47,6 +59,17 @@ def compress(data: EntryArrays, row_counts: Ints, col_counts: Ints) -> tuple[Com
     repeats = int(order_repeats(by_row.indptr, by_row.indices, by_row.values))
     turn(by_row.indptr, by_row.indices, by_row.values, loose.indptr, np.empty(n, np.int64), loose.indices, loose.values)
     return replace(by_row, repeats=repeats), loose
+
+
+def with_weights(
+    sides: tuple[Compressed, Compressed], data: EntryArrays, weights: NDArray[np.float32]
+) -> tuple[Compressed, Compressed]:
+    """The compressed entries of data with the weights [n] of its entries; no pair may be repeated."""
+    by_row, by_col = sides
+    weights = weights.view()
+    weights.flags.writeable = False  # as the arrays of `Data` are: the kernel is compiled for these
+    own, other = compress(_Entries(data.rows, data.cols, weights, data.shape), by_row.counts, by_col.counts)
+    return replace(by_row, weights=own.values), replace(by_col, weights=other.values)
 
 
 def compress_on_disk(
@@ -92,7 +115,7 @@ def compress_on_disk(
         indices[first:last], values[first:last] = cols, numbers[order]
         repeats += int(np.count_nonzero((np.diff(rows) == 0) & (np.diff(cols) == 0)))
         disk.release_all()
-    return Compressed(indptr, indices, values, repeats)
+    return Compressed(indptr, indices, values, repeats=repeats)
 
 
 def by_rows(data: EntryArrays) -> Compressed:

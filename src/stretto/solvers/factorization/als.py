@@ -27,7 +27,7 @@ from stretto.kernels.factorization import als
 from stretto.kernels.numeric.lanes import padded
 from stretto.plan.cost import Cost
 from stretto.plan.plan import Logical, Plan, PlanSettings
-from stretto.runtime.blocks.compressed import Compressed, compress, compress_on_disk
+from stretto.runtime.blocks.compressed import Compressed, compress, compress_on_disk, with_weights
 from stretto.runtime.blocks.crew import Crew
 from stretto.runtime.blocks.job import EpochReport
 from stretto.runtime.blocks.source import EntryArrays, EntrySource, InMemory
@@ -67,6 +67,7 @@ def plan_rows(
     cg = problem.solver == "als" and problem.linear_solver == "cg"
     names += ["implicit", "linear_solver"] * (problem.solver == "als") + ["alpha"] * problem.implicit
     names += ["inner"] * (problem.solver == "ccd" or cg) + ["features"] * bool(problem.features)
+    names += ["weights"] * bool(problem.weights)
     rows, cols = straight(seen.row_counts, blocks), straight(seen.col_counts, blocks)
     order, parameters = independent(blocks), problem.parameters(*names)
     seed, profile, width = settings.seed, settings.profile, settings.width
@@ -105,6 +106,8 @@ class AlsJob:
     ) -> None:
         self.problem, self.plan, self.factors, self.crew, self.held = problem, plan, factors, crew, held
         self.items, self.repeats = len(by_row.values), by_row.repeats
+        weights = by_row.weights
+        self._total = float(weights.sum(dtype=np.float64)) if len(weights) else float(self.items)
         self._sides = (by_row, by_col)
         self.means: PriorMeans | None = None  # of side features
         width = factors.W.array.shape[1]
@@ -159,6 +162,7 @@ class AlsJob:
             data.indptr,
             data.indices,
             data.values,
+            data.weights,
             solved.array,
             fixed.array,
             gram,
@@ -185,14 +189,14 @@ class AlsJob:
     def _measure(self) -> BlockStep:
         f, data, cut = self.factors, self._sides[0], self._cut(0)
         weight = np.diff(data.indptr[cut.bounds])
-        args: tuple[Any, ...] = (cut.bounds, data.indptr, data.indices, data.values, f.W.array, f.H.array)
+        entries = (cut.bounds, data.indptr, data.indices, data.values)
         around: dict[str, Any] = {"spec": self._specs["loss"]}
         if self.means is not None:
             around |= {"after": self.means.fill, "gathers": True}
         if self.problem.implicit:
-            args += (self._grams[1], np.float32(f.confidence), self._scratch)
-            return make_step("loss", als.implicit_worker, self.plan.order, weight, *args, **around)
-        args += (f.b.array, f.c.array, np.float32(0.0))
+            args: tuple[Any, ...] = (f.W.array, f.H.array, self._grams[1], np.float32(f.confidence), self._scratch)
+            return make_step("loss", als.implicit_worker, self.plan.order, weight, *entries, *args, **around)
+        args = (*entries, data.weights, f.W.array, f.H.array, f.b.array, f.c.array, np.float32(0.0))
         return make_step("loss", als.squared_worker, self.plan.order, weight, *args, **around)
 
     def steps(self, epoch: int) -> Sequence[BlockStep]:
@@ -209,8 +213,8 @@ class AlsJob:
         if self.problem.implicit:
             found = EpochReport(total + penalty, {"train_loss": total / self.items})
         else:
-            rmse = math.sqrt(total / self.items) * unit
-            found = EpochReport((total + penalty) / self.items * unit**2, {"train_rmse": rmse})
+            rmse = math.sqrt(total / self._total) * unit
+            found = EpochReport((total + penalty) / self._total * unit**2, {"train_rmse": rmse})
         if self.held is not None:
             found.metrics.update(self.held.metrics(self.factors, "squared", self.crew))
         return found
@@ -231,10 +235,17 @@ def lay_out_als(
     seed: int,
     test: EntryArrays | None = None,
     disk: Disk | None = None,
+    weights: NDArray[np.float32] | None = None,
 ) -> AlsJob:
-    """Compress the ratings both ways and draw the initial factors; the ratings are in files if a disk is given."""
+    """Compress the ratings both ways and draw the initial factors; the ratings are in files if a disk is given.
+
+    weights : [n] of ratings in memory
+    """
     rows, cols = plan.logical.rows, plan.logical.cols
     (by_row, by_col), mean, scale = standardised(problem, plan, seen, source, disk)
+    if weights is not None:
+        assert isinstance(source, InMemory)
+        by_row, by_col = with_weights((by_row, by_col), source.data, weights)
     width = problem.rank + problem.biases
     factors = new_factors(problem, rows, cols, seen.empty, seed, crew, mean=mean, scale=scale, columns=width)
     held: HeldOut | HeldRanking | None = None

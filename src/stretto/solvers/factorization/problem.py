@@ -155,6 +155,7 @@ class FactorizationProblem:
     epochs_before: int = 0  # epochs that those factors were trained for
     before: Moments | None = None  # of earlier ratings, with which those of this fit are combined
     features: str = ""  # digest of side features
+    weights: str = ""  # digest of the weights of the ratings
     noise: float | None = None  # mean squared error of standardised ratings in an early epoch; scales penalties
 
     @property
@@ -330,6 +331,7 @@ class Factors:
     scale: float  # standard deviation of the ratings
     squares: dict[str, BlockedRows] = field(default_factory=dict)  # sums of squared gradients, for some optimizers
     confidence: float = 0.0  # confidence of implicit feedback per unit of a value
+    mean_weight: float = 1.0  # mean confidence of a value, by which ranking losses divide
 
     @property
     def biased(self) -> bool:

@@ -54,6 +54,11 @@ class _Side:
             by_visits(f"{name}_{values}", self._at, written=written, dtype="<f4", shape=(total,)),
         )
 
+    def weights(self) -> Array:
+        """Weights of the entries; without them an array of length 0."""
+        name, total = f"{self._rows}_weights", int(self._at[-1])
+        return by_visits(name, self._at, dtype="<f4", shape=(total,)) if self.problem.weights else constant(name)
+
     def factors(self, *, written: bool = True) -> Array:
         """Factors of the solved side."""
         width = padded(self.problem.rank + self.problem.biases)
@@ -81,19 +86,19 @@ def specs_als(problem: FactorizationProblem, logical: Logical, counts: tuple[Int
         rest = (here.others(), replicated("gram"), replicated(_BIASES[1 - side]), *numbers)
         rest += (constant("prior"), *map(number, more), per_worker("scratch"))
         worker = als.cg_worker if cg else als.cholesky_worker
-        arguments = (*here.entries(), here.factors(), *rest)
+        arguments = (*here.entries(), here.weights(), here.factors(), *rest)
         found[f"solve {name}"] = StepSpec(f"solve {name}", named_kernel(worker), arguments)
         if problem.implicit:
             gram = (constant("bounds"), here.factors(written=False), per_visit("partial"))
             found[f"gram {name}"] = StepSpec("gram", named_kernel(als.gram_worker), gram)
     here = _Side(problem, logical, counts[0], 0)
-    common = (*here.entries(), here.factors(written=False), here.others())
+    both = (here.factors(written=False), here.others())
     if problem.implicit:
-        loss = (*common, replicated("gram"), number("alpha"), per_worker("scratch"))
+        loss = (*here.entries(), *both, replicated("gram"), number("alpha"), per_worker("scratch"))
         found["loss"] = StepSpec("loss", named_kernel(als.implicit_worker), loss)
     else:
         biases = (here.column("b", written=False) if problem.biases else constant("b"), replicated("c"))
-        loss = (*common, *biases, number("mean"))
+        loss = (*here.entries(), here.weights(), *both, *biases, number("mean"))
         found["loss"] = StepSpec("loss", named_kernel(als.squared_worker), loss)
     return found
 

@@ -150,7 +150,7 @@ class SgdJob:
         ranked: Ranked | None = None,
     ) -> None:
         if ranked is not None:
-            factors = replace(factors, confidence=ranked.confidence)
+            factors = replace(factors, confidence=ranked.confidence, mean_weight=ranked.mean_weight)
         self.plan, self.blocks, self.factors, self.limit = plan, blocks, factors, limit
         self._problem, self.shares, self.ranked = problem, shares, ranked
         measured = follows_noise(problem) and problem.noise is None  # an earlier fit may have done it

@@ -30,7 +30,6 @@ def contributions(
     learned: FittedProblem,
     targets: NDArray[np.int32],
     crew: Crew,
-    mean: float | None = None,
 ) -> Doubles:
     """[T, n] what each of a row's n ratings adds to the score of each target, in the units of the ratings.
 
@@ -48,13 +47,11 @@ def contributions(
         Columns whose scores to explain.
     crew : Crew
         Where to run.
-    mean : float or None, default None
-        Mean value of the rows that are folded in together, for ranking losses; None: of this row.
     """
     if not len(row.values):
         return np.zeros((len(targets), 0))
     if learned.problem.ranking:
-        return _of_steps(model, row, learned, targets, crew, mean)
+        return _of_steps(model, row, learned, targets, crew)
     return _of_least_squares(model, row, learned, targets, crew)
 
 
@@ -104,7 +101,6 @@ def _of_steps(
     learned: FittedProblem,
     targets: NDArray[np.int32],
     crew: Crew,
-    mean: float | None,
 ) -> Doubles:
     """Of ranking losses: every step that folds the row in is made for one of its values."""
     count, n = len(targets), len(row.values)
@@ -114,7 +110,7 @@ def _of_steps(
     H = model.H.astype(np.float64)
     along = np.stack([(H * H[j]).sum(axis=1) for j in targets.tolist()])
     parts = np.zeros((count * n, 2))
-    fold_in_ranking(model, copies, learned, crew, mean=mean, traced=(along, parts))
+    fold_in_ranking(model, copies, learned, crew, traced=(along, parts))
     return np.asarray(parts.sum(axis=1).reshape(count, n))
 
 
@@ -126,8 +122,6 @@ def explain(
     owner: Any,
     crew: Crew,
     user: Any,
-    *,
-    mean_value: float | None = None,
 ) -> list[Explanation]:
     """Explanations of some items for one row of the model.
 
@@ -147,13 +141,11 @@ def explain(
         Where to run.
     user : int or str
         Id of the row.
-    mean_value : float or None, default None
-        Mean value of the rows that were folded in together; None: of this row.
     """
     order = np.argsort(past[0], kind="stable")
     indices, values = past[0][order].astype(np.int32), past[1][order].astype(np.float32)
     compressed = Compressed(np.array([0, len(indices)], np.int64), indices, values)
-    parts = contributions(model, compressed, owner._learned, targets, crew, mean_value)
+    parts = contributions(model, compressed, owner._learned, targets, crew)
     scores = predict(model, np.repeat(row, len(targets)), targets, crew)
     items, wanted = names(indices, owner.item_ids_), names(targets, owner.item_ids_).tolist()
     made = []
