@@ -1,4 +1,4 @@
-"""Logistic regression with an L2 penalty and sparse rows: the optimum, its true duality gap, the same bits everywhere."""
+"""Logistic regression with an L2 penalty, by sparse rows: the optimum, its duality gap, the same bits everywhere."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ the rows once: a row is multiplied with the direction, and adds its part of the 
 products of columns are needed, and no copy of X by columns.
 
 The gradient of the quadratic model at its approximate minimum, in the norm of the penalty, is what the step would leave
-of the duality gap if the model were exact. So the iterations end where that is a small share of the gap before the
+of the duality gap if the model were exact. So the iterations end where that is a small share of what it is before the
 step, or of the gap that is wanted.
 """
 
@@ -21,7 +21,6 @@ from stretto.kernels.numeric.vector import get, put
 from .logistic_step import (
     BEND,
     DRIFT,
-    GAP,
     INVERSE,
     KNOWN,
     LEAN,
@@ -47,8 +46,8 @@ from .logistic_step import (
 CURVE = DRIFT  # row of `small`: squares of the columns under the curvatures
 # numbers[KNOWN]: the gradients are those at β = 0; gradients, and means under the curvatures, are those at the point.
 _ZERO, _ALL = 1.0, 2.0
-_MOST = 200  # iterations of a step
-_FORCING = 0.05  # share of the gap that a step may leave to the next one
+_MOST = 150  # iterations of a step; where more are needed, working sets take less time
+_FORCING = 0.02  # share of the gradient's square that a step may leave to the next one
 _ENOUGH = 0.3  # share of the wanted gap that a step may leave
 
 
@@ -134,17 +133,19 @@ def _apply(indptr, indices, values, d, shift, pair, out):
 def _solve(indptr, indices, values, norm, l2, enough, vectors, small, pair, out):
     """A step towards the minimum of the quadratic model: small[STEP] and vectors[WAY]; return the iterations made.
 
-    enough : Σ residual² / l2 at which it ends. pair [2 p or more], out [n]: scratch.
+    enough : ½ Σ residual² / l2 at which it ends. pair [2 p or more], out [n]: scratch.
     """
     p, n = norm.shape[0], out.shape[0]
     step, left, curve, mean, way = small[STEP], small[Q], small[INVERSE], small[LEAN], vectors[WAY]
-    size = 0.0
+    size, first = 0.0, 0.0
     for j in range(p):
         step[j] = 0.0
         # A constant column stays.
         curve[j] = small[CURVE, j] + l2[j] if norm[j] > 0.0 else np.inf
         pair[2 * j] = left[j] / curve[j]
         size += left[j] * pair[2 * j]
+        first += left[j] * left[j] / (l2[j] if l2[j] > 0.0 else curve[j])
+    enough = max(2.0 * enough, _FORCING * first)
     for i in range(n):
         way[i] = 0.0
     made = 0
@@ -192,7 +193,7 @@ def fit(
     l1 [p] is zero. `vectors` and numbers[: KNOWN + 1] hold the state at coef [p], the start and the solution. Results
     in `numbers`; column [p] is 0 … p − 1; `small`, work [4 p] and out [n] are scratch.
     """
-    p = coef.shape[0]
+    p, hard = coef.shape[0], False
     numbers[STEPS], numbers[WORK], numbers[STALLED] = 0.0, 0.0, 0.0
     while True:
         if numbers[KNOWN] == 0.0:
@@ -201,15 +202,13 @@ def fit(
             _start(mean, norm, mass, vectors, small)
         done, wanted = ended(y, weight, l1, l2, goal, share, least, steps, coef, vectors, small, numbers)
         numbers[KNOWN] = _ALL
-        if done:
+        if done or hard:
+            numbers[STALLED] = 1.0 if hard else numbers[STALLED]
             return
         for j in range(p):
-            small[Q, j] = small[PULL, j] - l2[j] * coef[j]
-        enough = 2.0 * max(_FORCING * numbers[GAP], _ENOUGH * wanted)
+            small[UNIT, j] = small[Q, j] = small[PULL, j] - l2[j] * coef[j]
         turn, slope = shift_of(numbers), -shift_of(numbers) * numbers[PULLED]
-        for j in range(p):
-            small[UNIT, j] = small[Q, j]
-        numbers[WORK] += _solve(indptr, indices, values, norm, l2, enough, vectors, small, work, out)
+        made = _solve(indptr, indices, values, norm, l2, _ENOUGH * wanted, vectors, small, work, out)
         for j in range(p):
             step = small[STEP, j]
             small[B, j] = coef[j] + step
@@ -218,8 +217,10 @@ def fit(
         t = search_line(
             y, weight, intercept, l1, l2, turn, slope, 1.0, coef, vectors, small, column, p, numbers
         )  # fmt: skip
+        numbers[WORK] += made
         numbers[KNOWN] = 0.0
         if t == 0.0:
             numbers[STALLED] = 1.0
             return
         numbers[STEPS] += 1.0
+        hard = hard or made == _MOST

@@ -38,8 +38,8 @@ NEWTON = (
     "descent and Cholesky factors, then the duality gap over all; one thread for the whole fit"
 )
 BY_ROWS = (
-    "Newton steps: a quadratic model of the loss for all features, minimised by conjugate gradients over the rows, then "
-    "the duality gap; one thread for the whole fit"
+    "Newton steps: a quadratic model of the loss for all features, minimised by conjugate gradients over the rows, "
+    "then the duality gap; one thread for the whole fit"
 )
 # Parameters that never change a result, or that the plan contains in another form.
 _ELSEWHERE = {"n_jobs", "runtime", "verbose", "warm_start", "random_state", "profile", "cv", "schedule"}

@@ -57,9 +57,7 @@ class _Progress:
 class FewFeaturesSolver:
     """A solver for one problem of logistic regression at any number of penalties. smooth: none of these is L1"""
 
-    def __init__(
-        self, problem: RegressionProblem, crew: Crew, *, profile: str = "exact", smooth: bool = False
-    ) -> None:
+    def __init__(self, problem: RegressionProblem, crew: Crew, *, profile: str = "exact", smooth: bool = False) -> None:
         if uniform(problem.weight):
             problem = replace(problem, weight=np.array(problem.weight))
         self.problem, self.crew, self.profile = problem, crew, profile
