@@ -76,6 +76,16 @@ class Browser:
     def type(self, text: str) -> None:
         self.page.keyboard.insert_text(text)
 
+    def faults(self) -> list[tuple[str, list[str]]]:
+        """Serious faults of accessibility: the rule, and the elements that break it."""
+        import axe_core_python  # type: ignore[import-untyped]
+
+        script = Path(axe_core_python.__file__).with_name("axe.min.js").read_text(encoding="utf-8")
+        self.page.evaluate(script)
+        found = self.page.evaluate("async () => (await axe.run()).violations")
+        serious = [one for one in found if one["impact"] in ("serious", "critical")]
+        return [(one["id"], [node["html"] for node in one["nodes"]]) for one in serious]
+
     def prefers(self, scheme: str) -> None:
         """Ask for the "dark" or the "light" theme."""
         self.page.emulate_media(color_scheme=scheme)

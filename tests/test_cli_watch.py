@@ -29,7 +29,7 @@ def test_runs_are_listed(runs: Path) -> None:
     said = stretto("runs", runs)
     assert said.code == 0
     assert "6 of 6" in said.out
-    found = json.loads(stretto("runs", runs, "--json").out)
+    found = json.loads(stretto("runs", runs, "--json").out)["runs"]
     assert [(one["name"], one["status"], one["epochs"]) for one in found] == [("one", "done", 6), ("two", "stopped", 3)]
     assert found[0]["last"]["objective"] == pytest.approx(8 / 6)
 

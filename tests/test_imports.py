@@ -243,7 +243,7 @@ BELOW: dict[str, set[str]] = {
     "programs": {"runtime", "plan", "schedule", "state", "data", "kernels", "observe"},
     "tables": {"plan", "runtime", "store", "consistency", "comm", "keyed"},
     "tasks": {"solvers", "tables", "runtime", "plan", "schedule", "consistency", "state"},
-    "memory": {"kernels", "paths"},
+    "memory": {"kernels", "observe", "paths"},
     "testing": {"loops", "runtime", "store", "consistency", "comm", "kernels", "keyed"},
     "runtime": {"plan", "schedule", "store", "consistency", "comm", "state", "data", "kernels", "observe", "paths"},
     "plan": {"schedule", "data", "kernels"},

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from stretto.observe.page.findings import busy, findings
+from stretto.observe.page.findings import busy, findings, waited_for
 
 
 def made(**changes: Any) -> dict[str, Any]:
@@ -31,6 +31,34 @@ def texts(state: dict[str, Any]) -> str:
 
 def test_nothing_stands_out() -> None:
     assert findings(made()) == []
+
+
+def test_whom_a_worker_waits_for() -> None:
+    visits = [[0, 0, 0, 0, 0, 10], [1, 1, 1, 0, 0, 40], [2, 2, 2, 0, 0, 5]]  # worker, row block, column block, …
+    visits += [[0, 1, 0, 0, 40, 10], [2, 2, 0, 0, 50, 1], [1, 5, 5, 0, 60, 40]]
+    state = made(lanes={"epoch": 5, "dropped": 0, "visits": visits})
+    assert waited_for(state, 0) == {1: 30 + 50}  # for its row block, then for its end
+    assert waited_for(state, 2) == {0: 45, 1: 49}
+    assert waited_for(state, 1) == {}
+    assert "worker 2 the most with 94%, mostly for worker 1" in texts(state)
+
+
+def test_workers_of_tables_that_wait() -> None:
+    clocks = {"waits": [41.0, 3.0, 40.0], "seconds": 100.0, "bound": 2}
+    assert "Worker 0 waited 41% of the time for slower ones; worker 1 is the slowest and waited 3%" in texts(
+        made(clocks=clocks)
+    )
+    assert "All workers waited 30% of the time or more, worker 0 41%" in texts(
+        made(clocks=clocks | {"waits": [41.0, 30.0]})
+    )
+    assert texts(made(clocks=clocks | {"waits": [10.0, 3.0]})) == ""
+    assert texts(made(clocks=clocks | {"waits": []})) == ""
+
+
+def test_a_step_that_takes_more_than_its_budget() -> None:
+    memory = {"measured": 110, "budget": 100}
+    assert "A step took 10.0% more memory than the budget" in texts(made(memory=memory))
+    assert texts(made(memory=memory | {"measured": None})) == ""
 
 
 WAITING = {"epoch": 5, "dropped": 0, "visits": [[0, 0, 0, 0, 0, 100], [1, 0, 1, 0, 0, 20]]}

@@ -53,8 +53,8 @@ def _run(what: Any, **options: Any) -> Any:
     verbose : int, default 0
         Program: 0 quiet, 1 a progress bar, 2 a line for every evaluation.
     session : Session or None, default None
-        Program: where to record the run, when to save checkpoints and whether to resume, as for estimators; in place of
-        checkpoint, checkpoint_every and resume.
+        Where to record the run, whether to show its page, and who listens. Of a program also when to save checkpoints
+        and whether to resume, as for estimators; in place of checkpoint, checkpoint_every and resume.
     check_every : int or None, default None
         Program: rounds between two checks that `update` depends on its arguments alone: one job is updated twice on
         every part and both calls must give the same bits. None: in round 1, where an update takes less than 50 ms. 0:

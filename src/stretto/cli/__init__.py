@@ -30,6 +30,7 @@ from .commands import (
     watch,
 )
 from .errors import Command, RootGroup, debugging
+from .json_output import with_json
 
 app = typer.Typer(
     name="stretto",
@@ -44,21 +45,21 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(train.app, name="train")
-app.command("recommend", cls=Command, epilog=recommend.EXAMPLES)(recommend.recommend)
-app.command("evaluate", cls=Command, epilog=evaluate.EXAMPLES)(evaluate.evaluate)
-app.command("topics", cls=Command, epilog=topics.EXAMPLES)(topics.topics)
-app.command("sweep", cls=Command, epilog=sweep.EXAMPLES)(sweep.sweep)
-app.command("infer", cls=Command, epilog=infer.EXAMPLES)(infer.infer)
-app.command("resume", cls=Command, epilog=resume.EXAMPLES)(resume.resume)
-app.command("runs", cls=Command, epilog=runs.RUNS_EXAMPLES)(runs.runs)
-app.command("compare", cls=Command, epilog=runs.COMPARE_EXAMPLES)(runs.compare)
-app.command("dashboard", cls=Command, epilog=watch.DASHBOARD_EXAMPLES)(watch.dashboard)
-app.command("report", cls=Command, epilog=watch.REPORT_EXAMPLES)(watch.report)
-app.command("info", cls=Command, epilog=files.INFO_EXAMPLES)(files.info)
-app.command("generate", cls=Command, epilog=files.GENERATE_EXAMPLES)(files.generate)
-app.command("explain", cls=Command, epilog=explain.EXAMPLES)(explain.explain)
-app.command("simulate", cls=Command, epilog=simulate.EXAMPLES)(simulate.simulate)
-app.command("warmup", cls=Command, epilog=warmup.EXAMPLES)(warmup.warmup)
+app.command("recommend", cls=Command, epilog=recommend.EXAMPLES)(with_json(recommend.recommend))
+app.command("evaluate", cls=Command, epilog=evaluate.EXAMPLES)(with_json(evaluate.evaluate))
+app.command("topics", cls=Command, epilog=topics.EXAMPLES)(with_json(topics.topics))
+app.command("sweep", cls=Command, epilog=sweep.EXAMPLES)(with_json(sweep.sweep))
+app.command("infer", cls=Command, epilog=infer.EXAMPLES)(with_json(infer.infer))
+app.command("resume", cls=Command, epilog=resume.EXAMPLES)(with_json(resume.resume))
+app.command("runs", cls=Command, epilog=runs.RUNS_EXAMPLES)(with_json(runs.runs))
+app.command("compare", cls=Command, epilog=runs.COMPARE_EXAMPLES)(with_json(runs.compare))
+app.command("dashboard", cls=Command, epilog=watch.DASHBOARD_EXAMPLES)(with_json(watch.dashboard))
+app.command("report", cls=Command, epilog=watch.REPORT_EXAMPLES)(with_json(watch.report))
+app.command("info", cls=Command, epilog=files.INFO_EXAMPLES)(with_json(files.info))
+app.command("generate", cls=Command, epilog=files.GENERATE_EXAMPLES)(with_json(files.generate))
+app.command("explain", cls=Command, epilog=explain.EXAMPLES)(with_json(explain.explain))
+app.command("simulate", cls=Command, epilog=simulate.EXAMPLES)(with_json(simulate.simulate))
+app.command("warmup", cls=Command, epilog=warmup.EXAMPLES)(with_json(warmup.warmup))
 
 
 def _version(asked: bool) -> None:

@@ -19,6 +19,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from stretto.errors import StrettoError
 
+from . import json_output
 from .output import complain, warn
 from .wording import as_typed
 
@@ -26,6 +27,7 @@ FAILED, STOPPED = 2, 130
 _DEBUG = "STRETTO_DEBUG"
 _INSIDE_A_PARAGRAPH = re.compile(r"(?<!\n)\n[ \t]*(?=[^\s])")
 _TAG = re.compile(r"(?<!\\)\[(?=[a-zA-Z#/@])")  # rich reads this as the beginning of markup
+_WRONG_USAGE: Any = typer.BadParameter.__mro__[1]  # its base: unknown options and missing arguments as well
 _state: dict[str, Any] = {"debug": False, "command": None}  # command: the context of the one that runs
 
 
@@ -41,16 +43,43 @@ def in_options(message: str, of: tuple[str, ...] = ()) -> str:
     context = _state["command"]
     if context is None:
         return message
+    path, command = path_of(context), context.command
+    if of:
+        context = context.find_root()
+        path, command = " ".join(of), context.command
+        for name in of:
+            command = command.get_command(context, name)
+    text = as_typed(message, command, path)
+    return text if of else _with_source(text, _state["command"])
+
+
+def path_of(context: Any) -> str:
+    """How the command of a context is called, such as "train mf"."""
     path: list[str] = []
-    command = context.command
     while context.parent is not None:
         path.insert(0, context.info_name)
         context = context.parent
-    if of:
-        path, command = list(of), context.command
-        for name in of:
-            command = command.get_command(context, name)
-    return as_typed(message, command, " ".join(path))
+    return " ".join(path)
+
+
+def running_command() -> Any:
+    """The context of the command that runs; None outside one, and where the user's own code runs."""
+    return _state["command"]
+
+
+def _with_source(message: str, context: Any) -> str:
+    """The message, with the file that an option it names was taken from."""
+    file, names = context.meta.get("stretto.config", (None, ()))
+    given = [
+        one.opts[0]
+        for one in context.command.params
+        if one.name in names
+        and context.get_parameter_source(one.name).name == "DEFAULT_MAP"
+        and any(re.search(rf"{re.escape(text)}(?![\w-])", message) for text in one.opts if text.startswith("--"))
+    ]
+    if not given:
+        return message
+    return f"{message} ({', '.join(given)} {'is' if len(given) == 1 else 'are'} set in {file})"
 
 
 def in_python() -> None:
@@ -111,6 +140,13 @@ class RootGroup(CommandGroup):
         names = super().list_commands(ctx)
         return sorted(names, key=lambda name: name != "train")
 
+    def parse_args(self, ctx: Any, args: list[str]) -> Any:
+        """Note whether --json was typed: errors of other options must know it."""
+        typed = args[: args.index("--")] if "--" in args else args
+        json_output.begin("--json" in typed)
+        self._typed = typed
+        return super().parse_args(ctx, args)
+
     def invoke(self, ctx: Any) -> Any:
         _state.update(debug=False, command=None)
         with warnings.catch_warnings():
@@ -128,23 +164,52 @@ class RootGroup(CommandGroup):
 
         try:
             with raising_ctrl_c():
-                return super().invoke(ctx)
+                found = super().invoke(ctx)
+            json_output.close(self._running())
+            return found
+        except typer.Exit:
+            json_output.close(self._running())
+            raise
         except KeyboardInterrupt:
             typer.echo("stopped", err=True)
+            self._failed("KeyboardInterrupt", "stopped", STOPPED)
             raise typer.Exit(STOPPED) from None
+        except _WRONG_USAGE as error:  # typer prints it
+            file, names = ("", ()) if error.ctx is None else error.ctx.meta.get("stretto.config", ("", ()))
+            if getattr(getattr(error, "param", None), "name", None) in names:
+                error.message += f" (it is set in {file})"
+            self._failed("UsageError", error.format_message(), FAILED)
+            raise
         except (StrettoError, OSError, MemoryError) as error:
             # A reader that went away (`stretto … | head`) is no error of ours; typer ends quietly then.
             if debugging() or isinstance(error, BrokenPipeError):
                 raise
             if isinstance(error, StrettoError):
-                complain(in_options(str(error)))
+                message = in_options(str(error))
             elif isinstance(error, OSError):
-                complain(_os_error(error))
+                message = _os_error(error)
             else:
-                complain(
-                    in_options(
-                        "not enough memory; stream the file with memory=, use less data or a smaller model "
-                        "(n_components=), or a machine with more"
-                    )
+                message = in_options(
+                    "not enough memory; stream the file with memory=, use less data or a smaller model "
+                    "(n_components=), or a machine with more"
                 )
+            complain(message)
+            self._failed(type(error).__name__, message, FAILED)
             raise typer.Exit(FAILED) from None
+
+    def _failed(self, kind: str, message: str, code: int) -> None:
+        json_output.close(self._running(), {"kind": kind, "message": message, "exit_code": code})
+
+    def _running(self) -> str:
+        """The command that was typed, such as "train mf"; as far as it is one."""
+        path: list[str] = []
+        group: Any = self
+        for word in self._typed:
+            group = getattr(group, "commands", {}).get(word)
+            if group is None:
+                if path:
+                    break
+                group = self
+                continue
+            path.append(word)
+        return " ".join(path)

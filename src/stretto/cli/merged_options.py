@@ -79,9 +79,11 @@ class MergedOptions:
         if named is None and fits:
             return fits[0]
         command = next(iter(self.commands)) if named is None else named
-        strange = [f"--{name.replace('_', '-')}" for name in given if name not in self._defaults[command]]
-        if strange:
-            others = " and ".join(other for other in self.commands if other != command)
+        unknown = [name for name in given if name not in self._defaults[command]]
+        if unknown:
+            strange = [f"--{name.replace('_', '-')}" for name in unknown]
+            owners = [other for other in self.commands if all(name in self._defaults[other] for name in unknown)]
+            others = " and ".join(owners) or "several models"
             raise DataError(f"{', '.join(strange)} is an option of {others}, not of {command}; leave it out")
         return command
 

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Sequence
 
 import typer
 
+from .json_output import wanted
+
 
 def on_terminal() -> bool:
     """Whether output goes to a terminal: progress bars are for terminals, lines for pipes and logs."""
@@ -15,8 +17,8 @@ def on_terminal() -> bool:
 
 
 def say(text: str) -> None:
-    """Print results on stdout."""
-    typer.echo(text)
+    """Print results on stdout; with --json on stderr."""
+    typer.echo(text, err=wanted())
 
 
 def warn(message: str) -> None:
@@ -36,6 +38,10 @@ _NAMES = {
     "log_likelihood": "log-likelihood",
     "held_perplexity": "held-out perplexity",
     "test_ndcg10": "test NDCG@10",
+    "train_r2": "train R²",
+    "test_r2": "test R²",
+    "train_log_loss": "train log loss",
+    "test_log_loss": "test log loss",
 }
 
 
@@ -47,6 +53,8 @@ def metric_name(key: str) -> str:
     if key in _NAMES:
         return _NAMES[key]
     part, _, name = key.partition("_")
+    if not name:
+        return key
     ranked = re.fullmatch(r"([a-z_]+?)(\d+)", name)
     if ranked is not None:
         return f"{part} {ranked[1]}@{ranked[2]}"
@@ -56,7 +64,12 @@ def metric_name(key: str) -> str:
 def table(
     title: str | None, heads: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: Sequence[str] = ()
 ) -> None:
-    """Print a table, under its title if it has one; columns named in `numbers` are set to the right."""
+    """Print a table, under its title if it has one; columns named in `numbers` are set to the right.
+
+    With --json nothing is printed: the document holds what the table would.
+    """
+    if wanted():
+        return
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text

@@ -14,6 +14,7 @@ from stretto.atomic import replacing
 from stretto.data.records.ids import IdMap
 from stretto.errors import DataError
 
+from .json_output import answer
 from .output import say, table
 
 if TYPE_CHECKING:
@@ -96,10 +97,21 @@ def _print(title: str, items: list[Any], scores: list[float], head: str, what: s
     table(title, ("", what, head), rows, numbers=("", head))
 
 
+def _answer(kind: str, names: list[Any], found: NDArray[Any], scores: NDArray[Any]) -> None:
+    """The facts for --json. found, scores [names, n]; a score that is not finite: there is none."""
+    lists = [
+        [{"id": one, "score": score} for one, score in zip(*pair, strict=True) if np.isfinite(score)]
+        for pair in zip(found.tolist(), scores.tolist(), strict=True)
+    ]
+    results = [{"for": name, "found": rows} for name, rows in zip(names, lists, strict=True)]
+    answer(kind=kind, results=results, users=len(names), items=sum(map(len, lists)))
+
+
 def print_best(model: Recommender, rows: NDArray[np.int32], n: int, filters: dict[str, Any]) -> None:
     """A table for each user."""
     users = _ids(model.user_ids_, rows)
     items, scores = model.recommend(users, n, **filters)
+    _answer("recommendations", users.tolist(), items, scores)
     for user, best, score in zip(users.tolist(), items.tolist(), scores.tolist(), strict=True):
         _print(f"for user {user}", best, score, "score")
 
@@ -110,6 +122,7 @@ def print_similar(model: Recommender, names: list[str], n: int, *, users: bool) 
     ids, count = (model.user_ids_, len(model.user_factors_)) if users else (model.item_ids_, len(model.item_factors_))
     at = _ids(ids, _indices(ids, names, count, what))
     found, scores = (model.similar_users if users else model.similar_items)(at, n)
+    _answer(f"similar {what}s", at.tolist(), found, scores)
     for name, best, score in zip(names, found.tolist(), scores.tolist(), strict=True):
         _print(f"like {what} {name}", best, score, "cosine", what)
 
@@ -123,6 +136,25 @@ def print_why(model: Recommender, run: Path, users: list[str], item: str) -> Non
     user, wanted = _ids(model.user_ids_, rows).tolist()[0], _ids(model.item_ids_, cols).tolist()[0]
     ratings = None if model.has_ratings else _rated(model, run, int(rows[0]))
     found = model.explain_recommendation(user, wanted, ratings=ratings)
+    answer(
+        kind="why",
+        users=1,
+        items=1,
+        why={
+            "user": user,
+            "item": wanted,
+            "score": float(found.score),
+            "mean": float(found.mean),
+            "item_bias": float(found.item_bias),
+            "rest": float(found.rest),
+            "contributions": [
+                {"item": item, "rated": rated, "adds": adds}
+                for item, rated, adds in zip(
+                    found.items.tolist(), found.values.tolist(), found.contributions.tolist(), strict=True
+                )
+            ],
+        },
+    )
     lines = [("mean of all ratings", "", found.mean), (f"bias of item {wanted}", "", found.item_bias)]
     past = list(zip(found.items.tolist(), found.values.tolist(), found.contributions.tolist(), strict=True))
     shown = past if len(past) <= _WHY else past[: _WHY // 2] + past[-_WHY // 2 :]
@@ -170,6 +202,7 @@ def write(model: Recommender, rows: NDArray[np.int32], n: int, to: Path, filters
             items, scores = model.recommend(users, n, **filters)
             _write_arrays(fresh, to.suffix, users, items, scores)
             found = np.isfinite(scores).sum(axis=1)
+    answer(kind="file", file=str(to), users=int(np.count_nonzero(found)), items=int(found.sum()))
     say(f"{to}: {_counted(found, n)}")
 
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-from stretto.observe.events import CheckpointSaved, EpochDone, Event, PlanMade, RunStarted, Warned
+from stretto.observe.events import CheckpointSaved, EpochDone, Event, PlanMade, RunEnded, RunStarted, Warned
+from stretto.text import plural
 
+from .options_file import OPTIONS, write_options
 from .output import metric_name, say, warn
 
 
@@ -17,6 +21,7 @@ class SummaryListener:
         self.started = False
         self.saved: CheckpointSaved | None = None
         self.last: EpochDone | None = None
+        self.status: str | None = None  # how the run ended
 
     def __call__(self, event: Event, /) -> None:
         if isinstance(event, RunStarted):
@@ -25,27 +30,40 @@ class SummaryListener:
             self.saved = event
         elif isinstance(event, EpochDone):
             self.last = event
+        elif isinstance(event, RunEnded):
+            self.status = event.status
         elif isinstance(event, Warned) and self.warnings:
             warn(event.message)
+
+
+class OptionsWriter:
+    """A listener that writes the options of a run into its folder when the run starts."""
+
+    def __init__(self, folder: Path, options: Mapping[str, Any]) -> None:
+        self.folder, self.options = folder, options
+
+    def __call__(self, event: Event, /) -> None:
+        if isinstance(event, RunStarted):
+            write_options(self.folder / OPTIONS, self.options)
 
 
 class EpochPrinter:
     """A listener that prints one line for each epoch, at once; with verbose ≥ 2 the plan too.
 
-    unit: what an epoch passes over.
+    unit: what an epoch passes over. step: the name of an epoch.
     """
 
-    def __init__(self, verbose: int = 1, unit: str = "ratings") -> None:
-        self.verbose, self.unit = verbose, unit
+    def __init__(self, verbose: int = 1, unit: str = "ratings", step: str = "epoch") -> None:
+        self.verbose, self.unit, self.step = verbose, unit, step
 
     def __call__(self, event: Event, /) -> None:
         if isinstance(event, PlanMade) and self.verbose > 1:
             say(event.text)
         elif isinstance(event, EpochDone):
-            say(epoch_line(event, self.unit))
+            say(epoch_line(event, self.unit, self.step))
 
 
-def epoch_line(event: EpochDone, unit: str = "ratings") -> str:
+def epoch_line(event: EpochDone, unit: str = "ratings", step: str = "epoch") -> str:
     """The line that reports an epoch.
 
     >>> epoch_line(EpochDone(0.0, 3, 20, 0.5, 1_000_000, 0.71, {"train_rmse": 0.84}))
@@ -60,15 +78,18 @@ def epoch_line(event: EpochDone, unit: str = "ratings") -> str:
     width = len(str(event.epochs))
     metrics = "".join(f"  {metric_name(key)} {value:.4f}" for key, value in event.metrics.items())
     speed = event.items / max(event.seconds, 1e-9) / 1e6
-    where = f"epoch {event.epoch:>{width}}/{event.epochs}"
+    where = f"{step} {event.epoch:>{width}}/{event.epochs}"
     objective = "" if unit == "tokens" else f"  objective {event.objective:.4f}"
     return f"{where}{objective}{metrics}  {speed:.1f} M {unit}/s"
 
 
-def summary(model: Any, last: EpochDone | None, seconds: float, unit: str = "ratings") -> str:
+def summary(model: Any, last: EpochDone | None, seconds: float, unit: str = "ratings", step: str = "epoch") -> str:
     """The end of a run in two lines."""
     plan = model.plan_
-    what = f"{model.n_iter_} epochs of {plan.cost.entries:,} {unit}, {seconds:.1f} s in all; plan {plan.fingerprint}"
+    done = max(model.n_iter_) if hasattr(model.n_iter_, "__len__") else model.n_iter_
+    what = (
+        f"{done} {plural(step, done)} of {plan.cost.entries:,} {unit}, {seconds:.1f} s in all; plan {plan.fingerprint}"
+    )
     lines = [f"trained     {what}"]
     if last is not None:
         found = last.metrics or {"objective": last.objective}

@@ -17,11 +17,12 @@ import shlex
 from typing import Any
 
 # What the command line calls by another name than Python.
-_ALIASES = {
+ALIASES = {
     "random_state": ("seed",),
     "n_jobs": ("workers",),
     "n_components": ("topics", "rank"),
-    "max_iter": ("epochs",),
+    "max_iter": ("epochs", "max_iter"),
+    "fit_intercept": ("intercept",),
     "l2_regularization": ("reg",),
     "bias_l2_regularization": ("bias_reg",),
     "doc_topic_prior": ("alpha",),
@@ -34,8 +35,8 @@ _ALIASES = {
 # Arguments of readers and estimators that a message may advise although no command has them.
 PYTHON_ONLY = frozenset(["raw_ids", "map_ids", "shape", "unknown", "labels", "fit_within"])
 _VALUE = r""""[^"]*"|'[^']*'|\([^()]*\)|-?[A-Za-z0-9_.]+"""
-_OPTION = re.compile(rf"(?<![\w.\-])([a-z][a-z_]*)=(?![=\w\"'(-])|(?<![\w.\-])([a-z][a-z_]*)=({_VALUE})")
-_MUST = re.compile(rf"\b({'|'.join(_ALIASES)})(?= must be )")  # "n_components must be a whole number"
+_OPTION = re.compile(rf"(?<![\w.\-])([A-Za-z][a-z_0-9]*)=(?![=\w\"'(-])|(?<![\w.\-])([A-Za-z][a-z_0-9]*)=({_VALUE})")
+_MUST = re.compile(r"(?:(?<=: )|^)(\w+)(?= must be )")  # "MatrixFactorization: n_components must be a whole number"
 _IN_A_CALL = re.compile(r"\w\([^()]*$")  # code to be typed in Python, such as frame.melt("user", value_name="rating")
 
 
@@ -78,7 +79,7 @@ def as_typed(message: str, command: Any, path: str) -> str:
 
 def _option(name: str, options: dict[str, Any]) -> Any:
     """What a command calls a parameter of Python; None where it has no option for it."""
-    return next((options[own] for own in _ALIASES.get(name, (name,)) if own in options), None)
+    return next((options[own] for own in ALIASES.get(name, (name,)) if own in options), None)
 
 
 def reading_options() -> frozenset[str]:

@@ -29,6 +29,7 @@ from .multi_device.mesh import MultiDeviceReport, distribute
 from .options import StepOptions, StepSource
 from .planner.planner import PlannerSettings
 from .planning import capture, planned
+from .report.recorded import StepListener, check_session
 from .report.report import Report
 from .run.cuda_device import CudaDevice
 from .run.devices import Device, PlainDevice
@@ -52,6 +53,7 @@ def step(
     chunks: Chunks = None,
     record: bool = True,
     compile: bool = False,
+    session: Any = None,
     **settings: Any,
 ) -> Step | HookedStep:
     """Plan any step function for a memory budget; call the result as `loss = step(batch)`.
@@ -87,6 +89,8 @@ def step(
         Record the third step on a GPU as CUDA graphs and replay it from then on. False: call every operation.
     compile : bool, default False
         Fuse small operations between large ones with Inductor before planning. Equal up to rounding.
+    session : Session or None, default None
+        Where to record plans and what steps really take, and whether to show the page; until `close()`.
     **settings
         Further settings: swap, recompute and place (bool), order, partition and distance.
 
@@ -115,6 +119,7 @@ def step(
     >>> loss = step(torch.ones(8, 4))
     >>> step.close()
     """
+    check_session(session)
     place = _device(device)
     check_chunks(chunks)
     wanted = _settings(budget, host_budget, policy, settings)
@@ -122,6 +127,9 @@ def step(
     try:
         check_kinds(modules, optimizers)
         made = Step(StepSource(train_step, modules, optimizers, batch, place.torch), wanted, place, options)
+        if session is not None:
+            config = {"program": "memory", "budget": wanted.budget, "policy": policy, "device": str(place.torch)}
+            made.report_to(StepListener(session, config))
     except CannotCapture as error:
         _LOG.warning("the step is not planned; it keeps activations on the host instead: %s", error)
         return HookedStep(train_step, str(error), wanted.budget, place, modules, optimizers)

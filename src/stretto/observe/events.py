@@ -15,7 +15,7 @@ module of this package reads a clock.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Literal, Protocol
@@ -118,6 +118,77 @@ class ScheduleChosen:
 
 
 @dataclass(frozen=True, slots=True)
+class ClocksMeasured:
+    """How far the workers of a run over tables are, and how old the rows were that they have read so far."""
+
+    time: float
+    seconds: float  # of the run; virtual where time is
+    rule: str  # such as "SSP(s=2)"
+    bound: int | None  # clocks that a read may be behind; None: any number
+    clocks: Sequence[int] = ()  # of each worker; on a cluster while it runs, the lowest of each node
+    staleness: Sequence[int] = ()  # rows read that were 0, 1, … clocks behind their reader; the last: that or more
+    waits: Sequence[float] = ()  # seconds that each worker has waited for others
+    spread: Sequence[tuple[float, int, int]] = ()  # (seconds, lowest, highest clock) over the run; at its end
+
+
+@dataclass(frozen=True, slots=True)
+class LinksMeasured:
+    """What a run over tables has sent so far between its nodes."""
+
+    time: float
+    seconds: float  # of the run; virtual where time is
+    policy: str  # such as "Managed(budget='100Mbit', …)"
+    budget: float | None  # bytes per second that a node may send between clocks; None: no limit
+    links: Sequence[tuple[int, int, int]]  # from node, to node, bytes; −1, −1 for all links that are not listed
+    reasons: Mapping[str, int]  # bytes by what they were sent for
+    limits: Sequence[tuple[int, int, float]] = ()  # from node, to node, bytes per second: budgets of single links
+    rank: str = ""  # what is sent first between clocks
+    first: Sequence[tuple[str, int, int]] = ()  # table, row, how often it was sent: the rows sent most; at the end
+
+
+@dataclass(frozen=True, slots=True)
+class StageDone:
+    """A stage of a task ended."""
+
+    time: float
+    seconds: float  # of the task when it ended; virtual where time is
+    unit: str
+    width: int  # workers
+    nodes: int
+    took: float  # seconds of the stage itself
+    iterations: int
+    reason: str  # why it had this width
+    value: float | None = None
+    moved: int = 0  # bytes of states that changed their node
+    sent: int = 0  # bytes of messages between its nodes
+    staleness: Sequence[int] = ()  # rows read that were 0, 1, … clocks behind their reader
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPlanned:
+    """A step of `st.memory` has a plan, or was planned again."""
+
+    time: float
+    budget: int  # bytes
+    peak: int  # bytes on the device at most, predicted
+    host: int  # bytes on the host at most
+    step_seconds: float  # predicted
+    at: Sequence[float]  # seconds in the step, ascending
+    kinds: Mapping[str, Sequence[int]]  # by kind: bytes on the device at these seconds
+    to_host: Sequence[tuple[float, float]] = ()  # copies: when they begin, and for how long
+    from_host: Sequence[tuple[float, float]] = ()
+    text: str = ""  # of `Report.explain()`
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryMeasured:
+    """The device reported how much memory a step took at most."""
+
+    time: float
+    peak: int  # bytes
+
+
+@dataclass(frozen=True, slots=True)
 class CheckpointRejected:
     """A damaged checkpoint was skipped."""
 
@@ -150,6 +221,11 @@ Event = (
     | SettingTuned
     | CheckpointSaved
     | ScheduleChosen
+    | ClocksMeasured
+    | LinksMeasured
+    | StageDone
+    | MemoryPlanned
+    | MemoryMeasured
     | CheckpointRejected
     | Warned
     | RunEnded

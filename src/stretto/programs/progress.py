@@ -15,7 +15,8 @@ from dataclasses import replace
 
 from stretto.observe.events import Bus, EpochDone, PlanMade, Status
 from stretto.runtime.files.run_checkpoints import warn
-from stretto.runtime.session import Session, recorded
+from stretto.runtime.reported import recorded
+from stretto.runtime.session import Session
 
 from .values import Look, RunOptions
 

@@ -32,7 +32,7 @@ from .files.checkpoint import Checkpoint, differing
 from .files.run_checkpoints import RunCheckpoints, Saving, warn
 from .files.state_arrays import describe, pack, unpack
 from .loop_calls import LoopCall
-from .session import recorded
+from .reported import recorded
 
 _LOOPS = "loops"
 

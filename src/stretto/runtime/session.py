@@ -9,22 +9,21 @@ import os
 import shutil
 import sys
 import tempfile
-import time
 import warnings
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stretto.checks import shown
 from stretto.errors import PlanError, RunError
-from stretto.observe.events import Bus, Listener, RunEnded, RunStarted, Status
+from stretto.observe.events import Bus, Listener
 
 from .files.checkpoint import writing
 from .files.run_checkpoints import Saving
 from .interrupts import heeding_ctrl_c
+from .reported import recorded
 
 if TYPE_CHECKING:
     from stretto.tasks.task_queue import SubmittedTask
@@ -240,29 +239,6 @@ class Session:
             if outcome.status == "stopped":
                 trainer.save()
         return outcome
-
-
-@dataclass
-class Ending:
-    """How a run ends, for its record: "failed" unless it is set."""
-
-    status: Status = "failed"
-    message: str = ""
-
-
-@contextmanager
-def recorded(tell: Listener, config: Mapping[str, Any], epoch: int = 0) -> Iterator[Ending]:
-    """Report that a run begins, after `epoch` epochs, and how it ends."""
-    tell(RunStarted(time.time(), config, epoch))
-    ending = Ending()
-    try:
-        yield ending
-    except BaseException as error:
-        if ending.status == "failed":
-            ending.message = ending.message or f"{type(error).__name__}: {error}"
-        raise
-    finally:
-        tell(RunEnded(time.time(), ending.status, ending.message))
 
 
 class Scratch:

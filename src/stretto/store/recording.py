@@ -348,6 +348,11 @@ class Recording:
                 total[place] += sum(column)
         return {reason: (total[0], total[1], total[2]) for reason, total in sorted(sums.items())}
 
+    @property
+    def counts_rows(self) -> bool:
+        """Whether it was counted how often each row was sent."""
+        return self._row_sends is not None
+
     def row_sends(self, table: int) -> NDArray[np.int64]:
         """[rows] how often each row travelled, either way (record="rows" or "full"); empty for tables without a number
         of rows, or with more than 2^27.

@@ -85,6 +85,10 @@ class TableRunRequest:
         """Tables that are one array of this process."""
         return frozenset(number for number, table in enumerate(self.tables.values()) if table.placement == "shared")
 
+    def settings(self) -> dict[str, Any]:
+        """The main arguments, for a run record."""
+        return {"workers": self.workers, "sync": str(self.rule), "tables": ", ".join(self.tables), "seed": self.seed}
+
     def identity(self) -> TableIdentity:
         """Everything but the worker function that can change a result."""
         return TableIdentity.of(self.tables, self.workers, self.rule, self.policy, self.seed)

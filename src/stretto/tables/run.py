@@ -16,8 +16,11 @@ from stretto.plan.planned import refuse_changed
 from stretto.runtime.chosen import TABLES, chosen, name_of
 from stretto.runtime.files.run_checkpoints import Saving
 from stretto.runtime.interrupts import raising_ctrl_c
+from stretto.runtime.reported import check_session, reported
 from stretto.runtime.runtimes import Threads
+from stretto.runtime.session import Session
 from stretto.runtime.tables.job import TableEvaluation
+from stretto.runtime.tables.monitor import TableMonitor
 
 from .job import TableRunRequest
 from .options import CheckpointOptions, EvaluationOptions
@@ -45,6 +48,7 @@ def run(
     checkpoint: str | os.PathLike[str] | Saving | None = None,
     checkpoint_every: int | None = None,
     resume: bool = False,
+    session: Session | None = None,
 ) -> TableResult:
     """Call `worker(w)` once for every logical worker, against tables that all of them read and add to.
 
@@ -88,6 +92,8 @@ def run(
         `st.Simulated` keeps checkpoints in memory: give only `checkpoint_every` there.
     resume : bool, default False
         Continue from the newest complete checkpoint, also from the end if the worker function has more clocks now.
+    session : Session or None, default None
+        Where to keep the run record, whether to show its page, and who listens. Evaluations of `watch` are its epochs.
 
     Returns
     -------
@@ -105,7 +111,7 @@ def run(
         seed=seed,
         checkpoints=CheckpointOptions(checkpoint, checkpoint_every, resume),
     )
-    return _run(asked, where)
+    return _run(asked, where, session=session)
 
 
 def plan(
@@ -204,19 +210,31 @@ def _simulated(runtime: Any) -> bool:
     return name_of(runtime) == "simulated"
 
 
-def _run_plan(asked: TableRunRequest, made: JobPlan, where: Any, runtime: Any = None) -> TableResult:
-    return _run(asked, where if runtime is None else _where(runtime), made)
+def _run_plan(
+    asked: TableRunRequest, made: JobPlan, where: Any, runtime: Any = None, session: Session | None = None
+) -> TableResult:
+    return _run(asked, where if runtime is None else _where(runtime), made, session)
 
 
-def _run(asked: TableRunRequest, where: Any, made: JobPlan | None = None) -> TableResult:
+def _run(
+    asked: TableRunRequest, where: Any, made: JobPlan | None = None, session: Session | None = None
+) -> TableResult:
     """Plan and run. made: the plan to run; PlanError if the arguments give another plan by now."""
+    check_session(session)
     with raising_ctrl_c():
         identity = asked.identity()
         plan = plan_tables(asked, where, identity)
         if made is not None:
             refuse_changed(made, plan, "st.tables.plan(…)")
         job = asked.job(where, identity, simulated=_simulated(where))
-        result = replace(result_of(where.serve(job), asked.tables, job.whole), plan=plan)
+        config = {"program": plan.program, "runtime": str(where), "comm": str(asked.policy)} | asked.settings()
+        with reported(session, plan, config, unit="clocks", step="evaluation") as report:
+            monitor = None if report.tell is None else TableMonitor(report.tell, asked.rule, asked.policy)
+            outcome = where.serve(replace(job, monitor=monitor))
+            if monitor is not None:
+                monitor.ended(outcome, list(asked.tables))
+            report.ended(outcome.stopped)
+        result = replace(result_of(outcome, asked.tables, job.whole), plan=plan)
     if asked.evaluations.watch is not None:
         _warn_of_missing_ticks(result)
     return result

@@ -48,6 +48,8 @@ class StageRecord:
         Bytes of messages between its nodes while it ran: reads and updates of states that are cut over nodes.
     recording : object or None
         Everything that happened in it, with record="full".
+    staleness : tuple of int
+        How many rows were read that were 0, 1, … clocks behind their reader; empty where none could be.
     """
 
     unit: str
@@ -64,6 +66,7 @@ class StageRecord:
     preparation: str = ""
     sent: int = 0
     recording: Any = field(default=None, repr=False, compare=False)
+    staleness: tuple[int, ...] = field(default=(), repr=False, compare=False)
 
     @property
     def worker_seconds(self) -> float:

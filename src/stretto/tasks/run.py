@@ -12,9 +12,11 @@ from stretto.checks import choice, parse_bytes, whole
 from stretto.plan.planned import refuse_changed
 from stretto.runtime.chosen import TABLES, chosen, one_memory
 from stretto.runtime.files.run_checkpoints import Saving
+from stretto.runtime.reported import ListeningSession, check_session, reported
 from stretto.runtime.runtimes import Serial, Threads
 from stretto.runtime.stages.sessions import open_stages
 from stretto.runtime.stages.stage_clock import stopping, unique_name
+from stretto.runtime.stages.stage_events import StageListener
 from stretto.runtime.stages.tuning_events import tell_move
 
 from .placing import gate_of
@@ -23,7 +25,7 @@ from .proposals.propose import machine_of, placed_automatically
 from .result import TaskResult
 from .safe_point import SafePoints
 from .saving import TaskCheckpoints
-from .task_run import DataNames, OnStage, TaskEnvironment, TaskOptions, TaskRun
+from .task_run import DataNames, OnMove, OnStage, TaskEnvironment, TaskOptions, TaskRun
 from .tree import Task
 
 OnEvent = Callable[[Any], None]
@@ -42,6 +44,7 @@ def run(
     memory: str | int | None = None,
     transfer: str = "direct",
     on_event: OnEvent | None = None,
+    session: ListeningSession | None = None,
 ) -> TaskResult:
     """Run a task to its end. Its states hold what was learned.
 
@@ -75,6 +78,9 @@ def run(
         (for comparison).
     on_event : callable or None, default None
         Called with an event `SettingTuned` for every decision of a loop with sync="adaptive".
+    session : Session or None, default None
+        Where to keep the run record, whether to show its page, and who listens. Stages are its events; the values of
+        the first unit that has any are the objective.
 
     Returns
     -------
@@ -82,7 +88,19 @@ def run(
     """
     where = _where(runtime)
     return _run(
-        task, where, None, seed, on_stage, record, checkpoint, checkpoint_every, resume, memory, transfer, on_event
+        task,
+        where,
+        None,
+        seed,
+        on_stage,
+        record,
+        checkpoint,
+        checkpoint_every,
+        resume,
+        memory,
+        transfer,
+        on_event,
+        session,
     )
 
 
@@ -121,7 +139,9 @@ def _run(
     memory: str | int | None = None,
     transfer: str = "direct",
     on_event: OnEvent | None = None,
+    session: ListeningSession | None = None,
 ) -> TaskResult:
+    check_session(session)
     choice("transfer", transfer, ("direct", "shards"), owner="run")
     plan = plan_for(task, where)
     if made is not None:
@@ -134,11 +154,21 @@ def _run(
     )
     safe = SafePoints(TaskCheckpoints.of(plan, options.seed, checkpoint, checkpoint_every, resume))
     names = DataNames(unique_name("run"))
+    config = {"program": "task", "runtime": str(where), "seed": options.seed}
     try:
-        with stopping() as asked, open_stages(where) as stages:
+        with (
+            reported(session, plan, config, unit="iterations", step="evaluation") as report,
+            stopping() as asked,
+            open_stages(where) as stages,
+        ):
             environment = TaskEnvironment(stages, where, gate_of(stages.nodes, stages.threads), names)
-            on_move = None if on_event is None else partial(tell_move, on_event)
+            on_move: OnMove | None = None if on_event is None else partial(tell_move, on_event)
+            if report.tell is not None:
+                on_stage = StageListener(report.tell, on_stage)
+                on_move = partial(tell_move, report.with_listener(on_event))
             made_run = TaskRun(plan, environment, options=options, tell=on_stage, on_move=on_move, safe=safe)
-            return made_run.run(lambda: asked.asked)
+            result = made_run.run(lambda: asked.asked)
+            report.ended(result.stopped)
+            return result
     finally:
         names.release()

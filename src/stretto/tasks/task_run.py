@@ -10,6 +10,7 @@ from itertools import count
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stretto.consistency.adaptive.knobs import ConsistencyMove
 from stretto.errors import PlanError
@@ -282,6 +283,7 @@ class TaskRun:
         unit, path, stages, progress = start.unit, start.path, self.environment.stages, self._progress
         first = progress.made.get(path, 0)
         recording, moved, how, sent, items = None, 0, "", 0, 0.0
+        staleness: tuple[int, ...] = ()
         tuned, why = self.tuning.unit(unit, path), self.tuning.reason(path)
         transition = 0.0 if stages.virtual else self._clock.between()
         if unit.is_loop:
@@ -299,7 +301,7 @@ class TaskRun:
                 end = stages.run(stage, place)
             outcome, transition, moved, how = end.outcome, transition + end.around, end.moved, end.preparation
             seconds, value = outcome.seconds, value_of(unit, outcome)
-            recording, items = outcome.recording, outcome.items
+            recording, items, staleness = outcome.recording, outcome.items, _behind(outcome.staleness)
             sent = sum(pair.nbytes for pair in outcome.traffic if pair.source != pair.target)
             progress.local[path] = outcome.local
         progress.made[path] = first + sub.iterations
@@ -319,6 +321,7 @@ class TaskRun:
             how,
             sent,
             recording if self.options.record is not None else None,
+            staleness,
         )
         self.tuning.measured(record, items)
         return value, record
@@ -376,6 +379,14 @@ class TaskRun:
                 loop(*(argument.value for argument in unit.arguments))
                 seconds += loop.seconds
         return seconds
+
+
+def _behind(staleness: NDArray[np.int64] | None) -> tuple[int, ...]:
+    """Rows read by all workers that were 0, 1, … clocks behind their reader, up to the last that is not 0."""
+    if staleness is None or not staleness.any():
+        return ()
+    total = staleness.sum(axis=0)
+    return tuple(total[: np.flatnonzero(total)[-1] + 1].tolist())
 
 
 def _seed(seed: int, path: Path) -> int:

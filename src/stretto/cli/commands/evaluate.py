@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from stretto.cli import options as o
+from stretto.cli.json_output import answer
+from stretto.cli.options import choices, files
 from stretto.cli.output import say, table
 from stretto.cli.recipes.ratings import ratings_of
 from stretto.errors import DataError
@@ -77,14 +78,14 @@ def evaluate(
     ] = False,
     confidence: Annotated[float, typer.Option("--confidence", help="Level of the intervals.")] = 0.95,
     to: Annotated[Path | None, typer.Option("--to", help="Write to this .csv, .json or .html file as well.")] = None,
-    format: o.FormatOption = o.Format.auto,
-    sep: o.SepOption = None,
-    columns: o.ColumnsOption = None,
-    user: o.UserOption = None,
-    item: o.ItemOption = None,
-    rating: o.RatingOption = None,
-    ids: o.IdsOption = o.Ids.auto,
-    on_error: o.OnErrorOption = o.OnError.stop,
+    format: files.FormatOption = choices.Format.auto,
+    sep: files.SepOption = None,
+    columns: files.ColumnsOption = None,
+    user: files.UserOption = None,
+    item: files.ItemOption = None,
+    rating: files.RatingOption = None,
+    ids: files.IdsOption = choices.Ids.auto,
+    on_error: files.OnErrorOption = choices.OnError.stop,
     workers: Annotated[
         int | None, typer.Option("--workers", "-w", help="Threads.", min=1, show_default="every core")
     ] = None,
@@ -123,6 +124,7 @@ def evaluate(
         )
     else:
         found = _held_out(run, workers, given)
+    answer(metrics=[vars(one) for one in found.scores], note=found.note(), file=None if to is None else str(to))
     _print(found)
     if to is not None:
         _write(found, to)

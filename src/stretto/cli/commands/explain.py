@@ -6,12 +6,14 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from stretto.cli.json_output import answer
 from stretto.cli.merged_options import MergedOptions
 from stretto.cli.output import say
 
@@ -30,12 +32,14 @@ EXAMPLES = (
 _LOOP = "A loop in a script"
 
 
-_MERGED = MergedOptions({"mf": train.mf, "lda": train.lda})
+_MERGED = MergedOptions({"mf": train.mf, "lda": train.lda, "lasso": train.lasso, "logistic": train.logistic})
 
 
 class ModelChoice(StrEnum):
     mf = "mf"
     lda = "lda"
+    lasso = "lasso"
+    logistic = "logistic"
 
 
 def explain(
@@ -72,7 +76,7 @@ def explain(
     ] = False,
     **options: Any,
 ) -> None:
-    """Print the plan of `train mf`, or `train lda`, with these options.
+    """Print the plan of `train mf`, or another training (--model), with these options.
 
     It takes every option of `train`, and prints the grid, the order, the best possible efficiency, the memory, and what
     is promised. Nothing is trained.
@@ -97,6 +101,7 @@ def explain(
     if size is not None:
         options["topics" if kind == "lda" else "rank"] = size
     plan = _planned(kind, file, _MERGED.asked(kind, options), where)
+    answer(fingerprint=plan.fingerprint, text=plan.explain(), file=None if draw is None else str(draw))
     say(plan.explain())
     if draw is not None:
         plan.draw(str(draw))
@@ -112,15 +117,17 @@ explain.__annotations__ = {p.name: p.annotation for p in _ALL}
 
 def _planned(kind: str, file: str, asked: dict[str, Any], where: Any) -> Plan:
     """The plan of a training: that of its recipe."""
-    recipe: Recipe
-    if kind == "lda":
-        from stretto.cli.recipes.lda import lda_recipe
+    from stretto.cli.recipes.lda import lda_recipe
+    from stretto.cli.recipes.linear import lasso_recipe, logistic_recipe
+    from stretto.cli.recipes.mf import mf_recipe
 
-        recipe = lda_recipe(file=file, **asked | {"quiet": True})
-    else:
-        from stretto.cli.recipes.mf import mf_recipe
-
-        recipe = mf_recipe(file=file, **asked)
+    made: dict[str, Callable[..., Recipe]] = {
+        "mf": mf_recipe,
+        "lda": lda_recipe,
+        "lasso": lasso_recipe,
+        "logistic": logistic_recipe,
+    }
+    recipe = made[kind](file=file, **asked | {"quiet": True})
     data = recipe.data()
     recipe = recipe.settled(data)
     model = recipe.model(asked["workers"])
@@ -148,6 +155,7 @@ def _explained_loop(
         loop = loop.using(runtime=where)
     plan = (loop.using(ordered=True) if ordered else loop).plan(*args, **kwargs)
     told = plan.explain()
+    answer(fingerprint=plan.fingerprint, text=told, file=None if draw is None else str(draw))
     if draw is not None:
         plan.draw(str(draw))
         told += f"\ndrawn in {draw}"

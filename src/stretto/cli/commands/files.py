@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from stretto.cli import options as o
 from stretto.cli.errors import in_options
+from stretto.cli.json_output import answer
+from stretto.cli.options import choices, files
 from stretto.cli.output import say
 from stretto.cli.reading import reading
 from stretto.errors import DataError
@@ -29,14 +31,14 @@ _CORPUS = "A corpus of documents"
 
 def info(
     file: Annotated[str, typer.Argument(help="A file of ratings or records.", metavar="FILE")],
-    format: o.FormatOption = o.Format.auto,
-    sep: o.SepOption = None,
-    columns: o.ColumnsOption = None,
-    user: o.UserOption = None,
-    item: o.ItemOption = None,
-    rating: o.RatingOption = None,
-    ids: o.IdsOption = o.Ids.auto,
-    zero_based: o.ZeroOption = None,
+    format: files.FormatOption = choices.Format.auto,
+    sep: files.SepOption = None,
+    columns: files.ColumnsOption = None,
+    user: files.UserOption = None,
+    item: files.ItemOption = None,
+    rating: files.RatingOption = None,
+    ids: files.IdsOption = choices.Ids.auto,
+    zero_based: files.ZeroOption = None,
 ) -> None:
     """Describe a file: format, size, values, skew, and its problems with lines and remedies.
 
@@ -48,7 +50,17 @@ def info(
         format=format, sep=sep, columns=columns, user=user, item=item, rating=rating, ids=ids, zero_based=zero_based
     )
     found = inspect(file, **read)
-    say(in_options(found.text(), of=("train", "mf")))
+    text = in_options(found.text(), of=("train", "mf"))
+    answer(
+        file=file,
+        ok=found.ok,
+        format=found.format,
+        shape=found.description.shape,
+        records=found.description.nnz,
+        problems=[asdict(one) | {"remedy": in_options(one.remedy, of=("train", "mf"))} for one in found.problems],
+        text=text,
+    )
+    say(text)
     if not found.ok:
         say("    (options of `stretto train mf`)")
         raise typer.Exit(1)
@@ -104,6 +116,7 @@ def generate(
     made = make(ratings, rows, cols, rank=rank, noise=noise, max_share=max_share, seed=seed)
     file.parent.mkdir(parents=True, exist_ok=True)
     write(made.data, file, "movielens" if file.suffix == ".dat" else "auto")
+    answer(file=str(file), bytes=file.stat().st_size, shape=(rows, cols), entries=ratings)
     size = show_mib(file.stat().st_size)
     say(
         f"{file}: {ratings:,} ratings by {rows:,} users of {cols:,} items, {size}; "
@@ -118,6 +131,7 @@ def _generate_corpus(file: Path, documents: int, words: int, topics: int, length
         raise DataError(f"{file}: a corpus is written as text in UCI's docword format; use a name in .txt or .txt.gz")
     file.parent.mkdir(parents=True, exist_ok=True)
     entries, tokens = write_corpus(file, documents, words, topics, length, seed=seed)
+    answer(file=str(file), bytes=file.stat().st_size, shape=(documents, words), entries=entries, tokens=tokens)
     size = show_mib(file.stat().st_size)
     say(
         f"{file}: {documents:,} documents of {words:,} words from {topics:,} topics, {tokens:,} tokens in {entries:,} "

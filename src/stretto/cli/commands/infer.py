@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from stretto.cli import options as o
+from stretto.cli.json_output import answer
+from stretto.cli.options import choices, documents, files, running, topic_model
 from stretto.cli.output import say
 
 EXAMPLES = (
@@ -20,7 +21,7 @@ EXAMPLES = (
 
 def infer(
     run: Annotated[Path, typer.Argument(help="The folder of a run of `train lda`, or a model file.", metavar="RUN")],
-    file: o.Documents,
+    file: documents.Documents,
     out: Annotated[
         Path,
         typer.Option("--out", "-o", help="Where to write: .npz (all shares) or .csv (document, topic, share)."),
@@ -28,27 +29,27 @@ def infer(
     least: Annotated[
         float, typer.Option("--least", help="In a .csv file, leave out shares below this.", min=0.0, max=1.0)
     ] = 0.01,
-    text: o.TextOption = None,
-    names: o.NamesOption = None,
-    encoding: o.EncodingOption = None,
-    vocab: o.VocabularyOption = None,
-    format: o.FormatOption = o.Format.auto,
-    sep: o.SepOption = None,
-    columns: o.ColumnsOption = None,
-    user: o.UserOption = None,
-    item: o.ItemOption = None,
-    rating: o.RatingOption = None,
-    ids: o.IdsOption = o.Ids.auto,
-    zero_based: o.ZeroOption = None,
-    on_error: o.OnErrorOption = o.OnError.stop,
-    cache: o.CacheOption = True,
+    text: documents.TextOption = None,
+    names: documents.NamesOption = None,
+    encoding: documents.EncodingOption = None,
+    vocab: topic_model.VocabularyOption = None,
+    format: files.FormatOption = choices.Format.auto,
+    sep: files.SepOption = None,
+    columns: files.ColumnsOption = None,
+    user: files.UserOption = None,
+    item: files.ItemOption = None,
+    rating: files.RatingOption = None,
+    ids: files.IdsOption = choices.Ids.auto,
+    zero_based: files.ZeroOption = None,
+    on_error: files.OnErrorOption = choices.OnError.stop,
+    cache: files.CacheOption = True,
     perplexity: Annotated[
         bool, typer.Option("--perplexity", help="Say how well half of each document predicts the other half.")
     ] = False,
     workers: Annotated[
         int | None, typer.Option("--workers", "-w", help="Threads.", min=1, show_default="every core")
     ] = None,
-    quiet: o.QuietOption = False,
+    quiet: running.QuietOption = False,
 ) -> None:
     """Find the share of each topic in documents the model has not seen.
 
@@ -79,8 +80,11 @@ def infer(
     )  # fmt: skip
     corpus = documents_of(file if counts is None else counts, model, words, read)
     seconds = write(model, corpus, out, least)
+    answer(file=str(out), documents=corpus.n_documents, topics=model.topics_.n_topics, seconds=seconds)
     if not quiet:
         speed = corpus.n_documents / max(seconds, 1e-9)
         say(f"{out}: {corpus.n_documents:,} documents × {model.topics_.n_topics:,} topics, {speed:,.0f} documents/s")
     if perplexity:
-        say(f"perplexity {model.perplexity(corpus.data):.1f} of half of each document, given the other half")
+        value = float(model.perplexity(corpus.data))
+        answer(perplexity=value)
+        say(f"perplexity {value:.1f} of half of each document, given the other half")

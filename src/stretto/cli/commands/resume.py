@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from stretto.cli.options import (
+from stretto.cli.json_output import answer
+from stretto.cli.options.running import (
     DashboardOption,
     MemoryOption,
     NodesOption,
@@ -65,10 +66,14 @@ def resume(
     reached = int(view.epochs["epoch"].max(initial=0))
     wanted = recipe.epochs if epochs is None else epochs
     complete = view.status in {"done", "early"} and (run / runs.MODEL).is_file()
-    if complete and (reached >= wanted or (view.status == "early" and epochs is None)):
+    ended_itself = view.status == "early" or recipe.converges
+    if complete and (reached >= wanted or (ended_itself and epochs is None)):
         ended = "stopped early, as asked" if view.status == "early" else "done"
         where = shlex.quote(str(run))
-        say(f"{run} is complete: {reached} epochs, {ended}; use it: {recipe.use(where)}")
+        answer(
+            run=str(run), status="complete", model=str(run / runs.MODEL), epochs=reached, fingerprint=view.fingerprint
+        )
+        say(f"{run} is complete: {reached} {recipe.step}s, {ended}; use it: {recipe.use(where)}")
         return
     if wanted != recipe.epochs and recipe.epochs_are_planned:
         raise RunError(
@@ -81,9 +86,10 @@ def resume(
         file=recipe.file if file is None else file,
         memory=recipe.memory if memory is None else memory,
     )
+    _update_options(run, epochs=epochs, file=file, memory=memory)
     found = _newest(run)
     if not quiet:
-        say(f"{run}: {view.status} after {reached} of {wanted} epochs; {_told(found)}")
+        say(f"{run}: {view.status} after {reached} of {wanted} {recipe.step}s; {_told(found)}")
     level = 0 if quiet else 1 + verbose
     there = place(runtime, workers, nodes)
     resumed = found is not None
@@ -97,6 +103,15 @@ def resume(
         anew=not resumed,
         dashboard=dashboard,
     )
+
+
+def _update_options(run: Path, **changed: Any) -> None:
+    """The options that the record keeps, with those of this resumption."""
+    from stretto.cli.options_file import OPTIONS, rewritten
+
+    given = {name: value for name, value in changed.items() if value is not None}
+    if given and (run / OPTIONS).is_file():
+        rewritten(run / OPTIONS, given)
 
 
 def _newest(run: Path) -> Checkpoint | None:

@@ -1,32 +1,27 @@
-"""`stretto runs` and `stretto compare`: what run records say, as tables or as JSON."""
+"""`stretto runs` and `stretto compare`: what run records say, side by side."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from stretto.cli.json_output import answer
 from stretto.cli.output import say, table
 
 RUNS_EXAMPLES = "Examples:\n\nstretto runs\n\nstretto runs experiments --json"
 COMPARE_EXAMPLES = "Examples:\n\nstretto compare runs/first runs/second\n\nstretto compare runs --json"
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
-
 
 def runs(
     folder: Annotated[Path, typer.Argument(help="A folder of runs.", metavar="FOLDER")] = Path("runs"),
-    as_json: Json = False,
 ) -> None:
     """List the runs in a folder: what each was, how it ended, and its last numbers."""
     from stretto.observe.page.names import records_in
 
     found = [_state(record) for record in records_in(folder)]
-    if as_json:
-        say(json.dumps([_facts(state) for state in found], indent=1))
-        return
+    answer(runs=[_facts(state) for state in found])
     rows = [
         (
             str(state["name"]),
@@ -43,7 +38,6 @@ def runs(
 
 def compare(
     folders: Annotated[list[Path], typer.Argument(help="Folders of runs, or one with several.", metavar="RUN…")],
-    as_json: Json = False,
 ) -> None:
     """Show in what runs differ: their settings, versions and machines, and their last numbers side by side."""
     from stretto.observe.page.names import chosen, names_of
@@ -51,11 +45,10 @@ def compare(
     records = chosen(folders)
     found = [_state(record) for record in records]
     names = names_of(records)
-    if as_json:
-        differing = {name: dict(zip(names, values, strict=True)) for name, values in _differences(found)}
-        numbers = {name: _facts(state) for name, state in zip(names, found, strict=True)}
-        say(json.dumps({"differences": differing, "runs": numbers}, indent=1, default=str))
-        return
+    answer(
+        differences={name: dict(zip(names, values, strict=True)) for name, values in _differences(found)},
+        runs={name: _facts(state) for name, state in zip(names, found, strict=True)},
+    )
     metrics = dict.fromkeys(name for state in found for name in _last(state))
     rows = [(_words(name), *(_shown(_last(state).get(name)) for state in found)) for name in metrics]
     table("last numbers", ("", *names), rows, numbers=names)

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from stretto.cli.options import QuietOption
+from stretto.cli.json_output import answer
+from stretto.cli.options.running import QuietOption
 from stretto.cli.output import say, table
 from stretto.cli.script import import_script
 from stretto.errors import DataError, PlanError, RunError
@@ -97,6 +98,15 @@ def simulate(
     found = [_found(job, result) for _, result, job in runs]
     fails = any(job.simulated.can_fail for _, _, job in runs)
     heads = [*names, *_HEADS, *(["restarts"] if fails else [])]
+    facts = ("clocks", "seconds", "sent", "computing", "objective", "to_target", "restarts")
+    answer(
+        job=str(asked.path),
+        runs=[
+            {**dict(zip(names, values, strict=True)), **dict(zip(facts, of, strict=True))}
+            for (values, _, _), of in zip(runs, found, strict=True)
+        ],
+        files=[str(path) for path in (plot, to, histories) if path is not None],
+    )
     found = [of if fails else of[:-1] for of in found]
     if not quiet:
         shown = [[*values, *_cells(of, job.target)] for (values, _, job), of in zip(runs, found, strict=True)]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from stretto.cli import options as o
+from stretto.cli.json_output import answer
+from stretto.cli.options import choices, documents, files, running, topic_model
 from stretto.cli.output import say, table
 from stretto.errors import DataError
 
@@ -26,7 +28,7 @@ class Coherence(StrEnum):
 
 
 def sweep(
-    file: o.Documents,
+    file: documents.Documents,
     topics: Annotated[
         str, typer.Option("--topics", "-k", help="Numbers of topics to try.", metavar="N,N,…")
     ] = "10,20,50,100",
@@ -38,36 +40,36 @@ def sweep(
     ] = 0.1,
     coherence: Annotated[Coherence, typer.Option("--coherence", help="Measure of coherence.")] = Coherence.npmi,
     words: Annotated[int, typer.Option("--words", help="Words of a topic whose coherence is measured.", min=2)] = 10,
-    alpha: o.TopicAlphaOption = None,
-    beta: o.BetaOption = None,
-    optimize_every: o.OptimizeOption = 0,
-    warm_up: o.WarmUpOption = None,
-    burn_in: o.BurnInOption = None,
-    average_every: o.AverageOption = None,
-    sampler: o.SamplerOption = o.Sampler.auto,
-    mh_steps: o.StepsOption = 2,
-    epochs: o.PassesOption = 100,
+    alpha: topic_model.TopicAlphaOption = None,
+    beta: topic_model.BetaOption = None,
+    optimize_every: topic_model.OptimizeOption = 0,
+    warm_up: topic_model.WarmUpOption = None,
+    burn_in: topic_model.BurnInOption = None,
+    average_every: topic_model.AverageOption = None,
+    sampler: topic_model.SamplerOption = choices.Sampler.auto,
+    mh_steps: topic_model.StepsOption = 2,
+    epochs: topic_model.PassesOption = 100,
     seed: Annotated[int, typer.Option("--seed", help="Decides which documents are held out.", min=0)] = 0,
-    width: o.WidthOption = 16,
-    profile: o.ProfileOption = o.Profile.exact,
-    vocab: o.VocabularyOption = None,
-    format: o.FormatOption = o.Format.auto,
-    sep: o.SepOption = None,
-    columns: o.ColumnsOption = None,
-    user: o.UserOption = None,
-    item: o.ItemOption = None,
-    rating: o.RatingOption = None,
-    ids: o.IdsOption = o.Ids.auto,
-    zero_based: o.ZeroOption = None,
-    on_error: o.OnErrorOption = o.OnError.stop,
-    cache: o.CacheOption = True,
-    strict: o.StrictOption = False,
-    workers: o.WorkersOption = None,
+    width: running.WidthOption = 16,
+    profile: running.ProfileOption = choices.Profile.exact,
+    vocab: topic_model.VocabularyOption = None,
+    format: files.FormatOption = choices.Format.auto,
+    sep: files.SepOption = None,
+    columns: files.ColumnsOption = None,
+    user: files.UserOption = None,
+    item: files.ItemOption = None,
+    rating: files.RatingOption = None,
+    ids: files.IdsOption = choices.Ids.auto,
+    zero_based: files.ZeroOption = None,
+    on_error: files.OnErrorOption = choices.OnError.stop,
+    cache: files.CacheOption = True,
+    strict: topic_model.StrictOption = False,
+    workers: running.WorkersOption = None,
     out: Annotated[
         str | None,
         typer.Option("--out", "-o", help="Folder of the results, not there yet.", show_default="runs/sweep-1, -2, …"),
     ] = None,
-    quiet: o.QuietOption = False,
+    quiet: running.QuietOption = False,
 ) -> None:
     """Train topic models with several numbers of topics and seeds, and compare them.
 
@@ -103,6 +105,8 @@ def sweep(
     found.write(folder / "sweep.csv")
     found.write(folder / "sweep.json")
     found.plot(folder / "sweep.png", f"How many topics? {Path(file).name}")
+    table_rows = [asdict(row) for row in found.table]
+    answer(folder=str(folder), files=FILES, table=table_rows, best=found.best(), note=found.note())
     if quiet:
         return
     heads, rows = found.cells()

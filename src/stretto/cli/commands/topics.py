@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from stretto.cli.json_output import answer
 from stretto.cli.output import say, table, warn
 from stretto.errors import DataError
 
@@ -88,10 +89,12 @@ def topics(
         from stretto.observe.topics_page import write_topics
 
         corpus = _documents(run, file, model)
+        answer(files=[str(html)])
         write_topics(html, browse(model, corpus, title=run.resolve().name, words=max(words, 20)))
         say(f"{html}: {model.topics_.n_topics:,} topics" + ("" if corpus else ", without documents"))
         return
     view = browse(model, words=words)
+    answer(topics=_rows(view, words, topic, None if everything else 20, model.seed_names_), files=[])
     if topic:
         for number in topic:
             print_topic(view, number, model.seed_names_)
@@ -107,9 +110,36 @@ def load(run: Path) -> LatentDirichletAllocation:
     return LatentDirichletAllocation.load(model_file(run))
 
 
+def _rows(
+    view: TopicView, words: int, only: list[int] | None, most: int | None, named: list[str | None] | None
+) -> list[dict[str, Any]]:
+    """The topics that are shown, the largest first, for --json."""
+    for number in only or ():
+        _refuse_unknown(number, len(view.words))
+    return [
+        {
+            "topic": k,
+            "tokens": int(view.tokens[k]),
+            "name": None if named is None else named[k],
+            "words": view.words[k][:words],
+            "weights": view.weights[k][:words].tolist(),
+        }
+        for k in only or _largest(view)[:most]
+    ]
+
+
+def _largest(view: TopicView) -> list[int]:
+    return sorted(range(len(view.words)), key=lambda k: (-int(view.tokens[k]), k))
+
+
+def _refuse_unknown(number: int, count: int) -> None:
+    if number >= count:
+        raise DataError(f"there is no topic {number}: the model has {count:,}, numbered from 0 to {count - 1:,}")
+
+
 def print_topics(view: TopicView, *, words: int, most: int | None, named: list[str | None] | None = None) -> None:
     """A table of topics, the largest first. most: how many, None for all. named: the names of topics with seeds."""
-    order = sorted(range(len(view.words)), key=lambda k: (-int(view.tokens[k]), k))
+    order = _largest(view)
     shown = order[:most]
     names = [[] if named is None else [named[k] or ""] for k in shown]
     rows = [
@@ -124,9 +154,7 @@ def print_topics(view: TopicView, *, words: int, most: int | None, named: list[s
 
 def print_topic(view: TopicView, number: int, named: list[str | None] | None = None) -> None:
     """One topic in detail: its name by seeds, words with their probabilities, and the topics most like it."""
-    count = len(view.words)
-    if number >= count:
-        raise DataError(f"there is no topic {number}: the model has {count:,}, numbered from 0 to {count - 1:,}")
+    _refuse_unknown(number, len(view.words))
     share = int(view.tokens[number]) / max(1, int(view.tokens.sum()))
     rows = [
         (word, f"{weight:.4f}") for word, weight in zip(view.words[number], view.weights[number].tolist(), strict=False)
@@ -163,15 +191,21 @@ def _by(
         raise DataError(f"the documents of {run} are not known; name them with --file")
     labels = document_labels(by, column, corpus.n_documents, corpus.documents)
     found = model.topic_shares(corpus.data, by=labels, freq=None if freq is Freq.none else freq.value)
-    wrong = [number for number in topic or () if number >= len(found.names)]
-    if wrong:
-        raise DataError(f"there is no topic {wrong[0]}: the model has {len(found.names):,}, numbered from 0")
+    for number in topic or ():
+        _refuse_unknown(number, len(found.names))
     shown = (topic or found.largest())[:6]
     heads = ["period" if freq is not Freq.none else "group", "documents", *(f"{k}: {found.names[k]}" for k in shown)]
     rows = [
         [period, f"{int(found.documents[p]):,}", *(_percent(found.shares[p, k]) for k in shown)]
         for p, period in enumerate(found.periods)
     ]
+    answer(
+        periods=[
+            {"period": period, "documents": int(found.documents[p]), "shares": found.shares[p].tolist()}
+            for p, period in enumerate(found.periods)
+        ],
+        files=[str(path) for path in (to, plot) if path is not None],
+    )
     table("mean share of the documents", heads, rows, numbers=heads[1:])
     if found.left_out:
         warn(f"{found.left_out:,} documents have no date and were left out")

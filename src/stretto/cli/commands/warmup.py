@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from stretto.cli.options import QuietOption
+from stretto.cli.json_output import answer
+from stretto.cli.options.running import QuietOption
 from stretto.cli.output import say
 
 EXAMPLES = "Examples:\n\nstretto warmup\n\nSTRETTO_CACHE=/srv/cache stretto warmup"
@@ -29,8 +30,10 @@ def warmup(
     there = is_warm(fast=fast)
     if not there:
         _compile(fast, quiet)
+    seconds = time.perf_counter() - began
+    answer(folder=str(folder()), compiled=not there, seconds=seconds)
     if not quiet:
-        took = "already" if there else f"after {time.perf_counter() - began:.1f} s"
+        took = "already" if there else f"after {seconds:.1f} s"
         say(f"kernels are compiled, {took}; they are kept in {folder()}")
 
 

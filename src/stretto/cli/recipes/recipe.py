@@ -23,7 +23,12 @@ if TYPE_CHECKING:
     from stretto.runtime.session import Session
 
 _KEY, _MODEL = "recipe", "model"
-_KINDS = {"mf": "mf:MfRecipe", "lda": "lda:LdaRecipe"}
+_KINDS = {
+    "mf": "mf:MfRecipe",
+    "lda": "lda:LdaRecipe",
+    "lasso": "linear:LassoRecipe",
+    "logistic": "linear:LogisticRecipe",
+}
 _EVERY = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*([a-z]*)\s*")
 _EPOCHS = ("", "epoch", "epochs")
 _SECONDS = {
@@ -39,6 +44,9 @@ class Recipe(ABC):
 
     kind: ClassVar[str]  # as in `stretto train KIND`
     unit: ClassVar[str]  # what an epoch passes over
+    step: ClassVar[str] = "epoch"
+    draws: ClassVar[bool] = True  # whether its plan has a picture
+    converges: ClassVar[bool] = False  # whether it ends by itself, before `epochs`
     file: str  # path of the data
     test: float | None  # share held out; None: the model's default (`settled`)
     parameters: Mapping[str, Any]  # of the estimator
@@ -75,6 +83,10 @@ class Recipe(ABC):
     def finish(self, model: Any, data: Any, folder: Path, *, quiet: bool) -> list[str]:
         """Write and show further results besides model and record; returns the names of what was written."""
         return []
+
+    def scores(self, model: Any, data: Any) -> dict[str, float] | None:
+        """Scores of the model on the part held out, which are not among the metrics of epochs; None: none are."""
+        return None
 
     @property
     def epochs(self) -> int:

@@ -10,14 +10,16 @@ import contextlib
 import shlex
 import shutil
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from stretto.cli.errors import STOPPED
-from stretto.cli.output import complain, on_terminal, say
-from stretto.cli.run_log import EpochPrinter, SummaryListener, summary
+from stretto.cli.json_output import answer
+from stretto.cli.output import complain, metric_name, on_terminal, say
+from stretto.cli.run_log import EpochPrinter, OptionsWriter, SummaryListener, summary
 from stretto.errors import DataError, OtherPlan, RunError, StrettoError
 from stretto.observe.events import Listener
 from stretto.observe.folder_lock import is_written
@@ -59,12 +61,16 @@ def run(
     resume: bool = False,
     anew: bool = False,
     dashboard: bool = False,
+    options: Mapping[str, Any] | None = None,
+    listeners: Sequence[Listener] = (),
 ) -> None:
     """Train by the recipe and write the model to the folder.
 
     resume : continue from the newest checkpoint.
     anew : an existing run without a checkpoint starts again, in the same folder.
     dashboard : serve a live page of the run.
+    options : of the command, to be kept in the folder; None for a run that has them.
+    listeners : further ones.
     """
     from stretto.observe.record import RunRecord
     from stretto.runtime.session import Session
@@ -80,18 +86,20 @@ def run(
     if runtime is not None:
         model.set_params(runtime=runtime)
     watch = SummaryListener(warnings=not (bars and verbose))
-    listeners: list[Listener] = [watch]
+    heard: list[Listener] = [watch, *listeners]
+    if options is not None:
+        heard.append(OptionsWriter(folder, options))
     if anew:
-        listeners.append(RunRecord(folder, exist_ok=True))
+        heard.append(RunRecord(folder, exist_ok=True))
     if verbose and not bars:
-        listeners.append(EpochPrinter(verbose, recipe.unit))
+        heard.append(EpochPrinter(verbose, recipe.unit, recipe.step))
     session = Session(
         record=None if anew else folder,
         saving=saving,
         resume=resume,
         verbose=verbose if bars else 0,
         dashboard=dashboard,
-        listeners=listeners,
+        listeners=heard,
         config=recipe.config(),
         unit=recipe.unit,
     )
@@ -101,7 +109,8 @@ def run(
         if not watch.started and not (resume or anew) and not is_written(folder):
             shutil.rmtree(folder, ignore_errors=True)  # a new folder in which nothing ran: the name stays free
         if isinstance(error, KeyboardInterrupt):
-            _stopped(model, folder, watch)
+            _stopped(model, folder, watch, draw=recipe.draws)
+            _answer(recipe, model, folder, watch, time.perf_counter() - began, "stopped")
             raise typer.Exit(STOPPED) from None
         if isinstance(error, OtherPlan) and resume:
             raise RunError(
@@ -110,10 +119,16 @@ def run(
                 f"Bring the data back as they were (--file names another place), or train anew in another folder"
             ) from error
         raise
-    keep(model, folder)
+    keep(model, folder, draw=recipe.draws)
     left = recipe.finish(model, data, folder, quiet=not verbose)
+    seconds = time.perf_counter() - began
+    scores = recipe.scores(model, data)
+    _answer(recipe, model, folder, watch, seconds, watch.status)
+    answer(scores=scores)
     if verbose:
-        say(summary(model, watch.last, time.perf_counter() - began, recipe.unit))
+        if scores:
+            say("scores      " + ", ".join(f"{metric_name(name)} {value:.4f}" for name, value in scores.items()))
+        say(summary(model, watch.last, seconds, recipe.unit, recipe.step))
         say(_next_steps(folder, recipe, left))
 
 
@@ -128,14 +143,35 @@ def model_file(run: Path) -> Path:
     return run / MODEL
 
 
-def keep(model: Any, folder: Path) -> None:
+def keep(model: Any, folder: Path, *, draw: bool = True) -> None:
     """Write the model and the plan's picture."""
     model.save(folder / MODEL)
+    if not draw:
+        return
     for suffix in ("svg", "png"):
         model.plan_.draw(str(folder / f"plan.{suffix}"))
 
 
-def _stopped(model: Any, folder: Path, watch: SummaryListener) -> None:
+def _answer(
+    recipe: Recipe, model: Any, folder: Path, watch: SummaryListener, seconds: float, status: str | None
+) -> None:
+    """The facts of a run that ended, for --json."""
+    last = watch.last
+    metrics = {} if last is None else {"objective": last.objective, **last.metrics}
+    answer(
+        run=str(folder),
+        status=status,
+        model=str(folder / MODEL) if (folder / MODEL).exists() else None,
+        epochs=0 if last is None else last.epoch,
+        seconds=seconds,
+        fingerprint=getattr(model, "fingerprint_", None),
+        held_out=recipe.test,
+        metrics=metrics,
+        files=sorted(path.name for path in folder.iterdir() if path.is_file()) if folder.is_dir() else [],
+    )
+
+
+def _stopped(model: Any, folder: Path, watch: SummaryListener, *, draw: bool) -> None:
     """The last words of an interrupted run. What was learned so far is kept as a model, if it was handed out."""
     where = shlex.quote(str(folder))
     if not watch.started:
@@ -145,19 +181,20 @@ def _stopped(model: Any, folder: Path, watch: SummaryListener) -> None:
         complain(f"stopped before anything was saved; begin again, to the same result, with: stretto resume {where}")
         return
     with contextlib.suppress(StrettoError, OSError, AttributeError):
-        keep(model, folder)
+        keep(model, folder, draw=draw)
     typer.echo(f"stopped; the run is saved after {watch.saved.epoch} epochs, in {watch.saved.path}", err=True)
     typer.echo(f"go on with: stretto resume {where}", err=True)
 
 
 def _next_steps(folder: Path, recipe: Recipe, left: list[str]) -> str:
     where = shlex.quote(str(folder))
-    files = ", ".join([*left, "run.json", "convergence.png", "plan.svg", "trace.json for ui.perfetto.dev"])
+    names = ["run.json", "convergence.png", "plan.svg", "trace.json for ui.perfetto.dev"]
+    files = ", ".join([*left, *(names if recipe.draws else [*names[:2], "plan.txt"])])
     lines = [
         f"run record  {folder}  ({files})",
         f"look        stretto report {where} -o report.html   (or live: stretto dashboard {where})",
         f"next        {recipe.use(where)}",
     ]
-    if not recipe.epochs_are_planned:
+    if not recipe.epochs_are_planned and not recipe.converges:
         lines.append(f"            stretto resume {where} --epochs {2 * recipe.epochs}   (train longer)")
     return "\n".join(lines)

@@ -34,7 +34,7 @@ def load(path: str, format: str, options: ReadOptions, duplicates: str) -> Data:
 
 def load_npz(path: str, duplicates: str) -> Data:
     """Our `rows, cols, values, shape[, labels, ids]`, or what `scipy.sparse.save_npz` wrote. Nothing is unpickled."""
-    arrays = _read_archive(path)
+    arrays = read_archive(path)
     if {"rows", "cols", "values"} <= arrays.keys():
         maps = {k: _ids(path, arrays, k) for k in ("row", "col")}
         shape = _shape(path, arrays["shape"]) if "shape" in arrays else None
@@ -58,7 +58,7 @@ def load_npz(path: str, duplicates: str) -> Data:
     )
 
 
-def _read_archive(path: str) -> dict[str, NDArray[Any]]:
+def read_archive(path: str) -> dict[str, NDArray[Any]]:
     """The arrays of a zip archive, each compared with the bytes it has before it is allocated."""
     try:
         with open_plain(path) as (stream, _), zipfile.ZipFile(stream) as archive:

@@ -98,6 +98,11 @@ def draw(planned: PlannedProgram, path: Path, *, borrowed: int = 0, title: str =
     return path
 
 
+def series_names() -> list[str]:
+    """The names of the series of a `MemoryTimeline`, in its order."""
+    return [name for name, _, _ in _SERIES]
+
+
 def history_of(planned: PlannedProgram) -> MemoryTimeline:
     """Run a program on a predicted clock and record the bytes on the device."""
     program = planned.program

@@ -20,6 +20,7 @@ from stretto.memory.measure.update_memory import UpdateMemory
 from stretto.memory.options import StepOptions, StepSource
 from stretto.memory.planner.planner import Infeasible, PlannedProgram, PlannerSettings
 from stretto.memory.planning import CapturedStep, bytes_on, states_of, tensors_of
+from stretto.memory.report.recorded import StepListener
 from stretto.memory.report.report import Report
 from stretto.memory.shape_plans import KEPT, ShapePlan, ShapePlanner, numbers_of, shapes_of
 from stretto.text import show_bytes
@@ -97,12 +98,24 @@ class Step:
         self._host = HostBuffers(device)
         self._paused = 0
         self._closed_because = ""  # why the step cannot be called any more
+        self._listener: StepListener | None = None
         self._standing = StepInvariants(self._modules, self._optimizers, device.torch.type)
         self._use(self._planner.made(batch), batch)
         everybody = (*self._modules, *self._optimizers)
         self._hooks = [owner.register_state_dict_pre_hook(StepHook(self, "settle")) for owner in everybody]
         self._hooks += [owner.register_load_state_dict_pre_hook(StepHook(self, "settle")) for owner in everybody]
         self._hooks += [owner.register_load_state_dict_post_hook(StepHook(self, "loaded")) for owner in everybody]
+
+    def report_to(self, listener: StepListener) -> None:
+        """Report plans, and what steps really take, to a listener until the step is closed.
+
+        Parameters
+        ----------
+        listener : StepListener
+            `st.memory.step(…, session=…)` makes one.
+        """
+        self._listener = listener
+        listener.planned(self.report)
 
     # -- plans ---------------------------------------------------------------------------------------------------------
 
@@ -183,6 +196,8 @@ class Step:
         before, self._current = self._current, plan
         others = [one for one in self._plans if one is not plan]
         self._plans = [*others[1 - KEPT :], plan]
+        if self._listener is not None:
+            self._listener.planned(plan.report)
         if before is not None and before is not plan and before.runner is not None:
             before.runner.suspend()
         if plan.runner is not None:
@@ -283,6 +298,8 @@ class Step:
     def _compare_peak(self, plan: ShapePlan, batch: Any) -> None:
         """Plan again with a margin if the device reserved more than predicted."""
         real, budget = self._device.peak(), self._settings.budget
+        if self._listener is not None and real is not None:
+            self._listener.measured(real)
         if real is None or real <= budget:
             return
         if self._replanned >= _REPLANS:
@@ -409,6 +426,9 @@ class Step:
 
     def _forget(self) -> None:
         """Drop plans with all that they hold; the last one stays for its report."""
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None
         for hook in self._hooks:
             hook.remove()
         for one in self._plans:

@@ -5,6 +5,7 @@ const runs = given.runs;
 const find = (id) => document.getElementById(id);
 const STATUS = { running: "running", done: "done", early: "stopped early", stopped: "stopped", failed: "failed", interrupted: "interrupted" };
 const PLAIN = { objective: "objective", speed: "items per second" };
+const EPOCHS = { clocks: "evaluations", iterations: "evaluations" }; // what an epoch is, by what is counted in it
 let shown = 0;
 
 const convergence = new Chart(find("convergence-chart"), "Convergence");
@@ -36,7 +37,7 @@ function newest(run, name) {
 function drawRuns() {
   const metrics = [...new Set(runs.flatMap((run) => Object.keys(run.series)))].filter((name) => !["epoch", "seconds", "items", "speed"].includes(name)).slice(0, 6);
   const rows = runs.map((run) => ({
-    cells: [run.name, el("span", { class: `status ${run.status}` }, STATUS[run.status] ?? run.status), `${newest(run, "epoch") ?? 0} of ${run.epochs}`,
+    cells: [run.name, el("span", { class: `status ${run.status}` }, STATUS[run.status] ?? run.status), EPOCHS[run.config.unit] || !run.epochs ? String(newest(run, "epoch") ?? "–") : `${newest(run, "epoch") ?? 0} of ${run.epochs}`,
       duration(newest(run, "seconds")), ...metrics.map((name) => amount(newest(run, name))), run.fingerprint ?? "–"],
   }));
   const heads = ["run", "status", "epochs", "in epochs", ...metrics.map(words), "fingerprint"];
@@ -59,6 +60,8 @@ function drawConvergence() {
     choose.replaceChildren(...names.map((name) => el("option", { value: name }, words(name))));
   }
   if (wanted) choose.value = wanted;
+  find("convergence").hidden = !names.length && runs.every((run) => run.memory);
+  find("convergence-epochs").textContent = runs.every((run) => EPOCHS[run.config.unit]) ? "evaluations" : "epochs";
   const x = find("convergence-x");
   const curves = runs.filter((run) => run.series[wanted]).map((run) => ({ name: run.name, x: run.series[x.value], y: run.series[wanted] }));
   convergence.show(curves, { x: x.selectedOptions[0].textContent, y: wanted ? words(wanted) : "", log: find("convergence-log").checked });
@@ -66,7 +69,7 @@ function drawConvergence() {
 
 function drawSpeed(run) {
   find("speed").hidden = !run.series.speed;
-  if (run.series.speed) speed.show([{ name: run.name, x: run.series.epoch, y: run.series.speed }], { x: "epochs", y: "items per second" });
+  if (run.series.speed) speed.show([{ name: run.name, x: run.series.epoch, y: run.series.speed }], { x: EPOCHS[run.config.unit] ?? "epochs", y: `${run.config.unit ?? "items"} per second` });
   const passes = Object.entries(run.passes);
   const total = passes.reduce((sum, [, [seconds]]) => sum + seconds, 0) || 1;
   const rows = passes.map(([name, [seconds, count]]) => ({ cells: [name, String(count), duration(seconds), `${Math.round((100 * seconds) / total)} %`, bar(seconds / total)] }));
@@ -130,6 +133,10 @@ function draw() {
   drawFindings(run);
   drawConvergence();
   drawLanes(run);
+  drawClocks(run);
+  drawLinks(run);
+  drawStages(run);
+  drawMemory(run);
   drawSpeed(run);
   drawNotes(run);
   drawSettings();
@@ -154,6 +161,7 @@ find("run").replaceChildren(...runs.map((run, k) => el("option", { value: k }, r
 find("shown").hidden = runs.length < 2;
 find("run").addEventListener("change", (event) => { shown = Number(event.target.value); draw(); });
 for (const id of ["convergence-y", "convergence-x", "convergence-log"]) find(id).addEventListener("change", drawConvergence);
+find("links-by").addEventListener("change", () => drawRates(runs[shown]));
 find("convergence-reset").addEventListener("click", () => convergence.reset());
 for (const [id, does] of Object.entries({ in: () => lanes.zoom(0.5), out: () => lanes.zoom(2), left: () => lanes.move(-0.5), right: () => lanes.move(0.5), reset: () => lanes.reset() })) {
   find(`lanes-${id}`).addEventListener("click", does);

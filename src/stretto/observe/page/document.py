@@ -19,6 +19,9 @@ PARTS: dict[str, tuple[str, ...]] = {  # what of a state changes together
     ),
     "series": ("series", "passes", "saving"),
     "lanes": ("lanes",),
+    "clocks": ("clocks", "links"),
+    "stages": ("stages",),
+    "memory": ("memory",),
     "notes": ("notes",),
     "setting": ("config", "versions", "machine", "plan"),
 }
@@ -31,7 +34,10 @@ def report(states: Sequence[Mapping[str, Any]]) -> bytes:
 
 def document(states: Sequence[Mapping[str, Any]], *, live: bool) -> bytes:
     """The page. live: its script asks the server that sent it for changes."""
-    style, script = asset("run.css"), asset("run-charts.js") + asset("run-lanes.js") + asset("run.js")
+    style, script = (
+        asset("run.css"),
+        asset("run-charts.js") + asset("run-lanes.js") + asset("run-panes.js") + asset("run.js"),
+    )
     title = ", ".join(str(state["name"]) for state in states) or "runs"
     parts = {
         "policy": policy(script, style, "'self'" if live else ""),

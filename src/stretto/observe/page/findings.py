@@ -44,6 +44,54 @@ def busy(state: State) -> dict[int, float]:
     return total
 
 
+def waited_for(state: State, worker: int) -> dict[int, float]:
+    """Microseconds that a worker waited for each other one in the lanes' epoch.
+
+    Before a visit it waited for the one who had its row block or column block last; after its last visit for the worker
+    who was the last to end.
+    """
+    rows: dict[
+        tuple[int, int], tuple[float, int]
+    ] = {}  # by axis and block: when its last visit ended, and whose it was
+    found: dict[int, float] = {}
+    ended, over, last = 0.0, 0.0, worker
+    for who, row, column, _which, start, length in sorted(state["lanes"]["visits"], key=lambda visit: visit[4]):
+        held = [rows[at] for at in ((0, row), (1, column)) if at in rows and min(at) >= 0]
+        if who == worker:
+            before, whom = max((one for one in held if one[1] != worker), default=(0.0, worker))
+            if whom != worker and before > ended:
+                found[whom] = found.get(whom, 0.0) + start - ended
+            ended = start + length
+        rows[0, row] = rows[1, column] = (start + length, who)
+        over, last = max((over, last), (start + length, who))
+    if last != worker and over > ended:
+        found[last] = found.get(last, 0.0) + over - ended
+    return found
+
+
+def _clocks(state: State) -> Iterator[Finding]:
+    clocks = state.get("clocks") or {}
+    waits, seconds = clocks.get("waits") or [], clocks.get("seconds") or 0.0
+    if len(waits) < 2 or seconds <= 0:
+        return
+    most, least = waits.index(max(waits)), waits.index(min(waits))
+    share, other = waits[most] / seconds, waits[least] / seconds
+    if share > _WAITING and other < share / 2:
+        text = f"Worker {most} waited {share:.0%} of the time for slower ones; worker {least} is the slowest and"
+        bound = "" if clocks["bound"] is None else " or a larger staleness bound"
+        yield Finding("warn", f"{text} waited {other:.0%}. A more even load{bound} may help.")
+    elif share > _WAITING and other > _WAITING:
+        text = f"All workers waited {other:.0%} of the time or more, worker {most} {share:.0%}: probably for messages"
+        yield Finding("warn", f"{text}. Longer clocks, or a larger staleness bound, may help.")
+
+
+def _memory(state: State) -> Iterator[Finding]:
+    memory = state.get("memory") or {}
+    if memory and (memory["measured"] or 0) > memory["budget"]:
+        over = memory["measured"] / memory["budget"] - 1
+        yield Finding("warn", f"A step took {over:.1%} more memory than the budget; the step was planned again.")
+
+
 def _ending(state: State) -> Iterator[Finding]:
     if state["status"] == "failed":
         yield Finding("bad", f"The run failed: {state['message'] or 'no message was recorded'}.")
@@ -67,7 +115,12 @@ def _course(state: State) -> Iterator[Finding]:
         return
     if values[-1] > values[-2] > values[-3] and values[-1] > min(values):
         yield Finding("warn", "The objective rose in the last two epochs; smaller steps or an earlier end may help.")
-    elif state["status"] == "done" and values[-2] > 0 and (fall := 1 - values[-1] / values[-2]) > _FALLING:
+    elif (
+        state["status"] == "done"
+        and not _is_task(state)
+        and values[-2] > 0
+        and (fall := 1 - values[-1] / values[-2]) > _FALLING
+    ):
         yield Finding("note", f"The objective still fell by {fall:.1%} in the last epoch: more epochs may improve it.")
 
 
@@ -100,6 +153,10 @@ def _lanes(state: State) -> Iterator[Finding]:
         least = min(total, key=lambda worker: total[worker])
         own = 1 - total[least] / span
         text = f"Workers waited {share:.0%} of epoch {epoch}, worker {least} the most with {own:.0%}"
+        waited = waited_for(state, least)
+        most = max(waited, key=lambda worker: waited[worker], default=None)
+        if most is not None and waited[most] > sum(waited.values()) / 2:
+            text += f", mostly for worker {most}"
         yield Finding("warn", f"{text}. The plan says what its order allows at best; fewer threads may be as fast.")
     mean = sum(total.values()) / len(total)
     most = max(total, key=lambda worker: total[worker])
@@ -110,7 +167,7 @@ def _lanes(state: State) -> Iterator[Finding]:
 
 def _time(state: State) -> Iterator[Finding]:
     elapsed, inside = state["elapsed"], (state["series"]["seconds"] or [0.0])[-1] or 0.0
-    if not elapsed or elapsed < 1.0 or state["sessions"] > 1:
+    if not elapsed or elapsed < 1.0 or state["sessions"] > 1 or _is_virtual(state):
         return
     if state["saving"] > _SAVING * elapsed:
         share = state["saving"] / elapsed
@@ -128,9 +185,19 @@ def _first_epoch(state: State) -> Iterator[Finding]:
         return
     later = statistics.median(b - a for a, b in itertools.pairwise(seconds))
     gap = columns["epoch"][1] - 1.0
-    if later > 0 and seconds[0] > _FIRST * later / gap and seconds[0] > 0.5:
+    if later > 0 and not _is_virtual(state) and seconds[0] > _FIRST * later / gap and seconds[0] > 0.5:
         took = f"{seconds[0]:.1f} s instead of about {later / gap:.2g} s"
         yield Finding("note", f"The first epoch took {took}: probably compiling, or reading data.")
+
+
+def _is_task(state: State) -> bool:
+    """Whether epochs are turns of a task, which ends by a criterion of its own."""
+    return bool(state.get("config", {}).get("unit") == "iterations")
+
+
+def _is_virtual(state: State) -> bool:
+    """Whether seconds are those of a simulation."""
+    return str(state.get("config", {}).get("runtime", "")).startswith("Simulated")
 
 
 def _warnings(state: State) -> Iterator[Finding]:
@@ -144,5 +211,5 @@ def _warnings(state: State) -> Iterator[Finding]:
 
 
 _RULES: tuple[Callable[[State], Iterator[Finding]], ...] = (
-    *(_ending, _numbers, _course, _held_out, _lanes, _time, _first_epoch, _warnings),
+    *(_ending, _numbers, _course, _held_out, _lanes, _clocks, _memory, _time, _first_epoch, _warnings),
 )

@@ -23,6 +23,7 @@ from stretto.observe.lanes import LANES
 from stretto.observe.log import EVENTS, RUN
 
 from .series import Series
+from .summaries import ClocksSummary, LinksSummary, MemorySummary, StagesSummary
 
 _NOTES = 400  # newest checkpoints, changes of settings and warnings
 _TEXT = 100_000  # characters of the plan
@@ -56,6 +57,33 @@ class _Line(msgspec.Struct):
     loop: str = ""
     schedule: str = ""
     why: str = ""
+    window: int = 0
+    rule: str = ""
+    bound: int | None = None
+    clocks: list[int] = []
+    staleness: list[int] = []
+    waits: list[float] = []
+    spread: list[tuple[float, int, int]] = []
+    policy: str = ""
+    budget: float | None = None
+    links: list[tuple[int, int, int]] = []
+    limits: list[tuple[int, int, float]] = []
+    reasons: dict[str, int] = {}
+    rank: str = ""
+    first: list[tuple[str, int, int]] = []
+    unit: str = ""
+    nodes: int = 1
+    took: float = 0.0
+    iterations: int = 0
+    moved: int = 0
+    sent: int = 0
+    peak: int = 0
+    host: int = 0
+    step_seconds: float = 0.0
+    at: list[float] = []
+    kinds: dict[str, list[int]] = {}
+    to_host: list[tuple[float, float]] = []
+    from_host: list[tuple[float, float]] = []
 
 
 class RecordTail:
@@ -91,6 +119,13 @@ class RecordTail:
         self.started: float | None = None  # of the newest session
         self.heard: float | None = None  # time of the newest event
         self.saving = 0.0  # seconds spent on checkpoints
+        self._begin_session()
+
+    def _begin_session(self, *, keep: bool = False) -> None:
+        """A run measures its clocks, links and stages from its start. keep: the widths of the session before."""
+        self.clocks, self.links, self.memory = ClocksSummary(), LinksSummary(), MemorySummary()
+        if not keep:
+            self.stages = StagesSummary()
 
     def poll(self) -> bool:
         """Read what is new; whether anything is."""
@@ -131,6 +166,10 @@ class RecordTail:
             "saving": self.saving,
             "plan": self._plan,
             "lanes": self._lanes,
+            "clocks": self.clocks.state(),
+            "links": self.links.state(),
+            "stages": self.stages.state(),
+            "memory": self.memory.state(),
         }
 
     def _read_events(self) -> bool:
@@ -170,6 +209,7 @@ class RecordTail:
     def _on_RunStarted(self, event: _Line) -> None:
         self.series.rewind(event.epoch)
         self.started = event.time
+        self._begin_session(keep=event.epoch > 0)
         if event.epoch:
             self._note(event, "resumed", f"after epoch {event.epoch}")
 
@@ -192,10 +232,28 @@ class RecordTail:
     def _on_CheckpointRejected(self, event: _Line) -> None:
         self._note(event, "checkpoint rejected", f"{event.path}: {event.reason}")
 
+    def _on_ClocksMeasured(self, event: _Line) -> None:
+        self.clocks.measured(event)
+
+    def _on_LinksMeasured(self, event: _Line) -> None:
+        self.links.measured(event)
+
+    def _on_StageDone(self, event: _Line) -> None:
+        self.stages.ended(event)
+        self.clocks.counted(event.staleness)
+
+    def _on_MemoryPlanned(self, event: _Line) -> None:
+        self.memory.planned(event)
+
+    def _on_MemoryMeasured(self, event: _Line) -> None:
+        self.memory.measured(event)
+
     def _on_WidthChosen(self, event: _Line) -> None:
+        self.stages.chosen(event, self._since(event))
         self._note(event, "threads", f"{event.width}: {event.reason}")
 
     def _on_SettingTuned(self, event: _Line) -> None:
+        self.clocks.tuned(event.knob, event.window, event.before, event.after)
         self._note(event, event.knob, f"{event.before} to {event.after} ({event.kind}): {event.reason}")
 
     def _on_ScheduleChosen(self, event: _Line) -> None:
@@ -209,9 +267,12 @@ class RecordTail:
         self._note(event, "end", f"{event.status}{': ' * bool(event.message)}{event.message}")
 
     def _note(self, event: _Line, kind: str, text: str) -> None:
-        since = None if self.started is None or event.time is None else round(event.time - self.started, 3)
         epoch = event.epoch or int(self.series.last.get("epoch", 0))
-        self.notes.append({"kind": kind, "text": text[:2000], "epoch": epoch, "seconds": since})
+        self.notes.append({"kind": kind, "text": text[:2000], "epoch": epoch, "seconds": self._since(event)})
+
+    def _since(self, event: _Line) -> float | None:
+        """Seconds from the start of the session to an event."""
+        return None if self.started is None or event.time is None else round(event.time - self.started, 3)
 
     def _read_whole(self, name: str, take: Any) -> bool:
         """Read a file that is replaced whole, if it is another one than the last time."""

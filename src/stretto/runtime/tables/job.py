@@ -148,6 +148,27 @@ class JobData(Protocol):
         """The data of a key."""
 
 
+@dataclass(frozen=True)
+class TableMeasure:
+    """What a runtime knows of its run while it goes on."""
+
+    seconds: float
+    clocks: Sequence[int]
+    staleness: Sequence[int] = ()  # rows read, by how many clocks they were behind
+    waits: Sequence[float] = ()  # seconds of each worker
+    traffic: Sequence[Any] = ()  # of store.recording.Traffic
+
+
+class JobMonitor(Protocol):
+    """Receives the progress of a run: `runtime.tables.monitor.TableMonitor`."""
+
+    def evaluated(self, look: TableEvaluation) -> None:
+        """An evaluation was made."""
+
+    def moved(self, measure: Callable[[], TableMeasure]) -> None:
+        """The lowest clock has advanced."""
+
+
 @dataclass(frozen=True, eq=False)
 class TableJob:
     """A worker function and its tables, checked and ready to run."""
@@ -171,6 +192,7 @@ class TableJob:
     data: JobData | None = None  # for nodes that do not share this process's memory
     locking: str = "chunks"  # of rows of shared tables, or "none"
     steps: Callable[[WorkerApi], Iterator[None]] | None = None  # `work` one clock at a time, if it can be divided so
+    monitor: JobMonitor | None = None  # receives the progress of the run; stays with the driver
 
     @property
     def whole(self) -> Layout:
@@ -181,6 +203,8 @@ class TableJob:
         """Evaluate the objective; return the evaluation and whether it ends the run."""
         assert self.watch is not None
         look = TableEvaluation(moment.clock, moment.seconds, moment.nbytes, float(self.watch(moment)))
+        if self.monitor is not None:
+            self.monitor.evaluated(look)
         return look, self.until is not None and bool(self.until(look))
 
     def layout(self, nodes: int, *, reserve: bool = False) -> Layout:

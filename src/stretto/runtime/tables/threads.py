@@ -26,7 +26,7 @@ from stretto.store.shard.shard import Past
 
 from .array_locks import access_of
 from .checkpoints import CheckpointFolder, TableCheckpoint, WorkerState
-from .job import FAR, ClockState, FinalRows, TableJob, TableOutcome, WorkerExit
+from .job import FAR, ClockState, FinalRows, TableJob, TableMeasure, TableOutcome, WorkerExit
 from .run.cut_parts import CutParts
 from .run.evaluations import Evaluate, Evaluations
 from .run.node_cuts import CutPlan, NodeCuts
@@ -202,6 +202,8 @@ class ThreadedRun(WorkerThreads):
         low = self.state.low
         if moved and low < FAR:
             self.recording.moved_on(self.now(), low, self.state.most)
+            if self.job.monitor is not None:
+                self.job.monitor.moved(self._measured)
         if self.checkpoints is not None:
             self._cuts.look()
             self._save_shard()
@@ -214,6 +216,12 @@ class ThreadedRun(WorkerThreads):
             else:
                 self._late.append((need, client))
         self._evaluate(self.state.closed(low))
+
+    def _measured(self) -> TableMeasure:
+        """What is known of the run, for listeners."""
+        waits = list(sum(self.recording.waits.values(), np.zeros(self.job.workers)))
+        clocks = [client.clock for client in self.clients]
+        return TableMeasure(self.now(), clocks, self.node.cache.staleness.sum(axis=0).tolist(), waits)
 
     def _save_shard(self) -> None:
         """Take complete cuts from the shard; a lazy policy may have delayed updates of earlier clocks."""

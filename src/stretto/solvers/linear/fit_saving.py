@@ -26,7 +26,8 @@ from stretto.errors import CheckpointError
 from stretto.observe.events import EpochDone, Event, Listener, PlanMade
 from stretto.plan.job import JobPlan
 from stretto.runtime.files.run_checkpoints import RunCheckpoints
-from stretto.runtime.session import Session, recorded
+from stretto.runtime.reported import recorded
+from stretto.runtime.session import Session
 
 Arrays = dict[str, NDArray[Any]]
 

@@ -27,7 +27,7 @@ from stretto.runtime.cluster.tables.array_parts import split, whole
 from stretto.runtime.files.checkpoint import interval_seconds, writing
 from stretto.runtime.interrupts import heeding_ctrl_c
 from stretto.runtime.tables.checkpoints import CheckpointFolder, TableCheckpoint, WorkerState
-from stretto.runtime.tables.job import ClockState, JobData, TableJob, TableOutcome
+from stretto.runtime.tables.job import ClockState, JobData, TableJob, TableMeasure, TableOutcome
 from stretto.runtime.tables.run.cut_parts import CutParts
 from stretto.runtime.tables.run.evaluations import Evaluate, Evaluations
 from stretto.runtime.tables.run.node_cuts import CutPlan
@@ -171,7 +171,7 @@ class TableDriver:
         self._at_end = False
         self._news = time.monotonic()
         self._evaluate(due, cut)
-        plain = replace(job, watch=None, until=None, seconds=None, keeping=None, data=None)
+        plain = replace(job, watch=None, until=None, seconds=None, keeping=None, data=None, monitor=None)
         every = {job.every if job.watch is not None else None, job.keeping.every if job.keeping is not None else None}
         plan = self._cut_plan = CutPlan(tuple(sorted(clocks for clocks in every if clocks)), cut.clock)
         began_at = time.time() - self.now()
@@ -230,7 +230,8 @@ class TableDriver:
     def _take(self, event: HostEvent) -> None:
         what, node, value = event.what, event.node, event.value
         if what == "moved":
-            self.state.moved(node, *value)
+            if self.state.moved(node, *value) and self.job.monitor is not None:
+                self.job.monitor.moved(self._measured)
         elif what == "worker":
             self._cut(self.state.worker_part(*value))
         elif what == "node":
@@ -255,6 +256,10 @@ class TableDriver:
             if worker < 0:
                 raise error
             self.job.blame(worker, clock, error)
+
+    def _measured(self) -> TableMeasure:
+        """What the driver knows while nodes run: the lowest clock of each."""
+        return TableMeasure(self.now(), list(self.state.clocks))
 
     def _cut(self, cut: CutParts | None) -> None:
         """A cut is complete: evaluate it, keep it, and save it if a checkpoint is due."""

@@ -24,7 +24,7 @@ from stretto.runtime.interrupts import heeding_ctrl_c
 from stretto.runtime.simulated.network import FrameBatch, Network
 from stretto.runtime.simulated.settings import SimulatedSettings
 from stretto.runtime.simulated.virtual_time import Hub
-from stretto.runtime.tables.job import FAR, TableJob, TableOutcome, WorkerExit
+from stretto.runtime.tables.job import FAR, TableJob, TableMeasure, TableOutcome, WorkerExit
 from stretto.runtime.tables.run.cut_parts import CutParts
 from stretto.runtime.tables.run.evaluations import Evaluate
 from stretto.runtime.tables.run.node_cuts import NodeCuts
@@ -217,8 +217,21 @@ class SimulatedCluster:
         if self.state.moved(worker, low, most):
             if self.state.low < FAR:
                 self.recording.moved_on(self.hub.now, self.state.low, self.state.most)
+                if self.job.monitor is not None:
+                    self.job.monitor.moved(self._measured)
             self.driver.plan()
         self.after(node)
+
+    def _measured(self) -> TableMeasure:
+        """What is known of the run, for listeners."""
+        recording = self.recording
+        waits = list(sum(recording.waits.values(), np.zeros(self.layout.workers)))
+        lag = self._lag.sum(axis=0)
+        for node in self.nodes:
+            if node is not None:
+                lag = lag + node.cache.staleness.sum(axis=0)
+        clocks = [client.clock for client in self.clients]
+        return TableMeasure(self.now, clocks, lag.tolist(), waits, recording.traffic())
 
     # -- nodes and the network --------------------------------------------------------------------------------------
 

@@ -1,0 +1,1 @@
+"""Samples with targets, read from files for `stretto train lasso` and `stretto train logistic`."""
