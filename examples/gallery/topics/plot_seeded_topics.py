@@ -83,8 +83,8 @@ figure.legend(loc="outside lower center", ncols=4)
 plt.show()
 
 # %%
-# The topic finds nearly all it should without a single one of the words. Of *guns* it finds fewer, since many messages of that
-# newsgroup without such words are about the siege of Waco, which has become a topic of its own.
+# The topic finds nearly all it should without a single one of the words. Of *guns* it finds fewer, since many
+# messages of that newsgroup without such words are about the siege of Waco, which has become a topic of its own.
 #
 # New messages
 # ------------
