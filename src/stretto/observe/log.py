@@ -13,6 +13,7 @@ import math
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -50,8 +51,14 @@ class RunView:
 
 def encode(event: Event) -> bytes:
     """One line, without its end."""
-    fields = {field.name: getattr(event, field.name) for field in dataclasses.fields(event)}
-    return to_json({"event": type(event).__name__} | fields)
+    kind = type(event)
+    return to_json({"event": kind.__name__, **{name: getattr(event, name) for name in _names(kind)}})
+
+
+@cache
+def _names(kind: type[Event]) -> tuple[str, ...]:
+    """The fields of a kind of event."""
+    return tuple(field.name for field in dataclasses.fields(kind))
 
 
 def to_json(value: object) -> bytes:
