@@ -21,8 +21,10 @@ import msgspec
 import numpy as np
 
 from stretto.errors import RunError
+from stretto.observe.convergence_svg import convergence_svg
 from stretto.observe.events import Event
 from stretto.observe.table import Columns, EpochTable
+from stretto.text import html_table
 
 RUN, EVENTS = "run.json", "events.jsonl"
 
@@ -42,6 +44,14 @@ class RunView:
     @property
     def fingerprint(self) -> str | None:
         return self.run.get("fingerprint")
+
+    def _repr_html_(self) -> str:
+        """The settings, the newest numbers and the convergence, for notebooks."""
+        newest = {name: f"{column[-1]:.6g}" for name, column in self.epochs.items() if len(column)}
+        facts = {"folder": self.folder, "status": self.status, "fingerprint": self.fingerprint or "", **newest}
+        rows = [[name, str(value)] for name, value in {**facts, **self.config}.items()]
+        picture = convergence_svg(self.epochs, self.folder.name).decode() if len(self.epochs["epoch"]) else ""
+        return f'{html_table(("run", ""), rows, "")}<div style="max-width:900px">{picture}</div>'
 
     @property
     def status(self) -> str:
