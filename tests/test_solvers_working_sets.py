@@ -359,7 +359,8 @@ def test_correlated_columns_take_few_rounds(storage: str, positive: bool) -> Non
     assert found.converged
     assert other.converged
     assert abs(found.objective - other.objective) <= gap
-    assert found.rounds <= 5 < other.rounds
+    # Over sparse columns rounds are solved less closely, because another pass over all columns costs little.
+    assert found.rounds <= (5 if storage == "dense" else 6) < other.rounds
 
 
 def test_the_furthest_columns_are_visited_if_all_have_too_many_entries(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,7 @@ SPACES = {
     "st.tables": "stretto.tables",
     "st.faults": "stretto.faults",
     "st.metrics": "stretto.metrics",
+    "st.listeners": "stretto.observe.listeners",
     "st.memory": "stretto.memory",
     "stretto.errors": "stretto.errors",
 }

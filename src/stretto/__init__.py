@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from stretto.models.linear.svc import LinearSVC
     from stretto.models.topics.analysis.sweep import sweep_topics
     from stretto.models.topics.estimator import LatentDirichletAllocation
+    from stretto.observe import listeners
     from stretto.observe.page.front import dashboard, report
     from stretto.plan.plan import Plan
     from stretto.programs.coordinates.regression import SparseRegression
@@ -133,6 +134,7 @@ _SHELF = {
     "generate_ratings": "stretto.data.generate.ratings:ratings",
     "integers": "stretto.keyed:integers",
     "knob": "stretto.tasks.adaptive.knobs:knob",
+    "listeners": "stretto.observe:listeners",
     "lasso_path": "stretto.models.linear.path:lasso_path",
     "loop": "stretto.tasks.front:loop",
     "memory": "stretto:memory",
@@ -229,6 +231,7 @@ __all__ = [
     "integers",
     "knob",
     "lasso_path",
+    "listeners",
     "loop",
     "memory",
     "metrics",
@@ -283,8 +286,8 @@ def __getattr__(name: str) -> Any:
     if name not in _SHELF:
         return _moved(name)
     module, _, attribute = _SHELF[name].partition(":")
-    if module == "stretto":  # a subpackage that is a public name as well
-        return importlib.import_module(f"stretto.{attribute}")
+    if module in ("stretto", "stretto.observe"):  # a subpackage that is a public name as well
+        return importlib.import_module(f"{module}.{attribute}")
     value = getattr(importlib.import_module(module), attribute)
     return globals().setdefault(name, value)  # `state` is also a subpackage, which can be called
 

@@ -33,7 +33,7 @@ from .wording import ALIASES
 OPTIONS = "options.toml"
 _COMMAND = "command"
 # What names a place or is about this one call, so that a repetition does not get it.
-_NOT_KEPT = frozenset(["out", "config", "dashboard", "quiet", "verbose"])
+_NOT_KEPT = frozenset(["out", "config", "dashboard", "log", "quiet", "verbose"])
 _FILES = frozenset(["file", "vocab", "seeds", "user_features", "item_features", "stop_words"])
 _NOT_READ = frozenset(["config", "json", "help"])
 

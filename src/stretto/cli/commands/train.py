@@ -97,6 +97,7 @@ def mf(
     quiet: running.QuietOption = False,
     verbose: running.VerboseOption = False,
     dashboard: running.DashboardOption = False,
+    log: running.LogOption = None,
     config: running.ConfigOption = None,
 ) -> None:
     """Factorise a matrix of ratings (users × items): recommendations from a ratings file.
@@ -163,6 +164,7 @@ def lda(
     quiet: running.QuietOption = False,
     verbose: running.VerboseOption = False,
     dashboard: running.DashboardOption = False,
+    log: running.LogOption = None,
     config: running.ConfigOption = None,
 ) -> None:
     """Find the topics of a collection of documents: latent Dirichlet allocation from text or from word counts.
@@ -199,6 +201,7 @@ def lasso(
     quiet: running.QuietOption = False,
     verbose: running.VerboseOption = False,
     dashboard: running.DashboardOption = False,
+    log: running.LogOption = None,
     config: running.ConfigOption = None,
 ) -> None:
     """Predict numbers from many features of which few matter: the Lasso, or with --l1-ratio the elastic net.
@@ -236,6 +239,7 @@ def logistic(
     quiet: running.QuietOption = False,
     verbose: running.VerboseOption = False,
     dashboard: running.DashboardOption = False,
+    log: running.LogOption = None,
     config: running.ConfigOption = None,
 ) -> None:
     """Predict classes, two or more: logistic regression with an L2 penalty, with --l1-ratio one that sets to zero.
@@ -255,6 +259,7 @@ def _train(recipe: Callable[..., Recipe], asked: dict[str, Any]) -> None:
     from stretto.cli.options_file import to_keep
     from stretto.cli.recipes.runs import new_folder, run
     from stretto.cli.runtime_option import place
+    from stretto.cli.services import services
 
     where = place(asked["runtime"], asked["workers"], asked["nodes"])
     made = recipe(**asked)
@@ -266,6 +271,7 @@ def _train(recipe: Callable[..., Recipe], asked: dict[str, Any]) -> None:
         verbose=0 if asked["quiet"] else 1 + asked["verbose"],
         dashboard=asked["dashboard"],
         options=to_keep(made.kind, asked),
+        listeners=services(asked["log"] or ()),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -29,6 +30,12 @@ def dashboard(
         int, typer.Option("--port", help="Port on this machine.", min=0, max=65535, show_default="any")
     ] = 0,
     browser: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
+    targets: Annotated[
+        Path | None,
+        typer.Option(
+            "--targets", help="Write a file with which Prometheus finds /metrics of the page.", metavar="FILE"
+        ),
+    ] = None,
 ) -> None:
     """Show runs on a live page: convergence, workers, schedule, speed, events, settings, and what stands out.
 
@@ -43,12 +50,25 @@ def dashboard(
     with PageServer(folders, port=port) as server:
         answer(url=server.url, runs=names_of(folders))
         close("dashboard")  # now, and not at the end: it serves until Ctrl-C
+        if targets is not None:
+            _write_targets(targets, server.port, server.token)
         say(f"{server.url}   (Ctrl-C ends the page, not the runs)")
         if browser:
             import webbrowser
 
             webbrowser.open(server.url)
         serve(server)
+
+
+def _write_targets(path: Path, port: int, token: str) -> None:
+    """A file for Prometheus' file_sd_configs. It holds the token, so it is for its owner alone."""
+    found = [{"targets": [f"127.0.0.1:{port}"], "labels": {"__param_token": token, "job": "stretto"}}]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_name(f"{path.name}.new")
+    fresh.unlink(missing_ok=True)
+    fresh.touch(mode=0o600, exist_ok=False)
+    fresh.write_text(json.dumps(found) + "\n", encoding="utf-8")
+    fresh.replace(path)
 
 
 def report(

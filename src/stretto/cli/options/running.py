@@ -60,6 +60,16 @@ EveryOption = Annotated[
 ]
 QuietOption = Annotated[bool, option("--quiet", "-q", help="Say nothing but errors.", panel=RUN)]
 VerboseOption = Annotated[bool, option("--verbose", "-v", help="Print the plan too.", panel=RUN)]
+LogOption = Annotated[
+    list[str] | None,
+    option(
+        "--log",
+        help="Send the numbers of epochs on: tensorboard:FOLDER, mlflow:EXPERIMENT or wandb:PROJECT; may be repeated.",
+        panel=RUN,
+        metavar="SERVICE:NAME",
+        show_default=False,
+    ),
+]
 ConfigOption = Annotated[
     Path | None,
     option(

@@ -10,7 +10,7 @@ import contextlib
 import shlex
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -62,6 +62,7 @@ def run(
     anew: bool = False,
     dashboard: bool = False,
     options: Mapping[str, Any] | None = None,
+    listeners: Sequence[Listener] = (),
 ) -> None:
     """Train by the recipe and write the model to the folder.
 
@@ -69,6 +70,7 @@ def run(
     anew : an existing run without a checkpoint starts again, in the same folder.
     dashboard : serve a live page of the run.
     options : of the command, to be kept in the folder; None for a run that has them.
+    listeners : further ones.
     """
     from stretto.observe.record import RunRecord
     from stretto.runtime.session import Session
@@ -84,20 +86,20 @@ def run(
     if runtime is not None:
         model.set_params(runtime=runtime)
     watch = SummaryListener(warnings=not (bars and verbose))
-    listeners: list[Listener] = [watch]
+    heard: list[Listener] = [watch, *listeners]
     if options is not None:
-        listeners.append(OptionsWriter(folder, options))
+        heard.append(OptionsWriter(folder, options))
     if anew:
-        listeners.append(RunRecord(folder, exist_ok=True))
+        heard.append(RunRecord(folder, exist_ok=True))
     if verbose and not bars:
-        listeners.append(EpochPrinter(verbose, recipe.unit, recipe.step))
+        heard.append(EpochPrinter(verbose, recipe.unit, recipe.step))
     session = Session(
         record=None if anew else folder,
         saving=saving,
         resume=resume,
         verbose=verbose if bars else 0,
         dashboard=dashboard,
-        listeners=listeners,
+        listeners=heard,
         config=recipe.config(),
         unit=recipe.unit,
     )

@@ -152,11 +152,12 @@ def _solutions(
 ) -> Iterator[Fit]:
     """The solution for each penalty, several in one call where the solver can and nothing is saved in between."""
     done = 0
+    together = works if isinstance(works, PathSolver) and saved.ended is None else None
     while done < len(l1s):
         several: list[Fit] = []
         # A call ends at a penalty that needs more rounds, and its sweeps are lost; the next ones need more as well.
-        if isinstance(works, PathSolver) and saved.ended is None and (fit is None or fit.rounds <= 2):
-            several = works.fit_path(l1s[done:], l2s[done:], gap=gap, max_rounds=max_rounds, start=fit)
+        if together is not None and (fit is None or fit.rounds <= 2):
+            several = together.fit_path(l1s[done:], l2s[done:], gap=gap, max_rounds=max_rounds, start=fit)
         if not several:
             l1, l2 = float(l1s[done]), float(l2s[done])
             several = [works.fit(l1, l2, gap=gap, max_rounds=max_rounds, start=fit, ended=saved.ended)]

@@ -15,6 +15,8 @@ from collections.abc import Sequence
 
 import msgspec
 
+from stretto.observe.listeners.prometheus import exposition
+
 from .document import PARTS, document, short, with_findings
 from .names import names_of
 from .tail import RecordTail
@@ -74,6 +76,11 @@ class Feed:
             version, parts = self._version, sorted(self._parts.items())
         found = [b"[%d,%b]" % (at[0], content) for at, (made, content) in parts if made > seen]
         return version, b"[" + b",".join(found) + b"]" if found else None
+
+    def metrics(self) -> bytes:
+        """The newest numbers as text for Prometheus."""
+        with self.changed:
+            return exposition(self._states).encode()
 
     def page(self) -> bytes:
         """The live page with the newest state inside, so that it shows something before the first event."""

@@ -4,7 +4,8 @@
         print(server.url)
         server.wait()
 
-It knows three addresses and no file names: the page, its events, and the newest state as JSON. A request needs the
+It knows four addresses and no file names: the page, its events, the newest state as JSON, and its numbers for
+Prometheus (`/metrics`). A request needs the
 token of the link and a `Host` of this machine, so that neither other users nor scripts of other sites can read the
 page. Connections are limited in number and in time, so that slow or many viewers delay no one else. The run itself is
 in another process and only ever writes its record.
@@ -24,6 +25,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from stretto.errors import RunError
+from stretto.observe.listeners.prometheus import CONTENT_TYPE
 
 from .feed import Feed
 from .tail import RecordTail
@@ -174,7 +176,12 @@ class _Request(BaseHTTPRequestHandler):
             self._answer(HTTPStatus.REQUEST_URI_TOO_LONG)
             return
         at = urlsplit(self.path)
-        pages: dict[str, Callable[[], None]] = {"/": self._page, "/events": self._events, "/state": self._state}
+        pages: dict[str, Callable[[], None]] = {
+            "/": self._page,
+            "/events": self._events,
+            "/state": self._state,
+            "/metrics": self._metrics,
+        }
         if not self._allowed(at.query):
             self._answer(HTTPStatus.FORBIDDEN, b"The link has a token; use the whole link.\n")
         elif at.path not in pages:
@@ -198,6 +205,9 @@ class _Request(BaseHTTPRequestHandler):
     def _state(self) -> None:
         _, message = self.server.owner.feed.news(0)
         self._answer(HTTPStatus.OK, message or b"[]", "application/json")
+
+    def _metrics(self) -> None:
+        self._answer(HTTPStatus.OK, self.server.owner.feed.metrics(), CONTENT_TYPE)
 
     def _events(self) -> None:
         owner, seen = self.server.owner, 0

@@ -54,6 +54,7 @@ class ColumnPasses:
         self.n, self.p = design.shape
         self.sparse, self.nnz, self.entries = design.sparse, design.nnz, design.entries
         self._parts: dict[tuple[int, int], Ints] = {}
+        self._last: tuple[Ints, Ints, int] | None = None  # columns of the last long pass, their bounds and entries
         kind = "sparse" if design.sparse else "dense"
         modules = {"survey": column_statistics, "square": column_statistics, "price": columns, "price_both": columns}
         modules["add"] = columns
@@ -93,11 +94,20 @@ class ColumnPasses:
     def _divided(self, which: Ints) -> tuple[Ints, int]:
         """Bounds of the visits over these columns, and the number of their entries."""
         if self.sparse:
-            entries = self.entries[which]
-            return column_bounds(entries), int(entries.sum())
+            return self._divided_by_entries(which)
         # Columns of equal length need no sums.
         bounds = self._equal_parts(len(which), max(1, _ENTRIES // max(1, self.n)))
         return bounds if len(which) else bounds[:1], self.n * len(which)
+
+    def _divided_by_entries(self, which: Ints) -> tuple[Ints, int]:
+        """`_divided` of sparse columns. The last answer is kept: along a path the columns are often the same."""
+        if self._last is not None and np.array_equal(self._last[0], which):
+            return self._last[1:]
+        entries = self.entries[which]
+        bounds, work = column_bounds(entries), int(entries.sum())
+        if 2 * len(which) > self.p:
+            self._last = which.copy(), bounds, work
+        return bounds, work
 
     def _equal_parts(self, count: int, least: int) -> Ints:
         """Bounds of at most `_VISITS` visits over `count` items, kept: finding them takes as long as a short pass."""

@@ -95,6 +95,10 @@ class Gram:
         if self._packed and self._paneled(used):
             self._pack(0, used)
 
+    def known(self, which: Ints) -> float:
+        """The share of these columns whose products with one another are kept."""
+        return float(np.mean(self._slot[which] >= 0)) if len(which) else 0.0
+
     def of(self, which: Ints) -> Floats:
         """[k, step] products of these k columns; rows are padded with zeros to a multiple of sixteen."""
         fresh = which[self._slot[which] < 0]

@@ -41,8 +41,8 @@ Ints = NDArray[np.int64]
 
 _NEWTONS = 20  # quadratic models for one working set, at most
 NEAR = 0.8  # of the gradient at which a column moves: a model leaves out columns with a smaller gradient
-_ROW = 4  # entries of a row up to which sparse products take no longer than the sweeps of a model
 _TABLE = 4096  # columns of a Gram matrix that larger models fall back on
+_AS_SWEEPS = 10  # sweeps over the data that Newton steps save, where the products are known
 _SMOOTH = 512  # dense columns without an L1 penalty above which conjugate gradients are tried before products
 _PASSES = 32  # columns for each of their iterations, at most: then they take no longer than the products
 _CLOSER = 0.25  # tolerance factor for the next models once a single sweep was enough
@@ -125,6 +125,14 @@ class SetSolver:
             setting.predict(point, point.at.b)
             return 0
         return done.sweeps + done.newtons
+
+    def known(self, chosen: Ints) -> float:
+        """The share of these columns whose products are kept; 0 where sweeps over the data are expected to be faster.
+
+        A Newton step takes k³/24 operations on eight numbers at a time, a sweep one for each entry.
+        """
+        cheap = len(chosen) ** 3 <= 24 * _AS_SWEEPS * int(self.setting.columns.entries[chosen].sum())
+        return self._gram.known(chosen) if len(chosen) and cheap and self._tabled(chosen) else 0.0
 
     def _newton(
         self, point: LinearPoint, chosen: Ints, l1: float, l2: float, tolerance: float, once: bool, gap: float
@@ -321,15 +329,14 @@ class SetSolver:
     def _tabled(self, chosen: Ints) -> bool:
         """Whether to use a Gram matrix.
 
-        A sweep over it takes k² fast operations, a sweep over the data one slow operation per entry.
+        A sweep over it takes k² fast operations, a sweep over the data one slow operation per entry. With a loss other
+        than the squared one, products are valid for one model, which gets a few sweeps: over sparse columns these are
+        faster, and `minimise_shuffled` changes to products where they do not suffice.
         """
         columns, k = self.setting.columns, len(chosen)
-        entries = int(columns.entries[chosen].sum())
         if columns.sparse and not self.setting.loss.quadratic:
-            # A model gets only a few sweeps. Products of sparse columns grow with the entries of a row; columns that
-            # are a fifth full are multiplied as dense ones.
-            cheap = k <= 64 or entries <= _ROW * columns.n or 5 * entries >= columns.n * k
-            return cheap and k <= self._gram.limit and k * k <= max(64 * 64, entries // 4)
+            return False
+        entries = int(columns.entries[chosen].sum())
         return k <= self._gram.limit and k * k <= max(512 * 512, 8 * entries if columns.sparse else 4 * entries)
 
 

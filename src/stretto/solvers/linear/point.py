@@ -80,6 +80,7 @@ class PreparedProblem:
         clear_constant(norm, self.mean, float(np.sum(problem.weight)))
         self.norm = norm  # [p] zero for a constant column
         self.usable = norm > 0.0
+        self.columns_in_use = np.flatnonzero(self.usable).astype(np.int64)
         self.ones = bool((problem.weight == 1.0).all())  # whether all samples weigh 1
         self.zero = LinearPoint(np.zeros(p), z, at, pulls)
 
@@ -89,7 +90,7 @@ class PreparedProblem:
             np.where(self.usable, coef, 0.0), np.zeros(self.columns.n), self.zero.at, np.zeros(len(coef))
         )
         self.predict(point, intercept)
-        self.pull(point, np.flatnonzero(self.usable).astype(np.int64))
+        self.pull(point, self.columns_in_use)
         return point
 
     def restored(self, state: Mapping[str, NDArray[Any]]) -> LinearPoint:
@@ -110,7 +111,8 @@ class PreparedProblem:
     def pull(self, point: LinearPoint, which: Ints) -> None:
         """Compute x_j · v of these columns at the point."""
         self.columns.price(which, point.at.v, point.pulls)
-        self._centre(point.pulls, which if len(which) < len(point.pulls) else slice(None), point.at)
+        # Nothing reads the pulls of columns that are not usable.
+        self._centre(point.pulls, which if len(which) < len(self.columns_in_use) else slice(None), point.at)
 
     def _centre(self, pulls: Floats, which: Ints | slice, at: LossPoint) -> None:
         """Remove rounding errors of Σ v, which is zero with an intercept; columns far from zero would magnify them."""

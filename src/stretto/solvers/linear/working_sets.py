@@ -50,6 +50,9 @@ Ints = NDArray[np.int64]
 # Columns whose products are kept: half a gigabyte. A constant, because the number kept can change the last bit.
 _SLOTS = 8192
 _LOOSE = 0.05  # violations that sweeps leave, as a share of l1, at most: with all that violate, few others follow
+# The same over sparse columns, as a share of the largest violation: finding new ones costs no more than a few sweeps.
+_SHARE = 0.05
+_KNOWN = 0.8  # of a set of sparse columns have kept products: Newton steps on these cost less than sweeps
 _IDLE = 20  # rounds without change, each stricter than the last, after which the fit ends
 
 
@@ -163,7 +166,7 @@ class WorkingSetSolver:
             before, made = point.coef.copy(), 0
             if self._sweeps and l1 > 0.0:
                 chosen = candidates(self._urge(pull), pool, point.coef, l1, setting.columns.entries)
-                tolerance = at.strict * min(_LOOSE * l1, self._tolerance(point, pull, pool, chosen, l1, l2, left, goal))
+                tolerance = at.strict * self._swept_to(point, pull, pool, chosen, l1, l2, left, goal)
                 made = self._enter(point, chosen, l1, l2, tolerance, at.number > 1)
             if not made:
                 if every and l1 > 0.0:
@@ -196,7 +199,7 @@ class WorkingSetSolver:
         if not known:
             # Along a path the last penalty's gradients are a good enough start; all columns are evaluated afterwards.
             if max_rounds > 0 and l1 > 0.0:
-                pull = point.pulls - l2 * setting.scale**2 * point.coef
+                pull = point.pulls - l2 * setting.scale**2 * point.coef if l2 else point.pulls
                 size = l1 * float(np.sum(np.abs(setting.scale * point.coef)))
                 tolerance = l1 * min(0.3, 0.3 * gap / max(size, gap, 1e-300))
                 if self._sweeps:
@@ -204,7 +207,7 @@ class WorkingSetSolver:
                     at.epochs = self._enter(point, chosen, l1, l2, tolerance, True)
                 if not at.epochs:
                     at.epochs = self._sets.solve(point, self._choose(at.pool, point, pull, l1), l1, l2, tolerance)
-            setting.pull(point, np.flatnonzero(at.pool).astype(np.int64))
+            setting.pull(point, setting.columns_in_use)
         return at
 
     def _enter(self, point: LinearPoint, which: Ints, l1: float, l2: float, tolerance: float, later: bool) -> int:
@@ -213,6 +216,11 @@ class WorkingSetSolver:
         Returns the sweeps and Newton steps made; 0 if the point is as it was.
         """
         columns = self.setting.columns
+        if columns.sparse and len(which):
+            known = self._sets.known(which)
+            if later and known >= _KNOWN:
+                return self._sets.solve(point, which, l1, l2, tolerance)
+            later = known > 0.0
         first = self.spec.start_size(columns.p, columns.sparse)
         entered = enter(self.setting, point, which, l1, l2, tolerance, first, later=later) if len(which) else None
         if entered is None:
@@ -265,12 +273,12 @@ class WorkingSetSolver:
         One is θ = c·v at the largest c ≤ 1 that satisfies every constraint. With l2, constraints are penalties, and
         c = 1 is the other.
         """
-        urge = self._urge(point.pulls)[pool]
-        top = float(np.max(urge, initial=0.0))
+        urge = self._urge(point.pulls)
+        top = float(np.max(urge * pool, initial=0.0))
         c = min(1.0, l1 / top) if top > 0.0 else 1.0
         value = self.setting.loss.dual(point.at, c, point.z) if c > 0.0 else 0.0
         if l2 > 0.0:
-            beyond = np.maximum(urge - l1, 0.0)
+            beyond = np.maximum(urge[pool] - l1, 0.0)
             whole = self.setting.loss.dual(point.at, 1.0, point.z) - float(np.sum(beyond * beyond)) / (2.0 * l2)
             if whole > value:
                 return whole, 1.0
@@ -301,6 +309,24 @@ class WorkingSetSolver:
         distance = (l1 - self._urge(pull)) * self.setting.scale / norm
         distance[~pool] = np.inf
         return self.spec.choose(point.support, distance, self.setting.columns.n, sparse=self.problem.design.sparse)
+
+    def _swept_to(
+        self,
+        point: LinearPoint,
+        pull: Floats,
+        pool: NDArray[np.bool_],
+        chosen: Ints,
+        l1: float,
+        l2: float,
+        left: float,
+        gap: float,
+    ) -> float:
+        """The violation to which sweeps over all columns that violate their constraints solve."""
+        if not self.setting.columns.sparse:
+            return min(_LOOSE * l1, self._tolerance(point, pull, pool, chosen, l1, l2, left, gap))
+        size = l1 * float(np.sum(np.abs(self.setting.scale * point.coef)))
+        beyond = float(np.max(self._urge(pull)[pool], initial=0.0)) / l1 - 1.0
+        return l1 * max(permitted(max(size, left), gap), _SHARE * beyond)
 
     def _tolerance(
         self,
