@@ -13,7 +13,6 @@ import math
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -27,6 +26,7 @@ from stretto.observe.table import Columns, EpochTable
 from stretto.text import html_table
 
 RUN, EVENTS = "run.json", "events.jsonl"
+_NAMES: dict[str, tuple[str, ...]] = {}  # fields of the kinds of events
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,14 +61,11 @@ class RunView:
 
 def encode(event: Event) -> bytes:
     """One line, without its end."""
-    kind = type(event)
-    return to_json({"event": kind.__name__, **{name: getattr(event, name) for name in _names(kind)}})
-
-
-@cache
-def _names(kind: type[Event]) -> tuple[str, ...]:
-    """The fields of a kind of event."""
-    return tuple(field.name for field in dataclasses.fields(kind))
+    kind = type(event).__name__
+    names = _NAMES.get(kind)
+    if names is None:
+        names = _NAMES[kind] = tuple(field.name for field in dataclasses.fields(event))
+    return to_json({"event": kind, **{name: getattr(event, name) for name in names}})
 
 
 def to_json(value: object) -> bytes:
