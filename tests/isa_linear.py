@@ -9,9 +9,11 @@ import sys
 from typing import Any
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from jobs import digest
 from stretto.data.design.design import Design
+from stretto.data.design.row_design import RowDesign
 from stretto.runtime.runtimes import Threads
 from stretto.schedule.working_sets import working_sets
 from stretto.solvers.linear.few_features.solver import FewFeaturesSolver
@@ -26,7 +28,7 @@ FITS: dict[str, dict[str, Any]] = {
     "logistic": {"loss": "logistic", "storage": "sparse", "density": 0.3},
     "dense logistic": {"loss": "logistic"},
 }
-FEW = "few features"
+FEW, ROWS = "few features", "rows"
 MOMENTS = {"dense moments": "dense", "sparse moments": "sparse"}
 
 
@@ -71,16 +73,30 @@ def from_few_features() -> str:
     return digest([fit.coef for fit in fits], np.array(facts))
 
 
+def from_rows() -> str:
+    """The hash of fits of many sparse features with L2 penalties."""
+    X = numbers(400, 700, 0.05)
+    y = np.where(X[:, :50] @ np.random.default_rng(1).normal(size=50) > 1.0, 1.0, -1.0)
+    problem = RegressionProblem(RowDesign.of(csr_array(X)), y, np.linspace(0.5, 1.5, 400), "logistic", intercept=True)
+    with Threads(2).open() as crew:
+        works = FewFeaturesSolver(problem, crew, smooth=True)
+        fits = [works.fit(0.0, l2, gap=1e-6) for l2 in (10.0, 0.1)]
+    facts = [(fit.intercept, fit.gap, fit.objective, fit.rounds, fit.epochs) for fit in fits]
+    return digest([fit.coef for fit in fits], np.array(facts))
+
+
 def hashes(names: list[str]) -> str:
     """A line for each: its name and the hash of what it learned."""
 
     def made(name: str) -> str:
         if name == FEW:
             return from_few_features()
+        if name == ROWS:
+            return from_rows()
         return from_moments(MOMENTS[name]) if name in MOMENTS else learned(**FITS[name])
 
     return "\n".join(f"{name}: {made(name)}" for name in names)
 
 
 if __name__ == "__main__":
-    print(hashes(sys.argv[1:] or [*FITS, *MOMENTS, FEW]))
+    print(hashes(sys.argv[1:] or [*FITS, *MOMENTS, FEW, ROWS]))

@@ -98,6 +98,8 @@ for name in ("C", "float32"):
     uses[f"ridge, many features, {name}"] = lambda A=tall: st.LogisticRegression(l1_ratio=0.0).fit(A, np.tile(y, 6) > 0)
 uses["Lasso, large"] = lambda: st.Lasso(0.001).fit(large, target)
 uses["two classes, large"] = lambda: st.LogisticRegression(C=10.0, l1_ratio=1.0).fit(large, target > 0)
+again = st.LogisticRegression(l1_ratio=0.0, warm_start=True)
+uses["two classes, ridge, large"] = lambda: again.fit(large, target > 0).fit(large.astype("f4"), target > 0)
 thirds = np.digitize(target, [-1, 1])
 uses["sgd, three classes"] = lambda: st.LogisticRegression(solver="sgd", max_iter=2, l1_ratio=1.0).fit(large, thirds)
 settings = [{}, {"solver": "als"}, {"solver": "ccd"}, {"solver": "als", "implicit": True}, {"biases": False},

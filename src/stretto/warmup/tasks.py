@@ -184,6 +184,8 @@ def _regress(kind: str, dtype: str) -> None:
                     LogisticRegression(l1_ratio=0.5, warm_start=True).fit(matrix, target > 0).fit(matrix, target > 0)
             elif kind == "sparse":  # conjugate gradients, too
                 LogisticRegression(100.0, max_iter=20, l1_ratio=1.0).fit(matrix, target > np.median(target))
+                ridge = LogisticRegression(l1_ratio=0.0, warm_start=True)
+                ridge.fit(matrix, target > 0).fit(matrix, target > 0)
             else:  # conjugate gradients without an L1 penalty
                 LogisticRegression(max_iter=2, l1_ratio=0.0).fit(matrix, target > 0)
         if kind == "dense":

@@ -21,7 +21,7 @@ from stretto.data.design.row_design import RowDesign
 from stretto.errors import DataError
 from stretto.models import checks
 from stretto.models.sklearn_base import check_sample_weight, compute_class_weight, validate_data
-from stretto.solvers.linear.few_features.choice import suits_sparse_newton
+from stretto.solvers.linear.few_features.choice import suits_rows
 from stretto.solvers.linear.regression import AnyDesign, Fit, PenaltySolver, RegressionProblem, uniform
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def converted(
     # Sums with weights do not contain values of samples that weigh nothing.
     later = by_solver and uniform(given.weight)
     if is_sparse(given.X):
-        by_rows = by_rows and suits_sparse_newton(*given.shape, given.X.nnz, smooth=smooth)
+        by_rows = by_rows and suits_rows(*given.shape, given.X.nnz, smooth=smooth)
         return replace(given, design=RowDesign.of(given.X) if by_rows else Design.of(given.X, checked=True))
     later = later or by_newton
     return replace(given, design=Design.of(given.X, checked=True, bounded=later))

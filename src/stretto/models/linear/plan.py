@@ -15,7 +15,7 @@ from stretto.plan.cost import Cost
 from stretto.plan.job import JobPlan
 from stretto.plan.plan import Physical
 from stretto.runtime.chosen import here, name_of
-from stretto.solvers.linear.few_features.choice import suits_newton, suits_sparse_newton
+from stretto.solvers.linear.few_features.choice import suits_newton, suits_rows, suits_sparse_newton
 from stretto.solvers.linear.moments.choice import suits_moments
 from stretto.solvers.linear.regression import uniform
 from stretto.text import show_bytes
@@ -36,6 +36,10 @@ MOMENTS = (
 NEWTON = (
     "Newton steps: a quadratic model of the loss for all features that may not be zero, minimised by coordinate "
     "descent and Cholesky factors, then the duality gap over all; one thread for the whole fit"
+)
+BY_ROWS = (
+    "Newton steps: a quadratic model of the loss for all features, minimised by conjugate gradients over the rows, "
+    "then the duality gap; one thread for the whole fit"
 )
 # Parameters that never change a result, or that the plan contains in another form.
 _ELSEWHERE = {"n_jobs", "runtime", "verbose", "warm_start", "random_state", "profile", "cv", "schedule"}
@@ -160,8 +164,9 @@ def solver_words(model: PlannedModel, samples: int, features: int, entries: int 
             return MOMENTS if suits_moments(samples, features, entries) else WORKING_SETS
         if entries is None:
             return NEWTON if suits_newton(samples, features) else WORKING_SETS
-        few = suits_sparse_newton(samples, features, entries, smooth=model._smooth)
-        return NEWTON if few else WORKING_SETS
+        if suits_sparse_newton(samples, features, entries, smooth=model._smooth):
+            return NEWTON
+        return BY_ROWS if suits_rows(samples, features, entries, smooth=model._smooth) else WORKING_SETS
     return str(model.schedule.explain())
 
 

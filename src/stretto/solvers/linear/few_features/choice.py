@@ -1,4 +1,8 @@
-"""When logistic regression is solved by Newton steps of all its columns in one thread, and when by working sets."""
+"""When logistic regression is solved by Newton steps of all its columns in one thread, and when by working sets.
+
+Few columns have a factor of their products. Without an L1 penalty, the steps of many sparse columns are found by
+conjugate gradients over the rows.
+"""
 
 from __future__ import annotations
 
@@ -27,6 +31,7 @@ _LONGEST_SPARSE = 100e6  # working sets sweep sparse columns in one thread as we
 # What the conjugate gradients of a Newton step with working sets take for each entry.
 _SMOOTH = 16.0
 _MOST_SPARSE = 512  # columns: factors of more would take longer than the passes over usual data
+_MOST_ENTRIES = 1 << 24  # that conjugate gradients read in one thread, and that are fetched from nodes
 
 
 def suits_sparse_newton(samples: int, features: int, entries: int, *, smooth: bool = False) -> bool:
@@ -43,3 +48,13 @@ def suits_sparse_newton(samples: int, features: int, entries: int, *, smooth: bo
     if smooth and model > _SMOOTH * entries:
         return False
     return (_SAMPLE * samples + _ENTRY * entries + model) * _STEPS <= _LONGEST_SPARSE
+
+
+def suits_rows(samples: int, features: int, entries: int, *, smooth: bool) -> bool:
+    """Whether a fit of a sparse matrix reads it by rows: its Newton steps have factors or conjugate gradients.
+
+    >>> suits_rows(25_000, 90_000, 3_000_000, smooth=True), suits_rows(25_000, 90_000, 3_000_000, smooth=False)
+    (True, False)
+    """
+    by_gradients = smooth and features > 0 and entries <= _MOST_ENTRIES
+    return by_gradients or suits_sparse_newton(samples, features, entries, smooth=smooth)

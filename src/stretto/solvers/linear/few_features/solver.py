@@ -1,7 +1,7 @@
 """Penalised logistic regression of few features: the solver behind `LogisticRegression` with small data.
 
-A fit is one call of `kernels/newton/logistic_fit.py`, or of `sparse_fit.py` where X is sparse, which makes Newton steps
-until the duality gap is small enough.
+A fit is one call of `kernels/newton/logistic_fit.py`, or where X is sparse of `sparse_fit.py`, which makes Newton steps
+until the duality gap is small enough. Many sparse features with an L2 penalty alone have `smooth_fit.py`.
 It runs in the calling thread. With callbacks or checkpoints, each step is a call of its own, with the same results.
 Where the steps make no more progress, working sets continue from their solution.
 """
@@ -39,6 +39,7 @@ from .storage import storage_of
 Floats = NDArray[np.float64]
 
 _STEPS = 50  # a usual fit takes fewer than ten
+_LONG = 1 << 21  # entries from which on each step is a call of its own
 _SAMPLED = 20  # rounds of a fit to some of the samples, at most
 
 
@@ -54,17 +55,19 @@ class _Progress:
 
 
 class FewFeaturesSolver:
-    """A solver for one problem of logistic regression at any number of penalties."""
+    """A solver for one problem of logistic regression at any number of penalties. smooth: none of these is L1"""
 
-    def __init__(self, problem: RegressionProblem, crew: Crew, *, profile: str = "exact") -> None:
+    def __init__(self, problem: RegressionProblem, crew: Crew, *, profile: str = "exact", smooth: bool = False) -> None:
         if uniform(problem.weight):
             problem = replace(problem, weight=np.array(problem.weight))
         self.problem, self.crew, self.profile = problem, crew, profile
         n, p = problem.design.shape
         self._scale = np.ones(p) if problem.scale is None else problem.scale
-        self._X = storage_of(problem)
+        self._X = storage_of(problem, smooth=smooth)
         self._zero = np.empty((kernels.VECTORS, n)), np.zeros(kernels.NUMBERS)
         self._X.prepare(profile, *self._zero)
+        # Ctrl-C waits for the end of a call.
+        self._long = problem.design.sparse and problem.design.nnz > _LONG
         self._handed_out = False  # whether a fit has changed the vectors of `_zero`
         self._pulls = np.where(self._X.norm > 0.0, self._X.small[kernels.PULL], 0.0)
         self._last: tuple[Fit, _Progress] | None = None
@@ -147,7 +150,7 @@ class FewFeaturesSolver:
 
         The first round evaluates the start, and each later one makes a Newton step.
         """
-        alone = request.look is None and request.ended is None and at.number == 0
+        alone = request.look is None and request.ended is None and at.number == 0 and not self._long
         numbers, most = at.numbers, min(request.max_rounds, _STEPS + 1)
         while True:
             steps = most - 1 if alone else int(at.number > 0)

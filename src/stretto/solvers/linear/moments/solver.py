@@ -24,7 +24,7 @@ from stretto.runtime.blocks.crew import Crew
 from stretto.schedule.spec import Schedule
 from stretto.schedule.working_sets import WorkingSets
 
-from ..few_features.choice import suits_newton, suits_sparse_newton
+from ..few_features.choice import suits_newton, suits_rows
 from ..few_features.solver import FewFeaturesSolver
 from ..newton import permitted
 from ..regression import (
@@ -279,9 +279,9 @@ def solver_of(
     if entries is None:
         few = suits_newton(samples, features)
     else:
-        few = suits_sparse_newton(samples, features, entries, smooth=smooth)
+        few = suits_rows(samples, features, entries, smooth=smooth)
     if schedule is None and newton and few:
-        return FewFeaturesSolver(problem, crew, profile=profile)
+        return FewFeaturesSolver(problem, crew, profile=profile, smooth=smooth)
     few = suits_moments(samples, features, entries)
     if schedule is None and problem.loss == "squared" and few:
         return MomentSolver(problem, crew, profile=profile)
