@@ -23,6 +23,7 @@ from stretto.observe.page.document import report
 from stretto.observe.page.findings import findings
 from stretto.observe.page.process import Dashboard
 from stretto.observe.page.samples import Samples
+from stretto.observe.page.summaries import _apart
 from stretto.observe.page.tail import RecordTail
 from stretto.runtime.tables.job import TableEvaluation, TableMeasure
 from stretto.runtime.tables.monitor import TableMonitor
@@ -324,6 +325,13 @@ def whole(tmp_path: Path) -> dict[str, Any]:
     events.append(MemoryPlanned(41.0, 8 << 20, 4 << 20, 1 << 20, 0.002, at, kinds, [(0.0, 0.001)], [(0.001, 0.0005)]))
     (folder / EVENTS).write_bytes(b"".join(encode(event) + b"\n" for event in events))
     return state_of(folder)
+
+
+def test_a_burst_of_messages_is_no_rate() -> None:
+    rows = [(0.0, {}), (5.0, {(0, 1): 50}), (5.001, {(0, 1): 90}), (6.0, {(0, 1): 95}), (9.99, {(0, 1): 99})]
+    assert _apart([*rows, (10.0, {(0, 1): 100})]) == [*rows[:2], rows[3], (10.0, {(0, 1): 100})]
+    assert _apart(rows[:1]) == rows[:1]
+    assert _apart([rows[0], (0.0, {(0, 1): 9})]) == rows[:1]
 
 
 def test_the_panes_are_drawn(browser: Browser, tmp_path: Path, whole: dict[str, Any]) -> None:

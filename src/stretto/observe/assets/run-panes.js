@@ -61,7 +61,7 @@ function drawLinks(run) {
   const named = (source, target) => (source < 0 ? "all other links" : `node ${source} to ${target < 0 ? "all others" : target}`);
   const sum = found.links.reduce((all, link) => all + link[2], 0);
   const rank = found.rank ? ` Rows that are sent between clocks are ranked (“${found.rank}”), the highest first.` : "";
-  const budget = found.budget === null ? " There is no budget." : ` The budget of a node is ${sentBytes(found.budget)}/s.`;
+  const budget = found.budget === null ? " There is no budget." : ` The budget of a node is ${sentBytes(found.budget)}/s; what is due at the end of a clock is sent in any case.`;
   find("links-about").textContent = `${sentBytes(sum)} in ${duration(found.seconds)} between nodes.${budget}${rank}`;
   drawRates(run);
   const own = new Map(found.limits.map(([source, target, value]) => [`${source},${target}`, value]));

@@ -20,6 +20,7 @@ _WORKERS = 256
 _BINS = 64
 _LINKS = 64
 _CURVES = 6  # links with a curve
+_APART = 1 / 60  # of the run, at least, between two points of a rate
 
 Sent = dict[tuple[int, int], int]  # bytes by link
 
@@ -97,8 +98,7 @@ class LinksSummary:
         if one is None:
             return None
         most = sorted(one.links[:_LINKS], key=lambda link: -link[2])
-        rows: list[tuple[float, Sent]] = [(0.0, {}), *self._sent.rows()]
-        rows = [row for k, row in enumerate(rows) if not k or row[0] > rows[k - 1][0]]
+        rows = _apart([(0.0, {}), *self._sent.rows()])
         links = [row for row in rows if not any(source >= 0 > target for source, target in row[1])]
         nodes = [(seconds, _by_node(sent)) for seconds, sent in rows]
         return {
@@ -187,6 +187,17 @@ def _by_node(sent: Sent) -> dict[int, int]:
     for (source, _), nbytes in sent.items():
         if source >= 0:
             found[source] = found.get(source, 0) + nbytes
+    return found
+
+
+def _apart(rows: Sequence[tuple[float, Sent]]) -> list[tuple[float, Sent]]:
+    """Rows that are far enough from each other for a rate, with the last one: messages arrive in bursts."""
+    found = [rows[0]]
+    for row in rows[1:]:
+        if row[0] - found[-1][0] >= rows[-1][0] * _APART and row[0] > found[-1][0]:
+            found.append(row)
+    if found[-1] is not rows[-1] and rows[-1][0] > 0:
+        found = [*(found[:-1] if len(found) > 1 else found), rows[-1]]
     return found
 
 
