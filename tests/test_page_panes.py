@@ -241,8 +241,9 @@ def test_threads_that_were_chosen(tmp_path: Path) -> None:
     assert all(unit == "threads" and end is None for unit, _, end, _ in stages["stages"])
 
 
-def test_a_step_within_a_budget(tmp_path: Path) -> None:
+def test_a_step_within_a_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     torch = pytest.importorskip("torch")
+    monkeypatch.setattr("stretto.memory.run.devices.PlainDevice.peak", lambda device: 12_345)
     model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.GELU(), torch.nn.Linear(64, 64))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     batch = torch.ones(256, 64), torch.zeros(256, 64)
@@ -259,6 +260,7 @@ def test_a_step_within_a_budget(tmp_path: Path) -> None:
     assert max(map(sum, zip(*memory["kinds"].values(), strict=True))) == peak <= memory["budget"]
     assert memory["at"] == sorted(memory["at"])
     assert "operations" in state["plan"]
+    assert memory["measured"] == 12_345
     step.close()
     assert state_of(tmp_path / "run")["status"] == "done"
 
