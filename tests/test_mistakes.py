@@ -73,7 +73,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
         "cannot read ratings from the text '0.1'; a share is a number, such as 0.1",
     ),
     "a name of another spelling": (
-        lambda: st.MatrixFactorisation,  # type: ignore[attr-defined]
+        lambda: st.MatrixFactorisation,
         "module 'stretto' has no attribute 'MatrixFactorisation'; did you mean MatrixFactorization?",
     ),
     "another number of features": (
@@ -98,7 +98,7 @@ def test_what_is_no_mistake_still_works() -> None:
         assert st.Lasso(alpha=0.1).fit(given, y).coef_.shape == (5,)
     assert not hasattr(st, "nothing_like_it")
     with pytest.raises(AttributeError, match=r"has no attribute 'nothing_like_it'$"):
-        _ = st.nothing_like_it  # type: ignore[attr-defined]
+        _ = st.nothing_like_it
 
 
 TYPED: list[tuple[list[str], str]] = [

@@ -111,7 +111,9 @@ def _why_column(frame: Any) -> str | None:
 
 
 def _why_target(X: Any, y: Any, told: str, *, several: bool) -> str | None:
-    shapes = [getattr(one, "shape", None) or (np.shape(one) if _is_flat(one) else ()) for one in (X, y)]
+    shapes: list[tuple[int, ...]] = [
+        getattr(one, "shape", None) or (np.shape(one) if _is_flat(one) else ()) for one in (X, y)
+    ]
     if "inconsistent numbers of samples" in told and all(shapes):
         samples, targets = shapes[0][0], shapes[1][0]
         return f"X has {samples:,} samples and y has {targets:,}; give one target for each sample"
