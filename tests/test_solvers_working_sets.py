@@ -12,6 +12,7 @@ from hypothesis import strategies as some
 from linear_problems import Made, objective, problems
 from stretto.errors import DataError, PlanError, RunError
 from stretto.kernels.linear import descent
+from stretto.kernels.numeric.extrapolation import MOST
 from stretto.runtime.blocks.crew import Crew
 from stretto.runtime.blocks.team import TeamCall
 from stretto.runtime.runtimes import Runtime, Serial, Threads
@@ -414,7 +415,7 @@ def test_extrapolation_takes_fewer_sweeps_to_the_same_point(positive: bool) -> N
     X = np.where(rng.random((400, 60)) < 0.5, common + 0.3 * rng.random((400, 60)), 0.0)
     y = X[:, :30].sum(axis=1) + 0.1 * rng.standard_normal(400)
     swept, values = [], []
-    for memory in (entering.KEPT + 2, 0):
+    for memory in (MOST + 2, 0):
         with solving(X, y, storage="sparse", positive=positive, intercept=True) as works:
             setting = works.setting
             point = setting.zero.copy()
@@ -424,7 +425,8 @@ def test_extrapolation_takes_fewer_sweeps_to_the_same_point(positive: bool) -> N
             kept = np.empty((memory, 400)), np.empty((memory, 60)), np.empty((5, 5)), np.empty(5)
             descent.enter_sparse["exact"](
                 which, *setting.columns.parts, b, np.full(60, l1), np.zeros(60), np.ones(60), setting.mean,
-                setting.norm**2, u, np.empty(0), 400.0, np.zeros(1), 1e-4 * l1, 1e9, 1.0, 1e9, positive, on, said, *kept,
+                setting.norm**2, u, np.empty(0), 400.0, np.zeros(1), 1e-4 * l1, 1e9, 1.0, 1e9, positive, on, said,
+                *kept,
             )  # fmt: skip
             assert said[descent.SOLVED]
             assert not positive or (b >= 0.0).all()

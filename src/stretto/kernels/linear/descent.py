@@ -15,9 +15,9 @@ from __future__ import annotations
 import numpy as np
 
 from stretto.kernels.core.compile import inner, kernel
+from stretto.kernels.numeric.extrapolation import MOST, combine, weigh_differences
 
 from .columns import dot, sparse_dot
-from .extrapolation import MOST, combine, weigh_differences
 from .quadratic import soft, violation
 
 WORST, SWEPT, MOVED, COUNT, WORK, STALLED, SOLVED = range(7)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.kernels.linear import descent
-from stretto.kernels.linear.extrapolation import MOST as KEPT
+from stretto.kernels.numeric.extrapolation import MOST
 from stretto.solvers.linear.point import LinearPoint, PreparedProblem
 
 Floats = NDArray[np.float64]
@@ -85,11 +85,12 @@ def enter(
     sweeps = max(_SWEEPS, int(_AS_PRODUCTS * entries / columns.n)) if columns.sparse else _SWEEPS
     most = max(_MOST, sweeps * entries)
     weight = np.empty(0) if setting.ones else problem.weight
-    sweep, more = descent.enter_dense[columns.profile], ()
+    sweep = descent.enter_dense[columns.profile]
+    more: tuple[Floats, ...] = ()
     if columns.sparse:
         # Extrapolation compares objectives as they are where all samples weigh 1.
-        rows = KEPT + 2 if setting.ones else 0
-        more = np.empty((rows, columns.n)), np.empty((rows, len(which))), np.empty((KEPT, KEPT)), np.empty(KEPT)
+        rows = MOST + 2 if setting.ones else 0
+        more = np.empty((rows, columns.n)), np.empty((rows, len(which))), np.empty((MOST, MOST)), np.empty(MOST)
         sweep = descent.enter_sparse[columns.profile]
 
     def objective() -> float:
