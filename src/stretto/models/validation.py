@@ -6,6 +6,7 @@ such as its own checks of estimators, rely on it.
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,9 @@ def validated(estimator: Any, X: Any, y: Any = None, **rules: Any) -> Any:
     try:
         return validate_data(estimator, **given, **rules)
     except (TypeError, ValueError) as error:
-        found = _why(X, y, str(error), several=bool(rules.get("multi_output")))
+        found = None
+        with contextlib.suppress(Exception):  # whatever X is, an explanation that fails leaves the error as it was
+            found = _why(X, y, str(error), several=bool(rules.get("multi_output")))
         if found is None:
             raise
         raise DataError(f"{type(estimator).__name__}: {found}") from error
@@ -48,19 +51,24 @@ def _why_shape(X: Any, y: Any) -> str | None:
                 f"the rows of X have different lengths: row 0 has {lengths[0]} values and row {odd} has "
                 f"{lengths[odd]}; give every sample all of its features"
             )
-    shape = getattr(X, "shape", None)
-    shape = np.shape(X) if shape is None and _is_flat(X) else shape
-    if shape is None or len(shape) != 1:
+    shape = _shape(X)
+    if len(shape) != 1:
         return None
-    if len(getattr(y, "shape", ())) == 2:
+    if len(_shape(y)) == 2:
         return (
-            f"X has shape {tuple(shape)} and y has shape {tuple(y.shape)}: they look swapped; write fit(X, y). Reshape "
+            f"X has shape {shape} and y has shape {_shape(y)}: they look swapped; write fit(X, y). Reshape "
             "your data if they are not: X is [samples, features]"
         )
     return (
-        f"X has shape {tuple(shape)}, not [samples, features]. Reshape your data: X.reshape(-1, 1) is one feature, "
+        f"X has shape {shape}, not [samples, features]. Reshape your data: X.reshape(-1, 1) is one feature, "
         "X.reshape(1, -1) is one sample"
     )
+
+
+def _shape(X: Any) -> tuple[int, ...]:
+    """The shape of X, or of a list of numbers; empty where it has none."""
+    shape = np.shape(X) if _is_flat(X) else getattr(X, "shape", ())
+    return tuple(shape) if isinstance(shape, tuple) else ()
 
 
 def _is_flat(X: Any) -> bool:
@@ -111,15 +119,13 @@ def _why_column(frame: Any) -> str | None:
 
 
 def _why_target(X: Any, y: Any, told: str, *, several: bool) -> str | None:
-    shapes: list[tuple[int, ...]] = [
-        getattr(one, "shape", None) or (np.shape(one) if _is_flat(one) else ()) for one in (X, y)
-    ]
+    shapes = [_shape(one) for one in (X, y)]
     if "inconsistent numbers of samples" in told and all(shapes):
         samples, targets = shapes[0][0], shapes[1][0]
         return f"X has {samples:,} samples and y has {targets:,}; give one target for each sample"
     if len(shapes[1]) == 2 and shapes[1][1] > 1 and not several:
         return (
-            f"y should be a 1d array, and has shape {tuple(shapes[1])}; fit one model for each column, or for numbers "
+            f"y should be a 1d array, and has shape {shapes[1]}; fit one model for each column, or for numbers "
             "take st.MultiTaskLasso, which learns all columns together"
         )
     kind = getattr(getattr(y, "dtype", None), "kind", "")
