@@ -134,6 +134,13 @@ def open_to_append(folder: Path) -> BinaryIO:
     return file
 
 
+def no_record(folder: Path) -> RunError:
+    """The error for a folder that holds no record."""
+    return RunError(
+        f"{folder} holds no run record ({RUN} is missing); name the folder of a run: what --out or record= named"
+    )
+
+
 def _number(value: float | None) -> float:
     return math.nan if value is None else float(value)
 

@@ -36,7 +36,7 @@ from stretto.observe.events import CheckpointSaved, EpochDone, Event, PassDone, 
 from stretto.observe.files import replace
 from stretto.observe.folder_lock import FolderLock
 from stretto.observe.lanes import LANES, Lanes
-from stretto.observe.log import EVENTS, RUN, RunView, encode, open_to_append, read_run, read_table, to_json
+from stretto.observe.log import EVENTS, RUN, RunView, encode, no_record, open_to_append, read_run, read_table, to_json
 from stretto.observe.machine import machine, versions
 from stretto.observe.trace import Trace
 
@@ -116,7 +116,7 @@ class RunRecord:
         """Read a record, of a run that ended, was interrupted, or still runs."""
         folder = Path(folder)
         if not (folder / RUN).is_file():
-            raise RunError(f"{folder} holds no run record ({RUN} is missing); name the folder given as `out` to a run")
+            raise no_record(folder)
         return RunView(folder, read_run(folder), read_table(folder).columns())
 
     def _take_in(self, event: Event) -> None:
