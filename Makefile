@@ -15,7 +15,7 @@ DOCTESTS := $(BIN)/python -m pytest --quiet --doctest-modules --numprocesses 2 -
 # A ratings file to train on instead of a generated one: make run FILE=ratings.dat
 FILE ?= $(DEMO)/ratings.dat
 
-.PHONY: run test test-full check format changelog reference bench wheel clean help
+.PHONY: run test test-full check format changelog reference docs bench wheel clean help
 
 help:  ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 14
@@ -33,6 +33,11 @@ help:  ## what can be made
 
 .venv/.testable: .venv/.installed
 	$(PIP) $(TORCH)
+	@$(COMPILE)
+	@touch $@
+
+.venv/.documented: .venv/.testable
+	$(PIP) --editable '.[docs]'
 	@$(COMPILE)
 	@touch $@
 
@@ -55,7 +60,7 @@ test: .venv/.testable  ## install, compile kernels on all cores, then run the te
 	$(BIN)/python -m pytest -m "not slow" $(SIDE_BY_SIDE)
 	@cat .pytest_cache/not-run
 
-test-full: .venv/.testable  ## every test, the slow ones too; a missing tool is a failure
+test-full: .venv/.documented  ## every test, the slow ones too; a missing tool is a failure
 	$(BIN)/stretto warmup --fast
 	$(DOCTESTS)
 	STRETTO_TEST_FULL=1 $(BIN)/python -m pytest $(SIDE_BY_SIDE)
@@ -81,8 +86,11 @@ changelog: .venv/.installed  ## show what the next release adds to CHANGELOG.md;
 reference: .venv/.testable  ## write docs/reference from the docstrings of public names
 	$(BIN)/python -m tools.reference
 
+docs: .venv/.documented  ## build and check the documentation site in build/site (DOCS_GALLERY=0: without running its examples)
+	$(BIN)/python -m tools.site
+
 bench: .venv/.benched  ## measure against peers; tables go to bench/results
 	$(BIN)/python -m bench
 
 clean:  ## remove the environment, caches and runs
-	rm -rf .venv dist src/stretto/kernels/compiled .mypy_cache .ruff_cache .pytest_cache .hypothesis runs
+	rm -rf .venv build dist src/stretto/kernels/compiled .mypy_cache .ruff_cache .pytest_cache .hypothesis runs

@@ -92,6 +92,7 @@ CASES: dict[str, list[list[str]]] = {
     "generate": [["NEW.dat", "--ratings", "100", "--rows", "20", "--cols", "20"]],
     "explain": [["{}/r.dat"], ["{}/s.csv", "--model", "lasso", "--drop", "said"]],
     "simulate": [["{}/job.toml", "--sweep", "nodes=2,3"]],
+    "tour": [["--only", "6"]],
     "warmup": [[]],
 }
 

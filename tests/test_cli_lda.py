@@ -76,9 +76,9 @@ def model(whole: Path) -> st.LatentDirichletAllocation:
 def test_a_run_prints_its_topics_and_leaves_them_to_look_through(docword: Path, tmp_path: Path) -> None:
     said = stretto("train", "lda", docword, *OPTIONS, "--out", tmp_path / "run", "--verbose").out
     there = {path.name for path in (tmp_path / "run").iterdir()}
-    assert there >= {"run.json", "events.jsonl", "plan.txt", "plan.svg", "convergence.png", "trace.json"}
+    assert there >= {"run.json", "events.jsonl", "plan.txt", "plan.svg", "convergence.svg", "trace.json"}
     assert there >= {"model.safetensors", "topics.html"}
-    assert (tmp_path / "run" / "convergence.png").stat().st_size > 1000
+    assert (tmp_path / "run" / "convergence.svg").stat().st_size > 1000
     assert f"words from {docword.parent / 'vocab.toy.txt'}" in said
     assert "400 documents × 900 words" in said
     assert "epoch 40/40  tokens moved" in said

@@ -50,9 +50,9 @@ def whole(ratings: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_run_leaves_its_record(ratings: Path, tmp_path: Path) -> None:
     said = train(ratings, tmp_path / "run", "--verbose")
     there = {path.name for path in (tmp_path / "run").iterdir()}
-    assert there >= {"run.json", "events.jsonl", "plan.txt", "plan.svg", "plan.png", "trace.json", "convergence.png"}
+    assert there >= {"run.json", "events.jsonl", "plan.txt", "plan.svg", "plan.png", "trace.json", "convergence.svg"}
     assert "model.safetensors" in there
-    assert all((tmp_path / "run" / name).stat().st_size > 1000 for name in ("plan.svg", "plan.png", "convergence.png"))
+    assert all((tmp_path / "run" / name).stat().st_size > 1000 for name in ("plan.svg", "plan.png", "convergence.svg"))
     assert "epoch 6/6" in said
     assert "train RMSE" in said
     assert "test RMSE" in said

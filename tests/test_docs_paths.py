@@ -17,7 +17,11 @@ PAGES = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
     ROOT / "SECURITY.md",
-    *(page for folder in (DOCS, DOCS / "how-to", DOCS / "contributing") for page in sorted(folder.glob("*.md"))),
+    *(
+        page
+        for folder in (DOCS, DOCS / "how-to", DOCS / "tutorials", DOCS / "contributing")
+        for page in sorted(folder.glob("*.md"))
+    ),
     DOCS / "decisions" / "2026-11-18-layout.md",
 ]
 PACKAGES = sorted(path.parent.name for path in SRC.glob("*/__init__.py"))

@@ -16,7 +16,6 @@ import pytest
 
 import stretto as st
 from stretto.errors import CheckpointError, DataError, OtherPlan, PlanError, RunError
-from stretto.observe import plots
 from stretto.observe.record import RunRecord
 from stretto.runtime.loop_calls import watcher
 
@@ -46,12 +45,6 @@ def descend(X, beta, residual, lam):  # type: ignore[no-untyped-def]
 
 class Killed(Exception):
     pass
-
-
-@pytest.fixture(autouse=True)
-def no_plots(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Drawing takes longer than all else here."""
-    monkeypatch.setattr(plots, "convergence", lambda columns, path, name: path.write_bytes(b""))
 
 
 def factorise(folder: Path, *, epochs: int = 7, kill: int = 99, loop: Any = epoch, **more: Any) -> list[bytes]:

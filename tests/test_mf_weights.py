@@ -170,3 +170,15 @@ def test_features_and_two_names_are_refused() -> None:
         model().fit(DATA, weights=TIMES, item_features=features)
     with pytest.raises(PlanError, match="two names of one argument"):
         model().fit(DATA, weights=TIMES, sample_weight=TIMES)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("linear_solver", ["cholesky", "cg"])
+def test_two_processes_give_the_same_bits(linear_solver: str) -> None:
+    weights = np.random.default_rng(8).uniform(0.1, 5, len(DATA)).astype(np.float32)
+    here = model(linear_solver=linear_solver).fit(DATA, weights=weights)
+    there = model(linear_solver=linear_solver, n_jobs=None, runtime=st.Cluster("processes", nodes=2))
+    there.fit(DATA, weights=weights)
+    for a, b in zip(factors(there), factors(here), strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert there.history_ == here.history_

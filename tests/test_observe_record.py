@@ -32,7 +32,7 @@ from stretto.observe.events import (
 from stretto.observe.record import RunRecord
 
 NOW = 1_700_000_000.0
-FILES = ["convergence.csv", "convergence.png", "events.jsonl", "lanes.json", "plan.txt", "run.json", "trace.json"]
+FILES = ["convergence.csv", "convergence.svg", "events.jsonl", "lanes.json", "plan.txt", "run.json", "trace.json"]
 GRID = np.array([[row, col] for row in range(3) for col in range(3)])
 
 
@@ -88,7 +88,7 @@ def test_a_whole_run(tmp_path: Path) -> None:
     assert run["final"]["test_rmse"] == pytest.approx(1 / 3)
     assert run["started"] == "2023-11-14T22:13:20+00:00"
     assert (folder / "plan.txt").read_text() == "a plan\nin two lines\n"
-    assert (folder / "convergence.png").read_bytes().startswith(b"\x89PNG")
+    assert (folder / "convergence.svg").read_bytes().startswith(b"<svg ")
     with open(folder / "convergence.csv", newline="") as file:
         rows = list(csv.DictReader(file))
     assert [row["epoch"] for row in rows] == list("123456")
@@ -272,11 +272,11 @@ def test_a_plot_that_fails_does_not_lose_the_run(tmp_path: Path, monkeypatch: py
     def convergence(*args: object) -> None:
         raise ValueError("no font")
 
-    monkeypatch.setattr("stretto.observe.plots.convergence", convergence)
+    monkeypatch.setattr("stretto.observe.record.convergence_svg", convergence)
     told: list[str] = []
     tell(RunRecord(tmp_path, warn=told.append), session(1, 2))
     assert "no font" in told[0]
-    assert names(tmp_path) == [name for name in FILES if name != "convergence.png"]
+    assert names(tmp_path) == [name for name in FILES if name != "convergence.svg"]
 
 
 def test_a_bus_tells_all_and_closes_those_that_can_be_closed(tmp_path: Path) -> None:

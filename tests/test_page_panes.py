@@ -21,7 +21,9 @@ from stretto.observe.events import ClocksMeasured, Event, LinksMeasured, MemoryP
 from stretto.observe.log import EVENTS, encode
 from stretto.observe.page.document import report
 from stretto.observe.page.findings import findings
+from stretto.observe.page.process import Dashboard
 from stretto.observe.page.samples import Samples
+from stretto.observe.page.summaries import _apart
 from stretto.observe.page.tail import RecordTail
 from stretto.runtime.tables.job import TableEvaluation, TableMeasure
 from stretto.runtime.tables.monitor import TableMonitor
@@ -98,9 +100,13 @@ def test_a_run_over_tables(tmp_path: Path) -> None:
         sent[one.source, one.target] += one.nbytes
     assert {(a, b): nbytes for a, b, nbytes in links["links"]} == sent
     assert sum(links["reasons"].values()) == sum(sent.values())
+    steps = np.diff([0.0, *links["rates"]["nodes"]["at"]])
+    for name, rates in links["rates"]["nodes"]["curves"].items():
+        own = sum(nbytes for (source, _), nbytes in sent.items() if source == int(name))
+        assert np.dot(rates, steps) == pytest.approx(own)
     assert (links["budget"], links["limits"], links["rank"]) == (250_000.0, [[0, 1, 125_000.0]], "absolute")
-    steps = np.diff([0.0, *links["at"]])
-    for name, rates in links["rates"].items():  # bytes per second, over the whole run
+    steps = np.diff([0.0, *links["rates"]["links"]["at"]])
+    for name, rates in links["rates"]["links"]["curves"].items():  # bytes per second, over the whole run
         source, target = map(int, name.split(" to "))
         assert np.dot(rates, steps) == pytest.approx(sent[source, target])
     table, row, times = links["first"][0]
@@ -123,6 +129,8 @@ def test_hosts_report_what_they_counted_at_the_end(tmp_path: Path) -> None:
     assert sum(state["clocks"]["staleness"]) == result.staleness.sum()
     assert state["clocks"]["workers"] == [12, 12, 12]
     assert sum(link[2] for link in state["links"]["links"]) == sum(one.nbytes for one in result.traffic)
+    assert len(state["links"]["rates"]["links"]["at"]) == 1  # while they run they report sums by node
+    assert len(state["links"]["rates"]["nodes"]["curves"]) == 3
 
 
 def test_listening_changes_no_bit(tmp_path: Path) -> None:
@@ -140,6 +148,25 @@ def test_a_run_that_fails_is_recorded(tmp_path: Path) -> None:
     state = state_of(tmp_path / "run")
     assert state["status"] == "failed"
     assert "no luck" in state["message"]
+
+
+def test_runs_print_the_link_of_their_page(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[Path] = []
+
+    def start(folders: list[Path]) -> Dashboard:
+        shown.extend(folders)
+        return Dashboard(None, f"http://127.0.0.1:1/{folders[0].name}")  # type: ignore[arg-type]
+
+    monkeypatch.setattr("stretto.observe.page.process.start", start)
+    session = st.Session(record=tmp_path / "tables", dashboard=True)
+    st.run(worker, tables={"x": st.tables.Table(rows=40, cols=4)}, runtime=st.Serial(), session=session)
+    session = st.Session(record=tmp_path / "task", dashboard=True)
+    st.run(st.unit(lambda worker: None, parts=1, name="nothing"), runtime=st.Serial(), session=session)
+    links = capsys.readouterr().err.splitlines()
+    assert links == [f"live page: http://127.0.0.1:1/{name}" for name in ("tables", "task")]
+    assert shown == [tmp_path / "tables", tmp_path / "task"]
 
 
 def test_sessions_that_a_run_cannot_use(tmp_path: Path) -> None:
@@ -214,8 +241,9 @@ def test_threads_that_were_chosen(tmp_path: Path) -> None:
     assert all(unit == "threads" and end is None for unit, _, end, _ in stages["stages"])
 
 
-def test_a_step_within_a_budget(tmp_path: Path) -> None:
+def test_a_step_within_a_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     torch = pytest.importorskip("torch")
+    monkeypatch.setattr("stretto.memory.run.devices.PlainDevice.peak", lambda device: 12_345)
     model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.GELU(), torch.nn.Linear(64, 64))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     batch = torch.ones(256, 64), torch.zeros(256, 64)
@@ -232,6 +260,7 @@ def test_a_step_within_a_budget(tmp_path: Path) -> None:
     assert max(map(sum, zip(*memory["kinds"].values(), strict=True))) == peak <= memory["budget"]
     assert memory["at"] == sorted(memory["at"])
     assert "operations" in state["plan"]
+    assert memory["measured"] == 12_345
     step.close()
     assert state_of(tmp_path / "run")["status"] == "done"
 
@@ -298,6 +327,13 @@ def whole(tmp_path: Path) -> dict[str, Any]:
     events.append(MemoryPlanned(41.0, 8 << 20, 4 << 20, 1 << 20, 0.002, at, kinds, [(0.0, 0.001)], [(0.001, 0.0005)]))
     (folder / EVENTS).write_bytes(b"".join(encode(event) + b"\n" for event in events))
     return state_of(folder)
+
+
+def test_a_burst_of_messages_is_no_rate() -> None:
+    rows = [(0.0, {}), (5.0, {(0, 1): 50}), (5.001, {(0, 1): 90}), (6.0, {(0, 1): 95}), (9.99, {(0, 1): 99})]
+    assert _apart([*rows, (10.0, {(0, 1): 100})]) == [*rows[:2], rows[3], (10.0, {(0, 1): 100})]
+    assert _apart(rows[:1]) == rows[:1]
+    assert _apart([rows[0], (0.0, {(0, 1): 9})]) == rows[:1]
 
 
 def test_the_panes_are_drawn(browser: Browser, tmp_path: Path, whole: dict[str, Any]) -> None:

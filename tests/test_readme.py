@@ -20,7 +20,7 @@ REFERENCE = sorted((ROOT / "docs").glob("*.md"))
 PAGES = [
     README,
     *REFERENCE,
-    *(page for name in ("how-to", "contributing") for page in sorted((ROOT / "docs" / name).glob("*.md"))),
+    *(page for name in ("how-to", "tutorials", "contributing") for page in sorted((ROOT / "docs" / name).glob("*.md"))),
 ]
 # A block in some language with the line above it: `<!-- test: run -->`, or `<!-- test: not run, because … -->`.
 _BLOCKS = re.compile(r"([^\n]*)\n *```(\w+)\n(.*?)\n *```", re.DOTALL)
@@ -80,7 +80,7 @@ class Pages:
         """Run a block, and those before it that have not run yet."""
         done = self._done.setdefault(page, [])
         for language, text in blocks(page)[len(done) : number + 1]:
-            done.append(self._run(page, language, text, self._folder / page.stem))
+            done.append(self._run(page, language, text, self._folder / f"{page.parent.name}-{page.stem}"))
         return done[number]
 
     def _run(self, page: Path, language: str, text: str, folder: Path) -> subprocess.CompletedProcess[str]:

@@ -56,14 +56,14 @@ def pages() -> dict[str, str]:
     """By file name, the text of every page."""
     by_page: dict[str, list[Name]] = {page: [] for page in ORDER}
     for name in names():
-        by_page[_page_of(name)].append(name)
+        by_page[page_of(name)].append(name)
     titles = {page: title for page, title, _ in PAGES}
     texts = {f"{page}.md": _page(titles[page], by_page[page]) for page in ORDER}
     texts["README.md"] = _index(titles, by_page)
     return texts
 
 
-def _page_of(name: Name) -> str:
+def page_of(name: Name) -> str:
     for page, _, modules in PAGES:
         if any(name.module == module or name.module.startswith(f"{module}.") for module in modules):
             return page
@@ -76,7 +76,7 @@ def _index(titles: dict[str, str], by_page: dict[str, list[Name]]) -> str:
     for page in ORDER:
         lines += [f"## [{titles[page]}]({page}.md)", "", "| name | meaning |", "|---|---|"]
         lines += [
-            f"| [`{name.title}`]({page}.md#{_anchor(name.title)}) | {_cell(name.doc.summary)} |"
+            f"| [`{name.title}`]({page}.md#{anchor(name.title)}) | {cell(name.doc.summary)} |"
             for name in by_page[page]
             if not name.met
         ]
@@ -129,7 +129,7 @@ def _body(doc: Docstring) -> Iterator[str]:
     for section, text in doc.sections.items():
         if section in ("Parameters", "Attributes"):
             yield from [f"**{section}**", "", "| name | type | meaning |", "|---|---|---|"]
-            yield from (f"| `{item.name}` | {_cell(item.kind)} | {_cell(item.text)} |" for item in doc.listed[section])
+            yield from (f"| `{item.name}` | {cell(item.kind)} | {cell(item.text)} |" for item in doc.listed[section])
             yield ""
         elif section in doc.listed:
             yield from [f"**{section}**", "", *_listed(doc.listed[section]), ""]
@@ -158,11 +158,11 @@ def _signature(title: str, parameters: list[Parameter]) -> str:
     return line if len(line) <= _WIDE else "\n".join([f"{title}(", *(f"    {one}," for one in inside), ")"])
 
 
-def _cell(text: str) -> str:
+def cell(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", " ")
 
 
-def _anchor(title: str) -> str:
+def anchor(title: str) -> str:
     return "".join(letter for letter in title.lower() if letter.isalnum() or letter in "-_ ").replace(" ", "-")
 
 

@@ -284,12 +284,25 @@ _moved = deprecated_names(
 
 def __getattr__(name: str) -> Any:
     if name not in _SHELF:
-        return _moved(name)
+        try:
+            return _moved(name)
+        except AttributeError as error:
+            raise AttributeError(f"{error}{_nearest(name)}", name=name) from None
     module, _, attribute = _SHELF[name].partition(":")
     if module in ("stretto", "stretto.observe"):  # a subpackage that is a public name as well
         return importlib.import_module(f"{module}.{attribute}")
     value = getattr(importlib.import_module(module), attribute)
     return globals().setdefault(name, value)  # `state` is also a subpackage, which can be called
+
+
+def _nearest(name: str) -> str:
+    """The public name that was probably meant, in words."""
+    if name.startswith("_"):
+        return ""
+    import difflib
+
+    near = difflib.get_close_matches(name, __all__, 1, 0.75)
+    return f"; did you mean {near[0]}?" if near else ""
 
 
 def __dir__() -> list[str]:

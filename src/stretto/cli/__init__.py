@@ -1,7 +1,7 @@
 """The `stretto` command line: the commands, their options, and the texts they print.
 
 Commands: `train`, `recommend`, `evaluate`, `topics`, `sweep`, `infer`, `resume`, `runs`, `compare`, `dashboard`,
-`report`, `info`, `generate`, `explain`, `simulate` and `warmup`.
+`report`, `info`, `generate`, `explain`, `simulate`, `tour` and `warmup`.
 Importing this package imports typer and nothing else. A command imports what it needs when it runs, so that
 `stretto --help` answers at once.
 """
@@ -25,6 +25,7 @@ from .commands import (
     simulate,
     sweep,
     topics,
+    tour,
     train,
     warmup,
     watch,
@@ -36,7 +37,8 @@ app = typer.Typer(
     name="stretto",
     cls=RootGroup,
     help="Train iterative-convergent models fast, with the same answer at any number of threads.",
-    epilog="From a file to recommendations:\n\nstretto train mf ratings.dat --out runs/first\n\n"
+    epilog="What it does, in five minutes:\n\nstretto tour\n\n"
+    "From a file to recommendations:\n\nstretto train mf ratings.dat --out runs/first\n\n"
     "stretto recommend runs/first --some 3\n\nFrom documents to topics:\n\n"
     "stretto train lda docword.txt.gz --topics 100 --out runs/topics\n\nstretto topics runs/topics",
     no_args_is_help=True,
@@ -59,6 +61,7 @@ app.command("info", cls=Command, epilog=files.INFO_EXAMPLES)(with_json(files.inf
 app.command("generate", cls=Command, epilog=files.GENERATE_EXAMPLES)(with_json(files.generate))
 app.command("explain", cls=Command, epilog=explain.EXAMPLES)(with_json(explain.explain))
 app.command("simulate", cls=Command, epilog=simulate.EXAMPLES)(with_json(simulate.simulate))
+app.command("tour", cls=Command, epilog=tour.EXAMPLES)(with_json(tour.tour))
 app.command("warmup", cls=Command, epilog=warmup.EXAMPLES)(with_json(warmup.warmup))
 
 

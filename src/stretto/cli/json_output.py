@@ -98,6 +98,7 @@ DOCUMENTS: dict[str, dict[str, str]] = {
         "files": "files that were written",
     },
     "warmup": {"folder": "of the compiled kernels", "compiled": "false where all were there", "seconds": "wall time"},
+    "tour": {"stops": "a row each: number, title, seconds, facts (name → value) and says"},
 }
 
 _state: dict[str, Any] = {"wanted": False, "document": None, "printed": False}

@@ -37,6 +37,7 @@ PYTHON_ONLY = frozenset(["raw_ids", "map_ids", "shape", "unknown", "labels", "fi
 _VALUE = r""""[^"]*"|'[^']*'|\([^()]*\)|-?[A-Za-z0-9_.]+"""
 _OPTION = re.compile(rf"(?<![\w.\-])([A-Za-z][a-z_0-9]*)=(?![=\w\"'(-])|(?<![\w.\-])([A-Za-z][a-z_0-9]*)=({_VALUE})")
 _MUST = re.compile(r"(?:(?<=: )|^)(\w+)(?= must be )")  # "MatrixFactorization: n_components must be a whole number"
+_AT_DEFAULT = re.compile(r"leave it at its default \([^()]*\)")
 _IN_A_CALL = re.compile(r"\w\([^()]*$")  # code to be typed in Python, such as frame.melt("user", value_name="rating")
 
 
@@ -70,7 +71,7 @@ def as_typed(message: str, command: Any, path: str) -> str:
         option = _option(found[1], options)
         return found[0] if option is None else str(option.opts[0])
 
-    text = _MUST.sub(subject, _OPTION.sub(typed, message))
+    text = _MUST.sub(subject, _OPTION.sub(typed, _AT_DEFAULT.sub("leave it out", message)))
     if missing:
         names = ", ".join(dict.fromkeys(missing))
         text += f" ({names}: arguments in Python, for which `stretto {path}` has no option)"

@@ -36,7 +36,7 @@ def precision(recommended: Any, relevant: Any, k: int = 10) -> float:
 
 
 def recall(recommended: Any, relevant: Any, k: int = 10) -> float:
-    """Share of the relevant items R that are among the first k: h(k) / |R|, the mean over users.
+    """Share of the relevant items R that are among the first k: `h(k) / |R|`, the mean over users.
 
     Parameters
     ----------
@@ -99,7 +99,7 @@ def mrr(recommended: Any, relevant: Any, k: int = 10) -> float:
 
 
 def map(recommended: Any, relevant: Any, k: int = 10) -> float:
-    """Mean average precision: Σ over relevant places i ≤ k of h(i) / i, divided by min(k, |R|).
+    """Mean average precision: Σ over relevant places i ≤ k of h(i) / i, divided by `min(k, |R|)`.
 
     With k = all items it is the mean of scikit-learn's `average_precision_score`.
 

@@ -139,7 +139,8 @@ class LinksMeasured:
     seconds: float  # of the run; virtual where time is
     policy: str  # such as "Managed(budget='100Mbit', …)"
     budget: float | None  # bytes per second that a node may send between clocks; None: no limit
-    links: Sequence[tuple[int, int, int]]  # from node, to node, bytes; −1, −1 for all links that are not listed
+    # From node, to node, bytes; −1, −1 for all links that are not listed, node, −1 for all that leave a node.
+    links: Sequence[tuple[int, int, int]]
     reasons: Mapping[str, int]  # bytes by what they were sent for
     limits: Sequence[tuple[int, int, float]] = ()  # from node, to node, bytes per second: budgets of single links
     rank: str = ""  # what is sent first between clocks

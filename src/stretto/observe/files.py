@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 
-def replace(path: Path, content: bytes | Callable[[Path], None]) -> None:
-    """Replace the file at `path` by `content`; a function is called with a path of the same ending to write to."""
+def replace(path: Path, content: bytes) -> None:
+    """Replace the file at `path` by `content`."""
     fresh = path.with_name(f".{path.stem}.new{path.suffix}")
     try:
-        if isinstance(content, bytes):
-            fresh.write_bytes(content)
-        else:
-            content(fresh)
+        fresh.write_bytes(content)
         os.replace(fresh, path)
     except BaseException:
         fresh.unlink(missing_ok=True)

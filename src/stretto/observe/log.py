@@ -20,10 +20,13 @@ import msgspec
 import numpy as np
 
 from stretto.errors import RunError
+from stretto.observe.convergence_svg import convergence_svg
 from stretto.observe.events import Event
 from stretto.observe.table import Columns, EpochTable
+from stretto.text import html_table
 
 RUN, EVENTS = "run.json", "events.jsonl"
+_NAMES: dict[str, tuple[str, ...]] = {}  # fields of the kinds of events
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,6 +45,14 @@ class RunView:
     def fingerprint(self) -> str | None:
         return self.run.get("fingerprint")
 
+    def _repr_html_(self) -> str:
+        """The settings, the newest numbers and the convergence, for notebooks."""
+        newest = {name: f"{column[-1]:.6g}" for name, column in self.epochs.items() if len(column)}
+        facts = {"folder": self.folder, "status": self.status, "fingerprint": self.fingerprint or "", **newest}
+        rows = [[name, str(value)] for name, value in {**facts, **self.config}.items()]
+        picture = convergence_svg(self.epochs, self.folder.name).decode() if len(self.epochs["epoch"]) else ""
+        return f'{html_table(("run", ""), rows, "")}<div style="max-width:900px">{picture}</div>'
+
     @property
     def status(self) -> str:
         """done, early, stopped or failed; "running" also if the process died before it could write another."""
@@ -50,8 +61,11 @@ class RunView:
 
 def encode(event: Event) -> bytes:
     """One line, without its end."""
-    fields = {field.name: getattr(event, field.name) for field in dataclasses.fields(event)}
-    return to_json({"event": type(event).__name__} | fields)
+    kind = type(event).__name__
+    names = _NAMES.get(kind)
+    if names is None:
+        names = _NAMES[kind] = tuple(field.name for field in dataclasses.fields(event))
+    return to_json({"event": kind, **{name: getattr(event, name) for name in names}})
 
 
 def to_json(value: object) -> bytes:
@@ -118,6 +132,13 @@ def open_to_append(folder: Path) -> BinaryIO:
     file.truncate(end)
     file.seek(0, os.SEEK_END)
     return file
+
+
+def no_record(folder: Path) -> RunError:
+    """The error for a folder that holds no record."""
+    return RunError(
+        f"{folder} holds no run record ({RUN} is missing); name the folder of a run: what --out or record= named"
+    )
 
 
 def _number(value: float | None) -> float:

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import os
 import platform
+from functools import cache
 from importlib import metadata
 from typing import Any
 
 
 def versions() -> dict[str, str]:
     """Versions of Stretto and of packages that can change its results, read without importing them."""
-    found = {"python": platform.python_version()}
-    for name in ("stretto", "numpy", "numba", "llvmlite", "scipy"):
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            found[name] = "not installed"
-    return found
+    names = ("stretto", "numpy", "numba", "llvmlite", "scipy")
+    return {"python": platform.python_version()} | {name: _version(name) for name in names}
+
+
+@cache  # looking for one takes 5 ms, as much as many epochs of a small run
+def _version(name: str) -> str:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return "not installed"
 
 
 def machine() -> dict[str, Any]:
@@ -26,6 +30,7 @@ def machine() -> dict[str, Any]:
     return {"cpu": _cpu_name(), "cpus": count, "usable": usable, "system": f"{platform.system()} {platform.machine()}"}
 
 
+@cache
 def _cpu_name() -> str:
     try:
         with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as lines:

@@ -1,4 +1,4 @@
-"""Plots of one run, drawn by matplotlib without a display and without touching the user's figures."""
+"""Plots of runs, drawn by matplotlib without a display and without touching the user's figures."""
 
 from __future__ import annotations
 
@@ -7,57 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_ORDER = ("epoch", "seconds", "items")  # columns for the horizontal axis, not plotted
-_ERRORS = {"RMSE": "_rmse", "mean absolute error": "_mae", "log loss": "_logloss"}
+ORDER = ("epoch", "seconds", "items")  # columns for the horizontal axis, not plotted
 COLOURS = ("#1f5fa8", "#d1602a", "#2f8f5b", "#7d4fa3", "#8a6d1d", "#5c5c5c")
-
-
-def convergence(table: Mapping[str, ArrayLike], path: Path, title: str = "") -> None:
-    """Draw objective and metrics against epochs (left) and seconds (right) into `path` (its ending chooses the format).
-
-    Errors share a row and a scale; every other metric has its own row. An objective that is minus a log-likelihood
-    among the metrics is left out.
-
-    Parameters
-    ----------
-    table : mapping of arrays
-        Columns of equal length: `epoch`, `seconds`, `objective` and any metrics, as from `EpochTable.columns()`.
-    path : Path
-        The file to write.
-    title : str
-        Title of the figure.
-    """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    columns = {name: np.asarray(values, dtype=np.float64) for name, values in table.items()}
-    shown: dict[str, list[str]] = {} if "log_likelihood" in columns else {"objective": ["objective"]}
-    for name in columns:
-        if name not in _ORDER and name != "objective":
-            shown.setdefault(_kind(name), []).append(name)
-    rows = len(shown)
-    figure = Figure(figsize=(10, 1 + 3.2 * rows), dpi=120)
-    FigureCanvasAgg(figure)
-    axes = figure.subplots(rows, 2, sharex="col", sharey="row", squeeze=False)
-    figure.subplots_adjust(left=0.09, right=0.98, bottom=0.18 / rows, top=1 - 0.16 / rows, wspace=0.04, hspace=0.06)
-    for column, (along, label) in enumerate((("epoch", "epochs"), ("seconds", "seconds in epochs"))):
-        for row, (kind, names) in enumerate(shown.items()):
-            _lines(axes[row][column], columns[along], {n: columns[n] for n in names}, log=kind == "objective")
-        axes[-1][column].set_xlabel(label)
-        if along == "epoch":
-            axes[-1][column].xaxis.get_major_locator().set_params(integer=True)
-    for row, (kind, names) in enumerate(shown.items()):
-        axes[row][0].set_ylabel(kind)
-        if kind in _ERRORS or len(names) > 1:
-            axes[row][1].legend(loc="upper right", frameon=False)
-    if title:
-        figure.suptitle(title)
-    figure.savefig(path, format=path.suffix.lstrip(".") or "png")
 
 
 def comparison(tables: Mapping[str, Mapping[str, Any]], path: Path) -> None:
@@ -66,7 +22,7 @@ def comparison(tables: Mapping[str, Mapping[str, Any]], path: Path) -> None:
     Parameters
     ----------
     tables : mapping of mappings
-        By name of the run: columns of equal length as for `convergence`; None where a value is not known.
+        By name of the run: columns of equal length, as from `EpochTable.columns()`; None where a value is not known.
     path : Path
         The file to write; its ending chooses the format.
     """
@@ -77,7 +33,7 @@ def comparison(tables: Mapping[str, Mapping[str, Any]], path: Path) -> None:
         run: {name: np.array(values, dtype=np.float64) for name, values in table.items()}
         for run, table in tables.items()
     }
-    names = dict.fromkeys(name for table in runs.values() for name in table if name not in (*_ORDER, "speed"))
+    names = dict.fromkeys(name for table in runs.values() for name in table if name not in (*ORDER, "speed"))
     names = {name: None for name in names if any(np.isfinite(table.get(name, np.nan)).any() for table in runs.values())}
     rows = max(1, len(names))
     figure = Figure(figsize=(10, 1.4 + 3.0 * rows), dpi=120, layout="constrained")
@@ -95,12 +51,6 @@ def comparison(tables: Mapping[str, Mapping[str, Any]], path: Path) -> None:
     handles = axes[0][0].get_lines()
     figure.legend(handles, runs, loc="outside lower center", ncols=min(3, len(runs)), frameon=False)
     figure.savefig(path, format=path.suffix.lstrip(".") or "png")
-
-
-def _kind(name: str) -> str:
-    """The label of a row: errors by their kind, other metrics by their name."""
-    plain = "NDCG@10" if name == "test_ndcg10" else name.replace("_", " ")
-    return next((kind for kind, ending in _ERRORS.items() if name.endswith(ending)), plain)
 
 
 def _lines(

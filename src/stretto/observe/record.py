@@ -7,7 +7,7 @@
       trace.json         the workers' timeline, for Perfetto
       lanes.json         the visits of the newest epoch, for the live page
       convergence.csv    the epoch table
-      convergence.png    the same, drawn
+      convergence.svg    the same, drawn
 
 `events.jsonl` grows line by line; all other files are replaced whole, so that each is valid whenever the process dies.
 During a run, `trace.json` and `convergence.csv` are written each time they have doubled, and once more at its end;
@@ -31,16 +31,16 @@ import msgspec
 import numpy as np
 
 from stretto.errors import RunError
-from stretto.observe import plots
+from stretto.observe.convergence_svg import convergence_svg
 from stretto.observe.events import CheckpointSaved, EpochDone, Event, PassDone, PlanMade, RunEnded, RunStarted
 from stretto.observe.files import replace
 from stretto.observe.folder_lock import FolderLock
 from stretto.observe.lanes import LANES, Lanes
-from stretto.observe.log import EVENTS, RUN, RunView, encode, open_to_append, read_run, read_table, to_json
+from stretto.observe.log import EVENTS, RUN, RunView, encode, no_record, open_to_append, read_run, read_table, to_json
 from stretto.observe.machine import machine, versions
 from stretto.observe.trace import Trace
 
-_OURS = (RUN, EVENTS, LANES, "plan.txt", "trace.json", "convergence.csv", "convergence.png")
+_OURS = (RUN, EVENTS, LANES, "plan.txt", "trace.json", "convergence.csv", "convergence.svg")
 _FIRST = 8192  # visits before the trace is written for the first time: a short run should write it only once
 
 
@@ -116,7 +116,7 @@ class RunRecord:
         """Read a record, of a run that ended, was interrupted, or still runs."""
         folder = Path(folder)
         if not (folder / RUN).is_file():
-            raise RunError(f"{folder} holds no run record ({RUN} is missing); name the folder given as `out` to a run")
+            raise no_record(folder)
         return RunView(folder, read_run(folder), read_table(folder).columns())
 
     def _take_in(self, event: Event) -> None:
@@ -190,7 +190,7 @@ class RunRecord:
                 replace(self.folder / LANES, lanes)
             if len(self._table):
                 columns, name = self._table.columns(), self.folder.resolve().name
-                replace(self.folder / "convergence.png", lambda path: plots.convergence(columns, path, name))
+                replace(self.folder / "convergence.svg", convergence_svg(columns, name))
         self.close()
 
     @contextlib.contextmanager

@@ -69,12 +69,11 @@ class EpochTable:
         out = io.StringIO()
         writer = csv.writer(out, lineterminator="\n")
         writer.writerow(columns)
-        for row in zip(*(column.tolist() for column in columns.values()), strict=True):
-            writer.writerow(_cell(name, value) for name, value in zip(columns, row, strict=True))
+        writer.writerows(zip(*(_cells(name, column.tolist()) for name, column in columns.items()), strict=True))
         return out.getvalue()
 
 
-def _cell(name: str, value: float) -> str:
-    if math.isnan(value):
-        return ""
-    return str(int(value)) if name in _COUNTS else repr(value)
+def _cells(name: str, values: list[float]) -> list[str]:
+    if name in _COUNTS:
+        return ["" if math.isnan(value) else str(int(value)) for value in values]
+    return ["" if math.isnan(value) else repr(value) for value in values]

@@ -54,6 +54,7 @@ class Trace:
         self.blocks: Ints | None = None
         self._every = 1  # epochs kept: those divisible by it
         self._passes: list[_Pass] = []
+        self._visits = 0  # in them
         self._saves: list[_Saved] = []
         self._origin: int | None = None  # what the visits' clock shows at 0 of the trace
         self._end = 0
@@ -61,7 +62,10 @@ class Trace:
 
     def __len__(self) -> int:
         """Visits kept."""
-        return sum(len(one.visits) for one in self._passes)
+        return self._visits
+
+    def _keep(self, passes: list[_Pass]) -> None:
+        self._passes, self._visits = passes, sum(len(one.visits) for one in passes)
 
     def add_pass(self, event: PassDone) -> None:
         if event.visits is None or not len(event.visits):
@@ -76,6 +80,7 @@ class Trace:
         if event.epoch % self._every and self._passes and not begun:
             return
         self._passes.append(_Pass(event.epoch, event.name, visits))
+        self._visits += len(visits)
         self._thin()
 
     def add_checkpoint(self, event: CheckpointSaved) -> None:
@@ -89,19 +94,20 @@ class Trace:
     def rewind(self, epoch: int) -> None:
         """A new session continues after `epoch`: it has another clock, and repeats later epochs."""
         self._origin = self._last = None
-        self._passes = [one for one in self._passes if one.epoch <= epoch]
+        self._keep([one for one in self._passes if one.epoch <= epoch])
 
     def _thin(self) -> None:
         while len(self) > self.limit and len({one.epoch for one in self._passes}) > 1:
             self._every *= 2
             kept = [one for one in self._passes if one.epoch % self._every == 0]
-            self._passes = kept or [one for one in self._passes if one.epoch == self._passes[0].epoch]
+            self._keep(kept or [one for one in self._passes if one.epoch == self._passes[0].epoch])
         if len(self) > self.limit:  # a single epoch larger than the limit: its beginning
             room = self.limit
             for place, one in enumerate(self._passes):
                 first = np.sort(np.argsort(one.visits[:, 2], kind="stable")[:room])
                 self._passes[place] = _Pass(one.epoch, one.name, one.visits[first])
                 room -= len(first)
+            self._keep(self._passes)
 
     def json(self) -> bytes:
         """The whole trace, as bytes of one valid JSON object."""
@@ -122,20 +128,22 @@ class Trace:
         return (head + ",\n".join(lines) + "\n]}\n").encode()
 
     def _pass_lines(self, one: _Pass) -> list[str]:
-        """The lines of a pass, formatted without a JSON encoder: up to `limit` of them are written at the end."""
+        """The lines of a pass. Up to `limit` visits are written at the end, so all are formatted by one operation."""
         if not len(one.visits):
             return []
         start, end = int(one.visits[:, 2].min()), int(one.visits[:, 3].max())
         lines = [_slice(f"{one.name} {one.epoch}", _PASSES, start, end, {"epoch": one.epoch, "name": one.name})]
-        blocks = self._blocks_of(one.visits[:, 0])
-        head = f'{{"cat": "visit", "ph": "X", "pid": {_WORKERS}, '
-        tail = f', "epoch": {one.epoch}, "pass": {json.dumps(one.name)}}}}}'
-        for (visit, worker, begin, stop), (row, col) in zip(one.visits.tolist(), blocks.tolist(), strict=True):
-            lines.append(
-                f'{head}"name": "{row},{col}", "tid": {worker}, "ts": {begin / 1e3:.3f}, "dur": '
-                f'{(stop - begin) / 1e3:.3f}, "args": {{"visit": {visit}, '
-                f'"row block": {row}, "column block": {col}{tail}'
-            )
+        row, col = self._blocks_of(one.visits[:, 0]).T
+        visit, worker, begin, stop = one.visits.T
+        took = stop - begin
+        columns = (row, col, worker, begin // 1000, begin % 1000, took // 1000, took % 1000, visit, row, col)
+        name = json.dumps(one.name).replace("%", "%%")
+        line = (
+            f'{{"cat": "visit", "ph": "X", "pid": {_WORKERS}, "name": "%d,%d", "tid": %d, "ts": %d.%03d, "dur": %d.%03d'
+            f', "args": {{"visit": %d, "row block": %d, "column block": %d, "epoch": {one.epoch}, "pass": {name}}}}}'
+        )
+        numbers = np.column_stack(columns).ravel().tolist()
+        lines.append(",\n".join([line] * len(visit)) % tuple(numbers))
         return lines
 
     def _blocks_of(self, visits: Ints) -> Ints:
@@ -168,7 +176,7 @@ class Trace:
                     trace._saves.append(_Saved(start, end, args["epoch"], args["path"]))
         except (OSError, ValueError, KeyError, TypeError):
             return cls(limit)
-        trace._passes = [_Pass(epoch, name, np.array(rows, dtype=np.int64)) for (epoch, name), rows in groups.items()]
+        trace._keep([_Pass(epoch, name, np.array(rows, dtype=np.int64)) for (epoch, name), rows in groups.items()])
         trace._thin()
         return trace
 

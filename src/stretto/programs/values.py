@@ -16,8 +16,11 @@ from stretto.runtime.session import Session
 from stretto.runtime.tables.job import CheckpointSettings
 from stretto.schedule.automatic.trials import Decision
 from stretto.schedule.spec import Floats
+from stretto.text import html_table
 
 from .error_context import short
+
+_NEWEST = 10  # evaluations that a notebook shows
 
 
 @dataclass(frozen=True)
@@ -124,6 +127,16 @@ class ProgramResult:
     def objective(self) -> float:
         """The objective at the last evaluation."""
         return self.history[-1].objective if self.history else float(np.nan)
+
+    def _repr_html_(self) -> str:
+        """The newest evaluations, for notebooks."""
+        rows = [
+            [f"{one.round:,}", f"{one.updates:,}", f"{one.seconds:.3g}", f"{one.objective:.6g}"]
+            for one in self.history[-_NEWEST:]
+        ]
+        shapes = ", ".join(f"{name} {list(array.shape)}" for name, array in self.params.items())
+        note = f"{self.rounds:,} rounds in {self.seconds:.3g} s, ended by: {self.stopped}; {shapes}"
+        return html_table(("round", "jobs", "seconds", "objective"), rows, note)
 
 
 @dataclass(slots=True, eq=False)

@@ -119,7 +119,7 @@ def clustered(graph: Any, parts: int) -> Clustered:
 
 
 def correlation_graph(X: Any, threshold: float = 0.1, *, centred: bool = False) -> Any:
-    """The sparse matrix [p, p] of |correlations| of X's columns that reach the threshold, without its diagonal.
+    """The sparse matrix [p, p] of absolute correlations of X's columns that reach the threshold, without its diagonal.
 
     All pairs of columns are compared: for some thousands of columns, not for a million.
 

@@ -57,7 +57,7 @@ class Buffer:
     target : State or ndarray
         The state.
     apply : callable or None, default None
-        f(value, delta, *helpers[, seen]) for each element; None adds.
+        `f(value, delta, *helpers[, seen])` for each element; None adds.
     with_ : tuple of arrays, default ()
         Arrays of the state's shape that `apply` reads and may change.
     snapshot : array or None, default None
@@ -304,7 +304,7 @@ def buffer(
     target : State or ndarray
         The state.
     apply : callable or None, default None
-        f(value, delta, *helpers[, seen]) for each element, which returns the new value; with helpers, a tuple of the
+        `f(value, delta, *helpers[, seen])` for each element, which returns the new value; with helpers, a tuple of the
         new value and theirs. None adds.
     with_ : tuple of arrays, default ()
         Arrays of the state's shape that `apply` reads and may change.

@@ -67,15 +67,15 @@ def transaction(
     Parameters
     ----------
     apply : callable
-        function(values, rows, *sent) -> None or [n]. Called at the holder. values: all of its rows, [own] or
+        `function(values, rows, *sent) -> None or [n]`. Called at the holder. values: all of its rows, [own] or
         [own, cols], which it changes in place; rows [n]: positions in them. It returns nothing, a number, or an array
         with one entry for each row.
     prepare : callable or None, default None
-        function(rows [n], *arguments) -> array or tuple of arrays. Called at the caller. What is sent: arrays [n, …]
+        `function(rows [n], *arguments) -> array or tuple of arrays`. Called at the caller. What is sent: arrays [n, …]
         with an entry for each row, or single numbers. None sends the arguments of `submit`.
     combine : callable or None, default None
-        function(rows [n], *sent) -> (rows, *sent). Called at the caller; joins all calls of an exchange for one holder
-        into one, in which every row occurs once. None: each call is sent and applied by itself.
+        `function(rows [n], *sent) -> (rows, *sent)`. Called at the caller; joins all calls of an exchange for one
+        holder into one, in which every row occurs once. None: each call is sent and applied by itself.
     name : str or None, default None
         None for the name of `apply`.
 

@@ -14,9 +14,12 @@ from stretto.errors import PlanError
 from stretto.plan.job import JobPlan
 from stretto.runtime.tables.job import FinalRows, TableEvaluation, TableOutcome
 from stretto.store.layout import Layout, Start
+from stretto.text import html_table
 
 from .table import Lookup, Table
 from .whole import Elements, Entries, TableArrays
+
+_NEWEST = 10  # evaluations that a notebook shows
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -107,6 +110,14 @@ class TableResult:
     def __reduce__(self) -> tuple[Any, ...]:
         """Support pickle. Functions of the tables, such as start=lambda keys: …, are pickled by value."""
         return _unpickled, (_pickled({entry.name: getattr(self, entry.name) for entry in fields(self)}),)
+
+    def _repr_html_(self) -> str:
+        """The newest evaluations, for notebooks."""
+        rows = [
+            [f"{one.clock:,}", f"{one.seconds:.3g}", f"{one.bytes:,}", f"{one.objective:.6g}"]
+            for one in self.history[-_NEWEST:]
+        ]
+        return html_table(("clock", "seconds", "bytes sent", "objective"), rows, repr(self))
 
     def __repr__(self) -> str:
         ticks = f"{min(self.clocks, default=0)} to {max(self.clocks, default=0)} ticks"

@@ -62,7 +62,7 @@ def unit(
 ) -> Unit:
     """A unit of a task: a function over data and states, which runs as a stage of its own width.
 
-    The function is called as function(worker, *arguments) once for every part and iteration. What it gets for each
+    The function is called as `function(worker, *arguments)` once for every part and iteration. What it gets for each
     argument depends on what was given: of data (arrays, sparse matrices, `st.Data`, tuples of them) the rows of the
     part; of a state (`st.state`, `st.zeros`, …) a handle with `read` and `add`, as for tables; numbers and text as they
     are. What it returns is the value of the unit: the sum over the parts, in their order, in the last iteration.
@@ -70,7 +70,7 @@ def unit(
     Parameters
     ----------
     function : callable or Loop
-        function(worker, *arguments), or a loop of `@st.parallel`, which is called with the arguments themselves.
+        `function(worker, *arguments)`, or a loop of `@st.parallel`, which is called with the arguments themselves.
     *arguments
         Data, states and plain values.
     workers : int, "auto" or None, default None

@@ -10,6 +10,7 @@ from typing import Any
 from stretto.consistency.adaptive.knobs import ConsistencyMove
 from stretto.errors import PlanError
 from stretto.runtime.stages.tuning_events import plot_moves
+from stretto.text import html_table
 
 from .plan import TaskPlan
 
@@ -72,6 +73,9 @@ class StageRecord:
     def worker_seconds(self) -> float:
         """Seconds of all its workers together."""
         return self.seconds * self.width
+
+
+_NEWEST = 10  # stages that a notebook shows
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -143,6 +147,18 @@ class TaskResult:
         if not values:
             raise PlanError(f"plot_settings: objective={objective!r} has no values; name the unit of the criterion")
         plot_moves(values, self.moves, path, title)
+
+    def _repr_html_(self) -> str:
+        """The newest stages, with why they had their widths, for notebooks."""
+        heads = ("unit", "workers", "nodes", "iterations", "seconds", "value", "why")
+        rows = [
+            [
+                *(stage.unit, str(stage.width), str(len(stage.nodes)), f"{stage.iterations:,}", f"{stage.seconds:.3g}"),
+                *("" if stage.value is None else f"{stage.value:.6g}", stage.reason),
+            ]
+            for stage in self.stages[-_NEWEST:]
+        ]
+        return html_table(heads, rows, repr(self))
 
     def __repr__(self) -> str:
         return f"TaskResult({len(self.stages)} stages, {self.seconds:.3g} s, {self.stopped})"

@@ -188,7 +188,7 @@ def _stopped(model: Any, folder: Path, watch: SummaryListener, *, draw: bool) ->
 
 def _next_steps(folder: Path, recipe: Recipe, left: list[str]) -> str:
     where = shlex.quote(str(folder))
-    names = ["run.json", "convergence.png", "plan.svg", "trace.json for ui.perfetto.dev"]
+    names = ["run.json", "convergence.svg", "plan.svg", "trace.json for ui.perfetto.dev"]
     files = ", ".join([*left, *(names if recipe.draws else [*names[:2], "plan.txt"])])
     lines = [
         f"run record  {folder}  ({files})",

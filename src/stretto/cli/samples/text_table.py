@@ -29,6 +29,8 @@ def read_text_table(path: str) -> Table:
     first = text.lstrip("\n").split("\n", 1)[0].rstrip("\r")
     if not first.strip():
         raise FormatError(path, None, "the file is empty", "check how it was made")
+    if "::" in first:
+        raise FormatError(path, 1, "looks like ratings, with :: between fields", "train on them with: stretto train mf")
     sep: str | None = max(_SEPARATORS, key=first.count)
     if sep is not None and not first.count(sep):
         sep = None  # any run of blanks, or one column

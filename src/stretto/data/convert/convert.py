@@ -151,6 +151,11 @@ def _three_columns(X: Any, choice: ColumnChoice, source: str) -> tuple[bool, Any
         return True, *_from_fields(X, choice, source)
     array = _records(X, source)
     if array is None or (choice.columns is None and array.shape[1] != 3):
+        if isinstance(X, str):
+            raise DataError(
+                f"{source}: cannot read ratings from the text {X!r}; a share is a number, such as 0.1, and a file is "
+                "read with st.read(path)"
+            )
         shape = np.shape(array) if array is not None else getattr(X, "shape", "unknown")
         raise DataError(
             f"{source}: cannot read ratings from {type(X).__name__} of shape {shape}; give a scipy sparse matrix, a "

@@ -34,9 +34,10 @@ from stretto.data.records.records import Column, Records, frozen
 from stretto.data.records.reshape import group_by, with_labels
 from stretto.data.records.shuffle import composed, moved, places_for
 from stretto.errors import DataError
-from stretto.text import show_mib
+from stretto.text import html_table, show_mib
 
 # One view for each object, so that a loop finds its preparations for the records again; dropped with the data.
+_HEAD = 5  # records that a notebook shows
 _VIEWS: WeakKeyDictionary[Data, Records] = WeakKeyDictionary()
 
 
@@ -155,6 +156,18 @@ class Data(RecordsBase):
     def __repr__(self) -> str:
         size = f"{self.shape[0]} x {self.shape[1]}, {len(self)} records, {show_mib(self.nbytes)}"
         return f"Data({size}, {self.source})"
+
+    def _repr_html_(self) -> str:
+        """The first records, with their ids, and the size: for notebooks."""
+        rows, cols = self.rows[:_HEAD], self.cols[:_HEAD]
+        named = [
+            (places if ids is None else ids.ids[places]).tolist()
+            for places, ids in ((rows, self.row_ids), (cols, self.col_ids))
+        ]
+        cells = [
+            [str(row), str(col), f"{value:g}"] for row, col, value in zip(*named, self.values[:_HEAD], strict=True)
+        ]
+        return html_table(("row", "column", "value"), cells, repr(self))
 
     @property
     def nnz(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,10 @@ class Report:
 
     def __str__(self) -> str:
         return self.explain()
+
+    def _repr_html_(self) -> str:
+        """The lines of `explain()`, for notebooks."""
+        return f"<pre>{escape(self.explain())}</pre>"
 
     def _where(self, at: int) -> str:
         """The operation or storage of an instruction, as part of a sentence."""

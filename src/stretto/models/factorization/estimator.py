@@ -80,10 +80,10 @@ class MatrixFactorization(FactorizationPrediction):
         multiplied by the confidence of each entry. With solver="sgd" the loss is "bpr", "warp" or "logistic", and the
         penalties count for each step.
     alpha : float, default 1.0
-        For implicit: a value has confidence 1 + alpha·value / mean |value|, a missing one 1. A negative value is a
+        For implicit: a value has confidence `1 + alpha·value / mean |value|`, a missing one 1. A negative value is a
         confident no, with preference 0. The unit of the counts does not matter. sgd multiplies the step of a value by
-        its confidence over the mean one, at most 10, where the root mean square takes the place of the mean |value|; 0
-        gives all values the same weight.
+        its confidence over the mean one, at most 10, where the root mean square takes the place of the mean `|value|`;
+        0 gives all values the same weight.
     negatives : int or None, default None
         For the losses of implicit feedback: items drawn for each value in an epoch. "warp" draws at most so many until
         one is ranked wrongly. None: 2 for "bpr", 10 for "warp", 4 for "logistic".
@@ -144,7 +144,7 @@ class MatrixFactorization(FactorizationPrediction):
     scale_ : float
         Standard deviation of the ratings; their root mean square without biases.
     confidence_ : float
-        What a value of 1 adds to the confidence of implicit feedback: alpha / mean |value|, of sgd alpha / root mean
+        What a value of 1 adds to the confidence of implicit feedback: `alpha / mean |value|`, of sgd alpha / root mean
         square; 0 for ratings.
     n_ratings_ : int
         Ratings learned from, with those of earlier calls of `partial_fit`.

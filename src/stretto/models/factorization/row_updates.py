@@ -88,6 +88,7 @@ def updated(
         place[some] = np.arange(len(some))
         at, width = place[rows if of_users else cols], n if of_users else m
         other = np.asarray(cols if of_users else rows, np.int32)
+        at, other, values = _read_only((at, other, values))
         compressed = by_rows(Aligned(at, other, values, (len(some), width), at))
         fixed, biases = (H, c) if of_users else (W, b)
         found = fold_in(

@@ -94,7 +94,16 @@ def class_indices(y: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
 
 def _any_classes(y: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
     """`class_indices` for any y."""
-    check_classification_targets(y)
+    try:
+        check_classification_targets(y)
+    except ValueError as error:
+        if y.dtype.kind != "f" or y.ndim != 1:
+            raise
+        at = int(np.argmax(y != np.trunc(y)))
+        raise DataError(
+            f"Unknown label type: continuous. Classes are expected, and y holds {y[at]} at sample {at}; to predict "
+            "numbers take st.Lasso or st.ElasticNet, or make classes of them, such as y > 0"
+        ) from error
     classes, which = np.unique(y, return_inverse=True)
     return classes, which.astype(np.int64)
 

@@ -20,7 +20,8 @@ from stretto.data.design.design_files import DesignFiles, names_files
 from stretto.data.design.row_design import RowDesign
 from stretto.errors import DataError
 from stretto.models import checks
-from stretto.models.sklearn_base import check_sample_weight, compute_class_weight, validate_data
+from stretto.models.sklearn_base import check_sample_weight, compute_class_weight
+from stretto.models.validation import validated
 from stretto.solvers.linear.few_features.choice import suits_rows
 from stretto.solvers.linear.regression import AnyDesign, Fit, PenaltySolver, RegressionProblem, uniform
 
@@ -114,7 +115,7 @@ def taken(estimator: Any, X: Any, y: Any, sample_weight: Any, *, numeric: bool =
         estimator.n_features_in_ = int(X.shape[1])
         vars(estimator).pop("feature_names_in_", None)
     else:
-        X, y = validate_data(
+        X, y = validated(
             estimator,
             checks.plain(X, owner=owner) if isinstance(X, np.ndarray) else X,
             checks.plain(y, owner=owner, name="y"),
@@ -136,7 +137,7 @@ def taken_outputs(estimator: Any, X: Any, y: Any, sample_weight: Any) -> LinearI
         raise DataError(f"{owner}: files hold one label for each sample; give X and y [n, k] as arrays")
     if is_sparse(y):
         raise DataError(f"{owner}: y is sparse; give its numbers as an array: y.toarray()")
-    X, y = validate_data(
+    X, y = validated(
         estimator,
         checks.plain(X, owner=owner),
         checks.plain(y, owner=owner, name="y"),
@@ -228,7 +229,7 @@ def features(estimator: Any, X: Any) -> Any:
     kinds = [np.float64, np.float32]
     # NaN and infinity are checked below, where the message can give their position.
     rules = {"accept_sparse": ("csr", "csc", "coo"), "dtype": kinds, "ensure_all_finite": False}
-    X = validate_data(estimator, X, reset=False, **rules)
+    X = validated(estimator, X, reset=False, **rules)
     if isinstance(X, np.ndarray):
         X = np.ascontiguousarray(X)
         refuse_unbounded(X.ravel(), lambda at: divmod(at, X.shape[1]))

@@ -77,7 +77,8 @@ class PenalisedRegressor(Regressor):
     def _check_parameters(self) -> None:
         super()._check_parameters()
         check = checks.of(self)
-        check.number("alpha", self.alpha, above=0, why=self._unpenalised)
+        none = isinstance(self.alpha, int | float) and self.alpha == 0
+        check.number("alpha", self.alpha, above=0, why=self._unpenalised if none else "")
         check.number("alpha", self.alpha, most=LARGEST)
         check.number("l1_ratio", self.l1_ratio, least=0, most=1)
 

@@ -44,10 +44,13 @@ function drawClocks(run) {
 }
 
 function drawRates(run) {
-  const { budget, at, rates: curves, nodes } = run.links;
+  const { budget, rates: { links: byLink, nodes: byNode } } = run.links;
   const links = find("links-by").value === "links";
+  const { at, curves } = links ? byLink : byNode;
+  find("links-controls").hidden = byLink.at.length < 2;
+  find("links-chart").hidden = at.length < 2;
   const limits = budget === null || links ? [] : [{ name: "budget of a node", value: budget }];
-  rates.show(Object.entries(links ? curves : nodes).map(([name, y]) => ({ name: links ? `node ${name}` : `node ${name}, all links`, x: at, y })),
+  rates.show(Object.entries(curves).map(([name, y]) => ({ name: links ? `node ${name}` : `node ${name}, all links`, x: at, y })),
     { x: "seconds", y: links ? "bytes per second by link" : "bytes per second by node", format: sentBytes, limits, zero: true, gaps: false });
 }
 
@@ -55,10 +58,10 @@ function drawLinks(run) {
   const found = run.links;
   find("links").hidden = !found;
   if (!found) return;
-  const named = (source, target) => (source < 0 ? "all other links" : `node ${source} to ${target}`);
+  const named = (source, target) => (source < 0 ? "all other links" : `node ${source} to ${target < 0 ? "all others" : target}`);
   const sum = found.links.reduce((all, link) => all + link[2], 0);
   const rank = found.rank ? ` Rows that are sent between clocks are ranked (“${found.rank}”), the highest first.` : "";
-  const budget = found.budget === null ? " There is no budget." : ` The budget of a node is ${sentBytes(found.budget)}/s.`;
+  const budget = found.budget === null ? " There is no budget." : ` The budget of a node is ${sentBytes(found.budget)}/s; what is due at the end of a clock is sent in any case.`;
   find("links-about").textContent = `${sentBytes(sum)} in ${duration(found.seconds)} between nodes.${budget}${rank}`;
   drawRates(run);
   const own = new Map(found.limits.map(([source, target, value]) => [`${source},${target}`, value]));

@@ -81,8 +81,8 @@ def _clocks(state: State) -> Iterator[Finding]:
         bound = "" if clocks["bound"] is None else " or a larger staleness bound"
         yield Finding("warn", f"{text} waited {other:.0%}. A more even load{bound} may help.")
     elif share > _WAITING and other > _WAITING:
-        text = f"All workers waited {other:.0%} of the time or more, worker {most} {share:.0%}: probably for messages"
-        yield Finding("warn", f"{text}. Longer clocks, or a larger staleness bound, may help.")
+        text = f"All workers waited {other:.0%} of the time or more, worker {most} the most with {share:.0%}"
+        yield Finding("warn", f"{text}: probably for messages. Longer clocks or a larger staleness bound may help.")
 
 
 def _memory(state: State) -> Iterator[Finding]:

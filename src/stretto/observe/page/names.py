@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from stretto.errors import RunError
-from stretto.observe.log import EVENTS, RUN
+from stretto.observe.log import EVENTS, RUN, no_record
 
 MOST = 6  # runs on one page: more curves could not be distinguished
 
@@ -24,7 +24,7 @@ def records_in(folder: Path) -> list[Path]:
         raise RunError(f"{folder} does not exist; name the folder of a run, or a folder of runs")
     found = [inner for inner in folder.iterdir() if inner.is_dir() and is_record(inner)]
     if not found:
-        raise RunError(f"{folder} holds no run record ({RUN} is missing); name the folder given as `out` to a run")
+        raise no_record(folder)
     return sorted(found, key=lambda inner: (_changed(inner), inner.name))
 
 

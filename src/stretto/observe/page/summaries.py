@@ -5,6 +5,7 @@ Every summary has `state()`: plain values for the page, or None where the record
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import deque
 from collections.abc import Sequence
@@ -19,6 +20,7 @@ _WORKERS = 256
 _BINS = 64
 _LINKS = 64
 _CURVES = 6  # links with a curve
+_APART = 1 / 60  # of the run, at least, between two points of a rate
 
 Sent = dict[tuple[int, int], int]  # bytes by link
 
@@ -96,14 +98,9 @@ class LinksSummary:
         if one is None:
             return None
         most = sorted(one.links[:_LINKS], key=lambda link: -link[2])
-        shown = [(link[0], link[1]) for link in most if link[0] >= 0][:_CURVES]
-        rows: list[tuple[float, Sent]] = [(0.0, {}), *self._sent.rows()]
-        rows = [row for k, row in enumerate(rows) if not k or row[0] > rows[k - 1][0]]
-        by_node: dict[int, int] = {}
-        for source, _, sent in one.links:
-            if source >= 0:
-                by_node[source] = by_node.get(source, 0) + sent
-        nodes = sorted(sorted(by_node, key=lambda node: -by_node[node])[:_CURVES])
+        rows = _apart([(0.0, {}), *self._sent.rows()])
+        links = [row for row in rows if not any(source >= 0 > target for source, target in row[1])]
+        nodes = [(seconds, _by_node(sent)) for seconds, sent in rows]
         return {
             "policy": one.policy,
             "seconds": one.seconds,
@@ -113,9 +110,10 @@ class LinksSummary:
             "first": [list(row) for row in one.first[:20]],
             "reasons": dict(list(one.reasons.items())[:20]),
             "links": [list(link) for link in most],
-            "at": [end for end, _ in rows[1:]],
-            "rates": {f"{link[0]} to {link[1]}": _rates(rows, {link}) for link in shown},
-            "nodes": {str(node): _rates(rows, {link[:2] for link in one.links if link[0] == node}) for node in nodes},
+            "rates": {
+                "links": _rates(links, [(link[0], link[1]) for link in most if min(link[:2]) >= 0]),
+                "nodes": _rates(nodes, sorted(nodes[-1][1], key=lambda node: -nodes[-1][1][node])),
+            },
         }
 
 
@@ -183,13 +181,36 @@ class MemorySummary:
         }
 
 
-def _rates(rows: Sequence[tuple[float, Sent]], chosen: set[tuple[int, int]]) -> list[float]:
-    """Bytes per second between each two rows, of the links that are chosen."""
-    totals = [sum(links.get(link, 0) for link in chosen) for _, links in rows]
-    return [
-        max(0, later - before) / (end - begin)
-        for (begin, _), (end, _), before, later in zip(rows, rows[1:], totals, totals[1:], strict=False)
-    ]
+def _by_node(sent: Sent) -> dict[int, int]:
+    """Bytes that each node has sent."""
+    found: dict[int, int] = {}
+    for (source, _), nbytes in sent.items():
+        if source >= 0:
+            found[source] = found.get(source, 0) + nbytes
+    return found
+
+
+def _apart(rows: Sequence[tuple[float, Sent]]) -> list[tuple[float, Sent]]:
+    """Rows that are far enough from each other for a rate, with the last one: messages arrive in bursts."""
+    found = [rows[0]]
+    for row in rows[1:]:
+        if row[0] - found[-1][0] >= rows[-1][0] * _APART and row[0] > found[-1][0]:
+            found.append(row)
+    if found[-1] is not rows[-1] and rows[-1][0] > 0:
+        found = [*(found[:-1] if len(found) > 1 else found), rows[-1]]
+    return found
+
+
+def _rates(rows: Sequence[tuple[float, dict[Any, int]]], names: Sequence[Any]) -> dict[str, Any]:
+    """Bytes per second between each two rows, of the first few names; `at` is when the second of two rows was."""
+    steps = list(itertools.pairwise(rows))
+    curves = {
+        " to ".join(map(str, name if isinstance(name, tuple) else (name,))): [
+            max(0, sent.get(name, 0) - before.get(name, 0)) / (end - begin) for (begin, before), (end, sent) in steps
+        ]
+        for name in names[:_CURVES]
+    }
+    return {"at": [end for _, (end, _) in steps], "curves": dict(sorted(curves.items()))}
 
 
 def _bound(words: str) -> float | None:

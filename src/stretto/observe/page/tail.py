@@ -17,10 +17,9 @@ from typing import Any
 
 import msgspec
 
-from stretto.errors import RunError
 from stretto.observe.folder_lock import owner_runs
 from stretto.observe.lanes import LANES
-from stretto.observe.log import EVENTS, RUN
+from stretto.observe.log import EVENTS, RUN, no_record
 
 from .series import Series
 from .summaries import ClocksSummary, LinksSummary, MemorySummary, StagesSummary
@@ -99,7 +98,7 @@ class RecordTail:
 
     def __init__(self, folder: Path, limit: int = 2048) -> None:
         if not (folder / RUN).is_file() and not (folder / EVENTS).is_file():
-            raise RunError(f"{folder} holds no run record ({RUN} is missing); name the folder given as `out` to a run")
+            raise no_record(folder)
         self.folder, self._limit = folder, limit
         self._decoder = msgspec.json.Decoder(_Line)
         self._stamps: dict[str, tuple[int, int]] = {}

@@ -94,7 +94,8 @@ class TableMonitor:
         for one in found.traffic:
             if one.source != one.target:
                 links[one.source, one.target] += one.nbytes
-                reasons[one.reason] += one.nbytes
+                if one.reason:  # a node that runs reports its sum alone
+                    reasons[one.reason] += one.nbytes
         if not links:
             return None
         most = sorted(links.items(), key=lambda link: -link[1])

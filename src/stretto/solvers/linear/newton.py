@@ -41,7 +41,6 @@ Ints = NDArray[np.int64]
 
 _NEWTONS = 20  # quadratic models for one working set, at most
 NEAR = 0.8  # of the gradient at which a column moves: a model leaves out columns with a smaller gradient
-_ROW = 4  # entries of a row up to which sparse products take no longer than the sweeps of a model
 _TABLE = 4096  # columns of a Gram matrix that larger models fall back on
 _AS_SWEEPS = 10  # sweeps over the data that Newton steps save, where the products are known
 _SMOOTH = 512  # dense columns without an L1 penalty above which conjugate gradients are tried before products
@@ -330,15 +329,14 @@ class SetSolver:
     def _tabled(self, chosen: Ints) -> bool:
         """Whether to use a Gram matrix.
 
-        A sweep over it takes k² fast operations, a sweep over the data one slow operation per entry.
+        A sweep over it takes k² fast operations, a sweep over the data one slow operation per entry. With a loss other
+        than the squared one, products are valid for one model, which gets a few sweeps: over sparse columns these are
+        faster, and `minimise_shuffled` changes to products where they do not suffice.
         """
         columns, k = self.setting.columns, len(chosen)
-        entries = int(columns.entries[chosen].sum())
         if columns.sparse and not self.setting.loss.quadratic:
-            # A model gets only a few sweeps. Products of sparse columns grow with the entries of a row; columns that
-            # are a fifth full are multiplied as dense ones.
-            cheap = k <= 64 or entries <= _ROW * columns.n or 5 * entries >= columns.n * k
-            return cheap and k <= self._gram.limit and k * k <= max(64 * 64, entries // 4)
+            return False
+        entries = int(columns.entries[chosen].sum())
         return k <= self._gram.limit and k * k <= max(512 * 512, 8 * entries if columns.sparse else 4 * entries)
 
 

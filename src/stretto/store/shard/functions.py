@@ -180,7 +180,7 @@ def adagrad(rate: float, start: float = 1.0) -> ServerFunction:
 
 
 def proximal(rate: float, l1: float = 0.0, l2: float = 0.0) -> ServerFunction:
-    """A server function for gradients: a step of size `rate`, then the proximal step of l1·|x| + l2·x²/2.
+    """A server function for gradients: a step of size `rate`, then the proximal step of `l1·|x| + l2·x²/2`.
 
     With l1 rows hold exact zeros. The proximal step is made once for each change that arrives, so fewer and larger
     changes shrink a row less.
@@ -190,7 +190,7 @@ def proximal(rate: float, l1: float = 0.0, l2: float = 0.0) -> ServerFunction:
     rate : float
         Learning rate, more than 0.
     l1 : float, default 0.0
-        Weight of |x|, 0 or more.
+        Weight of `|x|`, 0 or more.
     l2 : float, default 0.0
         Weight of x²/2, 0 or more.
 

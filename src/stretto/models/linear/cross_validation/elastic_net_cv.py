@@ -62,7 +62,7 @@ class ElasticNetCV(CrossValidatedRegression):
     mse_path_ : ndarray of float64 [k, folds] or [ratios, k, folds]
         Squared errors on held-out data.
     coef_ : ndarray of float64 [p]
-        Coefficients of the fit to all data at alpha_ and l1_ratio_.
+        Coefficients of the fit to all data at `alpha_` and `l1_ratio_`.
     intercept_ : float
         Intercept.
     sparse_coef_ : sparse matrix [1, p]

@@ -54,7 +54,7 @@ class LassoCV(CrossValidatedRegression):
     mse_path_ : ndarray of float64 [k, folds]
         Squared errors on held-out data.
     coef_ : ndarray of float64 [p]
-        Coefficients of the fit to all data at alpha_.
+        Coefficients of the fit to all data at `alpha_`.
     intercept_ : float
         Intercept.
     sparse_coef_ : sparse matrix [1, p]

@@ -94,7 +94,7 @@ class LogisticRegressionCV(ProbabilisticClassifier):
     classes_ : ndarray [c]
         The classes.
     coef_ : ndarray of float64 [1, p] or [c, p]
-        Coefficients of the fit to all data at C_; one row for two classes.
+        Coefficients of the fit to all data at `C_`; one row for two classes.
     intercept_ : ndarray of float64 [1] or [c]
         Intercepts.
     sparse_coef_ : sparse matrix

@@ -20,10 +20,10 @@ from ..regressor import UNPENALISED_LOSS, PenalisedRegressor, penalty_text
 class HuberElasticNet(PenalisedRegressor):
     """Elastic net with the Huber loss: (1/n) Σ H(y − xw − b) + α·l1_ratio·‖w‖₁ + ½·α·(1 − l1_ratio)·‖w‖².
 
-    H(r) is ½r² for |r| ≤ ε and ε|r| − ½ε² beyond, so that a sample far from its prediction pulls no more than ε does.
-    With a large ε this is `ElasticNet`, with the same alpha. ε is in the units of y: scikit-learn's `HuberRegressor`
-    estimates a scale of the residuals together with the coefficients and multiplies ε by it, and its penalty is
-    α‖w‖² beside a sum over the samples. Here, scale y, or choose ε by cross-validation.
+    H(r) is ½r² for `|r| ≤ ε` and `ε|r| − ½ε²` beyond, so that a sample far from its prediction pulls no more than ε
+    does. With a large ε this is `ElasticNet`, with the same alpha. ε is in the units of y: scikit-learn's
+    `HuberRegressor` estimates a scale of the residuals together with the coefficients and multiplies ε by it, and its
+    penalty is α‖w‖² beside a sum over the samples. Here, scale y, or choose ε by cross-validation.
 
     Parameters
     ----------
@@ -32,7 +32,7 @@ class HuberElasticNet(PenalisedRegressor):
     l1_ratio : float, default 0.5
         Share of the penalty that is ‖w‖₁, from 0 (ridge) to 1 (Lasso).
     epsilon : float, default 1.35
-        |y − xw − b| from which on the loss is linear, more than 0, in the units of y.
+        `|y − xw − b|` from which on the loss is linear, more than 0, in the units of y.
     fit_intercept : bool, default True
         Learn b, which is not penalised. The data need not be centred, and sparse data stay sparse.
     tol : float, default 0.0001

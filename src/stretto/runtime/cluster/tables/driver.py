@@ -35,6 +35,7 @@ from stretto.runtime.tables.run.table_run import TableRun
 from stretto.runtime.tables.stalls import Stalls, WorkerPosition, warn
 from stretto.store.layout import Layout
 from stretto.store.node import NodePart
+from stretto.store.recording import Traffic
 
 from .events import EventHistory
 from .final_state import NodeFinalState, arrays_of, joined, merged, tables_of
@@ -123,6 +124,7 @@ class TableDriver:
         self._began = time.monotonic() - self.first.seconds
         self._evaluation_seconds = 0.0  # seconds spent on evaluations, which do not count
         self._asked = False
+        self._sent_by: dict[int, int] = {}  # bytes by node
         self._at_end = False  # whether the final cut is in progress
         self._evaluated = self.state.last
         self._ends: dict[int, NodeFinalState] = {}  # of nodes that report their final state when they are drained
@@ -239,6 +241,7 @@ class TableDriver:
             self._cut(self.state.node_part(clock, node, residuals))
         elif what == "shard":
             clock, arrays, _, nbytes = value
+            self._sent_by[node] = nbytes
             self._cut(self.state.shard_part(clock, node, arrays, self.now(), nbytes))
         elif what == "recorded":
             self._lives.take(node, *value)
@@ -258,8 +261,9 @@ class TableDriver:
             self.job.blame(worker, clock, error)
 
     def _measured(self) -> TableMeasure:
-        """What the driver knows while nodes run: the lowest clock of each."""
-        return TableMeasure(self.now(), list(self.state.clocks))
+        """What the driver knows while nodes run: the lowest clock of each, and what it had sent at its last cut."""
+        traffic = [Traffic(node, -1, "", "", 0, 0, nbytes) for node, nbytes in sorted(self._sent_by.items())]
+        return TableMeasure(self.now(), list(self.state.clocks), traffic=traffic)
 
     def _cut(self, cut: CutParts | None) -> None:
         """A cut is complete: evaluate it, keep it, and save it if a checkpoint is due."""
