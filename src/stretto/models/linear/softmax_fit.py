@@ -170,7 +170,9 @@ def explain_joint(model: JointModel, problem: SoftmaxProblem) -> str:
         elif by_columns(problem):
             how = "Newton steps on working sets of features, by coordinate descent"
         elif suits_ridge(problem):
-            how = "Newton steps by conjugate gradients on centred features; quasi-Newton steps where these take too many"
+            how = (
+                "Newton steps by conjugate gradients on centred features; quasi-Newton steps where these take too many"
+            )
         table = fits_table(problem) and room_for_table(problem)
         metric = f", in the metric of {'products of all features' if table else 'the curvature of every feature'}"
     inside = "z = xW + b, b free" if problem.intercept else "z = xW"
