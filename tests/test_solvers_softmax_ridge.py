@@ -89,8 +89,14 @@ def test_steps_that_need_many_iterations_are_left_to_quasi_newton_steps(monkeypa
     monkeypatch.setattr(solver, "MOST", 2)
     monkeypatch.setattr(ridge, "MOST", 2)
     X, y = drawn(300, 100, 3)
-    problem, phases = problem_of(X, y, 10.0), []
-    found = solved(problem, 1e-6 * problem.empty, look=lambda state: bool(phases.append(state["phase"])))
+    problem = problem_of(X, y, 10.0)
+    phases: list[str] = []
+
+    def look(state: dict[str, Any]) -> bool:
+        phases.append(state["phase"])
+        return False
+
+    found = solved(problem, 1e-6 * problem.empty, look=look)
     assert found.converged
     assert "quasi" in phases
 

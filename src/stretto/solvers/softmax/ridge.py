@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from stretto.kernels.linear import softmax_ridge as kernels
+from stretto.kernels.newton import softmax_ridge as kernels
 
 from .point import SoftmaxPoint, SoftmaxProblem
 

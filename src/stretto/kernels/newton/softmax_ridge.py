@@ -51,7 +51,7 @@ def turn(ratio, even, left, step):
 
 @kernel
 def intercepts(P, weight, left, H, step):
-    """The step [k] of the intercepts alone after which the model has no residuals of them, now `left` [k]; the last stays.
+    """The step [k] of the intercepts alone after which the residuals `left` [k] of the model are zero; the last stays.
 
     P [n, K]: probabilities; H [k, k]: scratch. If a class has no curvature, the step is zero.
     """
