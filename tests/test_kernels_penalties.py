@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from scipy import optimize
 
 import stretto as st
-from stretto.kernels.linear.groups import columns, descent, extrapolation
+from stretto.kernels.linear.groups import columns, descent
+from stretto.kernels.numeric import extrapolation
 from stretto.solvers.linear.losses.regression_losses import Huber, Poisson
 
 Floats = NDArray[np.float64]

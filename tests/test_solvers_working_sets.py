@@ -11,6 +11,8 @@ from hypothesis import strategies as some
 
 from linear_problems import Made, objective, problems
 from stretto.errors import DataError, PlanError, RunError
+from stretto.kernels.linear import descent
+from stretto.kernels.numeric.extrapolation import MOST
 from stretto.runtime.blocks.crew import Crew
 from stretto.runtime.blocks.team import TeamCall
 from stretto.runtime.runtimes import Runtime, Serial, Threads
@@ -404,3 +406,33 @@ def test_sweeps_that_make_nothing_better_leave_the_point_as_it_is() -> None:
             pytest.fail("sweeps always lowered the objective")
     assert np.array_equal(point.coef, coef)
     assert np.array_equal(point.z, z)
+
+
+@pytest.mark.parametrize("positive", [False, True])
+def test_extrapolation_takes_fewer_sweeps_to_the_same_point(positive: bool) -> None:
+    rng = np.random.default_rng(3)
+    common = rng.random((400, 1))
+    X = np.where(rng.random((400, 60)) < 0.5, common + 0.3 * rng.random((400, 60)), 0.0)
+    y = X[:, :30].sum(axis=1) + 0.1 * rng.standard_normal(400)
+    swept, values = [], []
+    for memory in (MOST + 2, 0):
+        with solving(X, y, storage="sparse", positive=positive, intercept=True) as works:
+            setting = works.setting
+            point = setting.zero.copy()
+            l1 = 0.001 * works.largest_l1()
+            which = np.arange(60)
+            u, b, said, on = point.at.v.copy(), np.zeros(60), np.zeros(descent.RESULTS), np.empty(60, np.int64)
+            kept = np.empty((memory, 400)), np.empty((memory, 60)), np.empty((5, 5)), np.empty(5)
+            descent.enter_sparse["exact"](
+                which, *setting.columns.parts, b, np.full(60, l1), np.zeros(60), np.ones(60), setting.mean,
+                setting.norm**2, u, np.empty(0), 400.0, np.zeros(1), 1e-4 * l1, 1e9, 1.0, 1e9, positive, on, said,
+                *kept,
+            )  # fmt: skip
+            assert said[descent.SOLVED]
+            assert not positive or (b >= 0.0).all()
+            point.coef[:] = b
+            setting.predict(point, 0.0)
+            swept.append(said[descent.SWEPT])
+            values.append(setting.objective(point, l1, 0.0))
+    assert swept[0] < 0.7 * swept[1]
+    assert values[0] == pytest.approx(values[1], rel=1e-6)

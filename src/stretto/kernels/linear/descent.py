@@ -15,6 +15,7 @@ from __future__ import annotations
 import numpy as np
 
 from stretto.kernels.core.compile import inner, kernel
+from stretto.kernels.numeric.extrapolation import MOST, combine, weigh_differences
 
 from .columns import dot, sparse_dot
 from .quadratic import soft, violation
@@ -25,6 +26,7 @@ RESULTS = 9
 # Progress is to reduce the largest violation to this share, or the number of coefficients to that one.
 _LESS, _FEWER = 0.5, 0.95
 _WAITED = 3  # sweeps without progress, at least, before it ends
+_FULL = 4  # entries of a sweep for each sample, from which on keeping iterates takes little of its time
 _CLOSER = 0.3  # of the violation of all columns: that to which the support is solved before all are visited again
 
 
@@ -176,10 +178,57 @@ def _ends(b, on, whole, began, goal, tolerance, patience, share, said):
     return goal if said[WORST] > goal else -1.0
 
 
+@inner
+def _value(pulls, b, l1, ridge):
+    """Return the objective at coefficients b, where all samples weigh 1."""
+    value = 0.0
+    for i in range(pulls.shape[0]):
+        value += pulls[i] * pulls[i]
+    value *= 0.5
+    for at in range(b.shape[0]):
+        value += l1[at] * abs(b[at]) + 0.5 * ridge[at] * b[at] * b[at]
+    return value
+
+
+@inner(apart=True)
+def _keep(b, l1, ridge, u, lag, positive, on, said, kept, pulls, coefs, square, c):
+    """Keep this iterate, or extrapolate from the last ones where that lowers the objective; return how many are kept.
+
+    pulls [MOST + 2, n], coefs [MOST + 2, k]: iterates, and in the last row the new point. Both are affine in the
+    coefficients, so that a combination needs no pass over the columns.
+    """
+    for i in range(u.shape[0]):
+        pulls[kept, i] = u[i] + lag[0]
+    for at in range(b.shape[0]):
+        coefs[kept, at] = b[at]
+    if kept < MOST:
+        return kept + 1
+    if not weigh_differences(pulls, square, c):
+        return 0
+    combine(pulls, c, pulls[MOST + 1])
+    combine(coefs, c, coefs[MOST + 1])
+    new = coefs[MOST + 1]
+    for at in range(new.shape[0]):
+        if positive and new[at] < 0.0:
+            return 0
+    if _value(pulls[MOST + 1], new, l1, ridge) < _value(pulls[MOST], b, l1, ridge):
+        for i in range(u.shape[0]):
+            u[i] = pulls[MOST + 1, i]
+        lag[0] = 0.0
+        count = 0
+        for at in range(b.shape[0]):
+            b[at] = new[at]
+            if new[at] != 0.0:  # also what has left the support since the first iterate
+                on[count] = at
+                count += 1
+        said[COUNT] = count
+    return 0
+
+
 @kernel
 def enter_sparse(
     which, indptr, indices, values, b, l1, ridge, unit, mean, curve, u, d, mass, lag, tolerance, patience, share, most,
-    positive, on, said,
+    positive, on, said, pulls, coefs, square, c,
 ):  # fmt: skip
     """Sweep over all columns, over the support until it is nearly solved, over all columns again, and so on.
 
@@ -188,9 +237,10 @@ def enter_sparse(
     entries or, without progress, after `patience` entries and `share` sweeps for each coefficient: then columns are
     correlated, and Newton steps take less time.
     d: empty if all are 1. said [9]; on [k] int64: its first said[COUNT] entries are the non-zero coordinates.
+    pulls, coefs, square [MOST, MOST], c [MOST]: memory for extrapolation (`_keep`); empty for none.
     """
     said[:] = 0.0
-    goal = -1.0
+    goal, kept = -1.0, 0
     while said[SOLVED] == 0.0 and said[STALLED] >= 0.0 and said[WORK] < most:
         whole = goal < 0.0
         if whole:
@@ -201,6 +251,8 @@ def enter_sparse(
                 on[s], which, indptr, indices, values, b, l1, ridge, unit, mean, curve, u, d, mass, lag, positive, said
             )
         goal = _ends(b, on, whole, began, goal, tolerance, patience, share, said)
+        if pulls.shape[0] and said[SOLVED] == 0.0 and said[WORK] - began >= _FULL * u.shape[0]:
+            kept = _keep(b, l1, ridge, u, lag, positive, on, said, kept, pulls, coefs, square, c)
 
 
 @kernel

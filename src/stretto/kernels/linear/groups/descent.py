@@ -11,8 +11,7 @@ from __future__ import annotations
 import math
 
 from stretto.kernels.core.compile import inner, kernel
-
-from .extrapolation import MOST, combine, weigh_differences
+from stretto.kernels.numeric.extrapolation import MOST, combine, weigh_differences
 
 _POWERS = 30  # steps of the power method
 _SURE = 1.02  # safety factor of the largest eigenvalue; the descent needs no more than half of it

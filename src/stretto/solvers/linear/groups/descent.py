@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from stretto.kernels.linear.groups import columns as group_columns
 from stretto.kernels.linear.groups import descent as group_descent
-from stretto.kernels.linear.groups import extrapolation
+from stretto.kernels.numeric import extrapolation
 
 from ..gram import Gram
 from .point import GroupPoint, PreparedGroups

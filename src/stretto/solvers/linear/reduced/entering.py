@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.kernels.linear import descent
+from stretto.kernels.numeric.extrapolation import MOST
 from stretto.solvers.linear.point import LinearPoint, PreparedProblem
 
 Floats = NDArray[np.float64]
@@ -21,6 +22,8 @@ Ints = NDArray[np.int64]
 
 _ENTRIES = 1 << 24  # of the columns that sweeps visit: no more are read by one worker, or fetched from nodes
 _SWEEPS = 20  # over all columns, as a limit for the entries read
+# Of sparse columns also as many as take the time of their inner products, half the entries of a row each.
+_AS_PRODUCTS = 0.6
 # Entries that take less time than a round of Newton steps: read at least, and without progress at least.
 _MOST, _PATIENCE = 1 << 20, 1 << 18
 # Sweeps without progress for each coefficient, before Newton steps: in the first round of a fit, and in later ones,
@@ -78,9 +81,17 @@ def enter(
     ridge = l2 * scale * scale
     u, lag, said, on = point.at.v.copy(), np.zeros(1), np.zeros(descent.RESULTS), np.empty(len(which), np.int64)
     mass = float(np.sum(problem.weight)) if problem.intercept else 0.0
-    most = max(_MOST, _SWEEPS * int(columns.entries[which].sum()))
+    entries = int(columns.entries[which].sum())
+    sweeps = max(_SWEEPS, int(_AS_PRODUCTS * entries / columns.n)) if columns.sparse else _SWEEPS
+    most = max(_MOST, sweeps * entries)
     weight = np.empty(0) if setting.ones else problem.weight
-    sweep = (descent.enter_sparse if columns.sparse else descent.enter_dense)[columns.profile]
+    sweep = descent.enter_dense[columns.profile]
+    more: tuple[Floats, ...] = ()
+    if columns.sparse:
+        # Extrapolation compares objectives as they are where all samples weigh 1.
+        rows = MOST + 2 if setting.ones else 0
+        more = np.empty((rows, columns.n)), np.empty((rows, len(which))), np.empty((MOST, MOST)), np.empty(MOST)
+        sweep = descent.enter_sparse[columns.profile]
 
     def objective() -> float:
         away = scale * point.coef[which]  # all other coefficients are zero
@@ -89,7 +100,7 @@ def enter(
     before = objective()
     sweep(
         which, *columns.parts, b, l1 * scale, ridge, scale, setting.mean[which], setting.norm[which] ** 2 + ridge, u,
-        weight, mass, lag, tolerance, _PATIENCE, _LATER if later else _FIRST, most, problem.positive, on, said,
+        weight, mass, lag, tolerance, _PATIENCE, _LATER if later else _FIRST, most, problem.positive, on, said, *more,
     )  # fmt: skip
     kept = point.coef[which]
     point.coef[which] = b
@@ -98,13 +109,13 @@ def enter(
         point.coef[which] = kept
         setting.predict(point, point.at.b)
         return None
-    sweeps = int(said[descent.SWEPT])
+    swept = int(said[descent.SWEPT])
     if said[descent.SOLVED]:
-        return Entered(which, sweeps, True)
+        return Entered(which, swept, True)
     setting.pull(point, which)
     slack = point.pulls[which] - ridge * b
     near = _near(slack if problem.positive else np.abs(slack), b, l1 * scale, first, columns.n)
-    return Entered(which[near], sweeps, False)
+    return Entered(which[near], swept, False)
 
 
 def _near(slack: Floats, b: Floats, l1: Floats, first: int, samples: int) -> Ints:
