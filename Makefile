@@ -22,6 +22,7 @@ help:  ## what can be made
 
 # What running needs and nothing more: no Ray, no tools.
 .venv/.core: pyproject.toml
+	@echo 'Installing Stretto and what it needs into .venv. This takes a minute.'
 	$(PYTHON) -m venv .venv
 	$(PIP) --editable .
 	@touch $@
@@ -53,6 +54,11 @@ run: .venv/.core $(FILE)  ## install, then from a ratings file to recommendation
 	rm -rf $(DEMO)/run
 	$(BIN)/stretto train mf $(FILE) --rank 32 --epochs 15 --out $(DEMO)/run
 	$(BIN)/stretto recommend $(DEMO)/run --some 1
+	@echo 'Try next:'
+	@echo '  $(BIN)/stretto dashboard $(DEMO)/run        the page of this run, served until Ctrl-C'
+	@echo '  $(BIN)/stretto report $(DEMO)/run -o report.html'
+	@echo '  $(BIN)/stretto recommend $(DEMO)/run --some 3'
+	@echo '  $(BIN)/stretto tour                         every front end in a minute'
 
 test: .venv/.testable  ## install, compile kernels on all cores, then run the tests (under ten minutes)
 	$(BIN)/stretto warmup

@@ -32,6 +32,7 @@ NAMES = {
     "memory_sizes": "the largest models that train on one GPU, under a cap of 12 GiB and on the whole card",
     "memory_batches": "the largest batches under a cap of 12 GiB, eager and ours, with items per second",
     "memory_frontier": "training steps on a GPU: time against peak memory, beside what PyTorch offers",
+    "memory_charts": "the charts of memory_frontier and memory_zoo, from their tables; measures nothing",
     "memory_zoo": "thirty models under budgets on a GPU: whether they hold, time, results beside eager's; has options",
     "memory_addresses": "whether tensors are where plans of the zoo say, on a GPU; has options",
     "memory_graphs": "the zoo's steps as costed graphs, and plans of them without a GPU; has options",

@@ -10,6 +10,8 @@ from __future__ import annotations
 import statistics
 from pathlib import Path
 
+from stretto.figures import COLOURS, INK, new_figure
+
 from .scoreboard_pages import number, other_rows
 from .scoreboard_store import stored
 
@@ -54,32 +56,31 @@ def ratios() -> dict[str, list[float]]:
 
 def draw(found: dict[str, list[float]], path: Path) -> None:
     """Bars of medians with the range of all problems."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     names = sorted(found, key=lambda name: statistics.median(found[name]))
-    figure = Figure(figsize=(10, 0.62 + 0.36 * len(names)), dpi=120, layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.subplots()
-    for place, name in enumerate(names):
-        values = found[name]
-        median, solved = statistics.median(values), [value for value in values if value > 0]
-        axes.barh(place, median - 1.0, left=1.0, height=0.62, color="#1f5fa8" if median >= 1 else "#c2531d")
-        axes.plot([min(solved), max(solved)], [place, place], color="#1d2329", linewidth=1)
-        won = sum(value >= 1 for value in values)
-        axes.text(max(*solved, 1.0) * 1.08, place, f"{median:.1f}×   {won} of {len(values)}", va="center", fontsize=9)
-    axes.axvline(1.0, color="#1d2329", linewidth=1, linestyle=":")
-    axes.set_xscale("log")
-    low, high = axes.get_xlim()
-    axes.set_xlim(max(0.2, low), high * 1.9)
-    ticks = [0.25, 0.5, 1, 2, 4, 8, 16, 32]
-    axes.set_xticks(ticks, [f"{tick:g}×" for tick in ticks], minor=False)
-    axes.minorticks_off()
-    axes.set_yticks(range(len(names)), names)
-    axes.set_xlabel("times as fast as the best peer, one thread: median, range, and problems on which not slower")
-    axes.spines[["top", "right", "left"]].set_visible(False)
-    axes.tick_params(axis="y", length=0)
-    figure.savefig(path)
+    with new_figure(path, 9, 1.0 + 0.36 * len(names)) as figure:
+        axes = figure.subplots()
+        for place, name in enumerate(names):
+            values = found[name]
+            median, solved = statistics.median(values), [value for value in values if value > 0]
+            axes.barh(place, median - 1.0, left=1.0, height=0.62, color=COLOURS[0] if median >= 1 else COLOURS[1])
+            axes.plot([min(solved), max(solved)], [place, place], color=INK, linewidth=1)
+            won = sum(value >= 1 for value in values)
+            axes.text(
+                max(*solved, 1.0) * 1.08, place, f"{median:.1f}×   {won} of {len(values)}", va="center", fontsize=9
+            )
+        axes.axvline(1.0, color=INK, linewidth=1, linestyle=":")
+        axes.set_xscale("log")
+        low, high = axes.get_xlim()
+        axes.set_xlim(max(0.2, low), high * 1.9)
+        ticks = [0.25, 0.5, 1, 2, 4, 8, 16, 32]
+        axes.set_xticks(ticks, [f"{tick:g}×" for tick in ticks], minor=False)
+        axes.minorticks_off()
+        axes.set_yticks(range(len(names)), names)
+        axes.set_title("Times as fast as the best other library, one thread", loc="left")
+        axes.grid(visible=False, axis="y")
+        axes.set_xlabel("bar: median problem; line: worst to best; right: the median, and on how many not slower")
+        axes.spines[["top", "right", "left"]].set_visible(False)
+        axes.tick_params(axis="y", length=0)
 
 
 def main() -> None:

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from . import report
+from . import memory_charts, report
 from .memory_peers import checkpointed, compiled, fully_sharded, saved_on_cpu
 from .memory_turns import metered, turn
 
@@ -271,36 +271,7 @@ def publish(rows: list[dict[str, Any]], folder: Path) -> None:
     text = f"# memory_frontier\n\n{report.text(__doc__)}\n\n{about}\n\n{report.table(columns, lines)}\n"
     (folder / "memory_frontier.md").write_text(text)
     with contextlib.suppress(ImportError):
-        _draw(rows, eager, folder / "memory_frontier.png")
-
-
-def _draw(rows: list[dict[str, Any]], eager: dict[Any, Any], path: Path) -> None:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import FormatStrFormatter
-
-    figure = Figure(figsize=(4 * max(1, len(eager)), 4), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.subplots(1, max(1, len(eager)), squeeze=False)[0]
-    for axis, (key, base) in zip(axes, eager.items(), strict=False):
-        for kind, points in _kinds([row for row in rows if (row["model"], row["dtype"]) == key and "peak" in row]):
-            x = [row["peak"] / base["peak"] for row in points]
-            y = [row["seconds"] / base["seconds"] for row in points]
-            axis.plot(x, y, "o-" if kind.startswith("ours") else "s", label=kind, markersize=5)
-        axis.set(title=" ".join(key), xlabel="peak memory, of eager's", ylabel="time, of eager's", xlim=(0, 1.1))
-        axis.set_yscale("log")
-        for formatter in (axis.yaxis.set_major_formatter, axis.yaxis.set_minor_formatter):
-            formatter(FormatStrFormatter("%.3g×"))
-        axis.legend(fontsize=7)
-    figure.savefig(path, dpi=120)
-
-
-def _kinds(rows: list[dict[str, Any]]) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    def kind(row: dict[str, Any]) -> str:
-        return str(row["method"]).split(",")[0].rstrip(" .0123456789")
-
-    for one in dict.fromkeys(map(kind, rows)):
-        yield one, sorted((row for row in rows if kind(row) == one), key=lambda row: row["peak"])
+        memory_charts.frontier(rows, folder / "memory_frontier.png")
 
 
 if __name__ == "__main__":

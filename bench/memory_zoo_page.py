@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from . import memory_zoo, report
+from . import memory_charts, memory_zoo, report
 
 GIB = 2**30
 LIMIT = 10.0  # seconds that planning may take at 35 %
 # Methods of one series in the picture, by the beginning of their names. At most six.
 SERIES = {
-    "ours": "ours, budgets of 100 to 15 %",
-    "ours, compiled": "ours with compile=True",
+    "ours": "Stretto, at its budgets",
+    "ours, compiled": "Stretto with compile=True",
     "compile": "torch.compile, activation budgets 1 to 0.1",
     "checkpoint": "checkpoint per block",
     "save_on_cpu": "save_on_cpu(pin_memory=True)",
@@ -53,8 +53,8 @@ def publish(rows: Sequence[Row], folder: Path, note: str = "") -> None:
     models = {row["model"]: row for row in rows if row["method"] == "eager" and "seconds" in row}
     parts = [_summary(rows, models), _overview(rows, models)]
     with contextlib.suppress(ImportError):
-        draw(rows, models, folder / "memory_zoo.png")
-        parts.append("![Time of a step against reserved memory, a panel for each model](memory_zoo.png)")
+        memory_charts.zoo(points(rows, models), folder / "memory_zoo.png")
+        parts.append("![Memory and time of a step beside eager, a line for each model](memory_zoo.png)")
     for name in dict.fromkeys(row["model"] for row in rows):
         of_model = [row for row in rows if row["model"] == name]
         seen = "seen while tuning" if of_model[0]["seen"] else "not seen while tuning"
@@ -188,43 +188,12 @@ def series(row: Row) -> str | None:
     return next((name for name in reversed(SERIES) if row["method"].startswith(name)), None)
 
 
-def draw(rows: Sequence[Row], models: dict[str, Row], path: Path) -> None:
-    """A panel for each model: time of a step against reserved memory, both as multiples of eager's."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import FormatStrFormatter
-
-    wide = min(6, max(1, len(models)))
-    tall = -(-len(models) // wide)
-    figure = Figure(figsize=(3.2 * wide, 2.7 * tall + 0.9), layout="constrained")
-    FigureCanvasAgg(figure)
-    panels = figure.subplots(max(1, tall), wide, squeeze=False)
-    marks = dict(zip(SERIES, "osD^vP", strict=True))
-    for axes, (name, eager) in zip(panels.flat, models.items(), strict=False):
-        axes.axhline(1.0, color="0.7", linewidth=0.8)
-        for number, (kind, label) in enumerate(SERIES.items()):
-            points = sorted(
-                (row["reserved"] / eager["reserved"], row["seconds"] / eager["seconds"])
-                for row in rows
-                if row["model"] == name and series(row) == kind and "reserved" in row and "seconds" in row
-            )
-            if points:
-                line = "-" if kind in ("ours", "ours, compiled", "compile") else ""
-                axes.plot(*zip(*points, strict=True), marks[kind] + line, color=f"C{number}", label=label, markersize=4)
-        axes.set(title=name.replace("_", " "), xlabel="reserved memory, × eager", ylabel="time, × eager")
-        axes.set_xlim(0, 1.2)
-        axes.set_yscale("log")
-        for formatter in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
-            formatter(FormatStrFormatter("%.3g"))
-        axes.tick_params(which="both", labelsize=7)
-        axes.title.set_fontsize(9)
-    for axes in panels.flat[len(models) :]:
-        axes.set_visible(False)
-    known: dict[str, Any] = {}
-    for axes in panels.flat:
-        handles, labels = axes.get_legend_handles_labels()
-        known |= dict(zip(labels, handles, strict=True))
-    figure.suptitle("Time of a training step against the memory it reserves, on one GPU")
-    if known:
-        figure.legend(list(known.values()), list(known), loc="outside lower center", ncols=3, fontsize=8)
-    figure.savefig(path, dpi=110)
+def points(rows: Sequence[Row], models: dict[str, Row]) -> dict[str, dict[str, memory_charts.Points]]:
+    """By model and series: reserved memory and time, as shares of eager's."""
+    found: dict[str, dict[str, memory_charts.Points]] = {}
+    for row in rows:
+        eager, kind = models.get(row["model"]), series(row)
+        if eager is not None and kind is not None and "reserved" in row and "seconds" in row:
+            shares = row["reserved"] / eager["reserved"], row["seconds"] / eager["seconds"]
+            found.setdefault(row["model"], {}).setdefault(SERIES[kind], []).append(shares)
+    return found

@@ -25,6 +25,7 @@ NAMES = {
     "cluster_scaling": "predicted scaling of matrix factorisation and topic models to 256 nodes",
     "rotation_scaling": "predicted scaling of matrix factorisation and topic models by rotation to 256 nodes",
     "orion_distributed": "loops on 12 simulated nodes, ordered and unordered: the distributed figures of Orion",
+    "redraw": "the pictures whose numbers are stored, from those; runs nothing",
     "spark_elastic_net": "elastic nets beside Spark MLlib: seconds to the same objective (needs pyspark and Java)",
     "spark_logistic": "logistic regression with an L1 penalty beside Spark MLlib",
     "spark_mf": "matrix factorisation beside Spark: ALS of MLlib, and SGD with joins and with broadcast factors",

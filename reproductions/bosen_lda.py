@@ -129,6 +129,12 @@ def _until(target: float) -> Callable[[Any], bool]:
     return lambda look: look.objective >= target
 
 
+def kept_runs() -> tuple[dict[str, Run], dict[str, float]]:
+    """Runs by name, and of rotations the seconds of a pass that are compute on their slowest chain."""
+    kept = {name: there for name in NAMES if (there := Run.load(KEPT, name)) is not None}
+    return kept, {name: span(nodes) for name, nodes in ROTATIONS.items() if name in kept}
+
+
 def main() -> None:
     """Run what is not kept, then tell."""
     asked = [name for name in os.environ.get("BENCH_RUNS", "").split(",") if name] or list(NAMES)
@@ -149,9 +155,8 @@ def main() -> None:
             f"{found.bytes_per_epoch / 1e6:.2f} MB of a node a pass, {found.spent:.0f} s of real time",
             flush=True,
         )
-    kept = {name: there for name in NAMES if (there := Run.load(KEPT, name)) is not None}
+    kept, spans = kept_runs()
     if "SN" in kept and "BS" in kept:
-        spans = {name: span(nodes) for name, nodes in ROTATIONS.items() if name in kept}
         bosen_lda_tell.tell(kept, kept["SN"].at(MARK).objective, MARK, LINK, spans, report.text(__doc__))
 
 

@@ -13,11 +13,12 @@ import numpy as np
 from bench.table_runs import Run, said, times
 
 from . import report
+from .bosen_words import in_words
 from .smpframe_runs import figure
 
 STYLES = {
     "LS": "k:", "BS": "C3-", "BS-2": "C4:", "BS-4": "C4-.", "BS-8": "C4--", "MC-320-R": "C1:", "MC-320-RM": "C1-",
-    "MC-640-R": "C0:", "MC-640-RM": "C0-", "Lazy": "C7--", "ASP-RR": "C5-", "rotation-16": "C2-",
+    "MC-640-R": "C0:", "MC-640-RM": "C0-", "Lazy": "C4--", "ASP-RR": "C5-", "rotation-16": "C2-",
 }  # fmt: skip
 LAGS = 3
 
@@ -29,8 +30,7 @@ def tell(
     compute on its slowest chain, by the run's name.
     """
     bs = kept["BS"]
-    nodes = bs.nodes
-    runs = {"SN": kept["SN"], "LS": kept["SN"].scaled("LS", nodes)} | {n: r for n, r in kept.items() if n != "SN"}
+    runs = beside_linear(kept)
     parts = [
         f"Target: {target:.4f} per token, which a single node has after {mark} passes.",
         to_target(runs, bs, target, mark),
@@ -45,7 +45,13 @@ def tell(
     if spans:
         parts += ["Rotation: where the seconds of a pass go.", breakdown(runs, spans, mark)]
     report.save("bosen_lda", "Bösen's topic models, simulated", about, "\n\n".join(parts), ["greenlet"])
-    draw(runs, counted, spans)
+    draw(runs, spans)
+
+
+def beside_linear(kept: Mapping[str, Run]) -> dict[str, Run]:
+    """The runs, and what one node would do if it were as fast as all."""
+    linear = {"SN": kept["SN"], "LS": kept["SN"].scaled("LS", kept["BS"].nodes)}
+    return linear | {name: run for name, run in kept.items() if name != "SN"}
 
 
 def to_target(runs: Mapping[str, Run], bs: Run, target: float, mark: int) -> str:
@@ -139,8 +145,9 @@ def breakdown(runs: Mapping[str, Run], spans: Mapping[str, float], mark: int) ->
     return report.table(head, rows)
 
 
-def draw(runs: Mapping[str, Run], counted: Mapping[str, Run], spans: Mapping[str, float]) -> None:
+def draw(runs: Mapping[str, Run], spans: Mapping[str, float]) -> None:
     """Three pictures."""
+    counted = {name: run for name, run in runs.items() if run.sends}
 
     def lines(names: tuple[str, ...], by: str, scale: float = 1.0) -> Any:
         def on(axes: Any) -> None:
@@ -148,46 +155,51 @@ def draw(runs: Mapping[str, Run], counted: Mapping[str, Run], spans: Mapping[str
                 if name in runs:
                     kept = [look for look in runs[name].looks if look.epoch >= 1]
                     x = [getattr(look, by) * scale for look in kept]
-                    axes.plot(x, [look.objective for look in kept], STYLES[name], label=name, linewidth=1.2)
+                    axes.plot(x, [look.objective for look in kept], STYLES[name], label=in_words(name))
             axes.set_ylim(bottom=-12.5)
 
         return on
 
-    managed = ("LS", "BS", "MC-320-R", "MC-320-RM", "MC-640-R", "MC-640-RM", "Lazy", "ASP-RR")
+    managed = ("LS", "BS", "MC-320-RM", "MC-640-R", "MC-640-RM", "ASP-RR")  # the table has the others too
     tuned = ("BS", "BS-2", "BS-4", "BS-8", "MC-640-RM", "rotation-16")
     y = "log-likelihood per token"
     figure("bosen-lda-managed.png", [
-        ("by passes", "passes", y, lines(managed, "epoch")),
-        ("by time", "virtual seconds", y, lines(managed, "seconds")),
+        ("Topic model, 16 nodes: by passes", "passes over the data", y, lines(managed, "epoch")),
+        ("Topic model, 16 nodes: by time", "virtual seconds", y, lines(managed, "seconds")),
     ])  # fmt: skip
     figure("bosen-lda-clocks.png", [
-        ("by passes", "passes", y, lines(tuned, "epoch")),
-        ("by time", "virtual seconds", y, lines(tuned, "seconds")),
-        ("by bytes", "MB of all nodes", y, lines(tuned, "bytes", 1e-6)),
+        ("Topic model, 16 nodes: by passes", "passes over the data", y, lines(tuned, "epoch")),
+        ("Topic model, 16 nodes: by time", "virtual seconds", y, lines(tuned, "seconds")),
+        ("Topic model, 16 nodes: by bytes", "MB sent by all nodes", y, lines(tuned, "bytes", 1e-6)),
     ])  # fmt: skip
 
     def sends(axes: Any) -> None:
         for name, run in counted.items():
             each = np.sort(np.array(run.sends) / run.looks[-1].epoch)
-            axes.plot(each, np.linspace(0, 100, len(each)), STYLES[name], label=name, linewidth=1.2)
+            axes.plot(each, np.linspace(0, 100, len(each)), STYLES[name], label=in_words(name))
         axes.set_xlim(left=0)
 
     def lags(axes: Any) -> None:
         names = [name for name in ("Lazy", "BS", "MC-320-R", "MC-640-RM", "ASP-RR") if name in runs]
         for at, name in enumerate(names):
             axes.bar(
-                np.arange(LAGS + 1) + 0.16 * at, [100 * share for share in runs[name].lags(LAGS)], 0.15, label=name
+                np.arange(LAGS + 1) + 0.16 * at,
+                [100 * share for share in runs[name].lags(LAGS)],
+                0.15,
+                label=in_words(name),
             )
         axes.set_xticks(np.arange(LAGS + 1) + 0.3, [*map(str, range(LAGS)), f"{LAGS}+"])
 
     def rest(axes: Any) -> None:
         for name, style in zip(spans, ("C0o-", "C2s-", "C3^-"), strict=False):
             share = waiting(runs[name], spans[name])
-            axes.plot(range(1, len(share) + 1), [100 * one for one in share], style, label=name, markersize=3)
+            axes.plot(range(1, len(share) + 1), [100 * one for one in share], style, label=in_words(name))
         axes.set_ylim(bottom=0)
 
-    panels = [("rows by transfers", "transfers of a row, a pass", "% of rows", sends)] if counted else []
-    panels.append(("age of rows read", "clocks behind the reader", "% of rows read", lags))
+    panels = (
+        [("How often a row is sent", "transfers of a row in a pass", "% of rows, cumulative", sends)] if counted else []
+    )
+    panels.append(("Age of the rows that are read", "clocks behind the reader", "% of rows read", lags))
     if spans:
-        panels.append(("rotation: time that is not compute", "pass", "% of a pass", rest))
+        panels.append(("Rotation: time that is not computing", "pass", "% of a pass", rest))
     figure("bosen-lda-rows.png", panels)

@@ -28,6 +28,7 @@ from bench import sets, table_lda, table_mf
 from bench.table_runs import Run
 
 import stretto as st
+from stretto.figures import COLOURS, FAINT
 
 from . import bosen_lda, report
 from .smpframe_runs import figure
@@ -38,7 +39,7 @@ WHOLE = 16  # nodes at which a weakly scaled set is the set itself
 PASSES, SKIPPED, BATCHES = 4, 2, 4
 # Dissertation, section 4.2.4, in words: 9× with the 16 cores of a machine, 80× with the 256 of 16, no more with others.
 PAPER = {1: 1.0, 16: 80 / 9, 64: 80 / 9}
-TITLES = {"mf": "MF", "dear": "MF, dear messages", "lda": "LDA"}
+TITLES = {"mf": "MF", "dear": "MF, expensive messages", "lda": "LDA"}
 DEAR = (190e-6, 4.4e-9)  # as bench.cluster_costs measured on the laboratory
 
 
@@ -182,11 +183,19 @@ def draw(runs: dict[tuple[str, str, int], Run]) -> None:
     def strong(axes: Any) -> None:
         for job, title in TITLES.items():
             nodes, seconds = points(job, "strong")
-            axes.plot(nodes, [alone(job) / each for each in seconds], "o-", label=f"{title}, predicted", linewidth=1.2)
-        axes.plot(list(PAPER), list(PAPER.values()), "s:", label="MF by rotation, dissertation", linewidth=1.2)
-        axes.plot(SIZES, SIZES, "k-", linewidth=0.5)
+            axes.plot(
+                nodes,
+                [alone(job) / each for each in seconds],
+                "o-",
+                color=COLOURS[list(JOBS).index(job)],
+                label=f"{title}, predicted",
+            )
+        axes.plot(list(PAPER), list(PAPER.values()), "s:", color=COLOURS[3], label="MF by rotation, dissertation")
+        axes.plot(SIZES, SIZES, color=FAINT, linewidth=1, label="linear")
         axes.set_xscale("log", base=2)
         axes.set_yscale("log", base=2)
+        axes.set_xticks(SIZES, [str(size) for size in SIZES])
+        axes.set_yticks(SIZES, [f"{size}×" for size in SIZES])
 
     def weak(axes: Any) -> None:
         for job, title in TITLES.items():
@@ -194,22 +203,29 @@ def draw(runs: dict[tuple[str, str, int], Run]) -> None:
             if not nodes:
                 continue
             ideal = alone(job) / WHOLE
-            axes.plot(nodes, [each / ideal for each in seconds], "o-", label=f"{title}, predicted", linewidth=1.2)
-        axes.axhline(1.0, color="k", linewidth=0.5)
+            axes.plot(
+                nodes,
+                [each / ideal for each in seconds],
+                "o-",
+                color=COLOURS[list(JOBS).index(job)],
+                label=f"{title}, predicted",
+            )
+        axes.axhline(1.0, color=FAINT, linewidth=1)
         axes.set_xscale("log", base=2)
+        axes.set_xticks(SIZES, [str(size) for size in SIZES])
         axes.set_ylim(bottom=0)
 
     figure(
         "scaling.png",
         [
-            ("strong scaling", "machines", "times faster than one", strong),
-            ("weak scaling", "machines", "seconds of a pass / of computing", weak),
+            ("The same data on more machines", "machines", "times as fast as one machine", strong),
+            ("Data that grow with the machines", "machines", "seconds of a pass / of computing alone", weak),
         ],
     )
 
 
-def main(asked: Sequence[str] = ()) -> None:
-    """Make what is missing (`asked`: only these), then tables and a plot of all runs that are kept."""
+def all_runs(asked: Sequence[str] = ()) -> dict[tuple[str, str, int], Run]:
+    """Runs by job, kind and nodes, made where they are missing; `asked`: of those only these."""
     runs: dict[tuple[str, str, int], Run] = {}
     for nodes in SIZES:
         for job in JOBS:
@@ -219,7 +235,12 @@ def main(asked: Sequence[str] = ()) -> None:
                     continue
                 if not asked or name in asked or (KEPT / f"{name}.json").exists():
                     runs[job, kind, nodes] = made(job, kind, nodes)
-    runs = dict(sorted(runs.items(), key=lambda entry: (list(JOBS).index(entry[0][0]), entry[0][2])))
+    return dict(sorted(runs.items(), key=lambda entry: (list(JOBS).index(entry[0][0]), entry[0][2])))
+
+
+def main(asked: Sequence[str] = ()) -> None:
+    """Make what is missing (`asked`: only these), then tables and a plot of all runs that are kept."""
+    runs = all_runs(asked)
     head = ["job", "nodes", "ms a pass", "ms of computing"]
     tail = ["of linear", "MB a node and pass", "loss (MF), −log-likelihood a token (LDA) after 4 passes"]
     body = "\n\n".join([

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ import scipy.sparse as sp
 from bench import sets, sparse_sets
 
 import stretto as st
+from stretto.figures import new_figure, plain_log_scale, shared_legend
 
 from . import report
 
@@ -148,7 +149,7 @@ def main() -> None:
                 command = f"cocoa, with COCOA_SETS={asked} COCOA_NODES={','.join(map(str, nodes))}"
                 report.save(f"cocoa_{asked.replace(',', '_')}", TITLE, ABOUT, body, PACKAGES, command)
             else:
-                _draw(found)
+                draw(found)
                 report.save("cocoa", TITLE, ABOUT, body, PACKAGES)
 
 
@@ -168,26 +169,23 @@ def _bytes_table(nodes: list[int]) -> str:
     return report.table(["nodes = parts K", "vectors each way, σ′ = K", "σ′ measured"], rows)
 
 
-def _draw(found: dict[tuple[str, str, str, int], tuple[int, bool]]) -> None:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
+def draw(found: Mapping[tuple[str, str, str, int], tuple[int, bool]]) -> None:
+    """Rounds against parts: a panel for each set and problem."""
     names = list(dict.fromkeys(name for name, _, _, _ in found))
     kinds = list(dict.fromkeys(kind for _, kind, _, _ in found))
-    drawn = Figure(figsize=(4.2 * len(kinds), 3.4 * len(names)), layout="constrained")
-    FigureCanvasAgg(drawn)
-    panels = drawn.subplots(len(names), len(kinds), squeeze=False)
-    for line, name in enumerate(names):
-        for column, kind in enumerate(kinds):
-            axes = panels[line, column]
-            for style, (way, words) in zip(("^-", "o-", "s--"), WAYS.items(), strict=True):
-                done = [k for k in NODES if found.get((name, kind, way, k), (0, False))[1]]
-                axes.plot(done, [max(1, found[name, kind, way, k][0]) for k in done], style, label=words)
-            axes.set(
-                title=f"CoCoA, {kind}, {name}", xlabel="parts K", ylabel=f"rounds to a relative gap of {TOLERANCE:g}"
-            )
-            axes.set(xlim=(NODES[0] / 1.2, NODES[-1] * 1.2), ylim=(1, MOST))
-            axes.set_xscale("log", base=2)
-            axes.set_yscale("log")
-    drawn.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False)
-    drawn.savefig(PLOT, dpi=90)
+    with new_figure(
+        PLOT, 4.0 * len(kinds), 3.2 * len(names) + 0.4, "Rounds of CoCoA to a relative duality gap of 1e-4"
+    ) as drawn:
+        panels = drawn.subplots(len(names), len(kinds), squeeze=False)
+        for line, name in enumerate(names):
+            for column, kind in enumerate(kinds):
+                axes = panels[line, column]
+                for style, (way, words) in zip(("^-", "o-", "s--"), WAYS.items(), strict=True):
+                    done = [k for k in NODES if found.get((name, kind, way, k), (0, False))[1]]
+                    axes.plot(done, [max(1, found[name, kind, way, k][0]) for k in done], style, label=words)
+                axes.set(title=f"{kind}, {name}".capitalize(), xlabel="parts of the data", ylabel="rounds")
+                axes.set(xlim=(NODES[0] / 1.2, NODES[-1] * 1.2), ylim=(1, MOST))
+                axes.set_xscale("log", base=2)
+                axes.set_xticks(NODES, [str(k) for k in NODES])
+                plain_log_scale(axes)
+        shared_legend(drawn)

@@ -12,7 +12,7 @@ import os
 import time
 
 from . import report
-from .flexps_plot import PLOTS
+from .smpframe_runs import PLOTS
 
 # figure: module, its title, what the paper says
 FIGURES = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import stretto as st
@@ -21,9 +22,18 @@ def spread(worker: Any, w: Any) -> None:
     """Leaves the model cut over all nodes."""
 
 
+def panels(every: Mapping[str, Mapping[str, Sequence[tuple[float, float]]]]) -> list[plot.Panel]:
+    """A panel for each set: seconds against iterations."""
+    return [
+        plot.Panel(f"SGD on one of {NODES} nodes, {name}", "iterations", "seconds, preparation included", series, "xy")
+        for name, series in every.items()
+    ]
+
+
 def fig10() -> tuple[str, str]:
     """Twelve workers on one node, after a stage on all nodes."""
-    rows, panels, seconds = [], [], {}
+    rows, seconds = [], {}
+    every: dict[str, dict[str, list[tuple[float, float]]]] = {}
     for data in (LARGE, WEBSPAM):
         series: dict[str, list[tuple[float, float]]] = {}
         for iterations in ITERATIONS:
@@ -37,8 +47,8 @@ def fig10() -> tuple[str, str]:
             each = [seconds[data.name, way, iterations] for way in WAYS]
             rows.append([data.name, iterations, *(f"{1e3 * one:.1f}" for one in each)])
             print(*rows[-1], flush=True)
-        panels.append(plot.Panel(data.name, "iterations", "seconds, preparation included", series, "xy"))
-    plot.draw("fig10", panels)
+        every[data.name] = series
+    plot.draw("fig10", panels(every))
     most = ITERATIONS[-1]
 
     def ratio(data: SparseSet, first: str, second: str, iterations: int) -> float:

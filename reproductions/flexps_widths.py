@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
@@ -15,9 +16,19 @@ WIDER = 192
 SHORT, LONG = 20, 200  # iterations of a fixed width at most: on one node, where all take the same time, and on several
 
 
+def panels(every: Mapping[str, Mapping[str, Iterable[tuple[float, float]]]]) -> list[plot.Panel]:
+    """A panel for each batch: milliseconds against workers."""
+    return [
+        plot.Panel(f"An iteration with a batch of {batch} samples", "workers", "milliseconds",
+                   {name: list(points) for name, points in series.items()}, "xy")
+        for batch, series in every.items()
+    ]  # fmt: skip
+
+
 def fig1() -> tuple[str, str]:
     """The time of an iteration, its computing and the rest, for two batch sizes and two kinds of parts."""
-    rows, panels, best = [], [], {}
+    rows, best = [], {}
+    every: dict[str, dict[str, list[tuple[float, float]]]] = {}
     for batch, iterations in ((96, 10), (9_600, 4)):
         series: dict[str, list[tuple[float, float]]] = {}
         for logical in (False, True):
@@ -36,10 +47,8 @@ def fig1() -> tuple[str, str]:
                 rows.append([f"{batch:,}", kind, width, f"{compute:.2f}", f"{waits:.2f}", f"{total[width]:.2f}"])
                 print(*rows[-1], flush=True)
             best[batch, logical] = min(total, key=lambda width: total[width])
-        panels.append(
-            plot.Panel(f"An iteration with a batch of {batch:,} samples", "workers", "milliseconds", series, "xy")
-        )
-    plot.draw("fig1", panels)
+        every[f"{batch:,}"] = series
+    plot.draw("fig1", panels(every))
     moved = all(best[96, logical] < best[9_600, logical] for logical in (False, True))
     found = "; ".join(
         f"best at {best[96, logical]} workers for 96, at {best[9_600, logical]} for 9,600 with {kind}"

@@ -13,6 +13,8 @@ from typing import Any
 
 from bench import lda_sets
 
+from stretto.figures import FAINT
+
 from . import report
 from .lda_parallel_runs import Curve, Epoch
 from .smpframe_runs import figure
@@ -120,21 +122,23 @@ class Runs:
                 points = [(at, one.likelihood) for at, one in enumerate(curve.epochs) if not math.isnan(one.likelihood)]
                 # Serial is drawn on top: rotation is often just below it.
                 order = 3 if curve is self.serial else 2
-                axes.plot(*zip(*points, strict=True), style, label=curve.name, linewidth=1.4, zorder=order)
+                axes.plot(*zip(*points, strict=True), style, label=_in_words(curve.name), zorder=order)
 
         def by_bytes(axes: Any) -> None:
             for curve, style in zip(heads[1:], styles[1:], strict=True):
                 sent = [curve.sent(at) / 1e6 for at in range(len(curve.epochs))]
                 kept = [(x, one.likelihood) for x, one in zip(sent, curve.epochs, strict=True) if one.likelihood < 0]
-                axes.plot(*zip(*kept, strict=True), style, label=curve.name, linewidth=1.2)
+                axes.plot(*zip(*kept, strict=True), style, label=_in_words(curve.name))
 
         def by_workers(axes: Any) -> None:
             for name, style in zip(["rotation", "data-parallel", "data-parallel, 4 clocks", "managed, 100%"],
                                    ["C0o-", "C3s--", "C4v--", "C1^-."], strict=True):  # fmt: skip
                 found = self.family(name)
                 if found:
-                    axes.plot(list(found), [self.times(curve) for curve in found.values()], style, label=name)
-            axes.axhline(1.0, color="k", linewidth=0.8)
+                    axes.plot(
+                        list(found), [self.times(curve) for curve in found.values()], style, label=_in_words(name)
+                    )
+            axes.axhline(1.0, color=FAINT, linewidth=1)
             axes.set_xscale("log", base=2)
             marks = sorted(set(self.family("rotation")) - {24})
             axes.set_xticks(marks, [str(mark) for mark in marks])
@@ -143,21 +147,26 @@ class Runs:
         def bytes_by_epoch(axes: Any) -> None:
             for curve, style in zip(heads[1:4], styles[1:4], strict=True):
                 axes.plot(range(1, len(curve.epochs)), [one.bytes / 1e6 for one in curve.epochs[1:]], style,
-                          label=curve.name, linewidth=1.2)  # fmt: skip
+                          label=_in_words(curve.name))  # fmt: skip
             axes.set_ylim(bottom=0)
 
-        title, label = lda_sets.TITLES[self.name], "log-likelihood per token"
-        panels = [(f"{title}, {WIDE} workers", "epoch", label, by_epoch)]
+        title, label = f"Topic model, {lda_sets.TITLES[self.name]}, {WIDE} workers", "log-likelihood per token"
+        panels = [(title, "epoch", label, by_epoch)]
         if len(self.family("rotation")) > 1:
-            panels.append((f"{title}: epochs to {self.target:.2f} over serial's", "workers", "× serial", by_workers))
+            about = f"Topic model, {lda_sets.TITLES[self.name]}: epochs to {self.target:.2f} per token"
+            panels.append((about, "workers", "times as many epochs as serial", by_workers))
         figure(f"lda-{self.name}-epochs.png", panels)
         figure(
             f"lda-{self.name}-bytes.png",
             [
-                (f"{title}, {WIDE} workers", "MB sent", label, by_bytes),
-                (f"{title}, {WIDE} workers", "epoch", "MB sent in the epoch", bytes_by_epoch),
+                (f"{title}: by bytes sent", "MB sent", label, by_bytes),
+                (f"{title}: bytes of an epoch", "epoch", "MB sent in the epoch", bytes_by_epoch),
             ],
         )
+
+
+def _in_words(name: str) -> str:
+    return name.replace("managed, 100%", "data-parallel, managed, early bytes 100 %")
 
 
 def said(value: float, digits: int = 1) -> str:

@@ -7,10 +7,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from stretto.figures import FAINT, new_figure
+
 from . import report
 
 GIB = 2**30
 Row = dict[str, Any]
+NAMES = {"resnet": "ResNet", "gpt": "GPT", "moe": "experts", "lstm": "LSTM", "wgan": "WGAN-GP"}
 UNITS = {"resnet": "images", "gpt": "tokens", "moe": "sentences", "lstm": "sequences", "wgan": "images"}
 HEADS = {
     "table_6_4": "Table 6.4: what each means brings",
@@ -69,7 +72,7 @@ def publish(rows: list[Row], folder: Path) -> None:
         if mine:
             parts.append(f"## {head}\n\n{ABOUT[name]}\n\n{_state(mine)}\n\n{TABLES[name](mine)}")
     with contextlib.suppress(ImportError):
-        if _draw(rows, folder / "memory_chapter.png"):
+        if draw(rows, folder / "memory_chapter.png"):
             parts.append("![Tables and figures as bars](memory_chapter.png)")
     (folder / "memory_chapter.md").write_text("\n\n".join(parts) + "\n", encoding="utf-8")
 
@@ -215,31 +218,34 @@ TABLES: dict[str, Callable[[list[Row]], str]] = {
 }
 
 
-def _draw(rows: list[Row], path: Path) -> bool:
-    """A line of two panels (peak, time) for each experiment that is a figure; whether there is one."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
+def _in_words(method: str) -> str:
+    return f"{method} operations" if method.isdigit() else method.replace("_", " ")
 
+
+def draw(rows: list[Row], path: Path) -> bool:
+    """A line of two panels (peak, time) for each experiment that is a figure; whether there is one."""
     drawn = [name for name in ("table_6_4", "figure_6_6", "figure_6_7") if any(r["experiment"] == name for r in rows)]
     if not drawn:
         return False
-    figure = Figure(figsize=(11, 3.2 * len(drawn)), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.subplots(len(drawn), 2, squeeze=False)
-    for name, pair in zip(drawn, axes, strict=True):
-        mine = [row for row in rows if row["experiment"] == name and "failed" not in row]
-        methods = list(dict.fromkeys(row["method"] for row in mine if row["method"] != "eager"))
-        groups = [(eager, of_model) for eager, of_model in _grouped(mine) if eager]
-        for axis, what, label in zip(pair, ("peak", "seconds"), ("peak memory", "time"), strict=True):
-            for k, method in enumerate(methods):
-                found = [(g, eager, row) for g, (eager, of_model) in enumerate(groups) for row in of_model]
-                found = [(g, eager, row) for g, eager, row in found if row["method"] == method]
-                heights = [row[what] / eager[what] for _, eager, row in found]
-                width = 0.8 / len(methods)
-                axis.bar([g + k * width for g, _, _ in found], heights, width, label=method)
-            axis.axhline(1.0, color="grey", linewidth=0.8)
-            axis.set_xticks([g + 0.4 for g in range(len(groups))], [eager["model"] for eager, _ in groups])
-            axis.set(title=HEADS[name].split(":")[0], ylabel=f"{label}, of eager's")
-        pair[1].legend(fontsize=7)
-    figure.savefig(path, dpi=110)
+    with new_figure(path, 11, 3.4 * len(drawn)) as figure:
+        axes = figure.subplots(len(drawn), 2, squeeze=False)
+        for name, pair in zip(drawn, axes, strict=True):
+            mine = [row for row in rows if row["experiment"] == name and "failed" not in row]
+            methods = list(dict.fromkeys(row["method"] for row in mine if row["method"] != "eager"))
+            groups = [(eager, of_model) for eager, of_model in _grouped(mine) if eager]
+            for axis, what, label in zip(pair, ("peak", "seconds"), ("peak memory", "time"), strict=True):
+                for k, method in enumerate(methods):
+                    found = [(g, eager, row) for g, (eager, of_model) in enumerate(groups) for row in of_model]
+                    found = [(g, eager, row) for g, eager, row in found if row["method"] == method]
+                    heights = [row[what] / eager[what] for _, eager, row in found]
+                    width = 0.8 / len(methods)
+                    axis.bar([g + k * width for g, _, _ in found], heights, width, label=_in_words(method))
+                axis.axhline(1.0, color=FAINT, linewidth=1)
+                axis.set_xticks(
+                    [g + 0.4 for g in range(len(groups))],
+                    [NAMES.get(eager["model"], eager["model"]) for eager, _ in groups],
+                )
+                axis.set(ylabel=f"{label}, times eager's")
+            pair[0].set_title(HEADS[name], loc="left")
+            pair[1].legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
     return True

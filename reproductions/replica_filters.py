@@ -10,7 +10,7 @@ messages between nodes. Recordings of the shortest runs pass the replay checker:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -79,16 +79,8 @@ def run(X: Any, y: Any, rule: Any, exchanges: int) -> tuple[float, int]:
     return objective(X, y, w.array), sum(stage.sent for stage in result.stages)
 
 
-def main() -> None:
-    """Measure, draw and save."""
-    X, y = problem()
-    points: dict[str, list[tuple[float, float]]] = {}
-    rows = []
-    for name, rule in FILTERS.items():
-        found = [run(X, y, rule, exchanges) for exchanges in EXCHANGES]
-        points[name] = [(nbytes / 1e6, loss) for loss, nbytes in found]
-        rows.append([name, *(f"{loss:.4f} ({nbytes / 1e6:.2f})" for loss, nbytes in found)])
-        print(*rows[-1], flush=True)
+def draw_filters(points: Mapping[str, Sequence[tuple[float, float]]]) -> None:
+    """Loss against bytes, a panel for each share of the rows."""
     panels = [
         Panel(
             f"{share} of the rows in an exchange",
@@ -100,6 +92,19 @@ def main() -> None:
         for share in ("20%", "5%")
     ]
     draw("filters", panels, paper="alt")
+
+
+def main() -> None:
+    """Measure, draw and save."""
+    X, y = problem()
+    points: dict[str, list[tuple[float, float]]] = {}
+    rows = []
+    for name, rule in FILTERS.items():
+        found = [run(X, y, rule, exchanges) for exchanges in EXCHANGES]
+        points[name] = [(nbytes / 1e6, loss) for loss, nbytes in found]
+        rows.append([name, *(f"{loss:.4f} ({nbytes / 1e6:.2f})" for loss, nbytes in found)])
+        print(*rows[-1], flush=True)
+    draw_filters(points)
     body = report.table(["rows sent", *(f"{n} exchanges: loss (MB)" for n in EXCHANGES)], rows)
     report.save("replica_filters", "Filters of replicated states", report.text(__doc__), body)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from stretto.figures import FAINT, legend_below, new_figure
+
 from .cluster_scaling import PAPER, SIZES
 from .report import RESULTS
 from .rotation_scaling import SERIES, TABLES, ideal
@@ -37,36 +39,31 @@ def panel(axes: Any, points: Points, scaling: str, job: str) -> None:
         nodes, values = curve(points, series, scaling)
         if series.startswith(job) and nodes:
             style = "s--" if series in TABLES else "o-"
-            axes.plot(nodes, values, style, color=colour(series), label=series, linewidth=1.2, markersize=4)
+            axes.plot(nodes, values, style, color=colour(series), label=series)
     axes.set_xscale("log", base=2)
     axes.set_xlim(0.8, 320)
     axes.set_xticks(SIZES, [str(size) for size in SIZES])
     axes.set_xlabel("nodes of 2 workers")
     if scaling == "strong":
         if job == "MF":
-            axes.plot(list(PAPER), list(PAPER.values()), "k^:", label="dissertation, MF by rotation", markersize=4)
-        axes.plot(SIZES, SIZES, color="0.7", linewidth=0.8)
+            axes.plot(list(PAPER), list(PAPER.values()), "k^:", label="dissertation, MF by rotation")
+        axes.plot(SIZES, SIZES, color=FAINT, linewidth=1)
         axes.set_yscale("log", base=2)
         axes.set_yticks(SIZES, [str(size) for size in SIZES])
         axes.set_ylabel("speed-up over one node (×)")
     else:
-        axes.axhline(1.0, color="0.7", linewidth=0.8)
+        axes.axhline(1.0, color=FAINT, linewidth=1)
         axes.set_ylim(0, max(1.5, 1.05 * axes.get_ylim()[1]))
         axes.set_ylabel("seconds of an epoch / of computing")
 
 
 def draw(points: Points) -> None:
     """Two rows: matrix factorisation and LDA; strong and weak beside each other, legends below."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    drawn = Figure(figsize=(11, 9.5), layout="constrained")
-    FigureCanvasAgg(drawn)
-    for row, (job, title) in enumerate({"MF": "Matrix factorisation", "LDA": "Topic models (LDA)"}.items()):
-        for column, scaling in enumerate(("strong", "weak")):
-            axes = drawn.add_subplot(2, 2, 2 * row + column + 1)
-            panel(axes, points, scaling, job)
-            what = "the same data on more nodes" if scaling == "strong" else "data grow with the nodes"
-            axes.set_title(f"{title}, predicted: {what}", fontsize=10)
-            axes.legend(fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.14), frameon=False, ncol=2)
-    drawn.savefig(FILE, dpi=90)
+    with new_figure(FILE, 10, 9.5) as drawn:
+        for row, (job, title) in enumerate({"MF": "Matrix factorisation", "LDA": "Topic models"}.items()):
+            for column, scaling in enumerate(("strong", "weak")):
+                axes = drawn.add_subplot(2, 2, 2 * row + column + 1)
+                panel(axes, points, scaling, job)
+                what = "same data, more nodes" if scaling == "strong" else "data grow too"
+                axes.set_title(f"{title}: {what}")
+                legend_below(axes)

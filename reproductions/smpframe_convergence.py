@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 import stretto as st
+from stretto.figures import FAINT
 from stretto.programs.run import run
 
 from . import report, smpframe_sets
@@ -59,10 +60,10 @@ def fig5() -> tuple[str, str]:
         def draw(axes: Any, curves: dict[str, Any] = curves) -> None:
             for name, curve in curves.items():
                 axes.plot(range(1, SWEEPS + 1), 100 * curve[1:], label=name)
-            axes.axvline(5, color="red", linewidth=0.8)
+            axes.axvline(5, color=FAINT, linewidth=1)
             axes.set_xscale("log")
 
-        panels.append((task.name, "sweep", "% of coefficients converged", draw))
+        panels.append((f"Lasso, {task.name}", "sweep over the data", "% of coefficients converged", draw))
     figure("smpframe-fig5.png", panels)
     columns = [
         "set", "λ", "not zero in the end", "ever moved", *(f"by sweep {at}" for at in (1, 5, 20, 100)),

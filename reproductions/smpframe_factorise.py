@@ -201,7 +201,10 @@ def fig6() -> tuple[str, str]:
 
         return lines
 
-    figure("smpframe-fig6.png", [(way, "epoch", "RMSE", draw(way)) for way in ways])
+    figure(
+        "smpframe-fig6.png",
+        [(way[0].upper() + way[1:], "epoch", "RMSE on the ratings learned from", draw(way)) for way in ways],
+    )
     found = []
     for way in ways:
         lost = _lost(curves[way])

@@ -6,15 +6,19 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import stretto as st
 from stretto.errors import Diverged
+from stretto.figures import COLOURS, legend_below, new_figure, shared_legend
 from stretto.programs.run import run
 from stretto.programs.values import Look
 from stretto.schedule.spec import Schedule
 
 from .smpframe_sets import Task
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 PLOTS = Path(__file__).resolve().parent.parent / "docs" / "reproductions"
 THREADS = 2
@@ -78,23 +82,30 @@ def said(value: float, digits: int = 1, *, diverged: bool = False) -> str:
 
 
 def figure(
-    file: str, panels: Sequence[tuple[str, str, str, Callable[[Any], None]]], *, height: float = 3.4, dpi: int = 80
+    file: str, panels: Sequence[tuple[str, str, str, Callable[[Any], None]]], *, height: float = 4.2, columns: int = 0
 ) -> None:
-    """A row of panels (title, label of x, label of y, what draws it), written to docs/reproductions."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    drawn = Figure(figsize=(4.2 * len(panels), height), layout="constrained")
-    FigureCanvasAgg(drawn)
-    for at, (title, x, y, draw) in enumerate(panels):
-        axes = drawn.add_subplot(1, len(panels), at + 1)
-        draw(axes)
-        axes.set(title=title, xlabel=x, ylabel=y)
-        axes.title.set_fontsize(10)
-        if axes.get_legend_handles_labels()[0]:
-            axes.legend(fontsize=7)
+    """Panels (title, label of x, label of y, what draws it) in a row or in `columns`, saved to docs/reproductions."""
     PLOTS.mkdir(parents=True, exist_ok=True)
-    drawn.savefig(PLOTS / file, dpi=dpi)
+    columns = columns or len(panels)
+    rows = -(-len(panels) // columns)
+    with new_figure(PLOTS / file, 4.8 * columns, height * rows) as drawn:
+        for at, (title, x, y, draw) in enumerate(panels):
+            axes = drawn.add_subplot(rows, columns, at + 1)
+            draw(axes)
+            axes.set(title=title, xlabel=x, ylabel=y)
+        below(drawn)
+
+
+def below(drawn: Figure) -> None:
+    """Legends below the data: one for all panels if they have the same series, or one below each. Six at most."""
+    named = [panel.get_legend_handles_labels()[1] for panel in drawn.axes]
+    if most := [names for names in named if len(names) > len(COLOURS)]:
+        raise ValueError(f"{len(most[0])} series in a panel; draw at most {len(COLOURS)}: {', '.join(most[0])}")
+    if all(set(names) <= set(named[0]) for names in named):
+        shared_legend(drawn)
+    else:
+        for panel in drawn.axes:
+            legend_below(panel)
 
 
 def distances(task: Task, traces: Sequence[Trace], styles: Sequence[str], *, by_time: bool) -> Callable[[Any], None]:
@@ -105,7 +116,7 @@ def distances(task: Task, traces: Sequence[Trace], styles: Sequence[str], *, by_
             kept = [look for look in one.looks if look.objective < 3 * task.start]
             x = [look.seconds if by_time else look.samples / one.sweep for look in kept]
             y = [max(1e-6, (look.objective - task.best) / (task.start - task.best)) for look in kept]
-            axes.plot(x, y, style, label=one.name + (" (diverges)" if one.diverged else ""), linewidth=1.2)
+            axes.plot(x, y, style, label=one.name + (" (diverges)" if one.diverged else ""))
         axes.set_yscale("log")
 
     return draw

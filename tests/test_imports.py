@@ -258,7 +258,7 @@ BELOW: dict[str, set[str]] = {
 }
 
 # Small modules at the top of the package, which import nothing of ours but each other.
-EVERYWHERE = {"atomic", "cached", "checks", "deprecation", "errors", "pages", "ranges", "text"}
+EVERYWHERE = {"atomic", "cached", "checks", "deprecation", "errors", "figures", "pages", "ranges", "text"}
 
 # Methods that users call on a value, and that lead to where things are done: State.save, State.load, Session.submit.
 LEADS_ON = {"stretto.state.state": {"runtime"}, "stretto.runtime.session": {"tasks"}}

@@ -13,7 +13,9 @@ from bench.front_chart import NAMES
 from bench.scoreboard_pages import number, other_rows
 from bench.scoreboard_store import stored
 
-FASTER, SLOWER, INK = "#1f5fa8", "#c2531d", "#1d2329"
+from stretto.figures import COLOURS, INK, new_figure
+
+FASTER, SLOWER = COLOURS[:2]
 Problem = tuple[str, float]
 
 
@@ -43,41 +45,36 @@ def charts() -> Iterator[tuple[str, str, str, list[Problem]]]:
 
 def draw(title: str, problems: list[Problem], path: Path) -> None:
     """A dot for each problem, sorted by ratio."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     problems = sorted(problems, key=lambda problem: problem[1])
     least = min((ratio for _, ratio in problems if ratio > 0), default=1.0)
     edge = min(0.5, least / 1.3)
-    figure = Figure(figsize=(9, 1.0 + 0.21 * len(problems)), dpi=110, layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.subplots()
-    for place, (_, ratio) in enumerate(problems):
-        at, colour = max(ratio, edge), FASTER if ratio >= 1 else SLOWER
-        axes.plot([1.0, at], [place, place], color=colour, linewidth=1.2, alpha=0.55)
-        axes.plot(at, place, marker="o" if ratio > 0 else "<", color=colour, markersize=4.5)
-        axes.annotate(
-            f"{ratio:.2f}×" if ratio > 0 else "not in time",
-            (at, place), xytext=(6 if ratio >= 1 else -6, 0), textcoords="offset points",
-            ha="left" if ratio >= 1 else "right", va="center", fontsize=7, color=INK,
-        )  # fmt: skip
-    axes.axvline(1.0, color=INK, linewidth=1, linestyle=":")
-    axes.set_xscale("log")
-    most = max(ratio for _, ratio in problems)
-    axes.set_xlim(edge / 1.6, max(2.0, most) * 1.5)
-    low, high = axes.get_xlim()
-    ticks = [
-        tick for tick in (0.05, 0.1, 0.25, 0.5, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024) if low <= tick <= high
-    ]
-    axes.set_xticks(ticks, [f"{tick:g}×" for tick in ticks])
-    axes.minorticks_off()
-    axes.set_yticks(range(len(problems)), [name for name, _ in problems], fontsize=8)
-    axes.set_ylim(-0.8, len(problems) - 0.2)
-    axes.set_xlabel("peer's time over ours; right of the dotted line Stretto is faster", fontsize=8)
-    axes.set_title(title, fontsize=10, loc="left")
-    axes.spines[["top", "right", "left"]].set_visible(False)
-    axes.tick_params(axis="y", length=0)
-    figure.savefig(path)
+    with new_figure(path, 9, 1.0 + 0.21 * len(problems)) as figure:
+        axes = figure.subplots()
+        for place, (_, ratio) in enumerate(problems):
+            at, colour = max(ratio, edge), FASTER if ratio >= 1 else SLOWER
+            axes.plot([1.0, at], [place, place], color=colour, linewidth=1.2, alpha=0.55)
+            axes.plot(at, place, marker="o" if ratio > 0 else "<", color=colour, markersize=4.5)
+            axes.annotate(
+                f"{ratio:.2f}×" if ratio > 0 else "not in time",
+                (at, place), xytext=(6 if ratio >= 1 else -6, 0), textcoords="offset points",
+                ha="left" if ratio >= 1 else "right", va="center", fontsize=7, color=INK,
+            )  # fmt: skip
+        axes.axvline(1.0, color=INK, linewidth=1, linestyle=":")
+        axes.set_xscale("log")
+        most = max(ratio for _, ratio in problems)
+        axes.set_xlim(edge / 1.6, max(2.0, most) * 1.5)
+        low, high = axes.get_xlim()
+        ticks = [
+            tick for tick in (0.05, 0.1, 0.25, 0.5, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024) if low <= tick <= high
+        ]
+        axes.set_xticks(ticks, [f"{tick:g}×" for tick in ticks])
+        axes.minorticks_off()
+        axes.set_yticks(range(len(problems)), [name for name, _ in problems], fontsize=8)
+        axes.set_ylim(-0.8, len(problems) - 0.2)
+        axes.set_xlabel("peer's time over ours; right of the dotted line Stretto is faster", fontsize=8)
+        axes.set_title(title, fontsize=10, loc="left")
+        axes.spines[["top", "right", "left"]].set_visible(False)
+        axes.tick_params(axis="y", length=0)
 
 
 def page(folder: Path) -> str:

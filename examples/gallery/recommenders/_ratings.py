@@ -12,7 +12,6 @@ import pandas as pd
 import stretto as st
 
 HERE = Path(__file__).resolve()
-STYLE = HERE.parents[1] / "gallery.mplstyle"
 GENRES = ["action", "adventure", "animation", "children", "comedy", "crime", "documentary", "drama", "fantasy"]
 GENRES += ["film-noir", "horror", "musical", "mystery", "romance", "science fiction", "thriller", "war", "western"]
 

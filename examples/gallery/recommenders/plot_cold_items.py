@@ -12,11 +12,11 @@ the factors of a film are a map of its genres plus a part of its own, and a new 
 # All ratings of a fifth of the films are held out: for the models these films are new.
 import matplotlib.pyplot as plt
 import numpy as np
-from _ratings import STYLE, films
+from _ratings import films
 
 import stretto as st
 
-plt.style.use(STYLE)
+plt.style.use("stretto.figures")
 ratings, genres, source = films(users=3000)
 data = st.as_data(ratings, map_ids=True)
 train, test = st.split.cold_items(data, test=0.2, seed=0)

@@ -14,11 +14,11 @@ rises.
 # everybody.
 import matplotlib.pyplot as plt
 import numpy as np
-from _ratings import STYLE, trust
+from _ratings import trust
 
 import stretto as st
 
-plt.style.use(STYLE)
+plt.style.use("stretto.figures")
 edges, source = trust(users=2000)
 data = st.as_data(edges.assign(value=1.0), user="user", item="trusted", rating="value", map_ids=True)
 print(source)

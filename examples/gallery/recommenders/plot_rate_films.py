@@ -14,11 +14,11 @@ interval, and the winner recommends.
 # numbered.
 import matplotlib.pyplot as plt
 import numpy as np
-from _ratings import STYLE, films
+from _ratings import films
 
 import stretto as st
 
-plt.style.use(STYLE)
+plt.style.use("stretto.figures")
 ratings, genres, source = films()
 data = st.as_data(ratings, map_ids=True)
 print(source)

@@ -18,11 +18,11 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
-from _ratings import STYLE, films
+from _ratings import films
 
 import stretto as st
 
-plt.style.use(STYLE)
+plt.style.use("stretto.figures")
 ratings, genres, source = films(users=3000)
 train, test = st.split.cold_users(st.as_data(ratings, map_ids=True), test=0.1, seed=0)
 print(source)

@@ -16,12 +16,12 @@ import time
 
 import matplotlib.pyplot as plt
 import numpy as np
-from _ratings import STYLE, films
+from _ratings import films
 from sklearn.model_selection import GridSearchCV, KFold
 
 import stretto as st
 
-plt.style.use(STYLE)
+plt.style.use("stretto.figures")
 ratings, _, source = films(users=500)
 pairs, stars = ratings[["user", "item"]].to_numpy(), ratings.rating.to_numpy(float)
 print(source)

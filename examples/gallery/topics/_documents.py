@@ -14,7 +14,6 @@ from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 import stretto as st
 
 HERE = Path(__file__).resolve()
-STYLE = HERE.parents[1] / "gallery.mplstyle"
 QUOTING = {"article", "writes", "edu", "com", "just", "don", "does", "like", "know", "think", "people", "say", "said"}
 THEMES = {
     "sci.space": "space nasa orbit launch moon shuttle satellite mission lunar rocket earth solar spacecraft cost",

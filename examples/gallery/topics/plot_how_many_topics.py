@@ -12,12 +12,12 @@ model becomes a coarse one.
 # --------------
 # All models learn from the same documents and are measured on the same held-out ones.
 import matplotlib.pyplot as plt
-from _documents import STYLE, articles
+from _documents import articles
 from scipy.cluster.hierarchy import dendrogram
 
 import stretto as st
 
-plt.style.use(STYLE)
+plt.style.use("stretto.figures")
 counts, words, source = articles()
 print(source)
 base = st.LatentDirichletAllocation(max_iter=40, doc_topic_prior=0.1)

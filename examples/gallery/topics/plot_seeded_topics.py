@@ -13,11 +13,11 @@ words, and leave the rest of the topics free for everything else.
 # The newsgroup of a message is kept for the judge; the model does not see it.
 import matplotlib.pyplot as plt
 import numpy as np
-from _documents import STYLE, THEMES, messages
+from _documents import THEMES, messages
 
 import stretto as st
 
-plt.style.use(STYLE)
+plt.style.use("stretto.figures")
 found = messages(*THEMES)
 counts, words, source = found.counts, found.words, found.source
 print(source)

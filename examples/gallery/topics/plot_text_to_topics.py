@@ -17,11 +17,11 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
-from _documents import STYLE, THEMES, messages, write_texts
+from _documents import THEMES, messages, write_texts
 
 import stretto as st
 
-plt.style.use(STYLE)
+plt.style.use("stretto.figures")
 found = messages(*THEMES)
 source = found.source
 folder = Path(tempfile.mkdtemp())

@@ -12,13 +12,13 @@ only a few labels, because a document is described by some dozens of shares and 
 import matplotlib.pyplot as plt
 import numpy as np
 import scipy.sparse as sp
-from _documents import STYLE, THEMES, messages
+from _documents import THEMES, messages
 from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import normalize
 
 import stretto as st
 
-plt.style.use(STYLE)
+plt.style.use("stretto.figures")
 found = messages(*THEMES)
 counts, words, labels, source = found.counts, found.words, found.group, found.source
 print(source)

@@ -14,11 +14,11 @@ shares in each period, with confidence intervals, show when a subject appeared a
 # periods.
 import matplotlib.pyplot as plt
 import numpy as np
-from _documents import STYLE, messages
+from _documents import messages
 
 import stretto as st
 
-plt.style.use(STYLE)
+plt.style.use("stretto.figures")
 counts, words, _, number, source = messages("talk.politics.guns")
 print(source)
 period = 1 + 10 * np.argsort(np.argsort(number)) // len(number)

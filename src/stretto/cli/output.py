@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+import shlex
+import shutil
 import sys
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 import typer
 
@@ -31,6 +34,19 @@ def complain(message: str) -> None:
     """Print an error on stderr."""
     typer.secho("error: ", fg="red", bold=True, err=True, nl=False)
     typer.echo(message, err=True)
+
+
+def program() -> str:
+    """How to call this program from the shell it was called from: by its name, or by the path that was typed.
+
+    >>> program()
+    'stretto'
+    """
+    typed = Path(sys.argv[0])
+    if typed.name != "stretto":  # python -m stretto, a test
+        return "stretto"
+    found = shutil.which("stretto")
+    return "stretto" if found and Path(found).resolve() == typed.resolve() else shlex.quote(str(typed))
 
 
 _NAMES = {

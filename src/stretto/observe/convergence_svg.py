@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from stretto.figures import COLOURS, INK
 from stretto.text import amount
 
-from .plots import COLOURS, ORDER
+from .plots import ORDER
 
 Floats = NDArray[np.float64]
 Box = tuple[float, float, float, float]  # left, right, top, bottom
@@ -48,7 +49,7 @@ def convergence_svg(table: Mapping[str, ArrayLike], title: str = "") -> bytes:
             rows.setdefault(_kind(name), []).append(name)
     height = _TOP + _ROW * len(rows) + _BOTTOM
     wide = (_WIDTH - _LEFT - _RIGHT - _BETWEEN) / 2
-    parts = [_text(_WIDTH / 2, 24, title, "middle", 16, "#1d2329")]
+    parts = [_text(_WIDTH / 2, 24, title, "middle", 16, INK)]
     for place, (kind, names) in enumerate(rows.items()):
         top = _TOP + _ROW * place
         for column, (along, label) in enumerate(_ALONG):

@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from stretto.figures import COLOURS, new_figure
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
-_MARKS = {"try": ("o", "white", "trial"), "keep": ("o", "#2f8f5b", "kept"), "back": ("X", "#d1602a", "went back"),
-          "lower": ("v", "#7d4fa3", "lowered: diverged")}  # fmt: skip
-_LINE = "#1f5fa8"
+_MARKS = {"try": ("o", "white", "trial"), "keep": ("o", COLOURS[2], "kept"), "back": ("X", COLOURS[1], "went back"),
+          "lower": ("v", COLOURS[3], "lowered: diverged")}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -49,16 +51,22 @@ def settings_figure(
     title : str
         Title of the figure.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     knobs = list(dict.fromkeys(move.knob for move in moves))
-    figure = Figure(figsize=(9, 3 + 1.6 * len(knobs)), dpi=120, layout="constrained")
-    FigureCanvasAgg(figure)
+    with new_figure(path, 9, 3 + 1.6 * len(knobs), title) as figure:
+        _draw(figure, objective, moves, words, knobs)
+
+
+def _draw(
+    figure: Figure,
+    objective: Sequence[tuple[float, float]],
+    moves: Sequence[PlottedMove],
+    words: Mapping[str, Mapping[int, str]],
+    knobs: Sequence[str],
+) -> None:
     rows = figure.subplots(1 + len(knobs), 1, sharex=True, squeeze=False, height_ratios=[2, *(1 for _ in knobs)])
     axes: list[Axes] = [row[0] for row in rows]
     good = [(at, value) for at, value in objective if math.isfinite(value)]
-    axes[0].plot([at for at, _ in good], [value for _, value in good], color=_LINE)
+    axes[0].plot([at for at, _ in good], [value for _, value in good], color=COLOURS[0])
     if good and min(value for _, value in good) > 0:
         axes[0].set_yscale("log")
     axes[0].set_ylabel("objective")
@@ -70,10 +78,7 @@ def settings_figure(
     used = {move.kind for move in moves}
     handles = [_mark(axes[-1], [], [], kind) for kind in _MARKS if kind in used]
     if handles:
-        figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), frameon=False)
-    if title:
-        figure.suptitle(title)
-    figure.savefig(path, format=path.suffix.lstrip(".") or "png")
+        figure.legend(handles=handles, loc="outside lower center", ncols=len(handles))
 
 
 def _knob(axes: Axes, moves: Sequence[PlottedMove], words: Mapping[int, str], end: float) -> None:
@@ -82,13 +87,12 @@ def _knob(axes: Axes, moves: Sequence[PlottedMove], words: Mapping[int, str], en
     for move in moves:
         times.append(move.seconds)
         rungs.append(move.after)
-    axes.step([*times, end], [*rungs, rungs[-1]], where="post", color=_LINE)
+    axes.step([*times, end], [*rungs, rungs[-1]], where="post", color=COLOURS[0])
     for kind in _MARKS:
         some = [move for move in moves if move.kind == kind]
         _mark(axes, [move.seconds for move in some], [move.after for move in some], kind)
     axes.set_yticks(sorted(words), [words[rung] for rung in sorted(words)])
     axes.margins(y=0.25)
-    axes.grid(alpha=0.3)
 
 
 def _mark(axes: Axes, x: Sequence[float], y: Sequence[int], kind: str) -> Any:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
-import numpy as np
+from stretto.figures import COLOURS, MARKERS, new_figure, shared_legend
 
 
 class ObjectivePoint(Protocol):
@@ -22,26 +22,15 @@ class ObjectivePoint(Protocol):
 
 def draw_sweep(runs: Mapping[str, Sequence[ObjectivePoint]], path: Path) -> None:
     """Draw a line for each run, named, into `path` (its ending chooses the format)."""
-    from matplotlib import colormaps
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(10, 4.2), dpi=120)
-    FigureCanvasAgg(figure)
-    left, right = figure.subplots(1, 2, sharey=True)
-    colours = colormaps["viridis"](np.linspace(0, 0.9, max(1, len(runs))))
-    for colour, (name, looks) in zip(colours, runs.items(), strict=False):
-        values = [look.objective for look in looks]
-        mark = "o" if len(looks) <= 50 else ""
-        left.plot([look.seconds for look in looks], values, color=colour, label=name, marker=mark, markersize=3)
-        right.plot([look.bytes / 1e6 for look in looks], values, color=colour, marker=mark, markersize=3)
-    left.set_xlabel("virtual seconds")
-    right.set_xlabel("megabytes sent")
-    left.set_ylabel("objective")
-    for axes in (left, right):
-        axes.grid(alpha=0.3)
-        axes.spines[["top", "right"]].set_visible(False)
-    if any(runs):
-        left.legend(fontsize=8)
-    figure.tight_layout()
-    figure.savefig(path)
+    with new_figure(path, 10, 4.2 + 0.25 * (len(runs) // 3), "Objective of simulated runs") as figure:
+        left, right = figure.subplots(1, 2, sharey=True)
+        for place, (name, looks) in enumerate(runs.items()):
+            values = [look.objective for look in looks]
+            colour, mark = COLOURS[place % len(COLOURS)], MARKERS[place % len(MARKERS)] if len(looks) <= 50 else ""
+            line = ("-", "--", ":", "-.")[place // len(COLOURS) % 4]  # more runs than colours: other lines
+            left.plot([look.seconds for look in looks], values, line, color=colour, label=name, marker=mark)
+            right.plot([look.bytes / 1e6 for look in looks], values, line, color=colour, marker=mark)
+        left.set_xlabel("virtual seconds")
+        right.set_xlabel("megabytes sent")
+        left.set_ylabel("objective")
+        shared_legend(figure)

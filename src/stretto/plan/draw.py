@@ -11,6 +11,7 @@ from xml.sax.saxutils import escape
 import numpy as np
 
 from stretto.errors import PlanError
+from stretto.figures import new_figure
 from stretto.schedule.orders.bound import play, play_waves
 from stretto.text import counted
 
@@ -150,27 +151,24 @@ def _heading(plan: GridPlan, workers: int) -> str:
 
 
 def _png(plan: GridPlan, workers: int, path: Path) -> None:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
     from matplotlib.patches import Rectangle
     from matplotlib.ticker import MaxNLocator
 
-    figure = Figure(figsize=(7, 7.4), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
-    rows, cols, *_ = _grid(plan)
-    down, across = _labels(plan)
-    for box in _boxes(plan, workers):
-        axes.add_patch(Rectangle((box.col, box.row), 1, 1, facecolor=box.colour, edgecolor="white", lw=0.5))
-        if max(rows, cols) <= _LABELLED or (cols == 1 and rows <= 4 * _LABELLED):
-            axes.text(box.col + 0.5, box.row + 0.5, str(box.step), color="white", ha="center", va="center")
-    axes.set(xlim=(0, cols), ylim=(rows, 0), aspect=cols / rows)
-    axes.set(xlabel=across, ylabel=down)
-    if cols == 1:
-        axes.set_xticks([])
-    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.set_title(f"{_heading(plan, workers)}\n{_LEGEND}")
-    figure.savefig(path, dpi=120)
+    with new_figure(path, 7, 7.4) as figure:
+        axes = figure.add_subplot()
+        rows, cols, *_ = _grid(plan)
+        down, across = _labels(plan)
+        for box in _boxes(plan, workers):
+            axes.add_patch(Rectangle((box.col, box.row), 1, 1, facecolor=box.colour, edgecolor="white", lw=0.5))
+            if max(rows, cols) <= _LABELLED or (cols == 1 and rows <= 4 * _LABELLED):
+                axes.text(box.col + 0.5, box.row + 0.5, str(box.step), color="white", ha="center", va="center")
+        axes.grid(visible=False)
+        axes.set(xlim=(0, cols), ylim=(rows, 0), aspect=cols / rows)
+        axes.set(xlabel=across, ylabel=down)
+        if cols == 1:
+            axes.set_xticks([])
+        axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.set_title(f"{_heading(plan, workers)}\n{_LEGEND}")
 
 
 def draw(plan: GridPlan, path: str | None = None, workers: int | None = None) -> str:

@@ -18,7 +18,7 @@ import typer
 
 from stretto.cli.errors import STOPPED
 from stretto.cli.json_output import answer
-from stretto.cli.output import complain, metric_name, on_terminal, say
+from stretto.cli.output import complain, metric_name, on_terminal, program, say
 from stretto.cli.run_log import EpochPrinter, OptionsWriter, SummaryListener, summary
 from stretto.errors import DataError, OtherPlan, RunError, StrettoError
 from stretto.observe.events import Listener
@@ -46,7 +46,7 @@ def new_folder(out: str | None, prefix: str) -> Path:
     if folder.exists():
         raise RunError(
             f"{folder} exists already; name another folder with --out, remove it, or go on with it: "
-            f"stretto resume {shlex.quote(str(folder))}"
+            f"{program()} resume {shlex.quote(str(folder))}"
         )
     return folder
 
@@ -178,23 +178,25 @@ def _stopped(model: Any, folder: Path, watch: SummaryListener, *, draw: bool) ->
         complain("stopped before training began")
         return
     if watch.saved is None:
-        complain(f"stopped before anything was saved; begin again, to the same result, with: stretto resume {where}")
+        complain(
+            f"stopped before anything was saved; begin again, to the same result, with: {program()} resume {where}"
+        )
         return
     with contextlib.suppress(StrettoError, OSError, AttributeError):
         keep(model, folder, draw=draw)
     typer.echo(f"stopped; the run is saved after {watch.saved.epoch} epochs, in {watch.saved.path}", err=True)
-    typer.echo(f"go on with: stretto resume {where}", err=True)
+    typer.echo(f"go on with: {program()} resume {where}", err=True)
 
 
 def _next_steps(folder: Path, recipe: Recipe, left: list[str]) -> str:
-    where = shlex.quote(str(folder))
+    name, where = program(), shlex.quote(str(folder))
     names = ["run.json", "convergence.svg", "plan.svg", "trace.json for ui.perfetto.dev"]
     files = ", ".join([*left, *(names if recipe.draws else [*names[:2], "plan.txt"])])
     lines = [
         f"run record  {folder}  ({files})",
-        f"look        stretto report {where} -o report.html   (or live: stretto dashboard {where})",
-        f"next        {recipe.use(where)}",
+        f"look        {name} report {where} -o report.html   (or live: {name} dashboard {where})",
+        f"next        {name}{recipe.use(where).removeprefix('stretto')}",
     ]
     if not recipe.epochs_are_planned and not recipe.converges:
-        lines.append(f"            stretto resume {where} --epochs {2 * recipe.epochs}   (train longer)")
+        lines.append(f"            {name} resume {where} --epochs {2 * recipe.epochs}   (train longer)")
     return "\n".join(lines)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from stretto.figures import COLOURS, new_figure
 from stretto.memory.planner.instructions import EVICT, FREE, IN, OUT, RECOMPUTE, RUN
 from stretto.memory.planner.planner import PlannedProgram
 from stretto.memory.planner.program import Ledger
@@ -15,11 +16,11 @@ from stretto.text import show_bytes
 
 # Series of the plot, in the order in which they are stacked: a name, a colour, and the kinds of storages in it.
 _SERIES = (
-    ("parameters", "#4c72b0", ("parameter",)),
-    ("optimizer state", "#55a868", ("state",)),
-    ("activations", "#dd8452", ("activation",)),
-    ("gradients", "#c44e52", ("gradient",)),
-    ("buffers, batch, workspaces", "#8c8c8c", ("buffer", "constant", "input")),
+    ("parameters", COLOURS[0], ("parameter",)),
+    ("optimizer state", COLOURS[2], ("state",)),
+    ("activations", COLOURS[1], ("activation",)),
+    ("gradients", COLOURS[3], ("gradient",)),
+    ("buffers, batch, workspaces", COLOURS[5], ("buffer", "constant", "input")),
 )
 _POINTS = 20_000  # points of a curve at most: more are not visible
 
@@ -58,43 +59,38 @@ def draw(planned: PlannedProgram, path: Path, *, borrowed: int = 0, title: str =
     title : str
         The title. Default: one that gives the peak and the budget.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     history, costs = history_of(planned), planned.costs
     budget, peak = planned.settings.budget + borrowed, costs.peak + borrowed
-    figure = Figure(figsize=(10, 4.8), layout="constrained")
-    FigureCanvasAgg(figure)
-    upper, lower = figure.subplots(2, 1, sharex=True, gridspec_kw={"height_ratios": [5, 1]})
-    count = len(history.seconds)
-    places = np.unique(np.linspace(0, count - 1, _POINTS).astype(int)) if count else np.zeros(0, int)
-    times = 1e3 * np.array(history.seconds)[places]
-    nbytes = np.array(history.nbytes, dtype=float).reshape(count, len(_SERIES))[places]
-    nbytes[:, -1] += borrowed
-    present = [k for k in range(len(_SERIES)) if nbytes[:, k].any()]
-    upper.stackplot(
-        times,
-        *[nbytes[:, k] / 2**30 for k in present],
-        labels=[_SERIES[k][0] for k in present],
-        colors=[_SERIES[k][1] for k in present],
-        step="pre",
-        linewidth=0,
-    )
-    upper.axhline(budget / 2**30, color="black", linestyle="--", linewidth=1, label="budget")
-    top = max(peak, min(budget, 1.3 * peak))
-    title = title or f"Device memory over one training step: at most {show_bytes(peak)} of {show_bytes(budget)}"
-    upper.set(ylabel="on the device (GiB)", ylim=(0, 1.05 * top / 2**30 or 1), title=title)
-    upper.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=9, frameon=False, reverse=True)
-    for copies, height, colour in ((history.to_host, 1, "#c44e52"), (history.from_host, 0, "#4c72b0")):
-        lower.broken_barh([(1e3 * at, 1e3 * long) for at, long in copies], (height + 0.1, 0.8), color=colour)
-    lower.set(
-        yticks=[0.5, 1.5],
-        yticklabels=["copies from host", "copies to host"],
-        xlabel="time in the step (ms, predicted)",
-        ylim=(0, 2),
-        xlim=(0, 1e3 * max(costs.seconds, 1e-9)),
-    )
-    figure.savefig(path, dpi=110)
+    with new_figure(path, 10, 4.8) as figure:
+        upper, lower = figure.subplots(2, 1, sharex=True, gridspec_kw={"height_ratios": [5, 1]})
+        count = len(history.seconds)
+        places = np.unique(np.linspace(0, count - 1, _POINTS).astype(int)) if count else np.zeros(0, int)
+        times = 1e3 * np.array(history.seconds)[places]
+        nbytes = np.array(history.nbytes, dtype=float).reshape(count, len(_SERIES))[places]
+        nbytes[:, -1] += borrowed
+        present = [k for k in range(len(_SERIES)) if nbytes[:, k].any()]
+        upper.stackplot(
+            times,
+            *[nbytes[:, k] / 2**30 for k in present],
+            labels=[_SERIES[k][0] for k in present],
+            colors=[_SERIES[k][1] for k in present],
+            step="pre",
+            linewidth=0,
+        )
+        upper.axhline(budget / 2**30, color="black", linestyle="--", linewidth=1, label="budget")
+        top = max(peak, min(budget, 1.3 * peak))
+        title = title or f"Device memory over one training step: at most {show_bytes(peak)} of {show_bytes(budget)}"
+        upper.set(ylabel="on the device (GiB)", ylim=(0, 1.05 * top / 2**30 or 1), title=title)
+        upper.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), reverse=True)
+        for copies, height, colour in ((history.to_host, 1, COLOURS[1]), (history.from_host, 0, COLOURS[0])):
+            lower.broken_barh([(1e3 * at, 1e3 * long) for at, long in copies], (height + 0.1, 0.8), color=colour)
+        lower.set(
+            yticks=[0.5, 1.5],
+            yticklabels=["copies from host", "copies to host"],
+            xlabel="time in the step (ms, predicted)",
+            ylim=(0, 2),
+            xlim=(0, 1e3 * max(costs.seconds, 1e-9)),
+        )
     return path
 
 
