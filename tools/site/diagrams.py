@@ -43,7 +43,7 @@ def with_pictures(text: str) -> str:
         if not path.exists():
             return f"```text\n{found[1]}```\n"
         alternative = "Boxes and arrows, as the text around describes them"
-        box = '<div class="diagram" role="region" aria-label="Diagram" tabindex="0">'  # scrolls, by keys too
+        box = '<div class="diagram" role="group" aria-label="Diagram" tabindex="0">'  # scrolls, by keys too
         return f"{box}\n\n![{alternative}](/images/diagrams/{path.name})\n\n</div>\n"
 
     return _BLOCK.sub(replaced, text)
