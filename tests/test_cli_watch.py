@@ -34,6 +34,11 @@ def test_runs_are_listed(runs: Path) -> None:
     assert found[0]["last"]["objective"] == pytest.approx(8 / 6)
 
 
+def test_a_run_of_a_program_is_named(tmp_path: Path) -> None:
+    record(tmp_path / "runs" / "one", config={"program": "tables/mine"})
+    assert "tables/mine" in "".join(stretto("runs", tmp_path / "runs").out.split())
+
+
 def test_runs_are_compared(runs: Path) -> None:
     said = stretto("compare", runs / "one", runs / "two")
     assert said.code == 0

@@ -364,7 +364,7 @@ def test_explain_says_what_would_be_done() -> None:
         "1 worker",
     ):
         assert words in text
-    assert "the curvature of every feature" in LogisticRegression(l1_ratio=0.0).explain(sp.csc_array(X), Y)
+    assert "conjugate gradients" in LogisticRegression(l1_ratio=0.0).explain(sp.csc_array(X), Y)
     assert "Newton steps of all features" in LogisticRegression(l1_ratio=0.0).explain(X, Y)
     assert "products of all features" in LogisticRegression(l1_ratio=0.0).explain(np.tile(X, 12), Y)
     assert "adarevision" in LogisticRegression(solver="sgd", optimizer="adarevision", l1_ratio=1.0).explain(X, Y)

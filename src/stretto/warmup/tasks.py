@@ -243,6 +243,8 @@ def _classify(kind: str, dtype: str) -> None:
     with _without_warnings():
         for classes in (3, 8, 10, 20) if dtype == "float64" else (3,):
             LogisticRegression(max_iter=30, l1_ratio=1.0).fit(matrix, which * classes // len(X))
+            if kind == "sparse":  # conjugate gradients
+                LogisticRegression(max_iter=3, l1_ratio=0.0).fit(matrix, which * classes // len(X))
         LogisticRegression(solver="sgd", max_iter=1, random_state=0, l1_ratio=1.0).fit(matrix, which % 3)
 
 

@@ -26,7 +26,7 @@ def runs(
         (
             str(state["name"]),
             str(state["status"]),
-            str(state["config"].get("estimator") or state["config"].get("model") or "–"),
+            str(next(filter(None, map(state["config"].get, ("estimator", "model", "program"))), "–")),
             f"{int(_last(state).get('epoch', 0)):,} of {state['epochs']:,}",
             _numbers(_last(state)),
             str(state["started"] or "–")[:16].replace("T", " "),

@@ -18,6 +18,7 @@ from stretto.runtime.blocks.epoch_widths import EpochWidths
 from stretto.solvers.softmax.few_features import suits_newton
 from stretto.solvers.softmax.metric import fits_table, room_for_table
 from stretto.solvers.softmax.point import SoftmaxProblem
+from stretto.solvers.softmax.ridge import suits_ridge
 from stretto.solvers.softmax.rows import DesignRows
 from stretto.solvers.softmax.sgd import solve_sgd
 from stretto.solvers.softmax.solver import SoftmaxFit, solve
@@ -168,6 +169,10 @@ def explain_joint(model: JointModel, problem: SoftmaxProblem) -> str:
             how = "Newton steps of all features, in one thread"
         elif by_columns(problem):
             how = "Newton steps on working sets of features, by coordinate descent"
+        elif suits_ridge(problem):
+            how = (
+                "Newton steps by conjugate gradients on centred features; quasi-Newton steps where these take too many"
+            )
         table = fits_table(problem) and room_for_table(problem)
         metric = f", in the metric of {'products of all features' if table else 'the curvature of every feature'}"
     inside = "z = xW + b, b free" if problem.intercept else "z = xW"

@@ -92,10 +92,10 @@ class SoftmaxPoint:
         self._share0 = problem.masses / self._weighed
         self.G0 = np.zeros(shape)
         if whole is None:
-            self._mass = passes.sums() if problem.intercept else np.zeros(shape[0])
+            self.mass = passes.sums() if problem.intercept else np.zeros(shape[0])
             self._begin()
         else:
-            self._mass, self.G0 = whole._mass[each], whole.G0[each]
+            self.mass, self.G0 = whole.mass[each], whole.G0[each]
             self.start(whole.W[each])
 
     def _begin(self) -> None:
@@ -177,7 +177,7 @@ class SoftmaxPoint:
         sums = self.passes.over_features(
             "turn", vectors.turn_worker, 2,
             self.W, self.there, self.G, self.problem.l1, self.problem.ridge, self.round, self.scale, self.g, self.slope,
-            *self.turned, share, self.G0, self._mass, tilt,
+            *self.turned, share, self.G0, self.mass, tilt,
         )  # fmt: skip
         self.W, self.value, self.plain = self.there, self._next, self._plain
         self._mixed = share, floor, math.fsum(sums[:, 0]), float(sums[:, 1].max())

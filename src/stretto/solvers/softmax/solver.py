@@ -1,7 +1,8 @@
 """Solver of softmax regression: preconditioned L-BFGS steps, then Newton steps when those gain too little.
 
-Few dense features and classes are left to `few_features`, and an L1 penalty to `working_sets`, where their data suit
-them; what follows is for all others, and for fits in which those make no more progress.
+Few dense features and classes are left to `few_features`, an L1 penalty to `working_sets`, where their data suit them,
+and sparse data with an L2 penalty alone to the steps of `ridge`; what follows is for all others, and for fits in which
+those make no more progress.
 
 A round is five L-BFGS steps, each one pass over the data, or one Newton step with many passes. With an L1 penalty,
 steps stay in an orthant. A Gram-matrix preconditioner cannot respect orthants: with it, |w| is smoothed at zero, less
@@ -30,6 +31,7 @@ from .newton import newton_step, smooth_step
 from .nodes import passes_of
 from .point import SoftmaxPoint, SoftmaxProblem
 from .quasi_newton import LbfgsMemory
+from .ridge import MOST, Moments, ridge_step, suits_ridge
 from .working_sets import BEFORE, CLOSEST, SHARE, SMALL, by_columns, choose, closer, solve_part, walk
 from .working_sets import newton_step as descent_step
 
@@ -103,7 +105,7 @@ def solve(
 
 
 # widened: Newton rounds in float64 after float32.
-_PHASES = "rounded", "smooth", "quasi", "newton", "widened", "sets"
+_PHASES = "rounded", "smooth", "quasi", "newton", "widened", "sets", "ridge"
 
 
 @dataclass
@@ -185,6 +187,9 @@ class SoftmaxSolver:
         if by_columns(point.problem) and (at is None or at.phase == "sets"):
             self._sets()
             at = None
+        elif suits_ridge(point.problem) and (at is None or at.phase == "ridge"):
+            self._ridge()
+            at = None
         if self.over:
             return SoftmaxFit(point.W, point.gap, point.plain, self.rounds, self.looks, point.gap <= self.wanted)
         if at is None or at.phase in ("rounded", "smooth", "quasi"):
@@ -247,6 +252,28 @@ class SoftmaxSolver:
             failed = failed + 1 if stalled else 0
             closeness = closer(closeness, before, value - point.plain)
             self._tell("sets")
+
+    # --- an L2 penalty alone ----------------------------------------------------------------------------------------
+
+    def _ridge(self) -> None:
+        """Make Newton steps by conjugate gradients until the gap is small enough, or one needs too many iterations."""
+        point = self.point
+        moments = Moments.of(point)
+        self._take("ridge")
+        made = 0
+        while not self.over and made < MOST:
+            self._reached(_SearchPoint("ridge"))
+            if point.dtype != np.float64 and self.wanted < 1e-5 * point.plain:
+                point.widen()
+            before, value = point.gap, point.value
+            way, made = ridge_step(point, moments, self.wanted)
+            self.looks += made
+            t = self._walk(way, 1.0, free=True)
+            self._tell("newton")
+            if t == 0.0 or (point.gap >= before and point.value >= value):
+                if point.dtype == np.float64:
+                    return
+                point.widen()  # float32 may have stopped it
 
     # --- quasi-Newton -------------------------------------------------------------------------------------------------
 
