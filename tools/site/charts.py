@@ -27,15 +27,18 @@ def charts() -> Iterator[tuple[str, str, str, list[Problem]]]:
         ]
         if found:
             yield work, f"{title[0].upper()}{title[1:]}", "scoreboard", found
-    pages: dict[tuple[str, str], list[Problem]] = {}
+    pages: dict[tuple[str, str], list[tuple[str, str, float]]] = {}
     for work, cell, peer, shown, page, *_ in other_rows():
         ratio = number(str(shown))
         if ratio is not None:
             name = str(page).partition("]")[0].removeprefix("[")
-            pages.setdefault((str(work), name), []).append((f"{cell} ({peer})", ratio))
-    for (work, page), found in pages.items():
+            pages.setdefault((str(work), name), []).append((str(cell), str(peer), ratio))
+    for (work, page), rows in pages.items():
+        peers = sorted({peer for _, peer, _ in rows})
+        one = f", beside {peers[0]}" if len(peers) == 1 else ""
+        problems = [(cell if one else f"{cell} ({peer})", ratio) for cell, peer, ratio in rows]
         name = "".join(letter if letter.isalnum() else "-" for letter in work.lower())
-        yield f"{page}-{name}", f"{work[0].upper()}{work[1:]}", page, found
+        yield f"{page}-{name}", f"{work[0].upper()}{work[1:]}{one}", page, problems
 
 
 def draw(title: str, problems: list[Problem], path: Path) -> None:

@@ -6,7 +6,12 @@ A page that no group names is listed where its folder has "/*" ("/**": and its s
 from __future__ import annotations
 
 # What the header calls a page whose title is longer.
-SHORT = {"benchmarks/index": "Benchmarks", "reproductions/index": "Papers", "gallery/index": "Gallery"}
+SHORT = {
+    "gallery": "Examples",
+    "gallery/index": "Gallery",
+    "benchmarks/index": "Benchmarks",
+    "reproductions/index": "Papers",
+}
 # Page: groups of a caption, which may be empty, and pages.
 CONTENTS: dict[str, tuple[tuple[str, str], ...]] = {
     "index": (

@@ -18,7 +18,9 @@ FOLDER = ROOT / "docs" / "images" / "diagrams"
 _BLOCK = re.compile(r"^```mermaid\n(.*?)^```\n", re.MULTILINE | re.DOTALL)
 _DRAW = """async source => {
   mermaid.initialize({startOnLoad: false, theme: "neutral", htmlLabels: false, fontFamily: "sans-serif",
-                      flowchart: {htmlLabels: false, useMaxWidth: false}});
+                      themeVariables: {fontSize: "13px"},
+                      flowchart: {htmlLabels: false, useMaxWidth: false, wrappingWidth: 260,
+                                  nodeSpacing: 16, rankSpacing: 36, padding: 10}});
   return (await mermaid.render("diagram", source)).svg;
 }"""
 
@@ -40,7 +42,9 @@ def with_pictures(text: str) -> str:
         path = picture(found[1])
         if not path.exists():
             return f"```text\n{found[1]}```\n"
-        return f"![Boxes and arrows, as the text around describes them](/images/diagrams/{path.name})\n"
+        alternative = "Boxes and arrows, as the text around describes them"
+        box = '<div class="diagram" role="group" aria-label="Diagram" tabindex="0">'  # scrolls, by keys too
+        return f"{box}\n\n![{alternative}](/images/diagrams/{path.name})\n\n</div>\n"
 
     return _BLOCK.sub(replaced, text)
 

@@ -137,11 +137,18 @@ def _members(name: Name) -> Iterator[str]:
 def _value(name: Name, target: str) -> Iterator[str]:
     """An object that is neither class nor function: its docstring, and the methods of its class."""
     key = target.rpartition(".")[2]
-    yield f".. py:data:: {key}"
+    called = inspect.signature(name.value) if callable(name.value) else None
+    yield f".. py:function:: {key}{_plain(called)}" if called else f".. py:data:: {key}"
     yield ""
     text = re.sub(r"^Examples\n-+\n", "\n**Examples**\n\n", documentation(name.value, key), flags=re.MULTILINE)
     yield from (f"   {line}".rstrip() for line in text.splitlines())
     yield ""
+
+
+def _plain(signature: inspect.Signature) -> str:
+    """A signature without types, which the docstring has."""
+    bare = [one.replace(annotation=inspect.Parameter.empty) for one in signature.parameters.values()]
+    return str(signature.replace(parameters=bare, return_annotation=inspect.Signature.empty))
 
 
 def written_signature(name: Name) -> str | None:
