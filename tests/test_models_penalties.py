@@ -270,14 +270,16 @@ def test_any_counts(size: float) -> None:
             model = st.PoissonRegressor(alpha, l1_ratio=ratio, tol=1e-6, max_iter=500).fit(A, y)
             assert model.dual_gap_ <= 1e-6 * model.objective_ + 1e-9 * size
             assert model.score(A, y) >= -1e-6
-    with pytest.raises(DataError, match="the expected count of sample [0-9]+ is exp.*, too large for a number"):
+    with pytest.raises(DataError, match=r"the expected count of sample [0-9]+ is exp.*, too large for a number"):
         model.predict(1e6 * A)
 
 
 def test_the_score_of_counts() -> None:
     model = st.PoissonRegressor(0.1).fit(X, COUNTS)
     for y in (COUNTS[:-1], COUNTS[:1], COUNTS[:, None], np.c_[COUNTS, COUNTS]):
-        with pytest.raises(DataError, match="(X has 80 samples and y has|y has shape) .*; give one .* for each sample"):
+        with pytest.raises(
+            DataError, match=r"(X has 80 samples and y has|y has shape) .*; give one .* for each sample"
+        ):
             model.score(X, y)
     assert model.score(X, np.full(len(X), 3.0)) == model.score(X, np.zeros(len(X))) == 0.0
     low = st.PoissonRegressor(0.1).fit(X, COUNTS)

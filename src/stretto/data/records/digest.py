@@ -25,8 +25,8 @@ _FROM = np.arange(1, 17, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)  # its
 def digest_of(*values: Any, threads: int = 1, floats: bool = False) -> str:
     """32 hexadecimal digits for arrays, dense or sparse, and what else can be printed.
 
-    The same numbers in C or Fortran order, strided, or in another byte order have the same digest. Another dtype, another
-    sparse format and another order of the entries of a sparse matrix give another one.
+    The same numbers in C or Fortran order, strided, or in another byte order have the same digest. Another dtype,
+    another sparse format and another order of the entries of a sparse matrix give another one.
 
     Parameters
     ----------
@@ -35,8 +35,8 @@ def digest_of(*values: Any, threads: int = 1, floats: bool = False) -> str:
     threads : int, default 1
         Threads to hash long arrays with. The digest does not depend on it.
     floats : bool, default False
-        Matrices are hashed as solvers read them: float32 as it is, other numbers as float64. The width of the indices of
-        a sparse matrix makes no difference.
+        Matrices are hashed as solvers read them: float32 as it is, other numbers as float64. The width of the indices
+        of a sparse matrix makes no difference.
 
     >>> digest_of(np.arange(3)) == digest_of(np.arange(3)), digest_of(np.arange(3)) == digest_of(np.arange(4))
     (True, False)

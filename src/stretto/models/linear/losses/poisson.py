@@ -134,8 +134,8 @@ class PoissonRegressor(PenalisedRegressor):
         if not np.all(np.isfinite(found)):
             at = int(np.argmax(z))
             raise DataError(
-                f"{type(self).__name__}: the expected count of sample {at} is exp({z[at]:.6g}), too large for a number; "
-                "its features are far outside of those of fit, or not scaled like them"
+                f"{type(self).__name__}: the expected count of sample {at} is exp({z[at]:.6g}), too large for a "
+                "number; its features are far outside of those of fit, or not scaled like them"
             )
         return found
 
