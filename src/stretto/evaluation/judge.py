@@ -166,9 +166,7 @@ class _Task:
         values = np.empty((len(rows), len(ranked)))
         for first in range(0, len(rows), _AT_ONCE):
             some = rows[first : first + _AT_ONCE]
-            lists = search.best(model.W, some, deepest, self.crew, seen=left_out)
-            if not self.biased:
-                factors.leave_blank(lists, model.W, some)
+            lists = search.best(model.W, some, deepest, self.crew, seen=left_out, blank=not self.biased)
             for k, items in judged.covered.items():
                 shown = lists[0][:, :k]
                 items[shown[shown >= 0]] = True
