@@ -41,6 +41,7 @@ _SLACK = np.float32(1e-4)  # of lengths and biases: more than all roundings of a
 _OVER = np.float32(2e-5)  # of the squared length: more than the roundings of a rest
 _BATCH, _RETRY = 16, 256  # panels after which bounds are judged, and tried again
 _ITEMS = 1 << 14  # items that decide the basis
+_ITERATIONS = 8  # of orthogonal iteration: the directions need not be exact
 NO_BOUNDS = (
     np.zeros((0, COLUMNS), np.float32), np.zeros((0, 0), np.float32), np.float32(0.0), np.zeros(0, np.int32)
 )  # fmt: skip
@@ -72,7 +73,11 @@ def bounds_of(H: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray]:
     """
     some = H[:: -(-len(H) // _ITEMS)].astype(np.float64)
     basis = lanes.aligned((depth - 1, H.shape[1]))
-    basis[:] = np.linalg.eigh(some.T @ some)[1][:, ::-1][:, : depth - 1].T
+    gram = some.T @ some
+    found = np.eye(H.shape[1], depth - 1)
+    for _ in range(_ITERATIONS):
+        found = np.linalg.qr(gram @ found)[0]
+    basis[:] = found.T
     main = H @ basis.T
     rest = np.einsum("ik,ik->i", H, H) * (_ONE + _OVER) - np.einsum("ik,ik->i", main, main)
     return np.column_stack([main, np.sqrt(np.maximum(rest, _ZERO))]), basis

@@ -167,26 +167,33 @@ def _packed(H: Floats, c: Floats, crew: Crew) -> tuple[Floats, Floats]:
 class TopNIndex:
     """Column factors, stored for the search of the best n."""
 
-    panels: Floats
-    bias: Floats
-    items: int
     H: Floats  # [items, padded]
     c: Floats  # [items] or [0]
+    items: int
 
     @classmethod
     def over(cls, H: Floats, c: Floats, crew: Crew) -> TopNIndex:
-        """Lay out H [n, padded] and the column biases c [n] (or length 0)."""
-        panels, bias = _packed(H, c, crew)
-        return cls(panels, bias, len(H), H, c)
+        """An index of H [n, padded] and the column biases c [n] (or length 0)."""
+        found = cls(H, c, len(H))
+        if len(H) < _BOUNDED_ITEMS or H.shape[1] < _BOUNDED_WIDTH:
+            found.packed(crew)
+        return found
+
+    def packed(self, crew: Crew) -> tuple[Floats, Floats]:
+        """Panels and biases of the kernel; a large index makes them for the first search without bounds."""
+        if "_packed" not in self.__dict__:
+            self.__dict__["_packed"] = _packed(self.H, self.c, crew)
+        found: tuple[Floats, Floats] = self.__dict__["_packed"]
+        return found
 
     def bounded(self, rows: int, crew: Crew) -> BoundedItems | None:
         """Upper bounds of scores for the kernel, if a search for so many rows is worth the work of making them.
 
         They are made once. They decide which scores are computed, and never change one.
         """
-        if rows < _BOUNDED_ROWS or self.items < _BOUNDED_ITEMS or self.H.shape[1] < _BOUNDED_WIDTH:
-            return None
         if "_bounded" not in self.__dict__:
+            if rows < _BOUNDED_ROWS or self.items < _BOUNDED_ITEMS or self.H.shape[1] < _BOUNDED_WIDTH:
+                return None
             self.__dict__["_bounded"] = BoundedItems.over(self.H, self.c, crew)
         found: BoundedItems | None = self.__dict__["_bounded"]
         return found
@@ -221,7 +228,7 @@ class TopNIndex:
         seen = seen or _NOTHING
         shown: tuple[Any, ...]
         if (found := self.bounded(len(rows), crew)) is None:
-            shown = self.panels, self.bias, *topn.NO_BOUNDS
+            shown = *self.packed(crew), *topn.NO_BOUNDS
         else:
             shown = found.panels, found.bias, found.heads, found.basis, found.reach, found.order
             allowed = None if allowed is None else allowed[found.order]

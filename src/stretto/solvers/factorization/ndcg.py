@@ -23,7 +23,7 @@ from .problem import Factors
 from .rated_items import RatedItems
 
 PLACES = 10
-METRIC = f"test_ndcg{PLACES}"
+METRIC = f"test_ndcg@{PLACES}"
 # Rows measured after each epoch; more would hardly change the mean.
 _ROWS = 10_000
 

@@ -46,9 +46,9 @@ def key_of(metric: Metric) -> str:
     """Name of the metric in `history_` and in run records.
 
     >>> key_of(parse("ndcg@10"))
-    'test_ndcg10'
+    'test_ndcg@10'
     """
-    return f"test_{metric.name}{metric.k}"
+    return f"test_{metric}"
 
 
 @dataclass(frozen=True, eq=False)
