@@ -140,7 +140,7 @@ def test_chosen_columns(tmp_path: Path) -> None:
 
 def test_the_number_of_columns_can_be_given(tmp_path: Path) -> None:
     (tmp_path / "a.svml").write_text("1 1:2\n-1 3:1\n")
-    (tmp_path / "b.svml").write_text("1 2:2\n")
+    (tmp_path / "b.svml").write_text("-1 2:2\n")
     path = tmp_path / "a.svml"
     assert read(path).shape == (2, 3)
     assert read(path, n_columns=7).shape == (2, 7)
