@@ -37,8 +37,8 @@ from stretto.kernels.numeric.tile import scores as tile_scores
 
 _ZERO, _ONE = np.float32(0.0), np.float32(1.0)
 _INF = np.float32(np.inf)
-_SLACK = np.float32(1e-4)  # of lengths and biases: more than all roundings of a score and its bound together
-_OVER = np.float32(2e-5)  # of the squared length: more than the roundings of a rest
+_SLACK = np.float32(1e-4)  # of reach · (1 + length): more than all roundings of a score and its bound together
+_OVER = np.float32(1e-6)  # of the squared length, for each column: more than the roundings of a rest
 _BATCH, _RETRY = 16, 256  # panels after which bounds are judged, and tried again
 _ITEMS = 1 << 14  # items that decide the basis
 _ITERATIONS = 8  # of orthogonal iteration: the directions need not be exact
@@ -79,7 +79,7 @@ def bounds_of(H: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray]:
         found = np.linalg.qr(gram @ found)[0]
     basis[:] = found.T
     main = H @ basis.T
-    rest = np.einsum("ik,ik->i", H, H) * (_ONE + _OVER) - np.einsum("ik,ik->i", main, main)
+    rest = np.einsum("ik,ik->i", H, H) * (_ONE + _OVER * np.float32(H.shape[1])) - np.einsum("ik,ik->i", main, main)
     return np.column_stack([main, np.sqrt(np.maximum(rest, _ZERO))]), basis
 
 
@@ -194,7 +194,7 @@ def _lay_out_bound(Q, at, column, basis, W, user):
         total = lanes.dot(W, user, basis, d)
         Q[at + d, column] = total
         main += total * total
-    Q[at + depth, column] = np.sqrt(max(_ZERO, whole * (_ONE + _OVER) - main))
+    Q[at + depth, column] = np.sqrt(max(_ZERO, whole * (_ONE + _OVER * np.float32(basis.shape[1])) - main))
     return np.sqrt(whole)
 
 
@@ -223,7 +223,7 @@ def recommend_worker(
 
     A user outside W (−1) has no factors and no seen items, and gets the items with the highest bias. base [rows] or
     length 0. heads, basis, reach, order: bounds, or `NO_BOUNDS`; reach float32: at least every |bias| and length of an
-    item; with bounds, panels, bias and allowed have the items in that order.
+    item, more for wide rows, which round more often. With bounds, panels, bias and allowed have the items in `order`.
     """
     width = W.shape[1]
     bounded = heads.shape[0] > 0

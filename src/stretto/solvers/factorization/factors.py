@@ -150,7 +150,8 @@ class BoundedItems:
         length = np.sqrt(np.einsum("ik,ik->i", heads, heads))
         order = np.argsort(-length, kind="stable").astype(np.int32)
         panels, bias = _packed(H[order], c[order] if len(c) else c, crew)
-        reach = np.float32(1.01 * max(float(length.max()), largest))
+        rounding = max(1.0, H.shape[1] / 64) ** 1.5
+        reach = np.float32(1.01 * rounding * max(float(length.max()), largest))
         return cls(panels, bias, _packed(heads[order], _NONE, crew)[0], basis, reach, order)
 
 
