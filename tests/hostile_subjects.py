@@ -108,7 +108,9 @@ SUBJECTS: dict[str, Subject] = {
     "GroupLasso": Subject(st.GroupLasso, regression, _LINEAR, {"alpha": 0.1, "groups": 2, "n_jobs": 1}),
     "MultiTaskLasso": Subject(st.MultiTaskLasso, two_targets, _LINEAR, {"alpha": 0.1, "n_jobs": 1}),
     "PoissonRegressor": Subject(st.PoissonRegressor, few_counts, _LINEAR, {"alpha": 0.1, "l1_ratio": 0.5, "n_jobs": 1}),
-    "HuberElasticNet": Subject(st.HuberElasticNet, regression, _LINEAR, {"alpha": 0.1, "n_jobs": 2}),
+    "HuberElasticNet": Subject(
+        st.HuberElasticNet, regression, _LINEAR, {"alpha": 0.1, "max_iter": 30, "n_jobs": 2}, ("max_iter",)
+    ),
     "LassoCV": Subject(st.LassoCV, regression, _LINEAR, {"n_alphas": 8, "cv": 2, "n_jobs": 1}, ("n_alphas", "alphas")),
     "ElasticNetCV": Subject(
         st.ElasticNetCV,

@@ -96,7 +96,7 @@ def recommended(
     allowed = topn.allowed_words(len(Y), mask)
     filtered = p["csr"][:2] if seen else (np.zeros(1, np.int64), np.zeros(0, np.int32))
     users = np.arange(len(X))
-    args = (users, X, X[:, 0].copy(), panels, bias, allowed, *filtered, ids, scores)
+    args = (users, X, X[:, 0].copy(), panels, bias, *topn.NO_BOUNDS, allowed, *filtered, ids, scores)
     run(topn.recommend_worker, cut(len(X), 4), *args, way=way)
     return ids, scores
 

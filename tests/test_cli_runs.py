@@ -100,8 +100,8 @@ def test_implicit_feedback_measures_what_it_holds_out(ratings: Path, tmp_path: P
     assert "10% held out" in said
     assert said.count("test NDCG@10") >= 6, "after each epoch"
     table = (tmp_path / "run" / "convergence.csv").read_text().splitlines()
-    assert "test_ndcg10" in table[0]
-    assert 0 < float(table[-1].split(",")[table[0].split(",").index("test_ndcg10")]) < 1
+    assert "test_ndcg@10" in table[0]
+    assert 0 < float(table[-1].split(",")[table[0].split(",").index("test_ndcg@10")]) < 1
 
 
 def test_early_stopping_is_told_as_complete(ratings: Path, tmp_path: Path) -> None:

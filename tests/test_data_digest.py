@@ -47,3 +47,26 @@ def test_a_changed_index_of_a_sparse_matrix_counts() -> None:
     before = digest_of(X)
     X.indices[-1] -= 1
     assert digest_of(X) != before
+
+
+@pytest.mark.parametrize("shape", [(40, 700), (3, LONG), (LONG, 3), (4, 5, 6), (0, 3)])
+def test_memory_layout_does_not_count(shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(digest, "_CHUNK", digest._LONG + 8)  # ends inside of rows
+    x = np.random.default_rng(0).normal(size=shape)
+    wide = np.repeat(np.repeat(x, 2, axis=0), 2, axis=1)
+    same = (np.asfortranarray(x), wide[::2, ::2], x.astype(">f8"), x[::-1].copy()[::-1])
+    assert {digest_of(one, threads=threads) for one in same for threads in (1, 3)} == {digest_of(x)}
+    if x.size:
+        assert digest_of(np.asfortranarray(x[::-1])) != digest_of(x) != digest_of(x.T)
+
+
+def test_floats_are_hashed_as_solvers_read_them() -> None:
+    x = np.random.default_rng(0).integers(0, 5, (50, 7))
+    whole = digest_of(x.astype(np.float64))
+    for kind in (np.int8, np.uint64, np.float16, np.longdouble, ">i4", ">f4"):  # the last is read as float64 too
+        assert digest_of(x.astype(kind), floats=True) == whole != digest_of(x.astype(kind))
+    assert digest_of(x.astype(np.float32), floats=True) == digest_of(x.astype(np.float32)) != whole
+    X = sp.csr_array(x.astype(np.float64))
+    wide = X.astype(np.int16)
+    wide.indices, wide.indptr = wide.indices.astype(np.int64), wide.indptr.astype(np.uint32)
+    assert digest_of(wide, floats=True) == digest_of(X, floats=True) != digest_of(wide)

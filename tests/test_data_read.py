@@ -17,7 +17,7 @@ from scipy import io, sparse
 
 from stretto.data import Data, as_data, inspect, iter_triples, ratings, read, scan, write
 from stretto.data.reading.report import BadLinesWarning
-from stretto.errors import DataError, FormatError, NotEnoughMemory
+from stretto.errors import DataError, FormatError, NotEnoughMemory, PlanError
 
 
 @pytest.fixture(autouse=True)
@@ -136,6 +136,24 @@ def test_chosen_columns(tmp_path: Path) -> None:
     assert outside(read(path, columns=(0, 1, 3))) == [(1, 2, 5.0), (3, 4, 6.0)]
     with pytest.raises(FormatError, match="no column 'whom'; its columns are who, what, extra, when"):
         read(path, columns=("whom", "what"))
+
+
+def test_the_number_of_columns_can_be_given(tmp_path: Path) -> None:
+    (tmp_path / "a.svml").write_text("1 1:2\n-1 3:1\n")
+    (tmp_path / "b.svml").write_text("-1 2:2\n")
+    path = tmp_path / "a.svml"
+    assert read(path).shape == (2, 3)
+    assert read(path, n_columns=7).shape == (2, 7)
+    assert read(path, n_columns=7).to_csr().toarray()[1].tolist() == [0, 0, 1, 0, 0, 0, 0]
+    assert read(path).shape == (2, 3), "what is kept on disk has no number of columns"
+    assert read([path, tmp_path / "b.svml"], n_columns=5).shape == (3, 5)
+    with pytest.raises(DataError, match="n_columns=2, but it has 3 columns; give at least as many"):
+        read(path, n_columns=2)
+    with pytest.raises(PlanError, match="n_columns"):
+        read(path, n_columns=0)
+    (tmp_path / "c.tsv").write_text("a\tx\t1\nb\ty\t2\n")
+    with pytest.raises(DataError, match="its columns have ids"):
+        read(tmp_path / "c.tsv", n_columns=9)
 
 
 def test_svmlight(tmp_path: Path) -> None:

@@ -55,6 +55,7 @@ def same_as_scikit(texts: list[str], options: dict[str, Any]) -> None:
     assert found.vocabulary == vectorizer.get_feature_names_out().tolist()
     assert np.array_equal(found.counts.toarray(), expected.toarray())
     assert found.counts.has_sorted_indices
+    assert found.to_csr() is found.counts
     again = st.read_text([*texts, "unknown words"], like=found)
     assert np.array_equal(again.counts.toarray()[:-1], expected.toarray())
     assert again.vocabulary == found.vocabulary

@@ -64,7 +64,7 @@ def ranks_from_clicks(found: Found) -> None:
     assert len(better) >= 3
     assert found["winner"] in better
     assert found["models"]["BPR"].n_iter_ < found["models"]["BPR"].max_iter
-    curve = [epoch["test_ndcg10"] for epoch in found["models"]["BPR"].history_]
+    curve = [epoch["test_ndcg@10"] for epoch in found["models"]["BPR"].history_]
     assert curve[-1] > 1.5 * curve[0]
 
 

@@ -101,7 +101,7 @@ TARGETS: dict[str, Callable[[Any], Any]] = {
     "each its own": lambda y: np.arange(len(y)),
     "strided": lambda y: np.repeat(y, 2)[::2],
     "big-endian": lambda y: y.astype(">f8"),
-    "sparse": lambda y: sp.csr_array(y[None]),
+    "sparse": lambda y: sp.csr_array(np.atleast_2d(y)),
     "huge": lambda y: np.full(len(y), 1e308),
     "tiny": lambda y: np.full(len(y), 5e-324),
     "one": lambda y: y[0],

@@ -13,6 +13,9 @@ from isa_script import problem, recommended
 from kernelrun import WAYS, cut, run
 from stretto.kernels.factorization import topn
 from stretto.kernels.numeric import lanes
+from stretto.runtime.runtimes import Serial, Threads
+from stretto.solvers.factorization import factors
+from stretto.solvers.factorization.rated_items import RatedItems
 
 f4 = np.float32
 NOTHING_SEEN = (np.zeros(1, np.int64), np.zeros(0, np.int32))
@@ -100,6 +103,7 @@ def test_an_unknown_user_gets_the_items_with_the_highest_bias() -> None:
         np.ones(5, f4),
         panels,
         bias,
+        *topn.NO_BOUNDS,
         allowed,
         *p["csr"][:2],
         ids,
@@ -114,7 +118,7 @@ def test_an_unknown_user_gets_the_items_with_the_highest_bias() -> None:
 def test_equal_scores_go_to_the_lower_index() -> None:
     X, Y = lanes.aligned((6, 16)), lanes.aligned((150, 16))
     panels, bias, allowed, ids, scores = setup(X, Y, 5)
-    args = (np.arange(6), X, np.zeros(0, f4), panels, bias, allowed, *NOTHING_SEEN, ids, scores)
+    args = (np.arange(6), X, np.zeros(0, f4), panels, bias, *topn.NO_BOUNDS, allowed, *NOTHING_SEEN, ids, scores)
     run(topn.recommend_worker, cut(6, 2), *args)
     assert (ids == np.arange(5)).all()
     assert (scores == 0).all()
@@ -127,7 +131,7 @@ def test_cosine_neighbours() -> None:
     run(topn.normalise_worker, cut(90, 3), Y, unit)
     panels, bias, allowed, ids, scores = setup(unit, unit, 4)
     itself = (np.arange(91, dtype=np.int64), np.arange(90, dtype=np.int32))
-    args = (np.arange(90), unit, np.zeros(0, f4), panels, bias, allowed, *itself, ids, scores)
+    args = (np.arange(90), unit, np.zeros(0, f4), panels, bias, *topn.NO_BOUNDS, allowed, *itself, ids, scores)
     run(topn.recommend_worker, cut(90, 3), *args)
     plain = Y.astype(float)
     lengths = np.linalg.norm(plain, axis=1)
@@ -138,11 +142,75 @@ def test_cosine_neighbours() -> None:
     np.testing.assert_allclose(scores, np.sort(cosine, axis=1)[:, ::-1][:, :4], atol=1e-5)
 
 
+def searches(W: Any, H: Any, c: Any, n: int, monkeypatch: Any, **given: Any) -> tuple[Any, Any, Any]:
+    """The best without bounds, with bounds, and with bounds on three threads."""
+    rows = np.arange(len(W), dtype=np.int32)
+    monkeypatch.setattr(factors, "_BOUNDED_ITEMS", 64)
+    found = []
+    for least, runtime in ((1 << 30, Serial()), (1, Serial()), (1, Threads(3))):
+        monkeypatch.setattr(factors, "_BOUNDED_ROWS", least)
+        with runtime.open() as crew:
+            index = factors.TopNIndex.over(H, c, crew)
+            assert (index.bounded(len(W), crew) is not None) == (least == 1)
+            found.append(index.best(W, rows, n, crew, **given))
+    return found[0], found[1], found[2]
+
+
+@pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.parametrize("ties", [False, True])
+@pytest.mark.parametrize("decay", [0.0, 0.3])
+def test_bounds_change_no_bit(decay: float, ties: bool, biased: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bounds that exclude much (decay) or little, equal scores, seen and forbidden items, rows without factors."""
+    rng = np.random.default_rng(0)
+    W, H = lanes.aligned((150, 32)), lanes.aligned((3000, 32))
+    W[:] = rng.normal(size=W.shape) * np.exp(-decay * np.arange(32))
+    H[:] = rng.normal(size=H.shape) * rng.gamma(2.0, size=(3000, 1))
+    if ties:
+        W[:], H[:] = np.round(2 * W) / 2, np.round(2 * H) / 2
+        H[1500:] = H[:1500][rng.permutation(1500)]
+    W[[3, 77]] = 0
+    c = rng.normal(size=3000).astype(f4) if biased else np.zeros(0, f4)
+    indptr = np.cumsum([0, *rng.integers(0, 40, 150)])
+    best = np.argsort(-(W @ H.T), axis=1)[:, :60]
+    seen = [np.sort(rng.choice(best[k], size, replace=False)) for k, size in enumerate(np.diff(indptr))]
+    held = RatedItems(indptr, np.concatenate(seen).astype(np.int32))
+    for n in (1, 10, 200):
+        for allowed in (None, rng.random(3000) < 0.3):
+            for blank in (False, True):
+                plain, *others = searches(W, H, c, n, monkeypatch, seen=held, allowed=allowed, blank=blank)
+                for ids, scores in others:
+                    np.testing.assert_array_equal(ids, plain[0])
+                    assert scores.tobytes() == plain[1].tobytes()
+                assert ((plain[0][[3, 77]] == -1).all()) == blank
+
+
+@pytest.mark.parametrize("scale", [1e-9, 1.0, 1e9])
+def test_bounds_are_not_below_scores(scale: float) -> None:
+    rng = np.random.default_rng(1)
+    H = (scale * rng.normal(size=(500, 64)) * np.exp(-0.1 * np.arange(64))).astype(f4)
+    heads, basis = topn.bounds_of(H, 16)
+    W = rng.normal(size=(80, 64)).astype(f4)
+    main = W @ basis.T
+    rest = np.sqrt(np.maximum(0, (W**2).sum(axis=1) - (main**2).sum(axis=1)))
+    bound = np.column_stack([main, rest]) @ heads.T
+    scores = W.astype(float) @ H.T
+    assert (bound - scores).min() > -1e-5 * scale
+    assert (bound - scores).mean() < 0.7 * np.linalg.norm(W, axis=1).mean() * np.linalg.norm(H, axis=1).mean()
+
+
+@pytest.mark.parametrize("value", [1e-30, 1e25])
+def test_factors_whose_squares_leave_the_numbers_have_no_bounds(value: float) -> None:
+    H = lanes.aligned((5000, 32))
+    H[:] = value
+    with Serial().open() as crew:
+        assert factors.TopNIndex.over(H, np.zeros(0, f4), crew).bounded(10_000, crew) is None
+
+
 def test_factors_that_are_not_finite_stop_the_pass() -> None:
     p = problem(5, 70, 4)
     panels, bias, allowed, ids, scores = setup(p["X"], p["Y"], 2)
     p["X"][3, 0] = np.nan
-    args = (np.arange(5), p["X"], np.zeros(0, f4), panels, bias, allowed, *NOTHING_SEEN, ids, scores)
+    args = (np.arange(5), p["X"], np.zeros(0, f4), panels, bias, *topn.NO_BOUNDS, allowed, *NOTHING_SEEN, ids, scores)
     run(topn.recommend_worker, cut(5, 2), *args, fails=True)
     p["Y"][3, 0] = np.inf
     run(topn.pack_worker, cut(2, 1), p["Y"], np.zeros(0, f4), panels, bias, fails=True)

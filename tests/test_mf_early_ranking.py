@@ -26,15 +26,15 @@ def model(**parameters: Any) -> st.MatrixFactorization:
 def test_what_is_watched_is_what_evaluate_measures(solver: dict[str, Any]) -> None:
     fitted = model(early_stopping="recall@5", tol=0.0, **solver).fit(TRAIN, validation=TEST)
     found = st.evaluate(fitted, TEST, metrics="recall@5")
-    assert fitted.history_[-1]["test_recall5"] == pytest.approx(found["recall@5"], rel=1e-12)
-    usual = "test_ndcg10" if fitted.implicit else "test_rmse"
+    assert fitted.history_[-1]["test_recall@5"] == pytest.approx(found["recall@5"], rel=1e-12)
+    usual = "test_ndcg@10" if fitted.implicit else "test_rmse"
     assert usual in fitted.history_[-1]
 
 
 def test_it_stops_when_the_metric_no_longer_rises() -> None:
     given = {"solver": "als", "n_components": 16, "l2_regularization": 0.001, "max_iter": 30}
     fitted = model(early_stopping="ndcg@10", **given).fit(TRAIN, validation=TEST)
-    values = [epoch["test_ndcg10"] for epoch in fitted.history_]
+    values = [epoch["test_ndcg@10"] for epoch in fitted.history_]
     assert 2 < fitted.n_iter_ < 30
     best = int(np.argmax(values))
     assert len(values) - 1 - best >= 2, "two epochs without improvement"
@@ -49,7 +49,7 @@ def test_it_stops_when_the_metric_no_longer_rises() -> None:
 def test_a_share_is_held_out_without_a_validation_set() -> None:
     fitted = model(early_stopping="hit_rate@3", validation_fraction=0.2).fit(DATA)
     assert 0.75 < fitted.n_ratings_ / len(DATA) < 0.85
-    assert 0 < fitted.history_[0]["test_hit_rate3"] < 1
+    assert 0 < fitted.history_[0]["test_hit_rate@3"] < 1
 
 
 def test_ndcg_of_implicit_feedback_is_measured_once() -> None:

@@ -153,6 +153,16 @@ def test_a_matrix_of_new_rows() -> None:
     np.testing.assert_array_equal(again.factors, new.factors)
 
 
+def test_every_sparse_format_is_a_matrix_of_new_rows() -> None:
+    """SciPy's DOK format is a dict too, and is no mapping {user: {item: rating}}."""
+    fitted = model(solver="als").fit(CSR)
+    wanted = fitted.transform(CSR[:5])
+    for form in ("dok", "lil", "bsr", "coo"):
+        new = CSR[:5].asformat(form)
+        np.testing.assert_array_equal(fitted.transform(new), wanted, err_msg=form)
+        np.testing.assert_array_equal(fitted.fold_in(new).factors, wanted, err_msg=form)
+
+
 def test_score_is_what_predict_says(named: MatrixFactorization) -> None:
     """Users and items that training never saw count as `predict` has them."""
     strange = pandas.DataFrame(

@@ -166,16 +166,16 @@ def test_cross_validation_by_entries() -> None:
 
 def test_what_is_held_out_is_measured() -> None:
     fitted = model().fit(TRAIN, validation=TEST)
-    assert fitted.history_[-1]["test_ndcg10"] == pytest.approx(fitted.score(TEST), rel=1e-5)
+    assert fitted.history_[-1]["test_ndcg@10"] == pytest.approx(fitted.score(TEST), rel=1e-5)
     assert "test_rmse" not in fitted.history_[-1]
-    assert "test_ndcg10" in model().fit(X, validation=0.2).history_[-1]
+    assert "test_ndcg@10" in model().fit(X, validation=0.2).history_[-1]
     with pytest.raises(DataError, match="none are held out"):
         model().fit(TRAIN, validation=Data.from_arrays(TEST.rows, TEST.cols, -TEST.values, TEST.shape))
 
 
 def test_early_stopping_watches_the_ranking() -> None:
     fitted = model(max_iter=100, early_stopping=True, n_iter_no_change=2, tol=1e-3).fit(TRAIN, validation=TEST)
-    told = [history["test_ndcg10"] for history in fitted.history_]
+    told = [history["test_ndcg@10"] for history in fitted.history_]
     assert fitted.n_iter_ == len(told) < 100
     assert max(told[-2:]) <= max(told[:-2]) + 1e-3
 

@@ -61,7 +61,7 @@ def test_score_is_ndcg_and_better_than_popularity(loss: str) -> None:
     scores = fitted.user_factors_.astype(float) @ fitted.item_factors_.T + fitted.item_bias_
     dense = TRAIN.to_csr().toarray(), TEST.to_csr().toarray()
     assert fitted.score(TEST) == pytest.approx(ranked(scores, *dense), rel=1e-5)
-    assert fitted.history_[-1]["test_ndcg10"] == pytest.approx(fitted.score(TEST), rel=1e-5)
+    assert fitted.history_[-1]["test_ndcg@10"] == pytest.approx(fitted.score(TEST), rel=1e-5)
     popular = np.tile(np.bincount(TRAIN.cols, minlength=TRAIN.shape[1]).astype(float), (TRAIN.shape[0], 1))
     assert fitted.score(TEST) > 1.1 * ranked(popular, *dense)
     assert fitted.history_[-1]["objective"] < fitted.history_[0]["objective"]
@@ -151,7 +151,7 @@ def test_a_fit_goes_on_and_is_saved(tmp_path: Any) -> None:
 
 def test_early_stopping_watches_the_ranking() -> None:
     fitted = model(max_iter=200, early_stopping=True, n_iter_no_change=2).fit(TRAIN, validation=TEST)
-    found = [history["test_ndcg10"] for history in fitted.history_]
+    found = [history["test_ndcg@10"] for history in fitted.history_]
     assert fitted.n_iter_ == len(found) < 200
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import tracemalloc
-from collections.abc import Callable
-from itertools import combinations
+from collections.abc import Callable, Sequence
+from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+import stretto
 from stretto.data.reading.read import read
 from stretto.errors import DataError, PlanError
 from stretto.models.topics import coherence as room
@@ -23,7 +24,7 @@ from stretto.models.topics.summary import similar_topics, top_words
 from stretto.runtime.runtimes import Runtime, Serial, Threads
 
 Array = NDArray[Any]
-MEASURES = ("npmi", "umass")
+MEASURES = ("npmi", "umass", "c_v")
 
 
 def coherence(words: Any, X: Any, runtime: Runtime | None = None, **options: Any) -> Array:
@@ -43,22 +44,33 @@ def topics(count: int, n: int, vocabulary: int, seed: int = 0) -> Array:
     return np.array([rng.permutation(vocabulary)[:n] for _ in range(count)])
 
 
+def npmi(one: Array, other: Array, eps: float) -> float:
+    """NPMI of two words, given whether each document has them."""
+    documents, a, b, both = len(one), int(one.sum()), int(other.sum()), int((one & other).sum()) + eps
+    p = both / documents
+    return -1.0 if p == 0 else 1.0 if p >= 1 else math.log(p * documents**2 / (a * b)) / -math.log(p)
+
+
 def expected(words: Array, X: Any, measure: str, eps: float | None = None) -> Array:
     """The definition, pair by pair, over a dense table of the words in question."""
-    eps = {"npmi": 0.0, "umass": 1.0}[measure] if eps is None else eps
-    documents, found = X.shape[0], []
+    eps = {"npmi": 0.0, "umass": 1.0, "c_v": 1e-12 * X.shape[0]}[measure] if eps is None else eps
+    found = []
     for topic in words:
         held = [(X[:, [w]].toarray() != 0).ravel() for w in topic if w >= 0]
         values = []
-        for one, other in combinations(held, 2):
-            a, b, both = int(one.sum()), int(other.sum()), int((one & other).sum()) + eps
-            if measure == "umass":
-                values += [math.log(both / a)] if a else []
-            elif a and b:
-                p = both / documents
-                values += [
-                    -1.0 if p == 0 else 1.0 if p >= 1 else math.log(p * documents**2 / (a * b)) / -math.log(p)
-                ]  # fmt: skip
+        if measure == "c_v":
+            held = [one for one in held if one.any()]
+            near = np.array([[npmi(one, other, eps) for other in held] for one in held]).reshape(len(held), len(held))
+            whole = near.sum(axis=0)
+            with np.errstate(invalid="ignore"):
+                values = list(near @ whole / np.linalg.norm(near, axis=1) / np.linalg.norm(whole))
+            values = values if len(held) > 1 else []
+        else:
+            for one, other in combinations(held, 2):
+                if measure == "umass":
+                    values += [math.log((int((one & other).sum()) + eps) / int(one.sum()))] if one.any() else []
+                elif one.any() and other.any():
+                    values.append(npmi(one, other, eps))
         found.append(np.mean(values) if values else math.nan)
     return np.array(found)
 
@@ -94,7 +106,7 @@ def test_coherence_of_real_documents(measure: str, shared_data: Callable[..., Pa
 
 
 # Made with gensim 4.4.0's CoherenceModel: "u_mass", and "c_npmi" with a window longer than any document. It adds 1e-12
-# to p(i, j), which is 1e-12·D to the number of documents.
+# to p(i, j), which is 1e-12·D to the number of documents. "c_v" is with its window of 110 words, and smaller ones.
 GENSIM_DOCUMENTS = (
     "cat dog cat|dog bone dog|cat fish|sun moon star|moon star moon star|sun star|cat sun|dog cat bone fish|moon"
 )
@@ -102,6 +114,12 @@ GENSIM_TOPICS = ("cat dog fish bone", "moon star sun cat", "dog moon bone sun")
 GENSIM = {
     "umass": [-0.8283022165892501, -9.345495408007737, -17.87137459961606],
     "npmi": [0.35772755311593557, -0.1785036028077471, -0.48702465167097],
+    "c_v": [0.8374086952322289, 0.4150822564970229, 0.14964024992673722],
+}
+# C_v by the words of a window. gensim forgets a word that leaves a window and is in it a second time; here none is.
+GENSIM_WINDOWS = {
+    2: [0.4537521375714421, 0.37558110408972856, 0.20517183467347544],
+    3: [0.6247055117525524, 0.4864468309813766, 0.10366305621987945],
 }
 
 
@@ -112,7 +130,73 @@ def test_coherence_agrees_with_gensim(measure: str) -> None:
     X = scipy.sparse.csr_array([[document.count(word) for word in vocabulary] for document in documents])
     words = [[vocabulary.index(word) for word in topic.split()] for topic in GENSIM_TOPICS]
     made = coherence(words, X, measure=measure, eps=1e-12 * len(documents))
-    np.testing.assert_allclose(made, GENSIM[measure], rtol=1e-12)
+    np.testing.assert_allclose(made, GENSIM[measure], rtol=1e-10 if measure == "c_v" else 1e-12)
+
+
+@pytest.mark.parametrize("size", GENSIM_WINDOWS)
+def test_windows_agree_with_gensim(size: int) -> None:
+    text = GENSIM_DOCUMENTS.replace("moon star moon star", "moon star sun moon star")
+    made = coherence(*in_windows(text, GENSIM_TOPICS, size), measure="c_v")
+    np.testing.assert_allclose(made, GENSIM_WINDOWS[size], rtol=1e-9)
+
+
+def in_windows(text: str, about: Sequence[str], size: int) -> tuple[Array, room.WordSequences]:
+    documents = [document.split() for document in text.split("|")]
+    vocabulary = sorted({word for document in documents for word in document})
+    codes = np.array([vocabulary.index(word) for document in documents for word in document], np.int32)
+    ptr = np.cumsum([0, *map(len, documents)])
+    words = np.array([[vocabulary.index(word) for word in topic.split()] for topic in about])
+    return words, room.WordSequences(ptr, codes, len(vocabulary), size)
+
+
+@pytest.mark.parametrize("size", [2, 9, 110, 700])
+def test_windows_are_documents_of_their_words(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every window as a document of its own has the same coherence, at any number of threads."""
+    rng = np.random.default_rng(size)
+    ptr = np.cumsum([0, *rng.choice([0, 1, 5, 63, 64, 109, 110, 111, 512, 600], 20)])
+    codes = np.minimum(rng.geometric(0.04, ptr[-1]) - 2, 29).astype(np.int32)  # −1: a word that is not counted
+    text = room.WordSequences(ptr, codes, 30, size)
+    rows: list[Array] = []
+    for first, last in pairwise(ptr):
+        for start in range(first, max(first, last - size) + 1):
+            inside = codes[start : min(start + size, last)]
+            rows.append(np.bincount(inside[inside >= 0], minlength=30))
+    assert text.offsets()[-1] == len(rows)
+    X, words = scipy.sparse.csr_array(np.array(rows)), topics(9, 7, 30)
+    for measure in MEASURES:
+        made = coherence(words, text, measure=measure)
+        np.testing.assert_array_equal(made, coherence(words, X, measure=measure))
+        np.testing.assert_array_equal(coherence(words, text, Threads(3), measure=measure), made)
+    monkeypatch.setattr(room, "_BITS", 1)
+    monkeypatch.setattr(room, "_CHUNKS", 2)
+    np.testing.assert_array_equal(coherence(words, text, Threads(2), measure=measure), made)
+
+
+def test_a_model_of_texts_measures_windows_of_texts() -> None:
+    rng = np.random.default_rng(0)
+    themes = [["cat", "dog", "bone", "fish", "fur", "paw"], ["sun", "moon", "star", "sky", "night", "light"]]
+    texts = [" ".join(rng.choice(themes[k % 2], 130 + k)) + " the zebra" * (k == 3) for k in range(12)]
+    counts = stretto.read_text(texts, stop_words=["the"], min_df=2)
+    model = stretto.LatentDirichletAllocation(2, max_iter=20, random_state=0).fit(counts)
+    topic = np.argsort(-model.components_, axis=1, kind="stable")[:, :4]
+    codes = [
+        [counts.vocabulary.index(w) if w in counts.vocabulary else -1 for w in t.split() if w != "the"] for t in texts
+    ]
+    for size in (None, 5):
+        ptr = np.cumsum([0, *map(len, codes)])
+        sequences = room.WordSequences(ptr, np.concatenate(codes).astype(np.int32), len(counts.vocabulary), size or 110)
+        want = coherence(topic, sequences, measure="c_v")
+        np.testing.assert_array_equal(model.coherence(texts, 4, "c_v", window=size), want)
+    whole = model.coherence(counts, 4, "c_v")
+    np.testing.assert_array_equal(whole, coherence(topic, counts.counts, measure="c_v"))
+    np.testing.assert_array_equal(model.coherence(texts, 4), model.coherence(counts, 4))
+    with pytest.raises(DataError, match="window= needs the order of words"):
+        model.coherence(counts, 4, "c_v", window=5)
+    with pytest.raises(PlanError, match="window must be a whole number at least 2"):
+        model.coherence(texts, 4, "c_v", window=1)
+    pairs = stretto.LatentDirichletAllocation(2, max_iter=2).fit(stretto.read_text(texts, ngram_range=(1, 2)))
+    with pytest.raises(DataError, match=r"windows need single words, and the words have ngram_range=\(1, 2\)"):
+        pairs.coherence(texts, 4, "c_v")
 
 
 def test_the_limits_of_npmi() -> None:
@@ -264,7 +348,7 @@ def test_counts_that_cannot_be_used() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"measure": "c_v"}, "measure must be one of 'npmi', 'umass'; got 'c_v'"),
+        ({"measure": "c_p"}, "measure must be one of 'npmi', 'umass', 'c_v'; got 'c_p'"),
         ({"eps": -1.0}, "eps must be a number at least 0; got -1.0"),
         ({"eps": 0.0, "measure": "umass"}, "eps must be a number more than 0; got 0.0; UMass takes the logarithm"),
     ],

@@ -88,6 +88,18 @@ def test_a_scorer_may_be_given() -> None:
     assert seen == [(["down", "up"], 50)] * 12
 
 
+def test_a_score_that_is_not_a_number_chooses_nothing() -> None:
+    with pytest.raises(DataError, match="is NaN on the held-out samples of a fold"):
+        st.LogisticRegressionCV(Cs=CS, cv=3, scoring=lambda model, X, y: np.nan, n_jobs=1).fit(X, TWO)
+
+
+def test_longdouble_is_read_as_float64() -> None:
+    one, other = (
+        st.LogisticRegressionCV(Cs=CS, cv=3, scoring="neg_log_loss").fit(A, TWO) for A in (X, X.astype(np.longdouble))
+    )
+    np.testing.assert_array_equal(one.scores_, other.scores_)
+
+
 def test_without_a_last_fit_the_best_of_the_folds_are_averaged() -> None:
     for y in (TWO, THREE):
         ours = st.LogisticRegressionCV(Cs=CS, tol=1e-10, cv=FOLDS, refit=False).fit(X, y, WEIGHT)
@@ -147,6 +159,9 @@ def test_fits_that_do_not_converge_are_counted_once() -> None:
         ({"l1_ratios": 0.5}, "l1_ratios must be numbers from 0 to 1"),
         ({"l1_ratios": [1.1]}, "l1_ratios must be numbers from 0 to 1"),
         ({"scoring": "best"}, "scoring must be a name of"),
+        ({"scoring": int}, "scoring must be a name of .* a scorer is a function f.estimator, X, y."),
+        ({"scoring": len}, "scoring must be a name of .* a scorer is a function f.estimator, X, y."),
+        ({"scoring": lambda model, X, y: "good"}, "returned 'good'; a scorer returns one number"),
         ({"refit": "yes"}, "refit must be"),
         ({"cv": "five"}, "cv must be a number of folds"),
     ],

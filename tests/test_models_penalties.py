@@ -270,7 +270,36 @@ def test_any_counts(size: float) -> None:
             model = st.PoissonRegressor(alpha, l1_ratio=ratio, tol=1e-6, max_iter=500).fit(A, y)
             assert model.dual_gap_ <= 1e-6 * model.objective_ + 1e-9 * size
             assert model.score(A, y) >= -1e-6
-    assert model.predict(1e6 * A).max() == np.inf
+    with pytest.raises(DataError, match=r"the expected count of sample [0-9]+ is exp.*, too large for a number"):
+        model.predict(1e6 * A)
+
+
+def test_the_score_of_counts() -> None:
+    model = st.PoissonRegressor(0.1).fit(X, COUNTS)
+    for y in (COUNTS[:-1], COUNTS[:1], COUNTS[:, None], np.c_[COUNTS, COUNTS]):
+        with pytest.raises(
+            DataError, match=r"(X has 80 samples and y has|y has shape) .*; give one .* for each sample"
+        ):
+            model.score(X, y)
+    assert model.score(X, np.full(len(X), 3.0)) == model.score(X, np.zeros(len(X))) == 0.0
+    low = st.PoissonRegressor(0.1).fit(X, COUNTS)
+    low.intercept_ -= 800.0  # the expected counts underflow to 0; their logarithms do not
+    assert -np.inf < low.score(X, COUNTS) < -100.0
+
+
+def test_tiny_penalties_and_tiny_features() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        A = X.copy()
+        A[:, 3] = 1e-170  # its square is 0
+        plain = st.MultiTaskLasso(0.1, max_iter=1000).fit(np.delete(A, 3, axis=1), SEVERAL)
+        found = st.MultiTaskLasso(0.1, max_iter=1000).fit(A, SEVERAL)
+        np.testing.assert_allclose(np.delete(found.coef_, 3, axis=1), plain.coef_, atol=1e-3)
+        assert not found.coef_[:, 3].any()
+        least = [st.MultiTaskLasso(alpha, max_iter=1000).fit(X, SEVERAL) for alpha in (1e-12, 1e-308, 5e-324)]
+        for model in least[1:]:
+            np.testing.assert_allclose(model.predict(X), least[0].predict(X), atol=0.1)
 
 
 REFUSED: dict[str, tuple[Any, Any, str]] = {
@@ -284,6 +313,8 @@ REFUSED: dict[str, tuple[Any, Any, str]] = {
     "weights": (st.GroupLasso(groups=3, weights=[1.0]), Y, r"weights has shape \(1,\); there are 8 groups"),
     "no weight": (st.GroupLasso(groups=3, weights=[0.0] * 8), Y, "weights are more than 0"),
     "words": (st.GroupLasso(groups=3, weights=["a"] * 8), Y, "are no numbers"),
+    "huge whole number": (st.GroupLasso(groups=3, weights=10**400), Y, "are no numbers .int too large"),
+    "huge longdouble": (st.GroupLasso(groups=3, weights=[np.longdouble("1e400")] * 8), Y, "at most 1e"),
     "one target": (st.MultiTaskLasso(), Y, "not .samples, targets.; for one target use Lasso"),
     "sparse targets": (st.MultiTaskLasso(), sp.csr_array(SEVERAL), "y is sparse"),
     "negative": (st.PoissonRegressor(), Y, "y holds .* at sample .*; counts and rates are 0 or more"),

@@ -75,7 +75,7 @@ WAITING = {"epoch": 5, "dropped": 0, "visits": [[0, 0, 0, 0, 0, 100], [1, 0, 1, 
         ({"series": {"objective": [5.0, 4.0, 3.0, 3.1, 3.2]}}, "rose in the last two epochs"),
         ({"series": {"objective": [5.0, 4.0, 3.0, 2.5, 2.0]}}, "still fell by 20.0%"),
         ({"series": {"test_rmse": [1.2, 1.0, 1.1, 1.15, 1.2]}}, "test rmse was best at epoch 2 (1) and is 1.2 now"),
-        ({"series": {"test_ndcg10": [0.1, 0.3, 0.29, 0.28, 0.2]}}, "test ndcg10 was best at epoch 2 (0.3)"),
+        ({"series": {"test_ndcg@10": [0.1, 0.3, 0.29, 0.28, 0.2]}}, "test ndcg@10 was best at epoch 2 (0.3)"),
         ({"lanes": WAITING}, "Workers waited 40% of epoch 5, worker 1 the most with 80%"),
         ({"lanes": WAITING}, "worker 0 had 67% more work"),
         ({"elapsed": 5.5, "saving": 2.0}, "Saving checkpoints took 36%"),
@@ -91,7 +91,7 @@ def test_a_rule_speaks(changes: dict[str, Any], said: str) -> None:
 def test_rules_need_something_to_go_by() -> None:
     few: dict[str, list[float]] = {name: [] for name in ("epoch", "seconds", "objective", "test_rmse")}
     assert findings(made(series=few, lanes=None, elapsed=None, status="running")) == []
-    higher = {"test_ndcg10": [0.1, 0.2, 0.3, 0.4, 0.5]}
+    higher = {"test_ndcg@10": [0.1, 0.2, 0.3, 0.4, 0.5]}
     assert findings(made(series=higher)) == []
     part = {"epoch": 5, "dropped": 9, "visits": WAITING["visits"]}
     assert findings(made(lanes=part)) == []  # shares of a part of an epoch would mislead

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pandas
 import pytest
 from scipy.sparse import csc_array, csr_array
 from sklearn.model_selection import KFold
@@ -73,6 +74,17 @@ def test_what_changes_a_number_changes_the_fingerprint() -> None:
     ]
     assert len({plan.fingerprint for plan in plans}) == len(plans)
     assert st.Lasso(0.1, n_jobs=2, verbose=1).plan(X, NUMBERS).fingerprint == plans[0].fingerprint
+
+
+def test_the_memory_layout_of_dense_data_does_not_change_the_fingerprint() -> None:
+    whole = np.rint(X) + 0.0  # no −0.0, which integers do not have
+    same = [np.asfortranarray(whole), pandas.DataFrame(whole), whole.astype(">f8"), whole.astype(np.int8)]
+    same += [np.repeat(whole, 2, axis=1)[:, ::2], whole.tolist()]
+    for model in (st.Lasso(0.1), st.LogisticRegression(l1_ratio=1.0), st.FactorizationMachine(2, max_iter=2)):
+        y = RNG.normal(size=len(X)) > 0
+        one = model.plan(whole, y).fingerprint
+        assert {model.plan(form, y).fingerprint for form in same} == {one}
+        assert model.plan(whole[::-1], y).fingerprint != one
 
 
 def test_a_warm_start_is_part_of_the_plan() -> None:

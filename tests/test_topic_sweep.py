@@ -118,6 +118,17 @@ def test_other_documents_and_measures_of_coherence(sweep: TopicSweep) -> None:
     assert "UMass" in found.note()
 
 
+def test_coherence_in_windows_of_texts() -> None:
+    rng = np.random.default_rng(0)
+    texts = [" ".join(rng.choice(["sun", "moon", "cat", "dog", "tea", "cup"], 130)) for _ in range(20)]
+    model = st.LatentDirichletAllocation(max_iter=3)
+    found = st.sweep_topics(
+        st.read_text(texts), [2], model=model, random_states=1, coherence="c_v", words=3, reference=texts
+    )
+    assert found.runs[0].coherence == pytest.approx(found.model(2).coherence(texts, 3, "c_v", window=110).mean())
+    assert "C_v" in found.note()
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [
@@ -127,7 +138,7 @@ def test_other_documents_and_measures_of_coherence(sweep: TopicSweep) -> None:
         ({"random_states": 0}, "random_states"),
         ({"random_states": [1, 1]}, "different ones"),
         ({"test": 1.0}, "test must be"),
-        ({"coherence": "c_v"}, "coherence must be"),
+        ({"coherence": "c_p"}, "coherence must be"),
         ({"model": st.LatentDirichletAllocation(memory="1GiB")}, "leave memory out"),
         ({"model": st.LatentDirichletAllocation(2, doc_topic_prior=[1, 2])}, "is an array"),
     ],

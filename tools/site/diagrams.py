@@ -43,7 +43,8 @@ def with_pictures(text: str) -> str:
         if not path.exists():
             return f"```text\n{found[1]}```\n"
         alternative = "Boxes and arrows, as the text around describes them"
-        return f":::{{container}} diagram\n![{alternative}](/images/diagrams/{path.name})\n:::\n"
+        box = '<div class="diagram" role="group" aria-label="Diagram" tabindex="0">'  # scrolls, by keys too
+        return f"{box}\n\n![{alternative}](/images/diagrams/{path.name})\n\n</div>\n"
 
     return _BLOCK.sub(replaced, text)
 

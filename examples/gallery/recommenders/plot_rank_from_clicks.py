@@ -46,12 +46,12 @@ models = {
 }
 for name, model in models.items():
     model.fit(train, validation=validation)
-    print(f"{name}: {model.n_iter_} epochs, NDCG@10 {model.history_[-1]['test_ndcg10']:.3f} on the validation part")
+    print(f"{name}: {model.n_iter_} epochs, NDCG@10 {model.history_[-1]['test_ndcg@10']:.3f} on the validation part")
 
 # %%
 figure, axes = plt.subplots()
 for name, model in models.items():
-    curve = [epoch["test_ndcg10"] for epoch in model.history_]
+    curve = [epoch["test_ndcg@10"] for epoch in model.history_]
     axes.plot(range(1, len(curve) + 1), curve, marker="o", label=name)
 axes.set_xlabel("epochs")
 axes.set_ylabel("NDCG@10 on the validation part")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 import shutil
 import sys
@@ -53,7 +52,7 @@ _NAMES = {
     "moved": "tokens moved",
     "log_likelihood": "log-likelihood",
     "held_perplexity": "held-out perplexity",
-    "test_ndcg10": "test NDCG@10",
+    "test_ndcg@10": "test NDCG@10",
     "train_r2": "train R²",
     "test_r2": "test R²",
     "train_log_loss": "train log loss",
@@ -63,7 +62,7 @@ _NAMES = {
 
 def metric_name(key: str) -> str:
     """
-    >>> metric_name("test_rmse"), metric_name("train_loss"), metric_name("log_likelihood"), metric_name("test_map20")
+    >>> metric_name("test_rmse"), metric_name("train_loss"), metric_name("log_likelihood"), metric_name("test_map@20")
     ('test RMSE', 'train loss', 'log-likelihood', 'test map@20')
     """
     if key in _NAMES:
@@ -71,9 +70,6 @@ def metric_name(key: str) -> str:
     part, _, name = key.partition("_")
     if not name:
         return key
-    ranked = re.fullmatch(r"([a-z_]+?)(\d+)", name)
-    if ranked is not None:
-        return f"{part} {ranked[1]}@{ranked[2]}"
     return f"{part} {name.upper() if name in {'rmse', 'mae'} else name}"
 
 

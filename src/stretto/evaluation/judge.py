@@ -82,7 +82,11 @@ def judge(
     if any(metric.name in ERRORS for metric in metrics) and (
         learned.problem.loss == "logistic" or learned.problem.implicit
     ):
-        raise DataError("evaluate: rmse and mae are errors of ratings, and this model predicts none; ask for a ranking")
+        why = "implicit=True" if learned.problem.implicit else 'loss="logistic"'
+        raise DataError(
+            f"evaluate: rmse and mae are errors of ratings, and this model predicts none ({why}); leave them out of "
+            "metrics=, and measure them by a call of their own, of the models that predict ratings"
+        )
     data = entries_of(X, y, "keep", named=has_ids(model))
     if not len(data):
         raise DataError("evaluate: there are no ratings to measure on")
@@ -104,7 +108,8 @@ def judge(
             counts.astype(np.float32),
             0.0,
         )
-    task = _Task(served, metrics, rules, information_of(counts, trained), learned.problem.biases or popular, crew)
+    task = _Task(served, metrics, rules, information_of(counts, trained), learned.problem.biases or popular, crew,
+                 TopNIndex.over(served.H, served.c, crew))  # fmt: skip
     if others:
         entries = None
         new = np.ones(len(data), bool)
@@ -143,6 +148,7 @@ class _Task:
     information: Floats
     biased: bool
     crew: Crew
+    search: TopNIndex  # over the items of `served`
 
     def add(self, judged: Judged, data: Aligned, model: PaddedFactors, seen: RatedItems) -> None:
         """Measure users with factors model.W, whose held-out ratings are `data`."""
@@ -160,15 +166,12 @@ class _Task:
         rows = np.flatnonzero(np.diff(relevant.indptr)).astype(np.int32)
         if not len(rows):
             return
-        search = TopNIndex.over(model.H, model.c, self.crew)
         deepest = max(metric.k for metric in self.metrics)
         left_out = seen if self.rules.filter_seen else None
         values = np.empty((len(rows), len(ranked)))
         for first in range(0, len(rows), _AT_ONCE):
             some = rows[first : first + _AT_ONCE]
-            lists = search.best(model.W, some, deepest, self.crew, seen=left_out)
-            if not self.biased:
-                factors.leave_blank(lists, model.W, some)
+            lists = self.search.best(model.W, some, deepest, self.crew, seen=left_out, blank=not self.biased)
             for k, items in judged.covered.items():
                 shown = lists[0][:, :k]
                 items[shown[shown >= 0]] = True

@@ -13,6 +13,7 @@ import numpy as np
 
 from stretto.atomic import replacing
 from stretto.errors import DataError, PlanError
+from stretto.runtime.files import array_file
 
 # Format, without its version → the class that reads it, and the commands that train and use such a model, if any.
 _KINDS = {
@@ -41,14 +42,13 @@ def plain(parameters: dict[str, Any]) -> dict[str, Any]:
 
 
 def write_model(path: str | Path, arrays: dict[str, Any], format_: str, about: dict[str, Any]) -> None:
-    """Write arrays and a description atomically to one file."""
-    from safetensors.numpy import save_file
-
+    """Write arrays and a description atomically to one file. Equal models give equal bytes."""
     target = Path(path)
     notes = {"format": format_, "model": json.dumps(about)}
     target.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(target) as fresh:
-        save_file(arrays, str(fresh), metadata=notes)
+    # Not by safetensors itself, which writes the notes in random order.
+    with replacing(target) as fresh, fresh.open("wb") as file:
+        array_file.write(file.write, arrays, notes)
 
 
 def read_model(

@@ -70,7 +70,7 @@ def convergence_svg(table: Mapping[str, ArrayLike], title: str = "") -> bytes:
 
 def _kind(name: str) -> str:
     """The label of a row: errors by their kind, other metrics by their name."""
-    plain = "NDCG@10" if name == "test_ndcg10" else name.replace("_", " ")
+    plain = "NDCG@10" if name == "test_ndcg@10" else name.replace("_", " ")
     return next((kind for kind, ending in _ERRORS.items() if name.endswith(ending)), plain)
 
 

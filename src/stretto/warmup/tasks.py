@@ -108,6 +108,7 @@ def _regressions() -> list[WarmupTask]:
 
 def _topic_models() -> list[WarmupTask]:
     made = [WarmupTask(f"topics, {name}", "topics", partial(_topics, **given)) for name, given in _TOPIC_MODELS.items()]
+    made.append(WarmupTask("topics, coherence of texts", "topics", _windows))
     return [*made, WarmupTask("topics, streamed", "topics", _stream_topics)]
 
 
@@ -328,6 +329,15 @@ def _topics(documents: int = 200, **parameters: Any) -> None:
     browse(model, as_corpus(data, seed=0))
     model.perplexity(data)
     model.merge_topics(1)
+
+
+def _windows() -> None:
+    """C_v coherence, whose windows slide over texts."""
+    from stretto.data.documents.read_text import read_text
+    from stretto.models.topics.estimator import LatentDirichletAllocation
+
+    texts = ["one two three four", "two three", "one four five"] * 5
+    LatentDirichletAllocation(2, max_iter=2, random_state=0).fit(read_text(texts)).coherence(texts, 3, "c_v")
 
 
 def _stream_topics() -> None:

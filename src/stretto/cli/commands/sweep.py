@@ -25,6 +25,7 @@ FILES = ("sweep.csv", "sweep.json", "sweep.png")
 class Coherence(StrEnum):
     npmi = "npmi"
     umass = "umass"
+    c_v = "c_v"
 
 
 def sweep(

@@ -229,6 +229,8 @@ def _from_sparse(X: Any, checked: bool) -> Design:
         found.append(f"{given.dtype} values turned into {dtype}")
     # First, because repeated entries are added up, and small integers would wrap around.
     X = X.astype(dtype, copy=False)
+    if (turned := _turned(X)) is not None:
+        return Design((n, p), *turned, note=", ".join(found))
     matrix = X.tocsc()
     if given.format == "csr" and checked and X.has_canonical_format:
         matrix.has_canonical_format = True  # SciPy would read all indices to find out
@@ -250,6 +252,19 @@ def _from_sparse(X: Any, checked: bool) -> Design:
     refuse_unbounded(values, lambda at: (int(indices[at]), int(np.searchsorted(indptr, at, side="right")) - 1))
     indptr, indices, values = for_kernels(indptr), for_kernels(indices), for_kernels(values)
     return Design((n, p), indptr=indptr, indices=indices, values=values, note=", ".join(found))
+
+
+def _turned(X: Any) -> tuple[None, NDArray[np.int64], Array, Array] | None:
+    """`dense`, `indptr`, `indices`, `values` of a design of CSR, by a compiled kernel; None if that does not suit X."""
+    suits = X.format == "csr" and X.nnz >= _LARGE and X.indices.dtype == np.int32 and X.has_canonical_format
+    if not suits or X.shape[0] >= _INT32:
+        return None
+    from stretto.kernels.core.transpose_sparse import by_columns  # here, not above: it imports Numba
+
+    rows = X.indptr.astype(np.int64, copy=False), X.indices, X.data
+    made = np.empty(X.shape[1] + 1, np.int64), np.empty(X.nnz, np.int32), np.empty(X.nnz, X.dtype)
+    zeros, squares = by_columns.exact(*map(for_kernels, rows), *made)
+    return None if zeros or not squares < LARGEST * LARGEST else (None, *made)
 
 
 def index_type(n: int) -> np.dtype[Any]:

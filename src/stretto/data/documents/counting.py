@@ -60,6 +60,19 @@ def count_known(tokens: Tokens, options: TextOptions, vocabulary: list[str]) -> 
     return _columns(X, column, len(vocabulary))
 
 
+def in_order(tokens: Tokens, options: TextOptions, vocabulary: list[str]) -> Tokens:
+    """The documents without stop words, in the numbers of a vocabulary; other words are -1 and keep their places."""
+    if options.ngram_range != (1, 1):
+        raise DataError(
+            f"windows need single words, and the words have ngram_range={options.ngram_range}; count whole documents, "
+            "with st.read_text(texts, like=model)"
+        )
+    tokens = _without(tokens, options.left_out)
+    place = {word: k for k, word in enumerate(vocabulary)}
+    to = np.fromiter((place.get(word, -1) for word in tokens.words), np.int32, len(tokens.words))
+    return Tokens(tokens.ptr, to[tokens.codes], vocabulary)
+
+
 @dataclass(frozen=True, eq=False)
 class Grams:
     """The sequences of words of documents, numbered: single words first, then pairs, and so on."""

@@ -9,12 +9,12 @@ from typing import Any
 
 from stretto.errors import DataError
 
-from .counting import count_known, count_words
+from .counting import count_known, count_words, in_order
 from .options import TOKEN_PATTERN, TextOptions
 from .skipped import Skipped
 from .sources import Document, TextSource, documents
 from .text_counts import TextCounts
-from .tokens import CHARACTERS, Tokenizer
+from .tokens import CHARACTERS, Tokenizer, Tokens
 
 SNIPPET = 80  # characters of a document that are kept to show it
 _AT_ONCE = 1024  # documents read together
@@ -125,6 +125,14 @@ def count_documents(
         counts = count_known(tokens, options, words)
     known = None if names[0] is None else [name or "" for name in names]
     return TextCounts(counts, words, known, options, snippets, source)
+
+
+def words_in_order(texts: Any, like: Any) -> Tokens:
+    """The words of a list of texts in their order, in the numbers of a model or of counts; -1: a word it lacks."""
+    options, words = words_of(like)
+    tokenizer = Tokenizer(options)
+    tokenizer.add(texts.to_list() if hasattr(texts, "to_list") else list(texts))
+    return in_order(tokenizer.finish(), options, words)
 
 
 def words_of(like: Any) -> tuple[TextOptions, list[str]]:

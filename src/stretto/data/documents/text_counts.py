@@ -62,6 +62,10 @@ class TextCounts:
         """Documents without a counted word."""
         return int((np.diff(self.counts.indptr) == 0).sum())
 
+    def to_csr(self) -> Any:
+        """The counts as a `scipy.sparse.csr_array` of float32 [documents, words]; nothing is copied."""
+        return self.counts
+
     def __repr__(self) -> str:
         D, V = self.shape
         return f"TextCounts({D:,} documents x {V:,} words, {self.n_tokens:,} tokens, {self.source})"

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 
-from stretto.checks import parse_bytes
+from stretto.checks import parse_bytes, whole
 from stretto.data.convert.roles import column_choice
 from stretto.data.parts.files import is_several
 from stretto.data.parts.gather import read_files
@@ -41,6 +42,7 @@ def read(
     ids: str = "auto",
     raw_ids: bool = False,
     zero_based: bool | None = None,
+    n_columns: int | None = None,
 ) -> Data:
     """Read ratings, features or documents from files.
 
@@ -75,6 +77,9 @@ def read(
         Integer ids are positions, counted from 0.
     zero_based : bool or None, default None
         Whether the indices of svmlight start at 0; None: they do if a 0 occurs.
+    n_columns : int or None, default None
+        Number of columns of svmlight or lda-c, which do not store it, so that a test set has those of its training
+        set. None: up to the last one that occurs.
 
     Returns
     -------
@@ -92,15 +97,29 @@ def read(
     """
     check_policy(duplicates)
     budget = None if memory is None else _budget(memory)
+    wide = None if n_columns is None else whole("n_columns", n_columns, least=1, who="read")
     if is_several(path):
-        return read_files(
+        several = read_files(
             path, duplicates, lambda source, need: None if budget is None else refuse_too_large(source, need, budget),
             format=format, on_error=on_error, sep=sep, columns=columns, user=user, item=item, rating=rating, ids=ids,
             raw_ids=raw_ids, zero_based=zero_based,
         )  # fmt: skip
+        return several if wide is None else _widened(several, wide)
     path = as_path(path)
     options = ReadOptions(format, sep, column_choice(columns, user, item, rating), ids, raw_ids, zero_based)
-    return read_file(path, options, duplicates, on_error, cache=cache, budget=budget)
+    found = read_file(path, options, duplicates, on_error, cache=cache, budget=budget)
+    return found if wide is None else _widened(found, wide)
+
+
+def _widened(data: Data, n_columns: int) -> Data:
+    """The data with so many columns."""
+    if data.col_ids is not None:
+        raise DataError(f"{data.source}: n_columns={n_columns}, but its columns have ids; leave n_columns out")
+    if n_columns < data.shape[1]:
+        raise DataError(
+            f"{data.source}: n_columns={n_columns}, but it has {data.shape[1]} columns; give at least as many"
+        )
+    return replace(data, shape=(data.shape[0], n_columns))
 
 
 def read_for_fit(path: str | os.PathLike[str], duplicates: str) -> Data:

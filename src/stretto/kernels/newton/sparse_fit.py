@@ -59,27 +59,6 @@ from .small_model import minimise
 _CANCELLED = 1e-12  # what subtracting the mean leaves of a column's square, as a share, if that is rounding error
 
 
-@kernel
-def by_columns(indptr, indices, values, start, row, value):
-    """The entries in the order of their columns: start [p + 1], row and value [entries]."""
-    for j in range(start.shape[0]):
-        start[j] = 0
-    for t in range(indices.shape[0]):
-        put(start, np.int64(get(indices, t)) + 1, get(start, np.int64(get(indices, t)) + 1) + 1)
-    for j in range(1, start.shape[0]):
-        start[j] += start[j - 1]
-    for i in range(indptr.shape[0] - 1):
-        for t in range(indptr[i], indptr[i + 1]):
-            j = np.int64(get(indices, t))
-            at = get(start, j)
-            put(row, at, i)
-            put(value, at, get(values, t))
-            put(start, j, at + 1)
-    for j in range(start.shape[0] - 1, 0, -1):
-        start[j] = start[j - 1]
-    start[0] = 0
-
-
 @inner(apart=True)
 def _spread(indptr, indices, values, start, row, value, coef, to):
     """to [n] = Xβ."""

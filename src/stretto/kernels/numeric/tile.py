@@ -13,6 +13,7 @@ them 16 at a time.
     outer_minus(…)                                the same, subtracted
     crossprod(A, P, first, last)                  upper triangle of A += P[first:last]ᵀ P[first:last]
     scores(S, bias, b, L, i, R, j, depth)         S[0:4, :] = bias[b] + L[i:i+depth, 0:4]ᵀ R[j:j+depth, 0:64]
+    row_scores(S, r, bias, b, L, i, R, j, depth)  row r of the same
     above(S, r, limit)                            64 bits: bit c is set where S[r, c] > limit
     lowest_bit(word)                              the position of the lowest set bit
 """
@@ -43,17 +44,19 @@ def _at_once(context):
     return VECTORS if "+avx512f" in context.codegen().magic_tuple()[2] else 1
 
 
-def _fill(context, builder, vectors, start, finish, left, left_step, right, right_step, count, *, negate=False):
+def _fill(
+    context, builder, vectors, start, finish, left, left_step, right, right_step, count, *, negate=False, rows=ROWS
+):
     """Emit a tile of `vectors` vectors: start(r, v) returns the initial sums, finish(r, v, sum) takes the results."""
-    group = _at_once(context)
+    group = _at_once(context) if rows > 1 else vectors
     for begin in range(0, vectors, group):
         here = range(begin, min(begin + group, vectors))
-        total = {(r, v): cgutils.alloca_once_value(builder, start(r, v)) for r in range(ROWS) for v in here}
+        total = {(r, v): cgutils.alloca_once_value(builder, start(r, v)) for r in range(rows) for v in here}
         with cgutils.for_range(builder, count, intp=_I64) as loop:
             line = builder.gep(right, [builder.mul(loop.index, right_step)])
             wide = {v: lanes.load(builder, line, _i64(lanes.LANES * v)) for v in here}
             at = builder.gep(left, [builder.mul(loop.index, left_step)])
-            for r in range(ROWS):
+            for r in range(rows):
                 scalar = builder.load(builder.gep(at, [_i64(r)]))
                 one = lanes.splat(builder, builder.fneg(scalar) if negate else scalar)
                 for v in here:
@@ -114,6 +117,28 @@ def crossprod(A, P, first, last):
             q += 16 * vectors
 
 
+def _scores(context, builder, signature, args, only=None):
+    """Emit the scores of four rows, or of the row `only`."""
+    S, bias, _, L, _, R, _, _ = signature
+    S_, bias_, b_, L_, l_, R_, r_, depth_ = args
+    target, step = lanes.row_pointer(context, builder, S, S_, _i64(0) if only is None else only)
+    first, _ = lanes.row_pointer(context, builder, bias, bias_, b_)
+    left, left_step = lanes.row_pointer(context, builder, L, L_, l_)
+    right, right_step = lanes.row_pointer(context, builder, R, R_, r_)
+    if only is not None:
+        left = builder.gep(left, [only])
+
+    def start(r, v):
+        return lanes.load(builder, first, _i64(lanes.LANES * v))
+
+    def finish(r, v, total):
+        lanes.store(builder, total, target, builder.add(builder.mul(step, _i64(r)), _i64(lanes.LANES * v)))
+
+    rows = ROWS if only is None else 1
+    _fill(context, builder, VECTORS, start, finish, left, left_step, right, right_step, depth_, rows=rows)
+    return context.get_dummy_value()
+
+
 @intrinsic
 def scores(typingctx, S, bias, b, L, left_at, R, right_at, depth):
     """S[0:4, 0:64] = bias[b, 0:64] + L[left_at:, 0:4]ᵀ R[right_at:, 0:64], `depth` rows of each."""
@@ -122,22 +147,23 @@ def scores(typingctx, S, bias, b, L, left_at, R, right_at, depth):
     n = types.int64
 
     def codegen(context, builder, signature, args):
-        S_, bias_, b_, L_, l_, R_, r_, depth_ = args
-        target, step = lanes.row_pointer(context, builder, S, S_, _i64(0))
-        first, _ = lanes.row_pointer(context, builder, bias, bias_, b_)
-        left, left_step = lanes.row_pointer(context, builder, L, L_, l_)
-        right, right_step = lanes.row_pointer(context, builder, R, R_, r_)
-
-        def start(r, v):
-            return lanes.load(builder, first, _i64(lanes.LANES * v))
-
-        def finish(r, v, total):
-            lanes.store(builder, total, target, builder.add(builder.mul(step, _i64(r)), _i64(lanes.LANES * v)))
-
-        _fill(context, builder, VECTORS, start, finish, left, left_step, right, right_step, depth_)
-        return context.get_dummy_value()
+        return _scores(context, builder, signature.args, args)
 
     return types.void(S, bias, n, L, n, R, n, n), codegen
+
+
+@intrinsic
+def row_scores(typingctx, S, r, bias, b, L, left_at, R, right_at, depth):
+    """S[r, 0:64] as `scores` computes it, to the bit."""
+    if not (lanes.is_rows(S) and lanes.is_rows(bias) and lanes.is_rows(L) and lanes.is_rows(R)):
+        return None
+    n = types.int64
+
+    def codegen(context, builder, signature, args):
+        kept = [k for k in range(len(args)) if k != 1]
+        return _scores(context, builder, [signature.args[k] for k in kept], [args[k] for k in kept], args[1])
+
+    return types.void(S, n, bias, n, L, n, R, n, n), codegen
 
 
 @intrinsic

@@ -31,7 +31,9 @@ def plan_words(model: MachineModel, fields: int, held: MachineInput | None) -> P
     else:
         penalty = f"l2_factors={float(model.l2_factors):g}"
     stop = " or no improvement on held-out samples" if model.early_stopping else ""
-    more = {} if held is None else {"validation": digest_of(matrix_of(held.given), held.y, held.given.weight)}
+    more: dict[str, Any] = {}
+    if held is not None:
+        more["validation"] = digest_of(matrix_of(held.given), held.y, held.given.weight, floats=True)
     return PlanText(
         type(model).__name__,
         f"Σ {loss} + penalties of the features of each sample ({penalty})",

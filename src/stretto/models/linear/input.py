@@ -195,6 +195,8 @@ def numbers(y: Any, *, owner: str) -> Floats:
         raise DataError(
             f"{owner}: y must hold a number for each sample ({error}); for labels, use LogisticRegression"
         ) from error
+    if target.ndim != 1:
+        raise DataError(f"{owner}: y has shape {target.shape}; give one number for each sample")
     if not np.einsum("i,i->", target, target) <= LARGEST and not np.abs(target).max(initial=0.0) <= LARGEST:
         at = int(np.argmin(np.abs(target) <= LARGEST))
         raise DataError(

@@ -88,7 +88,7 @@ def plan_linear(
     values = {name: _plain(value) for name, value in parameters.items()}
     values |= {"schedule": schedule, "seed": seed, "profile": model.profile, **words.more}
     content = X.digest if isinstance(X, DesignFiles) else X
-    values["data digest"] = digest_of(content, given.y, *_weights(given), threads=here(runtime).workers)
+    values["data digest"] = digest_of(content, given.y, *_weights(given), threads=here(runtime).workers, floats=True)
     if start is not None:
         values["start"] = digest_of(*start)
     sparse = is_sparse(X) or isinstance(X, DesignFiles)
@@ -138,7 +138,9 @@ def plan_path(
     values = {name: _plain(value) for name, value in parameters.items()} | {"profile": profile}
     if hashed:
         content = X.digest if isinstance(X, DesignFiles) else X
-        values["data digest"] = digest_of(content, given.y, *_weights(given), threads=here(runtime).workers)
+        values["data digest"] = digest_of(
+            content, given.y, *_weights(given), threads=here(runtime).workers, floats=True
+        )
     sparse = is_sparse(X) or isinstance(X, DesignFiles)
     stored = int(X.nnz) if sparse else int(X.size)
     return JobPlan(

@@ -16,6 +16,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
+from stretto.data.documents.read_text import is_texts, words_in_order
 from stretto.deprecation import deprecated_attribute, deprecated_parameter
 from stretto.errors import DataError
 from stretto.models import checks
@@ -24,6 +25,7 @@ from stretto.runtime.runtimes import Runtime
 
 from . import persistence
 from .analysis.exploring import TopicExploration
+from .coherence import WINDOW, WordSequences
 from .coherence import coherence as topic_coherence
 from .infer import Inferrer
 from .input import Corpus, as_corpus, names_its_words, split_tokens
@@ -304,23 +306,43 @@ class LatentDirichletAllocation(TopicExploration):
         # A topic may have fewer words.
         return [[names[w] if names is not None else str(w) for w, part in row if part > 0] for row in pairs]
 
-    def coherence(self, X: Any, n: int = 10, measure: str = "npmi") -> NDArray[np.float64]:
+    def coherence(
+        self, X: Any, n: int = 10, measure: str = "npmi", *, window: int | None = None
+    ) -> NDArray[np.float64]:
         """How well the n first words of each topic go together in documents [topics].
 
         Parameters
         ----------
-        X : sparse or dense matrix, DataFrame, Data or path
-            The documents.
+        X : sparse or dense matrix, DataFrame, Data, TextCounts, path, or list of str
+            The documents; texts if the model was fitted to text.
         n : int, default 10
             Words of a topic.
-        measure : {"npmi", "umass"}, default "npmi"
+        measure : {"npmi", "umass", "c_v"}, default "npmi"
             The measure; "npmi" is between -1 and 1.
+        window : int or None, default None
+            Words of the windows that take the place of documents, for texts. None: 110 for "c_v" of texts, and whole
+            documents otherwise, since counts have no order of words.
         """
         check_is_fitted(self)
         found, share = top_words(self.topics_.by_topic(), n)
         found = np.where(share > 0, found, -1)  # a topic may have fewer words
+        documents = self._windows(X, WINDOW if window is None and measure == "c_v" else window, asked=window)
         with self._place().open() as crew:
-            return topic_coherence(found, _csr(self._corpus(X)), measure=measure, crew=crew)
+            return topic_coherence(found, documents, measure=measure, crew=crew)
+
+    def _windows(self, X: Any, size: int | None, *, asked: int | None) -> Any:
+        """Windows of texts, or else the counts of documents."""
+        checks.of(self).optional("window", asked, least=2, whole=True)
+        texts = is_texts(X) and getattr(self, "text_options_", None) is not None
+        if asked is not None and not texts:
+            raise DataError(
+                "window= needs the order of words: give a list of texts to a model that was fitted to st.read_text(…), "
+                "or leave window out to count whole documents"
+            )
+        if size is None or not texts:
+            return _csr(self._corpus(X))
+        tokens = words_in_order(X, self)
+        return WordSequences(tokens.ptr, tokens.codes, self.n_features_in_, size)
 
     def similar_topics(self, n: int = 5) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
         """The n topics most similar to each: (numbers [topics, n], similarities in 0..1).

@@ -14,7 +14,7 @@ const lanes = new LaneChart(find("lanes-chart"), find("lanes-hover"));
 const grid = new GridChart(find("grid-chart"), find("grid-hover"));
 
 function words(name) {
-  return PLAIN[name] ?? name.replace(/_(rmse|mae)$/, (found) => found.toUpperCase()).replace(/_/g, " ").replace(/ndcg(\d+)/, "NDCG@$1");
+  return PLAIN[name] ?? name.replace(/_(rmse|mae)$/, (found) => found.toUpperCase()).replace(/_/g, " ").replace(/ndcg@(\d+)/, "NDCG@$1");
 }
 
 function table(heads, rows, numbers = []) {

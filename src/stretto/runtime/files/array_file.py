@@ -51,15 +51,26 @@ class DamagedFile(Exception):
     """The file does not match its header; for callers of this module only."""
 
 
-def write(sink: Callable[[memoryview], object], arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Send header and arrays to `sink`, chunk by chunk.
+def write(
+    sink: Callable[[memoryview], object], arrays: Mapping[str, NDArray[Any]], about: Mapping[str, str] | None = None
+) -> None:
+    """Send header and arrays to `sink`, chunk by chunk. The same arrays in any order give the same bytes.
 
     Wide types come first, so that every array starts at a multiple of its item size and the file can be mapped into
     memory.
+
+    Parameters
+    ----------
+    sink : function(memoryview)
+        Called with every byte.
+    arrays : mapping of str to array
+        The arrays.
+    about : mapping of str to str or None, default None
+        Texts for the metadata of the file, under names that no array has.
     """
     ordered = sorted(arrays, key=lambda name: (-_plain(arrays[name].dtype)[1].itemsize, name))
     header: dict[str, object] = {}
-    notes: dict[str, str] = {}
+    notes: dict[str, str] = dict(about or {})
     place = 0
     for name in ordered:
         if name == _NOTES:
@@ -74,7 +85,7 @@ def write(sink: Callable[[memoryview], object], arrays: Mapping[str, NDArray[Any
         header[name] = {"dtype": code, "shape": shape, "data_offsets": [place, end]}
         place = end
     if notes:
-        header[_NOTES] = notes
+        header[_NOTES] = dict(sorted(notes.items()))
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     sink(memoryview(len(text).to_bytes(8, "little") + text))

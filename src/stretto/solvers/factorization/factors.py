@@ -32,7 +32,9 @@ from .rated_items import RatedItems, new_array
 Floats = NDArray[np.float32]
 _NONE = np.zeros(0, np.float32)
 _PARTS, _LEAST = 64, 4096
-_ROWS_AT_ONCE = 64
+_ROWS_AT_ONCE, _MOST_AT_ONCE = 64, 256
+# From here on a search has bounds: rows, items and width, and the share of the width that a bound needs.
+_BOUNDED_ROWS, _BOUNDED_ITEMS, _BOUNDED_WIDTH, _BOUND_SHARE = 2048, 4096, 32, 4
 _LARGE = 1e30  # standard deviation of ratings from which on biases may overflow
 
 
@@ -128,23 +130,74 @@ def run(crew: Crew, step: BlockStep) -> BlockStep:
 
 
 @dataclass(frozen=True, eq=False)
-class TopNIndex:
-    """Column factors, stored for the search of the best n."""
+class BoundedItems:
+    """Column factors, the longest first, and upper bounds of their scores."""
 
     panels: Floats
     bias: Floats
+    heads: Floats
+    basis: Floats
+    reach: np.float32
+    order: NDArray[np.int32]
+
+    @classmethod
+    def over(cls, H: Floats, c: Floats, crew: Crew) -> BoundedItems | None:
+        """The bounds of H [n, padded] and the column biases c; None where squares might overflow or vanish."""
+        largest = max(float(np.abs(H).max()), float(np.abs(c).max(initial=0.0)))
+        if not 1e-15 < largest < 1e15:
+            return None
+        heads, basis = topn.bounds_of(H, H.shape[1] // _BOUND_SHARE)
+        length = np.sqrt(np.einsum("ik,ik->i", heads, heads))
+        order = np.argsort(-length, kind="stable").astype(np.int32)
+        panels, bias = _packed(H[order], c[order] if len(c) else c, crew)
+        rounding = max(1.0, H.shape[1] / 64) ** 1.5
+        reach = np.float32(1.01 * rounding * max(float(length.max()), largest))
+        return cls(panels, bias, _packed(heads[order], _NONE, crew)[0], basis, reach, order)
+
+
+def _packed(H: Floats, c: Floats, crew: Crew) -> tuple[Floats, Floats]:
+    """Panels of H [n, width] and of the biases c [n] (or length 0)."""
+    panels, bias = topn.panels_for(*H.shape)
+    bounds = parts(len(bias), _PARTS, 16)
+    order = independent(len(bounds) - 1)
+    run(crew, make_step("pack", topn.pack_worker, order, np.diff(bounds), bounds, H, c, panels, bias))
+    return panels, bias
+
+
+@dataclass(frozen=True, eq=False)
+class TopNIndex:
+    """Column factors, stored for the search of the best n."""
+
+    H: Floats  # [items, padded]
+    c: Floats  # [items] or [0]
     items: int
 
     @classmethod
     def over(cls, H: Floats, c: Floats, crew: Crew) -> TopNIndex:
-        """Lay out H [n, padded] and the column biases c [n] (or length 0)."""
-        panels, bias = topn.panels_for(len(H), H.shape[1])
-        bounds = parts(len(bias), _PARTS, 16)
-        step = make_step(
-            "pack", topn.pack_worker, independent(len(bounds) - 1), np.diff(bounds), bounds, H, c, panels, bias
-        )
-        run(crew, step)
-        return cls(panels, bias, len(H))
+        """An index of H [n, padded] and the column biases c [n] (or length 0)."""
+        found = cls(H, c, len(H))
+        if len(H) < _BOUNDED_ITEMS or H.shape[1] < _BOUNDED_WIDTH:
+            found.packed(crew)
+        return found
+
+    def packed(self, crew: Crew) -> tuple[Floats, Floats]:
+        """Panels and biases of the kernel; a large index makes them for the first search without bounds."""
+        if "_packed" not in self.__dict__:
+            self.__dict__["_packed"] = _packed(self.H, self.c, crew)
+        found: tuple[Floats, Floats] = self.__dict__["_packed"]
+        return found
+
+    def bounded(self, rows: int, crew: Crew) -> BoundedItems | None:
+        """Upper bounds of scores for the kernel, if a search for so many rows is worth the work of making them.
+
+        They are made once. They decide which scores are computed, and never change one.
+        """
+        if "_bounded" not in self.__dict__:
+            if rows < _BOUNDED_ROWS or self.items < _BOUNDED_ITEMS or self.H.shape[1] < _BOUNDED_WIDTH:
+                return None
+            self.__dict__["_bounded"] = BoundedItems.over(self.H, self.c, crew)
+        found: BoundedItems | None = self.__dict__["_bounded"]
+        return found
 
     def best(
         self,
@@ -156,29 +209,35 @@ class TopNIndex:
         base: Floats = _NONE,
         seen: RatedItems | None = None,
         allowed: NDArray[np.bool_] | None = None,
+        blank: bool = False,
     ) -> tuple[NDArray[np.int32], Floats]:
         """(ids, scores) [len(rows), n] of the best columns for rows of W; −1 and −inf where there are fewer.
 
         n : at least 1; limited to the number of columns
+        blank : rows without factors get nothing: every item would have the score 0
         """
         n = min(int(n), self.items)
         need = len(rows) * n * (np.dtype(np.int32).itemsize + np.dtype(np.float32).itemsize)
         refuse_if_over(need, available_memory(), "ask for fewer items, or for some rows at a time")
-        ids, scores = np.empty((len(rows), n), np.int32), np.empty((len(rows), n), np.float32)
+        ids, scores = np.full((len(rows), n), -1, np.int32), np.full((len(rows), n), -np.inf, np.float32)
+        if blank and not (some := W[rows].any(axis=1)).all():
+            ids[some], scores[some] = self.best(W, rows[some], n, crew, base=base, seen=seen, allowed=allowed)
+            return ids, scores
         # Blocks of this many rows share each panel while it is in cache.
-        bounds = np.append(np.arange(0, len(rows), _ROWS_AT_ONCE), len(rows)).astype(np.int64)
+        at_once = min(_MOST_AT_ONCE, max(1, len(rows) >> 11) * _ROWS_AT_ONCE)
+        bounds = np.append(np.arange(0, len(rows), at_once), len(rows)).astype(np.int64)
         seen = seen or _NOTHING
+        shown: tuple[Any, ...]
+        if (found := self.bounded(len(rows), crew)) is None:
+            shown = *self.packed(crew), *topn.NO_BOUNDS
+        else:
+            shown = found.panels, found.bias, found.heads, found.basis, found.reach, found.order
+            allowed = None if allowed is None else allowed[found.order]
         words = topn.allowed_words(self.items, allowed)
-        args = (bounds, rows, W, base, self.panels, self.bias, words, seen.indptr, seen.indices, ids, scores)
+        args = (bounds, rows, W, base, *shown, words, seen.indptr, seen.indices, ids, scores)
         order = independent(len(bounds) - 1)
         run(crew, make_step("recommend", topn.recommend_worker, order, np.diff(bounds), *args))
         return ids, scores
-
-
-def leave_blank(found: tuple[NDArray[np.int32], Floats], W: Floats, rows: NDArray[Any]) -> None:
-    """Return no items (−1 and −inf) for rows without factors: every item would have the score 0."""
-    blank = ~W[rows].any(axis=1)
-    found[0][blank], found[1][blank] = -1, -np.inf
 
 
 def similar(
@@ -198,11 +257,9 @@ def similar(
         order = independent(len(bounds) - 1)
         run(crew, make_step("normalise", topn.normalise_worker, order, np.diff(bounds), bounds, H, unit))
     itself = RatedItems(np.arange(len(H) + 1, dtype=np.int64), np.arange(len(H), dtype=np.int32))
-    found = TopNIndex.over(unit, _NONE, crew).best(
-        unit, cols, n, crew, seen=itself, allowed=np.asarray(factors.any(axis=1))
+    return TopNIndex.over(unit, _NONE, crew).best(
+        unit, cols, n, crew, seen=itself, allowed=np.asarray(factors.any(axis=1)), blank=True
     )
-    leave_blank(found, unit, cols)
-    return found
 
 
 def names(found: NDArray[np.int32], ids: IdMap | None) -> NDArray[Any]:

@@ -18,12 +18,12 @@ from stretto.errors import DataError
 from stretto.runtime.blocks.crew import Crew
 from stretto.runtime.blocks.source import EntryArrays
 
-from .factors import TopNIndex, leave_blank
+from .factors import TopNIndex
 from .problem import Factors
 from .rated_items import RatedItems
 
 PLACES = 10
-METRIC = f"test_ndcg{PLACES}"
+METRIC = f"test_ndcg@{PLACES}"
 # Rows measured after each epoch; more would hardly change the mean.
 _ROWS = 10_000
 
@@ -88,8 +88,7 @@ class Ranking:
         """NDCG@10 of rows with factors W [m, padded]."""
         mine = np.ascontiguousarray(W[self.rows])
         every = np.arange(len(mine), dtype=np.int32)
-        found = search.best(mine, every, PLACES, crew, seen=self.left_out)
-        leave_blank(found, mine, every)
+        found = search.best(mine, every, PLACES, crew, seen=self.left_out, blank=True)
         return ndcg(found[0], self.relevant)
 
 

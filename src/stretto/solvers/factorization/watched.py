@@ -15,7 +15,7 @@ from stretto.metrics.names import RANKED, Metric, parse
 from stretto.runtime.blocks.crew import Crew
 from stretto.runtime.blocks.source import EntryArrays
 
-from .factors import TopNIndex, leave_blank
+from .factors import TopNIndex
 from .ndcg import METRIC, HeldRanking
 from .problem import Factors
 from .rated_items import RatedItems
@@ -46,9 +46,9 @@ def key_of(metric: Metric) -> str:
     """Name of the metric in `history_` and in run records.
 
     >>> key_of(parse("ndcg@10"))
-    'test_ndcg10'
+    'test_ndcg@10'
     """
-    return f"test_{metric.name}{metric.k}"
+    return f"test_{metric}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,9 +100,7 @@ class WatchedRanking:
         search = TopNIndex.over(factors.H.array[self.cols.place], c[self.cols.place] if len(c) else c, crew)
         own = self._of_users(self.seen)
         every = np.arange(len(W), dtype=np.int32)
-        lists = search.best(W, every, self.metric.k, crew, seen=own)
-        if not self.biased:
-            leave_blank(lists, W, every)
+        lists = search.best(W, every, self.metric.k, crew, seen=own, blank=not self.biased)
         values = measure(
             lists[0], self.relevant, [self.metric], crew, items=len(self.cols), rows=self.users, seen=self.seen
         )

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.checks import choice, of
+from stretto.data.convert.sparse_structure import is_sparse
 from stretto.errors import DataError
 
 from .frames import frame_kind, list_frame
@@ -135,7 +136,7 @@ class FactorServing:
         self._require_fitted()
         from stretto.models.factorization.new_rows import new_rows
 
-        if isinstance(X, Mapping):
+        if isinstance(X, Mapping) and not is_sparse(X):  # SciPy's DOK format is a mapping of places to values
             from .new_ratings import from_mapping
 
             X = from_mapping(X, "fold_in")

@@ -51,14 +51,8 @@ def best_items(
     """
     base = model.b + np.float32(model.mean)
     if not chosen.by_row or not len(rows):
-        found = index.best(model.W, rows, n, crew, base=base, seen=seen, allowed=chosen.allowed)
-    else:
-        found = _row_by_row(model, index, rows, n, crew, base, seen, chosen)
-    if not biased:
-        from stretto.solvers.factorization.factors import leave_blank
-
-        leave_blank(found, model.W, rows)
-    return found
+        return index.best(model.W, rows, n, crew, base=base, seen=seen, allowed=chosen.allowed, blank=not biased)
+    return _row_by_row(model, index, rows, n, crew, base, seen, chosen, blank=not biased)
 
 
 def _row_by_row(
@@ -70,11 +64,17 @@ def _row_by_row(
     base: NDArray[np.float32],
     seen: RatedItems | None,
     chosen: ItemFilter,
+    *,
+    blank: bool,
 ) -> Lists:
     """The search where single rows have lists, which are merged with what they have seen."""
     made: list[Any] = []
     for first in range(0, len(rows), chosen.rows_at_once):
         some = rows[first : first + chosen.rows_at_once]
         hidden, places = chosen.hidden(some, seen), np.arange(len(some), dtype=np.int32)
-        made.append(index.best(model.W[some], places, n, crew, base=base[some], seen=hidden, allowed=chosen.allowed))
+        made.append(
+            index.best(
+                model.W[some], places, n, crew, base=base[some], seen=hidden, allowed=chosen.allowed, blank=blank
+            )
+        )
     return np.concatenate([found for found, _ in made]), np.concatenate([scores for _, scores in made])

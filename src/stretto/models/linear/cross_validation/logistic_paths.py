@@ -42,6 +42,8 @@ class Samples:
         X = np.ascontiguousarray(X)
         if X.dtype.kind == "f":
             refuse_unbounded(X.ravel(), lambda at: divmod(at, X.shape[1]))
+        if X.dtype.kind == "f" and X.dtype != np.float32:  # longdouble too is read as float64
+            X = X.astype(np.float64, copy=False)
         return Samples(X, which, weight)
 
     def take(self, rows: Ints, owner: str) -> Samples:

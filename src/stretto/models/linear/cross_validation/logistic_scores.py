@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from stretto.errors import DataError, PlanError
 from stretto.models import checks
 from stretto.models.sklearn_base import ConvergenceWarning
 
@@ -30,9 +32,9 @@ class Fold(NamedTuple):
 
 
 def scorer_of(model: Any) -> Any:
-    """scikit-learn's scorer for `scoring`; PlanError for an unknown one."""
+    """scikit-learn's scorer for `scoring`; PlanError for an unknown one, or a callable that is no scorer."""
     scoring = model.scoring
-    if callable(scoring):
+    if callable(scoring) and _takes_samples(scoring):
         return scoring
     from sklearn.metrics import get_scorer  # imports all of scikit-learn's metrics
 
@@ -41,8 +43,41 @@ def scorer_of(model: Any) -> Any:
             return get_scorer("accuracy" if scoring is None else scoring)
         except ValueError:
             pass
-    must = "a name of sklearn.metrics.get_scorer_names(), a scorer, or None for accuracy"
+    must = (
+        "a name of sklearn.metrics.get_scorer_names(), a scorer, or None for accuracy; a scorer is a function "
+        "f(estimator, X, y) -> float, as sklearn.metrics.make_scorer(metric) makes of a metric"
+    )
     raise checks.wrong(type(model).__name__, "scoring", must, scoring)
+
+
+def _takes_samples(scorer: Any) -> bool:
+    """Whether a callable can be called as scorer(estimator, X, y); a class makes objects and gives no score."""
+    if isinstance(scorer, type):
+        return False
+    try:
+        inspect.signature(scorer).bind(None, None, None)
+    except TypeError:
+        return False
+    except ValueError:  # some built-in functions have no signature
+        return True
+    return True
+
+
+def _number(score: Any, model: Any) -> float:
+    """A score of a fold as a number; NaN could not be compared with others."""
+    owner, scoring = type(model).__name__, checks.shown(model.scoring)
+    try:
+        number = float(score)
+    except (TypeError, ValueError) as error:
+        raise PlanError(
+            f"{owner}: scoring={scoring} returned {checks.shown(score)}; a scorer returns one number, larger for better"
+        ) from error
+    if np.isnan(number):
+        raise DataError(
+            f"{owner}: scoring={scoring} is NaN on the held-out samples of a fold, so that no C is the best; use fewer "
+            "folds, so that each holds samples of every class, or another score"
+        )
+    return number
 
 
 @dataclass
@@ -106,7 +141,7 @@ class FoldScores:
         for coef, intercept in zip(path.coefs, path.intercepts, strict=True):
             single = self.model._single(1.0, 0.0)
             single.coef_, single.intercept_ = coef, intercept
-            found.append(float(scorer(single, held.X, labels, **weights)))
+            found.append(_number(scorer(single, held.X, labels, **weights), self.model))
         return np.array(found)
 
     def stacked(self) -> tuple[Floats, Floats, Ints]:

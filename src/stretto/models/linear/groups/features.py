@@ -79,8 +79,9 @@ def _factors(weights: Any, count: int, owner: str) -> NDArray[np.float64]:
     if weights is None:
         return np.ones(count)
     try:
-        factor = np.array(weights, np.float64)
-    except (TypeError, ValueError) as error:
+        with np.errstate(over="ignore"):  # refused below
+            factor = np.array(weights, np.float64)
+    except (TypeError, ValueError, OverflowError) as error:
         raise DataError(f"{owner}: weights={checks.shown(weights)} are no numbers ({error})") from error
     if factor.shape != (count,):
         raise DataError(f"{owner}: weights has shape {factor.shape}; there are {count:,} groups")

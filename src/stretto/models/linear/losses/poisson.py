@@ -13,13 +13,14 @@ from numpy.typing import NDArray
 
 from stretto.errors import DataError
 from stretto.models import checks
-from stretto.models.sklearn_base import check_sample_weight
 from stretto.runtime.runtimes import Runtime
 from stretto.solvers.linear.regression import PenaltySolver, RegressionProblem
 
-from ..input import LinearInput, curved, curved_gap, numbers, read, taken
+from ..input import LinearInput, curved, curved_gap, numbers, read, taken, weights
 from ..plan import WORKING_SETS
 from ..regressor import UNPENALISED_LOSS, PenalisedRegressor, penalty_text
+
+Floats = NDArray[np.float64]
 
 
 class PoissonRegressor(PenalisedRegressor):
@@ -124,8 +125,19 @@ class PoissonRegressor(PenalisedRegressor):
         X : array or sparse matrix [n, p] or DataFrame
             Samples × features.
         """
-        with np.errstate(over="ignore"):  # infinity is the honest answer
-            return np.asarray(np.exp(self._linear(X)))
+        return self._expected(self._linear(X))
+
+    def _expected(self, z: NDArray[Any]) -> NDArray[Any]:
+        """exp(z) [n]; DataError where it overflows."""
+        with np.errstate(over="ignore"):
+            found = np.asarray(np.exp(z))
+        if not np.all(np.isfinite(found)):
+            at = int(np.argmax(z))
+            raise DataError(
+                f"{type(self).__name__}: the expected count of sample {at} is exp({z[at]:.6g}), too large for a "
+                "number; its features are far outside of those of fit, or not scaled like them"
+            )
+        return found
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """D²: the share of the deviance that the model explains, at most 1; 0 for the mean of y.
@@ -139,12 +151,21 @@ class PoissonRegressor(PenalisedRegressor):
         sample_weight : array [n] or None, default None
             Weights of the samples.
         """
-        owner = type(self).__name__
-        found = self.predict(X)
+        owner, z = type(self).__name__, self._linear(X)
+        found = self._expected(z)
         target = _counts(numbers(checks.plain(y, owner=owner, name="y"), owner=owner), owner)
-        weight = check_sample_weight(sample_weight, found, dtype=np.float64)
-        mean = np.full(len(target), np.average(target, weights=weight))
-        return 1.0 - _deviance(target, found, weight) / _deviance(target, mean, weight)
+        if len(target) != len(z):
+            raise DataError(
+                f"{owner}.score: X has {len(z):,} samples and y has {len(target):,}; give one count for each sample"
+            )
+        weight = weights(sample_weight, found, owner=owner)
+        mean = float(np.average(target, weights=weight))
+        left = _deviance(target, found, z, weight)
+        counted = target[weight > 0.0]
+        if counted.min() == counted.max():  # nothing to explain: 1 for a perfect model, else 0, as in scikit-learn
+            return float(left <= 0.0)
+        base = np.full(len(target), mean)
+        return 1.0 - left / _deviance(target, base, np.log(base), weight)
 
     def _taken(self, X: Any, y: Any, sample_weight: Any) -> LinearInput:
         return self._checked(taken(self, X, y, sample_weight, numeric=True))
@@ -177,7 +198,7 @@ class PoissonRegressor(PenalisedRegressor):
         return tags
 
 
-def _counts(y: NDArray[np.float64], owner: str) -> NDArray[np.float64]:
+def _counts(y: Floats, owner: str) -> Floats:
     """y; DataError where it is negative."""
     if y.min(initial=0.0) < 0.0:
         at = int(np.argmin(y))
@@ -185,9 +206,7 @@ def _counts(y: NDArray[np.float64], owner: str) -> NDArray[np.float64]:
     return y
 
 
-def _deviance(y: NDArray[np.float64], mean: NDArray[np.float64], weight: NDArray[np.float64]) -> float:
-    """Half of the deviance, summed."""
-    some = y > 0.0
-    with np.errstate(divide="ignore", invalid="ignore"):
-        each = mean - y + np.where(some, y * np.log(np.where(some, y, 1.0) / mean), 0.0)
+def _deviance(y: Floats, mean: Floats, z: Floats, weight: Floats) -> float:
+    """Half of the deviance, summed. z: the logarithm of mean, finite where mean underflows"""
+    each = mean - y + y * (np.log(np.where(y > 0.0, y, 1.0)) - z)
     return float(np.sum(weight * each))

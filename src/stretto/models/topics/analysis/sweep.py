@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.checks import whole
+from stretto.data.documents.text_counts import TextCounts
 from stretto.errors import DataError, PlanError
 from stretto.models import checks
 from stretto.models.sklearn_base import clone
@@ -54,7 +55,7 @@ def sweep_topics(
 
     Parameters
     ----------
-    X : sparse or dense matrix, DataFrame, Data or path
+    X : sparse or dense matrix, DataFrame, Data, TextCounts or path
         Counts, documents × words.
     n_components : sequence of int, default (10, 20, 50, 100)
         Numbers of topics.
@@ -64,12 +65,13 @@ def sweep_topics(
         Seeds of the fits, or how many: 0, 1, 2, … With one seed there is no stability.
     test : float, default 0.1
         Share of the documents held out.
-    coherence : {"npmi", "umass"}, default "npmi"
-        Measure of coherence.
+    coherence : {"npmi", "umass", "c_v"}, default "npmi"
+        Measure of coherence; of counts, documents take the place of the windows of "c_v".
     words : int, default 10
         Words of a topic whose coherence is measured.
     reference : documents or None, default None
-        Documents in which coherence is measured, in the same words as X. None: those learned from.
+        Documents in which coherence is measured, in the same words as X; a list of texts if X is TextCounts. None:
+        those learned from.
     vocabulary : sequence of str, path or None, default None
         The words, or a file with one word a line.
     seed : int, default 0
@@ -100,6 +102,7 @@ def sweep_topics(
     corpus = as_corpus(X, strict=made.strict, seed=int(seed), vocabulary=vocabulary)
     train, held = split_documents(corpus, float(test), int(seed))
     seen, rest = split_tokens(held, 0.5, int(seed))
+    options = X.options.plain() if isinstance(X, TextCounts) else None
     beside = train.data if reference is None else reference
     runs: list[SweepRun] = []
     topics: list[SweptTopic] = []
@@ -113,6 +116,7 @@ def sweep_topics(
                 began = time.perf_counter()
                 fitted = clone(made).set_params(n_components=K, random_state=draw)
                 fitted.fit(train.data, vocabulary=train.vocabulary)
+                fitted.text_options_ = options
                 seconds = time.perf_counter() - began
                 likelihood = -math.log(fitted.perplexity(seen.data, rest.data))
                 scores.append(fitted.coherence(beside, words, coherence))

@@ -286,7 +286,7 @@ class TopicSweep:
         return html_table(*self.cells(), self.note())
 
 
-_MEASURES = {"npmi": "NPMI", "umass": "UMass"}
+_MEASURES = {"npmi": "NPMI", "umass": "UMass", "c_v": "C_v"}
 
 
 def _row(K: int, runs: Sequence[SweepRun]) -> SweepRow:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from stretto.data.design.design import Design
 from stretto.data.design.row_design import RowDesign
+from stretto.kernels.core.transpose_sparse import by_columns
 from stretto.kernels.linear.column_statistics import clear_constant
 from stretto.kernels.newton import logistic_fit, logistic_step, smooth_fit, sparse_fit
 from stretto.kernels.newton.block_products import ROWS
@@ -119,7 +120,7 @@ class SparseRows:
         size = len(indices) if short else 0
         columns = np.empty((p + 1) * short, np.int64), np.empty(size, np.int32), np.empty(size, values.dtype)
         if short:
-            sparse_fit.by_columns(*given.rows, *columns)
+            by_columns(*given.rows, *columns)
         self._data = (*given.rows, *columns, problem.y, problem.weight)
         self._intercept = problem.intercept
         self.shift, self.norm, self._mean = np.zeros(p), np.empty(p), np.empty(p)

@@ -213,7 +213,10 @@ class GroupSolver:
         """The groups to solve for next: those that are not zero, and those nearest to moving."""
         if not (penalty.group_l1.any() or penalty.l1):
             return np.flatnonzero(pool)
-        distance = (penalty.group_l1 - norm) / self.setting.length
+        length = self.setting.length
+        with np.errstate(over="ignore"):  # too far to enter
+            # A length is 0 where squares of tiny values are.
+            distance = (penalty.group_l1 - norm) / np.where(length > 0.0, length, 1.0)
         distance[~pool] = np.inf
         sparse = self.problem.design.sparse
         return self.spec.choose(self._support(point), distance, self._samples, sparse=sparse)
@@ -227,8 +230,9 @@ class GroupSolver:
             return 0.9 * float(np.sqrt(2.0 * penalty.l2 * gap / max(1, len(norm))))
         size = penalty.value(point.W, self.setting.groups.bounds)
         final = permitted(max(size, left), gap)
-        beyond = float(np.max(np.where(pool, (norm - penalty.group_l1) / penalty.unit, 0.0), initial=0.0))
-        return final if left <= 100.0 * gap else max(final, _OUTSIDE * beyond)
+        with np.errstate(over="ignore"):  # a tiny penalty; the tolerance must be finite
+            beyond = float(np.max(np.where(pool, (norm - penalty.group_l1) / penalty.unit, 0.0), initial=0.0))
+        return final if left <= 100.0 * gap else max(final, _OUTSIDE * min(beyond, float(np.finfo(np.float64).max)))
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Everything that decides later rounds of the running fit."""
