@@ -360,7 +360,7 @@ class FactorServing:
                     "of the user, ratings={item: rating}, or save it with model.save(path, ratings=True)"
                 )
             return found
-        if not isinstance(ratings, Mapping):
+        if not isinstance(ratings, Mapping) or is_sparse(ratings):
             raise DataError(
                 f"explain_recommendation: ratings is a mapping {{item: rating}}, got {type(ratings).__name__}"
             )
