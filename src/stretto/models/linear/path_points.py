@@ -187,7 +187,7 @@ class _Points:
     def add(self, fit: Fit, samples: int) -> None:
         """Add the solution of the next point."""
         k = self.done
-        self.rows.append(fit.coef.nonzero()[0])
+        self.rows.append(np.flatnonzero(fit.coef != 0.0))  # faster than of floats
         self.values.append(fit.coef[self.rows[-1]])
         self.gaps[k], self.intercepts[k], self.rounds[k] = fit.gap / samples, fit.intercept, fit.rounds
         self.unfinished += not fit.converged

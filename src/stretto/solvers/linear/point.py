@@ -42,7 +42,7 @@ class LinearPoint:
 
     @property
     def support(self) -> Ints:
-        return np.flatnonzero(self.coef).astype(np.int64)
+        return np.flatnonzero(self.coef != 0.0).astype(np.int64)
 
     def copy(self) -> LinearPoint:
         """Copy the point, so that changes to the copy leave this one as it is."""
