@@ -5,13 +5,14 @@ loosest of its tolerances (in brackets) whose objective is at most 1e-4 above th
 our fit at a duality gap of 1e-7 or a peer's where that is smaller; one function computes the objective of all. Fits at
 that tolerance are then timed in turn in one process: medians of three to fifteen, or one fit above 2 s. A peer's search
 for its tolerance ends at the limit of the run, or after ten times our time, and 0.3 s at least; our own search has
-twenty times the limit; where none has reached the objective by then, the ratio is a bound (>). With several threads a
-peer that took four times our time with one is left out, unless it was the fastest. Loading is excluded, compiling too;
-our set-up is included. Lasso and elastic net get X by columns (CSC or Fortran order), our logistic regression by rows
-(CSR or C order), peers the order they prefer. `quality` is our objective above the smallest one. Memory is the growth
-of the process's peak during a fit in MiB, ours and then the fastest peer's, at one thread. λ is λ_max / 10 and / 100,
-for L2 that of the L1 problem with the same data; a path has 100 penalties from λ_max to λ_max / 100, each of which must
-reach its objective. With `--jobs N`, N processes run at a time, each on cores of its own.
+twenty times the limit; where none has reached the objective by then, the ratio is a bound (>), or not known if peers
+had less time than we took. With several threads a peer that took four times our time with one is left out, unless it
+was the fastest. Loading is excluded, compiling too; our set-up is included. Lasso and elastic net get X by columns (CSC
+or Fortran order), our logistic regression by rows (CSR or C order), peers the order they prefer. `quality` is our
+objective above the smallest one. Memory is the growth of the process's peak during a fit in MiB, ours and then the
+fastest peer's, at one thread. λ is λ_max / 10 and / 100, for L2 that of the L1 problem with the same data; a path has
+100 penalties from λ_max to λ_max / 100, each of which must reach its objective. With `--jobs N`, N processes run at a
+time, each on cores of its own.
 Rows are kept in `scoreboard.json`: a run replaces the rows it measures and leaves the others, each with its date.
 """
 
@@ -56,7 +57,8 @@ def _shown(finish: Finish) -> str:
 def cells(row: Row) -> list[str]:
     """The row as the table shows it."""
     ratio, ours = row.ratio, row.finishes[OURS]
-    shown = "no program" if ratio is None else f"{ratio:.2f}" if ratio >= 1.0 else f"**▼ {ratio:.2f}**"
+    unknown = "no program" if ours.setting is None else "not known"
+    shown = unknown if ratio is None else f"{ratio:.2f}" if ratio >= 1.0 else f"**▼ {ratio:.2f}**"
     shown = f"> {shown}" if row.bound and ratio is not None else shown
     others = ", ".join(f"{title} {_shown(one)}" for title, one in row.finishes.items() if title != OURS)
     quality = f"{max(0.0, ours.objective / row.least - 1):.0e}"

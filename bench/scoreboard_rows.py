@@ -69,14 +69,16 @@ class Row:
 
     @property
     def ratio(self) -> float | None:
-        """The best peer's time over ours; 0 if only peers reached the objective, None if no program did.
+        """The best peer's time over ours; 0 if only peers reached the objective, None if it is not known.
 
-        Where no peer reached it, the time that the least patient one had stands for the peer's.
+        Where no peer reached it, the time that the least patient one had stands for the peer's: a lower bound, which
+        says nothing where it is below 1.
         """
         if self.best is None:
             given = [one.seconds for title, one in self.finishes.items() if title != OURS]
             ours = self.finishes[OURS]
-            return min(given) / ours.seconds if given and ours.setting is not None else None
+            bound = min(given) / ours.seconds if given and ours.setting is not None else 0.0
+            return bound if bound >= 1.0 else None
         if self.finishes[OURS].setting is None:
             return 0.0
         return self.finishes[self.best].seconds / self.finishes[OURS].seconds

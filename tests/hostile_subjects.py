@@ -107,7 +107,13 @@ SUBJECTS: dict[str, Subject] = {
     "ElasticNet": Subject(st.ElasticNet, regression, _LINEAR, {"alpha": 0.1, "standardize": True, "n_jobs": 2}),
     "GroupLasso": Subject(st.GroupLasso, regression, _LINEAR, {"alpha": 0.1, "groups": 2, "n_jobs": 1}),
     "MultiTaskLasso": Subject(st.MultiTaskLasso, two_targets, _LINEAR, {"alpha": 0.1, "n_jobs": 1}),
-    "PoissonRegressor": Subject(st.PoissonRegressor, few_counts, _LINEAR, {"alpha": 0.1, "l1_ratio": 0.5, "n_jobs": 1}),
+    "PoissonRegressor": Subject(
+        st.PoissonRegressor,
+        few_counts,
+        _LINEAR,
+        {"alpha": 0.1, "l1_ratio": 0.5, "max_iter": 30, "n_jobs": 1},
+        ("max_iter",),
+    ),
     "HuberElasticNet": Subject(
         st.HuberElasticNet, regression, _LINEAR, {"alpha": 0.1, "max_iter": 30, "n_jobs": 2}, ("max_iter",)
     ),

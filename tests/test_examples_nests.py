@@ -15,7 +15,7 @@ from examples_run import load, strategies, three_ways
 shortest_paths, alignment, heat, tensors = (load(name) for name in ("shortest_paths", "alignment", "heat", "tensors"))
 
 
-@pytest.mark.parametrize(("n", "options"), [(30, {"blocks": 4}), (37, {"blocks": (5, 3)}), (70, {})])
+@pytest.mark.parametrize(("n", "options"), [(30, {"blocks": 4}), (37, {"blocks": (5, 3)}), (48, {})])
 def test_shortest_paths(n: int, options: dict[str, Any]) -> None:
     D = shortest_paths.generate(n)
     plan = three_ways(shortest_paths.shortest_paths.using(**options), lambda: (D.copy(),), rtol=0, atol=0)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse
 
 import stretto as st
 from jobs import some_ratings
@@ -149,6 +150,8 @@ def test_what_is_asked_wrongly(als: Any) -> None:
         als.explain_recommendation(USERS[:2], "item 01")
     with pytest.raises(DataError, match=r"ratings is a mapping \{item: rating\}, got list"):
         als.explain_recommendation("user 01", "item 01", ratings=["item 02"])
+    with pytest.raises(DataError, match=r"ratings is a mapping \{item: rating\}, got dok_array"):
+        als.explain_recommendation("user 01", "item 01", ratings=scipy.sparse.dok_array((1, 2)))
     with pytest.raises(DataError, match="the rating of 'item 02' is 'good'"):
         als.recommend_new({"item 02": "good"})
     with pytest.raises(DataError, match="there are no ratings"):

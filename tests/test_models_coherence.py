@@ -199,6 +199,14 @@ def test_a_model_of_texts_measures_windows_of_texts() -> None:
         pairs.coherence(texts, 4, "c_v")
 
 
+def test_a_sparse_array_with_one_dimension_is_refused_as_counts() -> None:
+    X = corpus(20, 12)
+    model = stretto.LatentDirichletAllocation(2, max_iter=2, random_state=0).fit(X)
+    for row in (scipy.sparse.coo_array(X[[0]].toarray()[0]), X[[0]].toarray()[0]):
+        with pytest.raises((DataError, ValueError), match=r"two dimensions, got shape|Expected 2D array"):
+            model.coherence(row)
+
+
 def test_the_limits_of_npmi() -> None:
     X = scipy.sparse.csr_array(
         # always, always, at times, at times (with the one before), never with them, by chance, never at all

@@ -33,7 +33,7 @@ ALIASES = {
     "ngram_range": ("ngrams",),
 }
 # Arguments of readers and estimators that a message may advise although no command has them.
-PYTHON_ONLY = frozenset(["raw_ids", "map_ids", "shape", "unknown", "labels", "fit_within"])
+PYTHON_ONLY = frozenset(["raw_ids", "n_columns", "map_ids", "shape", "unknown", "labels", "fit_within"])
 _VALUE = r""""[^"]*"|'[^']*'|\([^()]*\)|-?[A-Za-z0-9_.]+"""
 _OPTION = re.compile(rf"(?<![\w.\-])([A-Za-z][a-z_0-9]*)=(?![=\w\"'(-])|(?<![\w.\-])([A-Za-z][a-z_0-9]*)=({_VALUE})")
 _MUST = re.compile(r"(?:(?<=: )|^)(\w+)(?= must be )")  # "MatrixFactorization: n_components must be a whole number"

@@ -153,9 +153,10 @@ def is_texts(X: Any) -> bool:
     if isinstance(X, list | tuple):
         return bool(X) and all(isinstance(text, str) for text in X)
     flat = getattr(X, "ndim", 0) == 1 or (type(X).__name__ == "Series" and hasattr(X, "to_list"))
-    if not flat:
+    listed = getattr(X, "to_list", None) or getattr(X, "tolist", None)
+    if not flat or listed is None:  # a sparse array with one dimension has neither
         return False
-    values = X.to_list() if hasattr(X, "to_list") else X.tolist()
+    values = listed()
     return bool(values) and all(isinstance(text, str) for text in values)
 
 

@@ -188,7 +188,7 @@ class TopNIndex:
         return found
 
     def bounded(self, rows: int, crew: Crew) -> BoundedItems | None:
-        """Upper bounds of scores for the kernel, if a search for so many rows is worth the work of making them.
+        """Upper bounds of scores for the kernel, or None where a search of `rows` rows would not repay making them.
 
         They are made once. They decide which scores are computed, and never change one.
         """

@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.checks import choice, of
-from stretto.data.convert.sparse_structure import is_sparse
 from stretto.errors import DataError
 
 from .frames import frame_kind, list_frame
@@ -136,7 +135,7 @@ class FactorServing:
         self._require_fitted()
         from stretto.models.factorization.new_rows import new_rows
 
-        if isinstance(X, Mapping) and not is_sparse(X):  # SciPy's DOK format is a mapping of places to values
+        if _is_mapping(X):
             from .new_ratings import from_mapping
 
             X = from_mapping(X, "fold_in")
@@ -360,7 +359,7 @@ class FactorServing:
                     "of the user, ratings={item: rating}, or save it with model.save(path, ratings=True)"
                 )
             return found
-        if not isinstance(ratings, Mapping):
+        if not _is_mapping(ratings):
             raise DataError(
                 f"explain_recommendation: ratings is a mapping {{item: rating}}, got {type(ratings).__name__}"
             )
@@ -408,6 +407,11 @@ def _checked(owner: str, n: Any, metric: Any, as_frame: Any, given: Any) -> str 
     of(owner).number("n", n, least=1, whole=True)
     choice("metric", metric, ("cosine", "dot"), owner=owner)
     return frame_kind(as_frame, given, owner=owner)
+
+
+def _is_mapping(given: Any) -> bool:
+    """Whether these are ratings by item or by user; matrices in SciPy's DOK format are dicts, but matrices."""
+    return isinstance(given, Mapping) and not hasattr(type(given), "tocoo")
 
 
 def _is_several(item: Any) -> bool:
