@@ -116,8 +116,8 @@ def fig10() -> tuple[str, str]:
             )
             found.append(f"{kind}, {task.name}, to {share:.1%}: samples {samples}, time {time}")
         print(*found[-len(SHARES) :], sep="\n", flush=True)
-    figure("smpframe-fig10.png", panels[0::2])
-    figure("smpframe-fig11.png", panels[1::2])
+    figure("smpframe-fig10.png", panels[0::2], columns=3)
+    figure("smpframe-fig11.png", panels[1::2], columns=3)
     columns = [
         "loss", "set", "width", "jobs taken", "way left", *SCHEDULES, "samples: random / checked",
         "time: random / checked", "samples: priority / checked",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stretto.figures import COLOURS, new_figure
+from stretto.figures import COLOURS, new_figure, plain_log_scale
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -68,7 +68,7 @@ def _draw(
     good = [(at, value) for at, value in objective if math.isfinite(value)]
     axes[0].plot([at for at, _ in good], [value for _, value in good], color=COLOURS[0])
     if good and min(value for _, value in good) > 0:
-        axes[0].set_yscale("log")
+        plain_log_scale(axes[0])
     axes[0].set_ylabel("objective")
     end = max([at for at, _ in objective] + [move.seconds for move in moves], default=0.0)
     for one, knob in zip(axes[1:], knobs, strict=True):
