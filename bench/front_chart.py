@@ -57,7 +57,7 @@ def ratios() -> dict[str, list[float]]:
 def draw(found: dict[str, list[float]], path: Path) -> None:
     """Bars of medians with the range of all problems."""
     names = sorted(found, key=lambda name: statistics.median(found[name]))
-    with new_figure(path, 9, 1.0 + 0.36 * len(names)) as figure:
+    with new_figure(path, 9, 1.0 + 0.36 * len(names), palette=True) as figure:
         axes = figure.subplots()
         for place, name in enumerate(names):
             values = found[name]

@@ -52,7 +52,7 @@ def frontier(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
     wide = min(3, max(1, len(panels)))
     tall = -(-len(panels) // wide) or 1
     title = "Time of a training step against its peak memory, on one GPU (grey lines: eager PyTorch)"
-    with new_figure(path, 3.5 * wide, 3.0 * tall + 0.9, title) as figure:
+    with new_figure(path, 3.5 * wide, 3.0 * tall + 0.9, title, palette=True) as figure:
         every = figure.subplots(tall, wide, squeeze=False, sharex=True)
         for axes, (key, name) in zip(every.flat, panels.items(), strict=False):
             base = eager[key]
@@ -93,7 +93,7 @@ def zoo(found: Mapping[str, Mapping[str, Points]], path: Path) -> None:
     names = list(found)
     series = list(dict.fromkeys(one for points in found.values() for one in points))
     title = "Memory and time of a training step beside eager PyTorch, by model (grey lines: eager)"
-    with new_figure(path, 9, 1.6 + 0.3 * len(names), title) as figure:
+    with new_figure(path, 9, 1.6 + 0.3 * len(names), title, palette=True) as figure:
         left, right = figure.subplots(1, 2, sharey=True)
         for which, axes in enumerate((left, right)):
             axes.axvline((100.0, 1.0)[which], color=FAINT, linewidth=1.4)

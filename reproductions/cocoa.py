@@ -174,7 +174,11 @@ def draw(found: Mapping[tuple[str, str, str, int], tuple[int, bool]]) -> None:
     names = list(dict.fromkeys(name for name, _, _, _ in found))
     kinds = list(dict.fromkeys(kind for _, kind, _, _ in found))
     with new_figure(
-        PLOT, 4.0 * len(kinds), 3.2 * len(names) + 0.4, "Rounds of CoCoA to a relative duality gap of 1e-4"
+        PLOT,
+        4.0 * len(kinds),
+        3.2 * len(names) + 0.4,
+        "Rounds of CoCoA to a relative duality gap of 1e-4",
+        palette=True,
     ) as drawn:
         panels = drawn.subplots(len(names), len(kinds), squeeze=False)
         for line, name in enumerate(names):

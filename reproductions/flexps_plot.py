@@ -27,7 +27,7 @@ class Panel:
 
 def draw(name: str, panels: Sequence[Panel], paper: str = "flexps") -> None:
     """Save docs/reproductions/PAPER-NAME.png."""
-    with new_figure(PLOTS / f"{paper}-{name}.png", max(6.4, 4.8 * len(panels)), 4.8) as drawn:
+    with new_figure(PLOTS / f"{paper}-{name}.png", max(6.4, 4.8 * len(panels)), 4.8, palette=True) as drawn:
         for place, panel in enumerate(panels, 1):
             axes = drawn.add_subplot(1, len(panels), place)
             for style, (called, points) in zip(cycle(STYLES), panel.series.items(), strict=False):

@@ -227,7 +227,7 @@ def draw(rows: list[Row], path: Path) -> bool:
     drawn = [name for name in ("table_6_4", "figure_6_6", "figure_6_7") if any(r["experiment"] == name for r in rows)]
     if not drawn:
         return False
-    with new_figure(path, 11, 3.4 * len(drawn)) as figure:
+    with new_figure(path, 11, 3.4 * len(drawn), palette=True) as figure:
         axes = figure.subplots(len(drawn), 2, squeeze=False)
         for name, pair in zip(drawn, axes, strict=True):
             mine = [row for row in rows if row["experiment"] == name and "failed" not in row]

@@ -46,7 +46,7 @@ def draw(
     links: Mapping[str, Sequence[tuple[float, float, float, float]]], scaled: Mapping[str, Sequence[tuple[int, float]]]
 ) -> None:
     """Both panels, legends below."""
-    with new_figure(FILE, 10.5, 5.0) as drawn:
+    with new_figure(FILE, 10.5, 5.0, palette=True) as drawn:
         left, right = drawn.add_subplot(1, 2, 1), drawn.add_subplot(1, 2, 2)
         ordering(left, links)
         scaling(right, scaled)

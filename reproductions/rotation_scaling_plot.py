@@ -59,7 +59,7 @@ def panel(axes: Any, points: Points, scaling: str, job: str) -> None:
 
 def draw(points: Points) -> None:
     """Two rows: matrix factorisation and LDA; strong and weak beside each other, legends below."""
-    with new_figure(FILE, 10, 9.5) as drawn:
+    with new_figure(FILE, 10, 9.5, palette=True) as drawn:
         for row, (job, title) in enumerate({"MF": "Matrix factorisation", "LDA": "Topic models"}.items()):
             for column, scaling in enumerate(("strong", "weak")):
                 axes = drawn.add_subplot(2, 2, 2 * row + column + 1)

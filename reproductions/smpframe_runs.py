@@ -88,7 +88,7 @@ def figure(
     PLOTS.mkdir(parents=True, exist_ok=True)
     columns = columns or len(panels)
     rows = -(-len(panels) // columns)
-    with new_figure(PLOTS / file, 4.8 * columns, height * rows) as drawn:
+    with new_figure(PLOTS / file, 4.8 * columns, height * rows, palette=True) as drawn:
         for at, (title, x, y, draw) in enumerate(panels):
             axes = drawn.add_subplot(rows, columns, at + 1)
             draw(axes)

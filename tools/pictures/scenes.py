@@ -34,7 +34,7 @@ def lasso_path(path: Path) -> bool:
     alphas, coefs, _ = st.lasso_path(X, found.target, eps=1e-3, n_alphas=100, fit_intercept=True)
     chosen = st.LassoCV(cv=5).fit(X, found.target).alpha_
     largest = np.argsort(-np.abs(coefs[:, -1]), kind="stable")[: len(COLOURS)]
-    with new_figure(path, 8, 4.6, "Lasso path: features enter the model as the penalty falls") as figure:
+    with new_figure(path, 8, 4.6, "Lasso path: features enter the model as the penalty falls", palette=True) as figure:
         axes = figure.subplots()
         for feature in set(range(len(coefs))) - set(largest.tolist()):
             axes.plot(alphas, coefs[feature], color=FAINT, linewidth=1)
@@ -68,7 +68,7 @@ def topic_map(path: Path) -> bool:
     points, tokens = view.places, view.tokens / view.tokens.sum()
     if points is None:
         return False
-    with new_figure(path, 8, 6.4, "Twenty topics of 2,246 news articles") as figure:
+    with new_figure(path, 8, 6.4, "Twenty topics of 2,246 news articles", palette=True) as figure:
         axes = figure.subplots()
         axes.scatter(points[:, 0], points[:, 1], s=9000 * tokens, color=COLOURS[0], alpha=0.3, linewidth=0)
         for (x, y), (at, up), three in zip(_apart(points), points, words, strict=True):
@@ -113,7 +113,7 @@ def recommendations(path: Path) -> bool:
         kinds = [", ".join(np.array(GENRES)[row][:3]) for row in rows]
         return [f"film {item}: {kind}" for item, kind in zip(items, kinds, strict=True)]  # type: ignore[call-overload]
 
-    with new_figure(path, 9, 3.6, f"User {user} of MovieLens-1M") as figure:
+    with new_figure(path, 9, 3.6, f"User {user} of MovieLens-1M", palette=True) as figure:
         panels = figure.subplots(1, 2, sharex=True)
         parts = (("rated highest", own.item, own.rating), ("recommended: predicted rating", best.item, best.score))
         for axes, colour, (title, items, values) in zip(panels, COLOURS, parts, strict=False):

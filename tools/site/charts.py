@@ -48,7 +48,7 @@ def draw(title: str, problems: list[Problem], path: Path) -> None:
     problems = sorted(problems, key=lambda problem: problem[1])
     least = min((ratio for _, ratio in problems if ratio > 0), default=1.0)
     edge = min(0.5, least / 1.3)
-    with new_figure(path, 9, 1.0 + 0.21 * len(problems)) as figure:
+    with new_figure(path, 9, 1.0 + 0.21 * len(problems), palette=True) as figure:
         axes = figure.subplots()
         for place, (_, ratio) in enumerate(problems):
             at, colour = max(ratio, edge), FASTER if ratio >= 1 else SLOWER
