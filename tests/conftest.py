@@ -97,3 +97,9 @@ def browser() -> Iterator[Browser]:
     """Chromium, with one page."""
     with opened_browser() as made:
         yield made
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Refuse names with an address: they differ between the processes that share the tests."""
+    if " at 0x" in item.nodeid:
+        raise pytest.UsageError(f"{item.nodeid}: this name has an address in it; give the parameters an id")

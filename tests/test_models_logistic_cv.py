@@ -161,7 +161,11 @@ def test_fits_that_do_not_converge_are_counted_once() -> None:
         ({"scoring": "best"}, "scoring must be a name of"),
         ({"scoring": int}, "scoring must be a name of .* a scorer is a function f.estimator, X, y."),
         ({"scoring": len}, "scoring must be a name of .* a scorer is a function f.estimator, X, y."),
-        ({"scoring": lambda model, X, y: "good"}, "returned 'good'; a scorer returns one number"),
+        pytest.param(
+            {"scoring": lambda model, X, y: "good"},
+            "returned 'good'; a scorer returns one number",
+            id="scoring is text",
+        ),
         ({"refit": "yes"}, "refit must be"),
         ({"cv": "five"}, "cv must be a number of folds"),
     ],
