@@ -120,12 +120,12 @@ class Rotated(Program):
         self.rounds = 1  # of an epoch
         self.schedule = st.schedule.rotation(workers, weight=weight.reshape(workers, workers))
 
-    def parts(self, job: Turn) -> tuple[slice, slice]:
+    def ranges(self, job: Turn) -> tuple[slice, slice]:
         (w, b), (rows, cols) = (job.worker, job.block), self.bounds
         return slice(rows[w], rows[w + 1]), slice(cols[b], cols[b + 1])
 
     def update(self, job: Turn, data: Any, params: Any) -> Any:
-        rows, cols = self.parts(job)
+        rows, cols = self.ranges(job)
         W, H = params["W"][rows].copy(), params["H"][cols].copy()
         descend(*data[job], W, H, self.step)
         return rows, cols, W, H
