@@ -137,7 +137,8 @@ class TileWalk:
         begun, logs = time.perf_counter(), []
         done: StepOutcome | None = None
         left = [k for k, tile in enumerate(tiling.tiles) if not made[tile].all()]
-        for k, after in zip(left, [*left[1:], None], strict=True):
+        # A run that was interrupted after its last visit has none left.
+        for k, after in zip(left, [*left[1:], None][: len(left)], strict=True):
             tile = tiling.tiles[k]
             self._enter(k, lambda which=tile: self._load(step.order, cuts, args, which))  # type: ignore[misc]
             if after is not None and tiling.ahead and (after == k + 1 or fit(tile, tiling.tiles[after])):

@@ -41,6 +41,7 @@ Ints = NDArray[np.int64]
 
 _NEWTONS = 20  # quadratic models for one working set, at most
 NEAR = 0.8  # of the gradient at which a column moves: a model leaves out columns with a smaller gradient
+_FEW = 32  # columns whose products take no longer than a few sweeps
 _FULL = 3  # columns of which one entry in so many is stored are multiplied as dense ones
 _TABLE = 4096  # columns of a Gram matrix that larger models fall back on
 _AS_SWEEPS = 10  # sweeps over the data that Newton steps save, where the products are known
@@ -332,13 +333,15 @@ class SetSolver:
 
         A sweep over it takes k² fast operations, a sweep over the data one slow operation per entry. With a loss other
         than the squared one, products are valid for one model, which gets a few sweeps. Over sparse columns these are
-        faster, unless the columns are so full that they are multiplied as dense ones; `minimise_shuffled` changes to
-        products where sweeps do not suffice.
+        faster, unless there are few, which Newton steps solve whatever the weights of the samples, or the columns are
+        so full that they are multiplied as dense ones. `minimise_shuffled` changes to products where sweeps do not
+        suffice.
         """
         columns, k = self.setting.columns, len(chosen)
         entries = int(columns.entries[chosen].sum())
         if columns.sparse and not self.setting.loss.quadratic:
-            return _FULL * entries >= columns.n * k and k <= self._gram.limit and k * k <= max(64 * 64, entries // 4)
+            suited = k <= _FEW or (_FULL * entries >= columns.n * k and k * k <= max(64 * 64, entries // 4))
+            return suited and k <= self._gram.limit
         return k <= self._gram.limit and k * k <= max(512 * 512, 8 * entries if columns.sparse else 4 * entries)
 
 
