@@ -327,3 +327,21 @@ def test_a_crew_survives_a_kernel_error() -> None:
         with pytest.raises(KeyError, match="no numeric profile 'quick'; there are exact, fast"):
             crew.run(job.steps(0)[0], "quick")
         assert crew.run(job.steps(0)[0], "exact").finished is None
+
+
+def test_sums_that_no_checkpoint_holds_are_made_again(tmp_path: Path) -> None:
+    """The parts of YᵀY are not saved: visits that were finished before a stop count for nothing after a restart."""
+    problem = PROBLEMS["als, implicit"]
+    _, wanted, _ = train(Serial(), problem)
+    saving = Saving(tmp_path, every_epochs=100)
+    with job_on(Serial(), problem, DATA) as (job, crew):
+        trainer = JobTrainer(job, crew, saving=saving)
+        step = trainer._steps(0)[0]
+        assert step.name == "gram"
+        trainer.position.finished = np.arange(len(step.order) - 1)  # as if stopped before the last visit
+        trainer.save()
+    with job_on(Serial(), problem, DATA) as (job, crew):
+        trainer = JobTrainer(job, crew, saving=saving)
+        trainer.restore()
+        trainer.run(EPOCHS)
+        assert digest(job.arrays()) == wanted

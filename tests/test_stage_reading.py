@@ -212,8 +212,12 @@ def test_hosts_free_blocks_after_their_last_task() -> None:
     cluster = st.Cluster("processes", nodes=2)
     task = session.submit(st.unit(hold, st.source(numbers, blocks=2), parts=2), runtime=cluster)
     assert task.result(120).value == 2  # one on each host
-    left = session.submit(st.unit(count_held, parts=2), after=[task])
-    assert left.result(120).value == 0
+    left = 1
+    for _ in range(100):  # hosts are told to free them when the result is already known
+        left = session.submit(st.unit(count_held, parts=2), after=[task]).result(120).value
+        if left == 0:
+            break
+    assert left == 0
     session.close()
 
 

@@ -88,6 +88,7 @@ class JobTrainer:
         self._widths: EpochWidths | None = None
         self.profile = job.plan.logical.profile
         self.position = Position()
+        self._restored = False  # whether the position is that of a checkpoint, and no step was run since
         plan = job.plan
         self._checkpoints = None
         if saving is not None:
@@ -105,6 +106,7 @@ class JobTrainer:
         live = self.job.arrays()
         for name, array in live.items():
             copy_in(array, found.arrays[f"state/{name}"])
+        self._restored = True
         outs = {int(n.split("/")[1]): a for n, a in found.arrays.items() if n.startswith("out/")}
         self.position = Position(
             epoch=int(meta["epoch"]),
@@ -152,6 +154,9 @@ class JobTrainer:
         steps = self._steps(at.epoch)
         for k, out in at.outs.items():
             steps[k].out[:] = out
+        if self._restored and at.step < len(steps) and not steps[at.step].kept:
+            at.finished = None
+        self._restored = False
         stuck, whole = False, at.step == 0 and at.finished is None
         if self._widths is not None:
             self._widths.begin(at.epoch)

@@ -132,7 +132,8 @@ class AlsJob:
         cut = self._cut(side)
         fold: Callable[[], None] = lambda: als.fold_gram(partial, gram)  # noqa: E731
         args, spec = (cut.bounds, array, partial), self._grams_of[side]
-        return make_step("gram", als.gram_worker, self.plan.order, cut.sizes, *args, after=fold, spec=spec)
+        step = make_step("gram", als.gram_worker, self.plan.order, cut.sizes, *args, after=fold, spec=spec)
+        return replace(step, kept=False)  # parts of the sum are in no checkpoint
 
     def _solve(self, side: int, epoch: int) -> BlockStep:
         problem, data, cut = self.problem, self._sides[side], self._cut(side)
