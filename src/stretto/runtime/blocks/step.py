@@ -35,7 +35,7 @@ class BlockStep:
     spec: StepSpec | None = None  # roles of the arguments, by name; None: the step runs in this process only
     unstarted: UnstartedPass | None = None  # to copy a pass over all visits from; None: it is made from `order`
     gathers: bool = False  # whether `before` or `after` use what is learned, so that it has to be gathered first
-    kept: bool = True  # whether checkpoints hold what finished visits computed; else all are made again after a restart
+    kept: bool = True  # whether checkpoints hold what finished visits computed; else all are repeated after a restart
 
     @property
     def items(self) -> int:
