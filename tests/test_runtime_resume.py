@@ -252,7 +252,7 @@ def test_a_run_moves_to_disk_in_the_middle_of_an_epoch(tmp_path: Path, interrupt
 
 
 def test_nothing_is_left_of_a_step_on_disk_whose_visits_are_all_made(tmp_path: Path) -> None:
-    """A run may be interrupted after the last visit, and before it is told that this was the last."""
+    """A run may be interrupted between the last visit and the end of its step."""
     with job_on(Threads(2), PROBLEMS["sgd"], DATA, memory=60_000, scratch=tmp_path) as (job, crew):
         step = JobTrainer(job, crew)._steps(0)[0]
         done = crew.run(step, "exact", np.arange(len(step.order)), drain=True)

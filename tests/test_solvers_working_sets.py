@@ -17,6 +17,7 @@ from stretto.runtime.blocks.crew import Crew
 from stretto.runtime.blocks.team import TeamCall
 from stretto.runtime.runtimes import Runtime, Serial, Threads
 from stretto.schedule.working_sets import working_sets
+from stretto.solvers.linear import working_sets as working_sets_module
 from stretto.solvers.linear.newton import SetSolver
 from stretto.solvers.linear.reduced import entering
 from stretto.solvers.linear.regression import Fit
@@ -436,3 +437,30 @@ def test_extrapolation_takes_fewer_sweeps_to_the_same_point(positive: bool) -> N
             values.append(setting.objective(point, l1, 0.0))
     assert swept[0] < 0.7 * swept[1]
     assert values[0] == pytest.approx(values[1], rel=1e-6)
+
+
+def test_known_products_take_the_place_of_sweeps(monkeypatch: pytest.MonkeyPatch) -> None:
+    X = numbers(400, 150, 0.3, seed=5)
+    y = target(X, "squared")
+    found = {}
+    for share in (working_sets_module._KNOWN, 2.0):  # of a set that has to be known; 2: never
+        monkeypatch.setattr(working_sets_module, "_KNOWN", share)
+        monkeypatch.setattr(entering, "_PATIENCE", 1)
+        monkeypatch.setattr(entering, "_MOST", 1)
+        monkeypatch.setattr(entering, "_AS_PRODUCTS", 0.0)
+        monkeypatch.setattr(entering, "_SWEEPS", 1)  # so that sweeps leave sets to products
+        swept: list[int] = []
+        real = entering.enter
+
+        def enter(*args: Any, swept: list[int] = swept, real: Any = real, **options: Any) -> Any:
+            swept.append(len(args[2]))
+            return real(*args, **options)
+
+        with monkeypatch.context() as patch, solving(X, y, storage="sparse") as works:
+            patch.setattr(working_sets_module, "enter", enter)
+            fit = works.fit(0.02 * works.largest_l1(), gap=1e-9 * whole(works))
+        assert fit.converged
+        found[share] = len(swept), fit.objective
+    (few, objective), (many, other) = found.values()
+    assert few < many
+    assert objective == pytest.approx(other, rel=1e-8)

@@ -213,7 +213,7 @@ def test_hosts_free_blocks_after_their_last_task() -> None:
     task = session.submit(st.unit(hold, st.source(numbers, blocks=2), parts=2), runtime=cluster)
     assert task.result(120).value == 2  # one on each host
     left = 1
-    for _ in range(100):  # hosts are told to free them when the result is already known
+    for _ in range(100):  # hosts free them after the result is known, so that a task may find them once more
         left = session.submit(st.unit(count_held, parts=2), after=[task]).result(120).value
         if left == 0:
             break
